@@ -1,0 +1,97 @@
+"""Run make targets one after the other until one fails, and say at the end what ran: ``tiers.py lint unit …``.
+
+Needs nothing but Python: it runs before the project's own environment exists.
+"""
+
+# ruff: noqa: INP001 - a script, not a package
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+JUNIT = ROOT / ".artifacts" / "junit"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one tier did."""
+
+    name: str
+    exit_code: int
+    seconds: float
+    passed: int
+    failed: int
+    skipped: int
+    counted: bool
+    """Whether the tier counts tests; the others count as one check each."""
+
+    def __str__(self) -> str:
+        """Return the tier's part of the last line."""
+        if not self.counted:
+            return f"{self.name} {'failed' if self.exit_code else 'ok'}"
+        parts = [f"{self.passed} passed"]
+        parts += [f"{self.failed} failed"] if self.failed else []
+        parts += [f"{self.skipped} skipped"] if self.skipped else []
+        parts += ["no result"] if self.exit_code and not self.failed else []
+        return f"{self.name} {', '.join(parts)}"
+
+
+def run_tier(name: str) -> Outcome:
+    """Run one make target; its output goes through as it comes."""
+    report = JUNIT / f"{name}.xml"
+    report.unlink(missing_ok=True)
+    started = time.monotonic()
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    exit_code = subprocess.call(  # noqa: S603 - names of our own targets
+        [os.environ.get("MAKE", "make"), name], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL
+    )
+    seconds = time.monotonic() - started
+    if not report.exists():
+        return Outcome(name, exit_code, seconds, int(exit_code == 0), int(exit_code != 0), 0, counted=False)
+    passed, failed, skipped = counts(report)
+    return Outcome(name, exit_code, seconds, passed, failed, skipped, counted=True)
+
+
+def counts(report: Path) -> tuple[int, int, int]:
+    """Return how many tests of a JUnit report passed, failed and were skipped."""
+    suites = ET.parse(report).getroot().iter("testsuite")  # noqa: S314 - written by our own pytest a moment ago
+    tests = failed = skipped = 0
+    for suite in suites:
+        tests += int(suite.get("tests", 0))
+        failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+        skipped += int(suite.get("skipped", 0))
+    return tests - failed - skipped, failed, skipped
+
+
+def main(names: list[str]) -> int:
+    """Run the tiers and return the exit code."""
+    outcomes: list[Outcome] = []
+    for position, name in enumerate(names, 1):
+        say(f"\n######## tier {position} of {len(names)}: {name}")
+        outcomes.append(run_tier(name))
+        last = outcomes[-1]
+        say(f"######## {last} ({last.seconds:.0f} s)")
+        if last.exit_code:
+            break
+    ran = ", ".join(str(outcome) for outcome in outcomes)
+    left = names[len(outcomes) :]
+    passed = sum(outcome.passed for outcome in outcomes)
+    failed = sum(max(outcome.failed, int(outcome.exit_code != 0)) for outcome in outcomes)
+    say(f"\nkraftbridge: {ran}" + (f"; not run: {', '.join(left)}" if left else ""))
+    say(f"{passed} passed, {failed} failed")
+    return int(failed > 0)
+
+
+def say(text: str) -> None:
+    """Print at once, so that progress is seen in a log file."""
+    print(text, flush=True)  # noqa: T201 - a command line tool
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,120 @@
+# The two images of kraftbridge, as targets of one file:
+#   operator   the kopf operator; no Java
+#   verifier   the Spark job, usable as driver and executor on Kubernetes
+#
+# With docker (BuildKit), from the top of the repository:
+#   mvn dependency:copy -Dartifact=io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1 -Dmdep.stripVersion -DoutputDirectory=build/jars
+#   docker build --target operator --build-context jars=build/jars -t kraftbridge-operator:dev .
+#   docker build --target verifier -t kraftbridge-verifier:dev .
+# Without docker and without an image registry: e2e/images/build operator verifier
+#
+# Layers are ordered by how often they change: packages, dependencies, and only then our own code.
+ARG BASE=debian:bookworm-slim
+# The stage below, or an image made of it earlier: then a change of our code does not touch a gigabyte of Spark again.
+ARG SPARK=spark
+
+# ---------------------------------------------------------------- Python, in every image
+FROM ${BASE} AS python
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ca-certificates python3 tini \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/*
+ENV PATH=/opt/kraftbridge/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    PYTHONUNBUFFERED=1
+
+# ---------------------------------------------------------------- the tools that fill the environments; in no image
+FROM python AS builder
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends python3-venv
+RUN --mount=type=cache,target=/root/.cache/pip \
+    python3 -m venv /opt/builder \
+ && /opt/builder/bin/pip install --disable-pip-version-check hatchling==1.27.0 setuptools wheel \
+ && python3 -m venv --without-pip /opt/kraftbridge/venv
+# Byte code is checked by nothing (unchecked-hash): files' times do not survive every way of copying them.
+ENV PIP="/opt/builder/bin/pip --disable-pip-version-check --python /opt/kraftbridge/venv/bin/python" \
+    COMPILE="python3 -m compileall -q -j 2 --invalidation-mode unchecked-hash"
+
+FROM builder AS operator-dependencies
+COPY requirements/runtime.lock /tmp/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    $PIP install --no-compile --require-hashes --requirement /tmp/runtime.lock \
+ && $COMPILE /opt/kraftbridge/venv/lib
+
+# What Spark needs for Hive, MLlib, the shells, YARN and RocksDB is left out: half of its jars' size, and no part of the job.
+FROM builder AS verifier-dependencies
+COPY requirements/verifier.lock /tmp/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    $PIP install --no-compile --require-hashes --requirement /tmp/verifier.lock \
+ && mv /opt/kraftbridge/venv/lib/python3*/site-packages/pyspark /opt/spark \
+ && ln -s /opt/spark "$(echo /opt/kraftbridge/venv/lib/python3*/site-packages)/pyspark" \
+ && mkdir -p /opt/spark/conf \
+ && cd /opt/spark/jars \
+ && rm -f hive-* spark-hive* derby* datanucleus-* jdo-* javax.jdo-* libfb303-* libthrift-* \
+          spark-mllib* breeze* spark-graphx* rocksdbjni-* spark-yarn* hadoop-yarn-* hadoop-shaded-guava-yarn* \
+          spark-repl* scala-compiler-* jline-* spark-streaming_* spark-connect_* spark-connect-* spark-ganglia* \
+ && rm -rf /opt/spark/data /opt/spark/examples/jars \
+ && $COMPILE /opt/kraftbridge/venv/lib /opt/spark/python /opt/spark/sql /opt/spark/pandas
+
+# ---------------------------------------------------------------- our own code
+# Installed into an empty environment at the same path; only what that adds goes into the images.
+FROM builder AS code
+WORKDIR /src
+COPY pyproject.toml README.md ./
+COPY crds crds
+COPY operator operator
+RUN /opt/builder/bin/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir /tmp/wheel . \
+ && $PIP install --quiet --no-deps --no-index --no-compile /tmp/wheel/*.whl \
+ && $COMPILE /opt/kraftbridge/venv/lib \
+ && site=$(echo /opt/kraftbridge/venv/lib/python3*/site-packages) \
+ && mkdir -p "/out${site#/opt/kraftbridge}" /out/venv/bin \
+ && cp -r "$site"/kraftbridge* "/out${site#/opt/kraftbridge}/" \
+ && cp /opt/kraftbridge/venv/bin/kraftbridge /out/venv/bin/ \
+ && ln -s "$site/kraftbridge/verification/main.py" /out/run_verification.py
+
+# ---------------------------------------------------------------- operator
+FROM python AS operator
+COPY --from=operator-dependencies /opt/kraftbridge /opt/kraftbridge
+# The operator's own image is the init container that gives this agent to the controllers' pods.
+COPY --from=jars jmx_prometheus_javaagent.jar /opt/kraftbridge/
+RUN echo 'kraftbridge:x:65532:65532:kraftbridge:/nonexistent:/usr/sbin/nologin' >>/etc/passwd \
+ && echo 'kraftbridge:x:65532:' >>/etc/group
+# No module is ever taken from the directory in which the process happens to start.
+ENV PYTHONSAFEPATH=1
+USER 65532:65532
+ENTRYPOINT ["kraftbridge"]
+COPY --from=code /out /opt/kraftbridge
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="kraftbridge operator" \
+      org.opencontainers.image.version="${VERSION}"
+
+# ---------------------------------------------------------------- Spark without our code: also what a Spark operator needs
+FROM python AS spark
+RUN mkdir -p /usr/share/man/man1 \
+ && apt-get update \
+ && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/* \
+ && ln -s "$(dirname "$(dirname "$(readlink -f /usr/bin/java)")")" /opt/java \
+ && echo 'spark:x:185:185:spark:/home/spark:/bin/bash' >>/etc/passwd \
+ && echo 'spark:x:185:' >>/etc/group \
+ && mkdir -p /home/spark /opt/spark/work-dir \
+ && chown 185:185 /home/spark /opt/spark/work-dir
+COPY --from=verifier-dependencies /opt/spark /opt/spark
+COPY --from=verifier-dependencies /opt/kraftbridge /opt/kraftbridge
+# Hadoop's login looks up the uid's name, so it needs the line in passwd above.
+ENV JAVA_HOME=/opt/java \
+    SPARK_HOME=/opt/spark \
+    PYSPARK_PYTHON=/opt/kraftbridge/venv/bin/python \
+    PYSPARK_DRIVER_PYTHON=/opt/kraftbridge/venv/bin/python \
+    HOME=/home/spark
+USER 185:185
+WORKDIR /opt/spark/work-dir
+LABEL org.opencontainers.image.title="kraftbridge spark" \
+      org.opencontainers.image.version="4.0.4"
+
+# ---------------------------------------------------------------- verifier
+FROM ${SPARK} AS verifier
+COPY docker/verifier-entrypoint.sh /opt/kraftbridge/entrypoint.sh
+ENTRYPOINT ["/usr/bin/tini", "-s", "--", "/opt/kraftbridge/entrypoint.sh"]
+COPY --from=code /out /opt/kraftbridge
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="kraftbridge verifier" \
+      org.opencontainers.image.version="${VERSION}"

@@ -1,0 +1,200 @@
+# kraftbridge: every command that work on the project needs. `make` lists them.
+#
+#   KUBE_CONTEXT=name   e2e, demo and bench use that cluster instead of the embedded one
+#   VENV=dir            another place for the Python environment
+#   UV=file             another uv; otherwise the one on PATH, or one of our own in the cache
+#   ARGS=…              further arguments for pytest, the demo or the benchmark
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+CACHE := $(or $(KRAFTBRIDGE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kraftbridge)
+VENV ?= .venv
+PYTHON := $(VENV)/bin/python
+BASE_PYTHON ?= python3
+UV_VERSION := 0.13.8
+OWN_UV := $(CACHE)/uv/bin/uv
+UV ?= $(or $(shell command -v uv 2>/dev/null),$(OWN_UV))
+ARTIFACTS := .artifacts
+ARGS ?=
+CLUSTER := e2e/cluster/cluster
+ifneq ($(strip $(KUBE_CONTEXT)),)
+export KUBE_CONTEXT
+endif
+# No module is taken from the directory in which Python happens to start (operator/ is the name of a standard library module).
+export PYTHONSAFEPATH := 1
+
+SAY = @printf '\n==> %s\n'
+PYTEST = $(PYTHON) -m pytest --junitxml=$(ARTIFACTS)/junit/$@.xml -o junit_family=xunit2
+
+TIERS := venv prerequisites lint unit component cluster-build chart spark integration images cluster-up chart-live e2e
+
+.PHONY: help
+help: ## list these targets
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  %-16s %s\n' "$$name" "$$text"; done
+
+# ------------------------------------------------------------------------------------------------ environment
+
+$(OWN_UV):
+	$(SAY) "installing uv $(UV_VERSION) into $(CACHE)/uv"
+	@$(BASE_PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(BASE_PYTHON) cannot make environments; run: apt-get install -y python3-venv"; exit 1; }
+	@mkdir -p $(CACHE)
+	@$(BASE_PYTHON) -m venv $(CACHE)/uv
+	@$(CACHE)/uv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+# The stamp is inside the environment: whoever removes the environment removes it, too.
+$(VENV)/.kraftbridge-stamp: requirements/dev.lock pyproject.toml | $(if $(filter $(OWN_UV),$(UV)),$(OWN_UV))
+	$(SAY) "making $(VENV) from requirements/dev.lock, hashes checked"
+	@test -x $(PYTHON) || $(UV) venv --quiet --no-python-downloads --python $(BASE_PYTHON) $(VENV)
+	@$(UV) pip sync --quiet --python $(PYTHON) --require-hashes requirements/dev.lock
+	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --editable .
+	@touch $@
+
+.PHONY: venv
+venv: $(VENV)/.kraftbridge-stamp ## make the Python environment from requirements/dev.lock (uv, hashes checked)
+
+.PHONY: prerequisites
+prerequisites: ## install the Debian packages that the embedded cluster, Spark and Kafka need (as root)
+	$(SAY) "$(if $(KUBE_CONTEXT),looking for Java: a cluster is given by KUBE_CONTEXT,installing what is missing of the Debian packages)"
+	@$(if $(KUBE_CONTEXT),command -v java >/dev/null || { echo "no java on PATH; run: apt-get install -y openjdk-17-jdk-headless maven"; exit 1; },$(CLUSTER) prerequisites)
+
+.PHONY: java
+java:
+	@command -v java >/dev/null || { echo "no java on PATH; run: make prerequisites"; exit 1; }
+
+.PHONY: lock
+lock: | $(if $(filter $(OWN_UV),$(UV)),$(OWN_UV)) ## resolve requirements/*.lock anew from pyproject.toml
+	$(SAY) "resolving the three lock files from pyproject.toml"
+	@compile="$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url pyproject.toml"; \
+	  $$compile -o requirements/runtime.lock && \
+	  $$compile --extra spark -o requirements/verifier.lock && \
+	  $$compile --extra spark --group dev -o requirements/dev.lock
+
+.PHONY: crds
+crds: venv ## generate the CRD, its copy in the chart, docs/api.md and docs/findings.md
+	$(SAY) "writing crds/kafkamigrations.yaml, helm/kraftbridge/files/crds/kafkamigrations.yaml docs/api.md and docs/findings.md"
+	@$(PYTHON) -m kraftbridge.models.crd > crds/kafkamigrations.yaml
+	@cp crds/kafkamigrations.yaml helm/kraftbridge/files/crds/kafkamigrations.yaml
+	@$(PYTHON) docs/generate.py
+
+# ------------------------------------------------------------------------------------------------ tests
+
+.PHONY: test
+test: ## everything, in this order: lint, unit, component, chart, spark, integration, images, one migration end to end
+	$(SAY) "all tiers, one after the other, until one fails: $(TIERS)"
+	@$(BASE_PYTHON) .ci/tiers.py $(TIERS)
+
+.PHONY: lint
+lint: venv ## ruff (check and format), mypy --strict, import contracts, generated pages
+	$(SAY) "ruff check"
+	@$(PYTHON) -m ruff check operator tests e2e bench docs .ci
+	$(SAY) "ruff format --check"
+	@$(PYTHON) -m ruff format --check operator tests e2e bench docs .ci
+	$(SAY) "mypy --strict"
+	@$(PYTHON) -m mypy
+	$(SAY) "import contracts"
+	@$(VENV)/bin/lint-imports --no-logo
+	$(SAY) "generated pages"
+	@$(PYTHON) docs/generate.py --check
+
+.PHONY: unit
+unit: venv ## pure tests: phases, gates, builders, models, simulated clusters, metadata library, repository layout
+	$(SAY) "unit tests and simulated clusters"
+	@$(PYTEST) tests/unit tests/simulation $(ARGS)
+
+RUNS ?= 1000
+.PHONY: simulate
+simulate: venv ## RUNS=1000 simulated migrations under random faults; prints what was covered and every broken promise (ARGS='--results FILE' resumes)
+	$(SAY) "$(RUNS) simulated migrations"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m tests.simulation --runs $(RUNS) $(ARGS)
+
+.PHONY: component
+component: venv ## the operator in process against an in-process Kubernetes API
+	$(SAY) "component tests"
+	@$(PYTEST) tests/component $(ARGS)
+
+.PHONY: chart
+chart: venv ## helm lint, rendered templates, values schema, CRD copy
+	$(SAY) "chart tests"
+	@$(PYTEST) tests/chart --ignore=tests/chart/live $(ARGS)
+
+.PHONY: chart-live
+chart-live: venv ## CRD rules and admission policies against a running cluster's API server
+	$(SAY) "CRD rules and admission policies on $(or $(KUBE_CONTEXT),the embedded cluster)"
+	@$(PYTEST) tests/chart/live $(ARGS)
+
+.PHONY: spark
+spark: venv java ## the verification job in a local Spark session
+	$(SAY) "Spark tests, without those that wait for minutes (make spark-long)"
+	@$(PYTEST) tests/spark -m "not long" $(ARGS)
+
+.PHONY: spark-long
+spark-long: venv java ## verification tests that wait for minutes: ZooKeeper frozen under writes
+	$(SAY) "long Spark tests"
+	@$(PYTEST) tests/spark -m long $(ARGS)
+
+.PHONY: integration
+integration: venv java ## storages and decoders against real ZooKeeper and Kafka processes on this host
+	$(SAY) "integration tests"
+	@$(PYTEST) tests/integration $(ARGS)
+
+.PHONY: e2e
+e2e: venv cluster-up images ## one migration of a real Kafka cluster on a real Kubernetes
+	$(SAY) "end-to-end tests on $(or $(KUBE_CONTEXT),the embedded cluster)"
+	@PYTHONPATH=$(CURDIR) $(PYTEST) -s e2e $(ARGS)
+
+.PHONY: e2e-matrix
+e2e-matrix: venv cluster-up images ## faults in every phase of a real migration: what has no result yet (hours; resumable); ARGS="--plan"
+	$(SAY) "the matrix fault by phase, on the embedded Kubernetes"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m e2e.matrix $(ARGS); code=$$?; $(PYTHON) docs/generate.py; exit $$code
+
+# ------------------------------------------------------------------------------------------------ cluster, demo
+
+.PHONY: cluster-build
+cluster-build: ## fetch and build the embedded Kubernetes and helm into the cache (minutes once, then nothing)
+	$(SAY) "$(if $(KUBE_CONTEXT),nothing to build: a cluster is given by KUBE_CONTEXT,building the embedded Kubernetes in $(CACHE))"
+	@$(if $(KUBE_CONTEXT),true,$(CLUSTER) build)
+
+.PHONY: cluster-up
+cluster-up: ## start the embedded Kubernetes, or whatever of it does not run
+	$(SAY) "$(if $(KUBE_CONTEXT),using the cluster of context $(KUBE_CONTEXT),starting the embedded Kubernetes)"
+	@$(if $(KUBE_CONTEXT),true,$(CLUSTER) up)
+
+.PHONY: cluster-down
+cluster-down: ## stop the embedded Kubernetes and remove every trace but the cache
+	$(SAY) "stopping the embedded Kubernetes"
+	@$(CLUSTER) down
+
+.PHONY: images
+images: ## build all images and load them into the embedded cluster
+	$(SAY) "$(if $(KUBE_CONTEXT),images are not built: the cluster of context $(KUBE_CONTEXT) needs to be able to pull them,building images)"
+	@$(if $(KUBE_CONTEXT),true,e2e/images/build)
+
+.PHONY: demo
+demo: venv $(if $(KUBE_CONTEXT),,prerequisites) ## bring everything up and watch a ZooKeeper-based Kafka cluster become a KRaft one
+	$(SAY) "the demonstration, on $(or $(KUBE_CONTEXT),the embedded cluster)"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m e2e.demo $(ARGS)
+
+.PHONY: bench
+bench: venv java ## figures of the verification against their yardsticks, all in one run
+	$(SAY) "verification: figures, yardsticks, ratios, goals"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m bench.run --output docs/measured/verification $(ARGS)
+
+KAFKA_LIBRARIES = $${KAFKA_HOME:-$$(PYTHONPATH=$(CURDIR) $(PYTHON) -c 'from tests.support.kafka_processes import kafka_libraries; print(kafka_libraries())')}
+.PHONY: bench-quorum
+bench-quorum: venv java ## the same cluster on ZooKeeper, in dual-write and on KRaft (ARGS="--sizes 1000,10000 --rounds 3"; KAFKA_HOME=dir)
+	$(SAY) "quorum benchmark: raw samples and the page in out/bench-quorum"
+	@$(PYTHON) -m kraftbridge bench quorum --kafka-home "$(KAFKA_LIBRARIES)" --output out/bench-quorum --html out/bench-quorum/page.html $(ARGS)
+
+.PHONY: bench-migration
+bench-migration: venv cluster-up images ## migration time against the bare scripted procedure, interleaved pairs (half an hour; ARGS="--pairs N")
+	$(SAY) "migration benchmark on $(or $(KUBE_CONTEXT),the embedded cluster)"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m e2e.bench $(ARGS)
+
+.PHONY: clean
+clean: ## remove caches and build products; keeps the environment and everything in the cache directory
+	$(SAY) "removing build products and tools' caches"
+	@rm -rf $(ARTIFACTS) out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache metastore_db spark-warehouse
+	@find operator tests e2e docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,161 @@
+"""Connections to the cluster, and the requests for which neither admin client has a method."""
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from kafka.admin import KafkaAdminClient
+from kafka.protocol.admin import (
+    AlterClientQuotasRequest,
+    DescribeClientQuotasRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
+
+BROKER_RESOURCE = 4
+TOPIC_RESOURCE = 2
+SET = 0
+# DescribeConfigs: a value set on the topic; on the broker itself; on <default>.
+OWN_SOURCES = {TOPIC_RESOURCE: (1,), BROKER_RESOURCE: (2, 3)}
+
+# librdkafka and the JVM both cache broker addresses. A pod's address changes at every restart, and it is the
+# cluster's stalls that are to be measured, not this client's own cache; the same for its back-off, which would
+# grow to 10 s while the broker is away (the Java client's limit is 1 s).
+LIBRDKAFKA_COMMON = {
+    "broker.address.ttl": 100,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1000,
+    "log_level": 2,
+}
+
+
+class RequestFailedError(Exception):
+    """A broker answered with an error code."""
+
+
+def bootstrap_servers() -> str:
+    """Return the brokers' addresses from ``KAFKA_BOOTSTRAP``."""
+    return os.environ["KAFKA_BOOTSTRAP"]
+
+
+def librdkafka_config(**settings: Any) -> dict[str, Any]:
+    """Return a configuration for confluent-kafka's clients; ``_`` in names stands for ``.``."""
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return {
+        "bootstrap.servers": bootstrap_servers(),
+        **LIBRDKAFKA_COMMON,
+        "error_cb": lambda _: None,  # transport errors are expected; failed deliveries are counted elsewhere
+        **named,
+    }
+
+
+def confluent_admin() -> AdminClient:
+    """Return confluent-kafka's admin client: topics, configs of topics, SCRAM credentials."""
+    return AdminClient(librdkafka_config())
+
+
+def wait_until_formed(timeout_s: float = 180) -> None:
+    """Wait until every broker knows all the others and the controller.
+
+    A broker opens its port, and so is Ready, before it has heard from the controller. A client that asks it then is told
+    that there is none, and librdkafka's admin requests wait for one until they time out.
+    """
+    servers = bootstrap_servers().split(",")
+    deadline = time.monotonic() + timeout_s
+    for server in servers:
+        while trouble := _what_is_missing(server, len(servers)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"broker {server} after {timeout_s:.0f} s: {trouble}")
+            time.sleep(0.5)
+
+
+def _what_is_missing(server: str, brokers: int) -> str:
+    try:
+        metadata = AdminClient(librdkafka_config() | {"bootstrap.servers": server}).list_topics(timeout=5)
+    except KafkaException as error:
+        return str(error)
+    if len(metadata.brokers) < brokers or metadata.controller_id < 0:
+        return f"knows {len(metadata.brokers)} brokers, controller {metadata.controller_id}"
+    return ""
+
+
+class WireAdmin(KafkaAdminClient):
+    """kafka-python's admin client, and four requests that only its protocol classes know."""
+
+    def __init__(self, bootstrap: str | None = None) -> None:
+        super().__init__(
+            bootstrap_servers=(bootstrap or bootstrap_servers()).split(","),
+            request_timeout_ms=30_000,
+            bootstrap_timeout_ms=60_000,
+        )
+
+    def _send(self, request: Any, node_id: int | None = None) -> Any:
+        # kafka-python has no public way to send a request of one's own.
+        return self._manager.run(self._send_to, request, node_id)
+
+    async def _send_to(self, request: Any, node_id: int | None) -> Any:
+        return await self._manager.send(request, node_id=node_id)
+
+    def set_broker_configs(self, broker: str, values: Mapping[str, str]) -> None:
+        """Set dynamic configs of one broker, or of all by default with the empty name."""
+        request = IncrementalAlterConfigsRequest(
+            resources=[(BROKER_RESOURCE, broker, [(name, SET, value) for name, value in values.items()])],
+            validate_only=False,
+        )
+        # A broker's own configs are validated by that broker; the default goes to any.
+        response = self._send(request, int(broker) if broker else None)
+        _raise_for_errors(f"configs of broker {broker or '<default>'}", response.responses)
+
+    def dynamic_configs(
+        self, resource_type: int, names: Iterable[str], node_id: int | None = None
+    ) -> dict[str, dict[str, str | None]]:
+        """Return the values that were set on these resources themselves; passwords are ``None``."""
+        request = DescribeConfigsRequest(
+            resources=[(resource_type, name, None) for name in names],
+            include_synonyms=False,
+            min_version=1,
+        )
+        response = self._send(request, node_id)
+        _raise_for_errors("describing configs", response.results)
+        own = OWN_SOURCES[resource_type]
+        return {
+            result.resource_name: {entry.name: entry.value for entry in result.configs if entry.config_source in own}
+            for result in response.results
+        }
+
+    def set_quotas(self, quotas: Iterable[tuple[Mapping[str, str | None], Mapping[str, float]]]) -> None:
+        """Set client quotas: entity (type to name, ``None`` for the default) and values."""
+        entry_type = AlterClientQuotasRequest.EntryData
+        request = AlterClientQuotasRequest(
+            entries=[
+                entry_type(
+                    entity=[entry_type.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
+                    ops=[entry_type.OpData(key=key, value=value, remove=False) for key, value in values.items()],
+                )
+                for entity, values in quotas
+            ],
+            validate_only=False,
+        )
+        _raise_for_errors("client quotas", self._send(request).entries)
+
+    def quotas(self) -> dict[str, dict[str, float]]:
+        """Return all client quotas, keyed by a readable form of the entity."""
+        response = self._send(DescribeClientQuotasRequest(components=[], strict=False))
+        if response.error_code:
+            raise RequestFailedError(f"describing client quotas: {response.error_message}")
+        return {
+            ",".join(
+                f"{part.entity_type}={'<default>' if part.entity_name is None else part.entity_name}"
+                for part in sorted(entry.entity, key=lambda part: part.entity_type)
+            ): {value.key: value.value for value in entry.values}
+            for entry in response.entries or []
+        }
+
+
+def _raise_for_errors(what: str, results: Iterable[Any]) -> None:
+    failed = [result for result in results if result.error_code]
+    if failed:
+        raise RequestFailedError(f"{what}: {failed}")

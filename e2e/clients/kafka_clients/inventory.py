@@ -1,0 +1,79 @@
+"""Write down everything that the cluster says about itself, as JSON with sorted keys: two of them can be compared.
+
+It asks the brokers only, through their public API, so it is independent of ZooKeeper, of the metadata log and of
+whoever migrates between them. Topics are told apart by id as well as by name.
+"""
+
+import json
+import sys
+
+from kafka.admin import (
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ResourcePatternFilter,
+    ResourceType,
+)
+
+from kafka_clients.cluster import BROKER_RESOURCE, TOPIC_RESOURCE, WireAdmin
+
+
+def inventory(wire: WireAdmin) -> dict:
+    """Return topics, configs, quotas, SCRAM credentials and ACLs as the brokers serve them."""
+    topics = {topic["name"]: topic for topic in wire.describe_topics()}
+    brokers = sorted(broker["broker_id"] for broker in wire.describe_cluster()["brokers"])
+    configs = wire.dynamic_configs(TOPIC_RESOURCE, sorted(topics))
+    broker_configs = wire.dynamic_configs(BROKER_RESOURCE, [""])
+    for broker in brokers:
+        broker_configs |= wire.dynamic_configs(BROKER_RESOURCE, [str(broker)], node_id=broker)
+    everything = ACLFilter(
+        None,
+        None,
+        ACLOperation.ANY,
+        ACLPermissionType.ANY,
+        ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY),
+    )
+    acls, _ = wire.describe_acls(everything)
+    return {
+        "brokers": brokers,
+        "topics": {
+            name: {
+                "id": str(topic.get("topic_id")),
+                "configs": configs[name],
+                "partitions": {
+                    str(partition["partition_index"]): sorted(partition["replica_nodes"])
+                    for partition in topic["partitions"]
+                },
+            }
+            for name, topic in topics.items()
+        },
+        "broker_configs": {name or "<default>": values for name, values in broker_configs.items()},
+        "quotas": wire.quotas(),
+        "scram": {
+            user: sorted(f"{info['mechanism'].name}/{info['iterations']}" for info in found["credential_infos"])
+            for user, found in wire.describe_user_scram_credentials().items()
+        },
+        "acls": sorted(
+            " ".join(
+                [
+                    acl.permission_type.name,
+                    acl.principal,
+                    acl.host,
+                    acl.operation.name,
+                    acl.resource_pattern.resource_type.name,
+                    acl.resource_pattern.pattern_type.name,
+                    repr(acl.resource_pattern.resource_name),
+                ]
+            )
+            for acl in acls
+        ),
+    }
+
+
+def main() -> None:
+    json.dump(inventory(WireAdmin()), sys.stdout, sort_keys=True, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+# The four images that the cluster itself runs, each one static program.
+# shellcheck shell=bash
+
+# single_program_image NAME:TAG ROOT BUILDAH_CONFIG_OPTION...: ROOT becomes the only layer.
+single_program_image() {
+  local name=$1 root=$2 container archive
+  shift 2
+  archive=$ARCHIVES/$(basename "${name%:*}").tar
+  mkdir -p "$ARCHIVES"
+  mkdir -p "$root/tmp"
+  chmod 1777 "$root/tmp"
+  container=kraftbridge-cluster-image
+  buildah rm "$container" >/dev/null 2>&1 || true # of a build that was cut off
+  buildah from --name "$container" scratch >/dev/null
+  buildah add --quiet "$container" "$root" / >/dev/null
+  buildah config "$@" "$container"
+  buildah commit --quiet --rm --timestamp 0 "$container" "localhost/$name" >/dev/null
+  rm -f "$archive.new"
+  buildah push --quiet "localhost/$name" "docker-archive:$archive.new:localhost/$name"
+  mv "$archive.new" "$archive"
+  rm -rf "$root"
+}
+
+# The helper pods of the storage provisioner and the proofs use it.
+fetch_busybox() {
+  built busybox "$1" && return
+  local work=$CACHE/work/busybox
+  rm -rf "$work"
+  mkdir -p "$work" "$BIN"
+  (cd "$work" && chmod 755 . && apt-get -q download busybox-static >/dev/null 2>&1 && dpkg -x busybox-static_*.deb .) ||
+    die "apt-get download busybox-static failed (try: apt-get update)"
+  mv "$work/bin/busybox" "$BIN/busybox"
+  rm -rf "$work"
+  mark_built busybox "$1"
+}
+
+build_cluster_images() {
+  local version="pause-$KUBERNETES_VERSION coredns-$COREDNS_VERSION local-path-$LOCAL_PATH_PROVISIONER_VERSION busybox-1.35 layout-1"
+  fetch_busybox 1.35
+  built cluster-images "$version" && return
+  local root=$CACHE/work/image applet begin=$SECONDS
+  say "building the images of pause, CoreDNS, the storage provisioner and busybox"
+  rm -rf "$root"
+  mkdir -p "$root" && cp "$BIN/pause" "$root/"
+  single_program_image kraftbridge-pause:1 "$root" --entrypoint '["/pause"]' --user 65535
+  mkdir -p "$root" && cp "$BIN/coredns" "$root/"
+  single_program_image kraftbridge-coredns:1 "$root" --entrypoint '["/coredns"]'
+  mkdir -p "$root" && cp "$BIN/local-path-provisioner" "$root/"
+  single_program_image kraftbridge-local-path-provisioner:1 "$root" --entrypoint '["/local-path-provisioner"]'
+  mkdir -p "$root/bin" "$root/etc" && cp "$BIN/busybox" "$root/bin/"
+  for applet in $("$BIN/busybox" --list); do
+    [[ $applet == busybox ]] || ln -s busybox "$root/bin/$applet"
+  done
+  single_program_image kraftbridge-busybox:1 "$root" --cmd sh --env PATH=/bin
+  mark_built cluster-images "$version"
+  say "images: done in $((SECONDS - begin)) s"
+}
+
+load_images() { # FILE...
+  local file
+  for file in "$@"; do
+    [[ -f $file ]] || die "no such archive: $file"
+    ctr_k8s images import --no-unpack=false "$file" >/dev/null || die "containerd did not take $file"
+  done
+}
+
+# has_image NAME: NAME as a pod would write it.
+has_image() {
+  local name=$1
+  [[ $name == */* ]] || name=library/$name
+  [[ ${name%%/*} == *.* || ${name%%/*} == *:* || ${name%%/*} == localhost ]] || name=docker.io/$name
+  [[ ${name##*/} == *:* ]] || name=$name:latest
+  ctr_k8s images ls --quiet "name==$name" 2>/dev/null | grep -qxF "$name"
+}

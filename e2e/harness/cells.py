@@ -1,0 +1,100 @@
+"""What a cell of the matrix showed: kept as JSON Lines, one object per cell, so that a run that is cut off loses only itself."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from e2e.harness.matrix import Column, Fault
+
+
+class Outcome(StrEnum):
+    """How the phase ended in which the fault struck."""
+
+    FINISHED = "finished"
+    """The phase was left, forward (or back, where that was asked for), without help."""
+    STOPPED = "stopped"
+    """It was not left, and the operator names the reason."""
+    FAILED = "failed"
+    """It was not left and nobody said why, or a promise was broken."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One fault in one phase."""
+
+    fault: Fault
+    column: Column
+    outcome: Outcome
+    reason: str
+    """Why it stopped or failed; for a finished cell what the operator named meanwhile."""
+    struck: str
+    """What exactly was done, to whom."""
+    seconds: float
+    """From the strike until the phase was left."""
+    phase_seconds: float
+    """The whole visit to the phase."""
+    said: tuple[str, ...]
+    """What the status said for some seconds between strike and end."""
+    longest_stall_s: float
+    """Longest time that a producer waited for an acknowledgement meanwhile."""
+    errors: dict[str, int]
+    """Errors that clients saw meanwhile."""
+    broken: tuple[str, ...]
+    """Promises about restarts that were not kept meanwhile."""
+    figures: dict[str, Any] = field(default_factory=dict)
+    """What else was measured, such as the seconds without a controller of a rollback."""
+    run: dict[str, Any] = field(default_factory=dict)
+    """What holds for the whole run: lost and doubled records, inventory, commit, image."""
+
+    @property
+    def good(self) -> bool:
+        """Whether it ended as promised."""
+        run = self.run
+        return (
+            self.outcome is not Outcome.FAILED
+            and not self.broken
+            and not run.get("lost")
+            and not run.get("duplicates")
+            and not run.get("inventory_differences")
+            and not self.trouble_with_leaders
+        )
+
+    @property
+    def trouble_with_leaders(self) -> str:
+        """Why a rollback's leader election does not count, ``""`` if it does or there was none."""
+        if self.fault is not Fault.ROLLBACK:
+            return ""
+        election = self.figures.get("leader_election")
+        if not isinstance(election, dict):
+            return "no leader election was tried afterwards"
+        return str(election["failed"] or (f"not elected: {election['left']}" if election["left"] else ""))
+
+
+def write(path: Path, cells: Iterable[Cell]) -> None:
+    """Append cells."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.writelines(json.dumps(asdict(cell), ensure_ascii=False) + "\n" for cell in cells)
+
+
+def read(directory: Path) -> dict[tuple[Fault, Column], Cell]:
+    """Return the latest result of each cell; a torn last line is passed over."""
+    found: dict[tuple[Fault, Column], Cell] = {}
+    lines = [line for path in sorted(directory.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    cells = []
+    for line in lines:
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        value |= {
+            "fault": Fault(value["fault"]), "column": Column(value["column"]), "outcome": Outcome(value["outcome"]),
+            "said": tuple(value["said"]), "broken": tuple(value["broken"]),
+        }  # fmt: skip
+        cells.append(Cell(**value))
+    for cell in sorted(cells, key=lambda c: c.run.get("at", "")):
+        found[cell.fault, cell.column] = cell
+    return found

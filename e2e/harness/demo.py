@@ -1,0 +1,334 @@
+"""The whole story: somebody's ZooKeeper-based Kafka, its clients at work, one KafkaMigration, and KRaft in the end."""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from e2e.harness.bare import inventory_differences
+from e2e.harness.foreign import ForeignCluster, Style
+from e2e.harness.kube import CLUSTER, REPOSITORY, CommandFailedError, Kube, NotOursError, current_kube
+from e2e.harness.load import ClientImpact, Load, client_impact
+from e2e.harness.matrix import Column, Fault
+from e2e.harness.migration import Migration, View, manifest
+from e2e.harness.operator_install import IMAGES, OperatorInstall
+from e2e.harness.striker import Striker
+from e2e.harness.strikes import Strikes
+from e2e.harness.summary import as_json, broken_promises, print_summary
+from kubernetes.client.exceptions import ApiException
+from rich.console import Console
+
+MIGRATION = "demo"
+ARTIFACTS = REPOSITORY / ".artifacts/demo"
+# Nothing that the operator waits for by itself keeps it blocked for so long.
+BLOCKED_TIMEOUT_S = 120
+MIGRATION_TIMEOUT_S = 2400
+# Where the operator is killed by --chaos: in every phase in which it does something.
+CHAOS = tuple(c for c in Column if c not in (Column.PREFLIGHT, Column.COPY, Column.ROLLING_BACK))
+
+
+class BlockedError(Exception):
+    """The migration does not go on without somebody's help."""
+
+
+@dataclass
+class Terminal:
+    """What is printed: a line when something begins, how long it took when it ends, a line per change of a migration."""
+
+    console: Console
+    begin: float = field(default_factory=time.monotonic)
+    steps: dict[str, float] = field(default_factory=dict)
+    shown: tuple[str, ...] = ()
+
+    def say(self, text: str) -> None:
+        passed = int(time.monotonic() - self.begin)
+        self.console.print(f"[dim]{passed // 60:3d}:{passed % 60:02d}[/]  {text}", soft_wrap=True)
+
+    def step(self, what: str, act: Callable[[], Any]) -> Any:
+        """Do something, say what and how long it took."""
+        self.say(f"[bold]{what}[/]")
+        begin = time.monotonic()
+        result = act()
+        self.steps[what] = round(time.monotonic() - begin, 1)
+        return result
+
+    def change(self, view: View) -> None:
+        """Print where a migration stands if that differs from the last line."""
+        now = (view.phase, view.brokers, _without_numbers(view.message))
+        if now == self.shown:
+            return
+        self.shown = now
+        room = max(40, self.console.width - 45)
+        message = view.message if len(view.message) <= room else view.message[: room - 1] + "…"
+        self.say(f"[cyan]{view.phase:20}[/] brokers {view.brokers or '-':4} {message}")
+
+
+@dataclass(frozen=True)
+class Story:
+    """One run of the demo."""
+
+    kube: Kube
+    cluster: ForeignCluster
+    operator: OperatorInstall
+    migration: Migration
+    terminal: Terminal
+    arguments: argparse.Namespace
+
+    def prepare(self) -> None:
+        """Bring up what the migration needs: operator, Spark operator, the cluster and its clients."""
+        step, cluster = self.terminal.step, self.cluster
+        step("removing what an earlier run may have left", lambda: clean(self.kube, self.operator, cluster))
+        step(f"namespace {cluster.namespace}", lambda: self.kube.claim_namespace(cluster.namespace))
+        if self.operator.ours:
+            if self.arguments.runner == "SparkApplication":
+                step("Kubeflow's Spark operator", self.operator.install_spark_operator)
+            step("helm upgrade --install kraftbridge helm/kraftbridge", self.operator.install)
+        step(f"ZooKeeper (1) and Kafka (3 brokers, two log directories each, {cluster.style} style)", cluster.add)
+        seeded = step("filling it: topics, configs, SCRAM users, ACLs, quotas, a reassignment", cluster.seed)
+        self.terminal.say(f"{seeded['topics']} topics, {seeded['partitions']} partitions")
+
+    def apply(self) -> None:
+        """Apply the one resource, and show it."""
+        terminal = self.terminal
+        resource = manifest(
+            self.cluster,
+            MIGRATION,
+            runner=self.arguments.runner,
+            address_cache_seconds=self.arguments.hold,
+            measure=self.arguments.measure,
+        )
+        text = yaml.safe_dump(resource, sort_keys=False)
+        terminal.say("[bold]one KafkaMigration[/], target KRaftBrokers (the last state with a way back):")
+        terminal.console.print(text, style="dim", markup=False, soft_wrap=True)
+        (ARTIFACTS / "kafkamigration.yaml").write_text(text)
+        self.kube.apply(text, self.cluster.namespace)
+
+    def follow(self) -> View:
+        """Follow it to the last exit, give the user's word, follow it to the end."""
+        terminal, migration = self.terminal, self.migration
+        striker = Striker(
+            Strikes(self.cluster, self.operator, migration), planned_strikes(self.arguments), terminal.say
+        )
+        asked = False
+        blocked_since: float | None = None
+        for view in migration.follow(MIGRATION_TIMEOUT_S):
+            terminal.change(view)
+            striker.look(view)
+            if view.phase == "AwaitingFinalization" and view.awaits_user and not asked and not striker.open(view.phase):
+                asked = True
+                terminal.say(
+                    "[bold]the operator waits for the user's word: finalization has no way back. The demo gives it:[/]"
+                )
+                terminal.say(f"[green]$ {migration.set_target('KRaft')}[/]")
+            if view.phase == "Completed" and view.condition("Ready")["status"] == "True":
+                striker.undo_all()
+                if striker.plan:
+                    raise BlockedError(f"the migration is complete, and these faults were never done: {striker.plan}")
+                return view
+            blocked_since = (blocked_since or time.monotonic()) if view.blocked else None
+            if blocked_since is not None and time.monotonic() - blocked_since > BLOCKED_TIMEOUT_S:
+                findings = "".join(f"\n  {finding}" for finding in view.blocking_findings)
+                raise BlockedError(f"blocked in phase {view.phase} for {BLOCKED_TIMEOUT_S} s: {view.blocked}{findings}")
+        raise AssertionError("following ends with Completed or an exception")
+
+    def leave_zookeeper(self) -> dict[str, str]:
+        """Do as a user would after ``Completed``: see that ZooKeeper is unused, stop it, and use the cluster."""
+        terminal, cluster = self.terminal, self.cluster
+        with_session = cluster.pods_with_zookeeper_session()
+        if with_session:
+            raise BlockedError(f"these pods still have a ZooKeeper session, so it must not be stopped: {with_session}")
+        terminal.say("no pod of this namespace has a ZooKeeper session; stopping it, as its user would:")
+        terminal.say(f"[green]$ kubectl scale -n {cluster.namespace} statefulset/{cluster.zookeeper} --replicas=0[/]")
+        cluster.stop_zookeeper()
+        return terminal.step("using the cluster in every way, without ZooKeeper", cluster.prove_serving)
+
+    def run(self) -> int:
+        """Tell it all; return the exit code."""
+        terminal, cluster = self.terminal, self.cluster
+        self.prepare()
+        load = Load(cluster)
+        terminal.step("a producer and a consumer group, from now to the end", load.start)
+        before = cluster.inventory()
+        begin = time.monotonic()
+        self.apply()
+        view = self.follow()
+        migration_s = time.monotonic() - begin
+        serving = self.leave_zookeeper()
+        differences = inventory_differences(before, cluster.inventory())
+        lines = terminal.step("stopping the clients, after they have read everything", load.stop)
+        impact = client_impact(lines)
+        broken = broken_promises(view, impact, serving, differences)
+        write_artifacts(
+            view, impact, lines, broken,
+            serving=serving, differences=differences, migration_wall_s=round(migration_s, 1), steps=terminal.steps,
+            style=cluster.style.value, chaos=[f"{f}@{c}" for c, faults in planned_strikes(self.arguments).items() for f in faults], runner=self.arguments.runner, hold_s=self.arguments.hold,
+        )  # fmt: skip
+        terminal.console.print()
+        print_summary(terminal.console, view, impact, lines, broken)
+        terminal.say(f"everything is in {ARTIFACTS.relative_to(REPOSITORY)}")
+        terminal.say("[red]NOT as promised[/]" if broken else "[green]as promised[/]")
+        return 1 if broken else 0
+
+
+def planned_strikes(arguments: argparse.Namespace) -> dict[Column, list[Fault]]:
+    """Return what the command line asks for."""
+    planned = {column: [Fault.OPERATOR_KILLED] for column in CHAOS if arguments.chaos == "operator-restart"}
+    for fault, column in arguments.strike:
+        planned.setdefault(column, []).append(fault)
+    return planned
+
+
+def strike(text: str) -> tuple[Fault, Column]:
+    """Return a fault and when it is done, from ``fault@Phase``."""
+    fault, _, column = text.partition("@")
+    return Fault(fault), Column(column)
+
+
+def clean(kube: Kube, operator: OperatorInstall, cluster: ForeignCluster) -> None:
+    """Remove what a demo left, however it ended; refuses what the demo did not make."""
+    if kube.is_ours(cluster.namespace) is False:
+        kube.remove_namespace(cluster.namespace)  # raises, and says why
+    if kube.is_ours(cluster.namespace):
+        if kube.get("crd", "kafkamigrations.kraftbridge.dev") is not None:
+            for resource in kube.list("kafkamigrations.kraftbridge.dev", cluster.namespace):
+                _remove_migration(kube, cluster.namespace, resource["metadata"]["name"])
+        # A lock that a migration left denies changes of the StatefulSets, not their deletion with the namespace.
+        kube.remove_namespace(cluster.namespace)
+    operator.uninstall()
+
+
+def _remove_migration(kube: Kube, namespace: str, name: str) -> None:
+    target = ["kafkamigrations.kraftbridge.dev", name, "-n", namespace]
+    # Its finalizer is for an operator that may be gone with its cut off demo, and what it guards goes as well.
+    kube.kubectl("patch", *target, "--type", "merge", "-p", '{"metadata":{"finalizers":null}}')
+    kube.kubectl("delete", *target, "--ignore-not-found", "--wait=false")
+
+
+def bring_up(terminal: Terminal, *, operator_too: bool) -> Kube:
+    """Return the cluster to use; the embedded one is brought up, and the images are built and loaded."""
+    if context := os.environ.get("KUBE_CONTEXT"):
+        terminal.say(f"using kube context {context}; its nodes must have the images localhost/kraftbridge-*")
+        return current_kube()
+    # Their own output is the progress that a long first build needs.
+    terminal.step("the embedded Kubernetes", lambda: _show(CLUSTER, "up"))
+    names = [] if operator_too else ["kafka", "clients"]
+    terminal.step("images", lambda: _show(IMAGES, *names))
+    return current_kube()
+
+
+def write_artifacts(
+    view: View, impact: ClientImpact, lines: list[dict[str, Any]], broken: list[str], **more: Any
+) -> None:
+    """Write the summary, the resource as it was in the end, and the load's lines."""
+    (ARTIFACTS / "summary.json").write_text(json.dumps(as_json(view, impact, lines, broken, **more), indent=1))
+    (ARTIFACTS / "kafkamigration-final.json").write_text(json.dumps(view.resource, indent=1))
+    (ARTIFACTS / "load.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def keep_evidence(story: Story, error: Exception) -> None:
+    """Write down what there is to see after a failure."""
+    terminal = story.terminal
+    terminal.console.print(f"[red]{type(error).__name__}: {error}[/]", markup=True)
+    evidence: dict[str, Callable[[], str]] = {
+        "operator.log": lambda: story.operator.log(5000),
+        "pods.txt": lambda: story.kube.kubectl("get", "pods", "-A", "-o", "wide"),
+        "events.txt": lambda: story.kube.kubectl(
+            "get", "events", "-n", story.cluster.namespace, "--sort-by=.lastTimestamp"
+        ),
+        "kafkamigration-failed.json": lambda: (
+            json.dumps(view.resource, indent=1) if (view := story.migration.view()) else ""
+        ),
+        "load.jsonl": lambda: "".join(json.dumps(line) + "\n" for line in Load(story.cluster).lines()),
+    }
+    for name, read in evidence.items():
+        try:
+            (ARTIFACTS / name).write_text(read())
+        except (CommandFailedError, ApiException, OSError, ValueError) as trouble:
+            (ARTIFACTS / name).write_text(f"could not be read: {trouble}\n")
+    terminal.say(f"evidence is in {ARTIFACTS.relative_to(REPOSITORY)}: {', '.join(evidence)}")
+
+
+def _show(*command: str | Path) -> None:
+    done = subprocess.run([str(part) for part in command], check=False)
+    if done.returncode:
+        raise CommandFailedError(f"{' '.join(str(part) for part in command)}: exit code {done.returncode}")
+
+
+def _without_numbers(text: str) -> str:
+    """Return a message without its numbers: a countdown is one line."""
+    return "".join(character for character in text if not character.isdigit())
+
+
+def parse() -> argparse.Namespace:
+    """Return the command line's options."""
+    parser = argparse.ArgumentParser(prog="python -m e2e.demo", description=__doc__)
+    parser.add_argument(
+        "--style", type=Style, choices=list(Style), default=Style.ENV, help="how brokers are configured"
+    )
+    parser.add_argument("--runner", choices=("SparkApplication", "Job"), default="SparkApplication")
+    parser.add_argument("--hold", type=int, default=35, metavar="SECONDS", help="strategy.addressCacheSeconds")
+    parser.add_argument(
+        "--measure", action="store_true", help="spec.measure: probe metadata changes before, in dual-write, after"
+    )
+    parser.add_argument("--chaos", choices=("operator-restart",), help="delete the operator's pod once in every phase")
+    parser.add_argument(
+        "--strike",
+        type=strike,
+        action="append",
+        default=[],
+        metavar="FAULT@PHASE",
+        help="do a fault of the matrix in a phase",
+    )
+    parser.add_argument(
+        "--namespace", default="kafka-demo", help="made for the demo, and removed with all that is in it"
+    )
+    parser.add_argument(
+        "--installed", action="store_true", help="use the operators that are installed; they must serve the namespace"
+    )
+    parser.add_argument("--keep", action="store_true", help="leave cluster and operator running at the end")
+    parser.add_argument("--clean", action="store_true", help="only remove what an earlier demo left")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the demo; the exit code is 0 only if everything is as promised."""
+    arguments = parse()
+    # What is no terminal has no width: 80 columns would cut the messages short.
+    terminal = Terminal(Console(highlight=False, width=None if sys.stdout.isatty() else 160))
+    if not arguments.clean:
+        shutil.rmtree(ARTIFACTS, ignore_errors=True)
+        ARTIFACTS.mkdir(parents=True)
+    kube = current_kube() if arguments.clean else bring_up(terminal, operator_too=not arguments.installed)
+    story = Story(
+        kube,
+        ForeignCluster(kube, arguments.namespace, arguments.style),
+        OperatorInstall(kube, arguments.namespace, ours=not arguments.installed),
+        Migration(kube, arguments.namespace, MIGRATION),
+        terminal,
+        arguments,
+    )
+    try:
+        if arguments.clean:
+            clean(kube, story.operator, story.cluster)
+            return 0
+        code = story.run()
+    except NotOursError as error:
+        terminal.console.print(f"[red]{error}[/]")
+        return 1
+    except (CommandFailedError, BlockedError, TimeoutError, RuntimeError, ApiException) as error:
+        keep_evidence(story, error)
+        code = 1
+    except KeyboardInterrupt:
+        terminal.say("interrupted; the next run removes what is left (or: python -m e2e.demo --clean)")
+        return 130
+    if not arguments.keep:
+        terminal.step("removing the cluster and the operator", lambda: clean(kube, story.operator, story.cluster))
+    return code

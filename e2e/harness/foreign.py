@@ -1,0 +1,149 @@
+"""A ZooKeeper-based Kafka cluster that belongs to somebody else: plain StatefulSets, made with ``kubectl apply``."""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from string import Template
+from typing import Any
+
+from e2e.harness.kube import MANIFESTS, Kube, eventually
+
+BROKERS = 3
+
+
+class Style(StrEnum):
+    """How the brokers get their configuration."""
+
+    ENV = "Env"
+    PROPERTIES = "Properties"
+
+
+LISTENER_SECRET, CLIENT_SECRET = "controllers-listener", "kafka-clients"
+_JAAS = (
+    'org.apache.kafka.common.security.plain.PlainLoginModule required username="controller" password="of-this-example"'
+)
+# What the controllers' listener offers, what brokers and controllers say there, and what the operator's and the verifier's clients say.
+_LISTENER_PROPERTIES = f"""sasl.mechanism.controller.protocol=PLAIN
+listener.name.controller.sasl.enabled.mechanisms=PLAIN
+listener.name.controller.plain.sasl.jaas.config={_JAAS} user_controller="of-this-example";
+"""
+_CONTROLLER_CLIENT = f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={_JAAS};\n"
+_BROKERS_PART = {
+    "KAFKA_SASL_MECHANISM_CONTROLLER_PROTOCOL": "PLAIN",
+    "KAFKA_LISTENER_NAME_CONTROLLER_PLAIN_SASL_JAAS_CONFIG": f"{_JAAS};",
+}
+
+
+@dataclass(frozen=True)
+class ForeignCluster:
+    """One such cluster: ZooKeeper (1), brokers (3, two log directories each), and a pod for its users' tools."""
+
+    kube: Kube
+    namespace: str
+    style: Style = Style.ENV
+    prefix: str = ""
+    secured: bool = False
+    """Whether the brokers can speak to controllers by SASL, and the Secrets for the controllers' listener are there."""
+
+    @property
+    def brokers(self) -> str:
+        """The brokers' StatefulSet."""
+        return f"{self.prefix}kafka"
+
+    @property
+    def zookeeper(self) -> str:
+        """ZooKeeper's StatefulSet."""
+        return f"{self.prefix}zookeeper"
+
+    @property
+    def zookeeper_connect(self) -> str:
+        """The brokers' ``zookeeper.connect``, with its chroot."""
+        return f"{self.zookeeper}-0.{self.zookeeper}:2181/kafka"
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers' addresses inside the cluster."""
+        return ",".join(f"{self.brokers}-{i}.{self.brokers}-headless:9092" for i in range(BROKERS))
+
+    def up(self) -> None:
+        """Bring it up in a fresh namespace and wait until every pod is ready."""
+        self.kube.claim_namespace(self.namespace)
+        self.add()
+
+    def add(self) -> None:
+        """Bring it up in a namespace that exists."""
+        self._apply("zookeeper.yaml", "services.yaml", "clients.yaml")
+        self.kube.rollout_complete(f"statefulset/{self.zookeeper}", self.namespace, timeout_s=180)
+        if self.secured:
+            self._apply_secrets()
+        self._apply({Style.ENV: "kafka-env.yaml", Style.PROPERTIES: "kafka-properties.yaml"}[self.style])
+        self.kube.rollout_complete(f"statefulset/{self.brokers}", self.namespace, timeout_s=300)
+        self.kube.kubectl(
+            "wait", "-n", self.namespace, f"pod/{self.prefix}clients", "--for=condition=Ready", "--timeout=120s"
+        )
+
+    def down(self) -> None:
+        """Remove the namespace with everything in it."""
+        self.kube.remove_namespace(self.namespace)
+
+    def seed(self, *, single_replica_topic: bool = False) -> dict[str, Any]:
+        """Fill it with metadata of every kind; return how much there is."""
+        option = ["--single-replica-topic"] if single_replica_topic else []
+        return json.loads(self.run_client("seed", *option))
+
+    def inventory(self) -> dict[str, Any]:
+        """Return all metadata as the brokers serve it."""
+        return json.loads(self.run_client("inventory"))
+
+    def zookeeper_sessions(self) -> list[str]:
+        """Return the sessions that ZooKeeper has, one line each."""
+        return json.loads(self.run_client("zookeeper_sessions", f"{self.zookeeper}-0.{self.zookeeper}"))
+
+    def pods_with_zookeeper_session(self) -> list[str]:
+        """Return the pods of this namespace that have a ZooKeeper session: while a broker does, it is still needed."""
+        addresses = {
+            pod["status"].get("podIP"): pod["metadata"]["name"] for pod in self.kube.list("pods", self.namespace)
+        }
+        callers = (line.lstrip("/").rsplit(":", 1)[0] for line in self.zookeeper_sessions())
+        return sorted(addresses[address] for address in callers if address in addresses)
+
+    def stop_zookeeper(self) -> None:
+        """Scale ZooKeeper to zero and wait until its pod is gone."""
+        self.kube.kubectl("scale", "-n", self.namespace, f"statefulset/{self.zookeeper}", "--replicas=0")
+        eventually(
+            lambda: self.kube.get("pod", f"{self.zookeeper}-0", self.namespace) is None, "ZooKeeper's pod is gone", 120
+        )
+
+    def prove_serving(self) -> dict[str, str]:
+        """Use the cluster in every way that a user would; return check to "ok" or what went wrong."""
+        # The exit code says the same as the answer, and would hide it.
+        return json.loads(self.run_client("prove_serving", "--exit-zero"))
+
+    def run_client(self, program: str, *arguments: str) -> str:
+        """Run one of the clients' programs in the pod for tools and return what it prints."""
+        return self.kube.kubectl(
+            "exec", "-n", self.namespace, f"{self.prefix}clients", "--",
+            "python", "-m", f"kafka_clients.{program}", *arguments,
+        )  # fmt: skip
+
+    def _apply_secrets(self) -> None:
+        contents = {
+            LISTENER_SECRET: {"listener.properties": _LISTENER_PROPERTIES},
+            CLIENT_SECRET: {
+                "client.properties": "security.protocol=PLAINTEXT\n",
+                "controller.properties": _CONTROLLER_CLIENT,
+            },
+        }
+        for name, files in contents.items():
+            body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": files}
+            self.kube.apply(json.dumps(body), self.namespace)
+
+    def _apply(self, *manifests: str) -> None:
+        for manifest in manifests:
+            text = (MANIFESTS / manifest).read_text()
+            if self.secured and manifest == "kafka-env.yaml":
+                more = "".join(
+                    f"            - {{name: {n}, value: {json.dumps(v)}}}\n" for n, v in _BROKERS_PART.items()
+                )
+                text = text.replace("          volumeMounts:\n", f"{more}          volumeMounts:\n", 1)
+            self.kube.apply(Template(text).safe_substitute(PREFIX=self.prefix), self.namespace)

@@ -1,0 +1,119 @@
+"""Clients' load while something happens to the cluster, and what the clients felt."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from e2e.harness.foreign import ForeignCluster
+from e2e.harness.kube import MANIFESTS, eventually
+
+DRAIN_TIMEOUT_S = 300
+WARM_UP_LINES = 6
+
+
+RECONNECTING = frozenset({"consumer:_RESOLVE"})
+"""What librdkafka tells a consumer of connections that it makes again by itself: a pod that is being replaced has no name in DNS."""
+
+
+@dataclass(frozen=True)
+class ClientImpact:
+    """What producer and consumer felt from start to stop."""
+
+    sent: int
+    acked: int
+    received: int
+    lost: int
+    """Acknowledged, but not to be read."""
+    duplicates: int
+    redelivered: int
+    unanswered: int
+    """Neither acknowledged nor refused when the load ended."""
+    errors: dict[str, int]
+    drained: bool
+    """Whether the consumer reached the end of the topics: only then is ``lost`` known."""
+    longest_produce_stall_s: float
+    """The longest time between sending a record and its acknowledgement."""
+    longest_end_to_end_s: float
+    longest_consumer_gap_s: float
+    seconds_without_ack: int
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Errors but those that say that a connection is being made again."""
+        return {name: count for name, count in self.errors.items() if name not in RECONNECTING}
+
+    @property
+    def unharmed(self) -> bool:
+        """Whether no client lost or doubled anything, or was told of a failure."""
+        return self.drained and not (self.lost or self.duplicates or self.unanswered or self.failures)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"unharmed": self.unharmed}
+
+
+@dataclass(frozen=True)
+class Load:
+    """A pod that produces and consumes."""
+
+    cluster: ForeignCluster
+
+    @property
+    def pod(self) -> str:
+        return f"{self.cluster.prefix}load"
+
+    def start(self) -> None:
+        """Start it and wait until records go round."""
+        kube, namespace = self.cluster.kube, self.cluster.namespace
+        kube.kubectl("delete", "pod", self.pod, "-n", namespace, "--ignore-not-found")
+        kube.apply(MANIFESTS / "load.yaml", namespace, PREFIX=self.cluster.prefix)
+        eventually(self._flows, "the load's records are acknowledged and received", 120)
+
+    def stop(self) -> list[dict[str, Any]]:
+        """Let it drain; return its lines, the last of them its balance."""
+        kube, namespace = self.cluster.kube, self.cluster.namespace
+        # Its process is asked to end rather than the pod: with the pod its log would go.
+        kube.kubectl("exec", "-n", namespace, self.pod, "--", "sh", "-c", "kill -TERM 1")
+        eventually(
+            lambda: self._phase() in {"Succeeded", "Failed"}, "the load has drained and ended", DRAIN_TIMEOUT_S, 1
+        )
+        lines = self.lines()
+        if not lines or not lines[-1].get("final"):
+            raise RuntimeError(f"pod {namespace}/{self.pod} ended ({self._phase()}) without a balance: see its log")
+        kube.kubectl("delete", "pod", self.pod, "-n", namespace)
+        return lines
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return what it has printed so far, one object per second."""
+        log = self.cluster.kube.kubectl("logs", "-n", self.cluster.namespace, self.pod)
+        return [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+
+    def _phase(self) -> str:
+        pod = self.cluster.kube.get("pod", self.pod, self.cluster.namespace)
+        return pod["status"]["phase"] if pod else "gone"
+
+    def _flows(self) -> bool:
+        if self._phase() != "Running":
+            return False
+        lines = self.lines()
+        return bool(lines) and lines[-1]["acked"] > 0 and lines[-1]["received"] > 0
+
+
+def client_impact(lines: list[dict[str, Any]]) -> ClientImpact:
+    """Return what the lines of a whole run come to."""
+    *seconds, final = lines
+    warm = seconds[WARM_UP_LINES:]
+    return ClientImpact(
+        sent=final["sent"],
+        acked=final["acked"],
+        received=final["received"],
+        lost=final["lost"],
+        duplicates=final["duplicates"],
+        redelivered=final["redelivered"],
+        unanswered=final["unanswered"],
+        errors=final["errors"],
+        drained=final["drained"],
+        longest_produce_stall_s=final["longest_produce_s"],
+        longest_end_to_end_s=final["longest_end_to_end_s"],
+        longest_consumer_gap_s=max((second["gap_s"] for second in warm[:-1]), default=0.0),
+        seconds_without_ack=sum(second["acked"] == 0 for second in warm[:-1]),
+    )

@@ -1,0 +1,161 @@
+"""Fault by phase: which cells there are, which make no sense and why, and how missing ones are packed into runs. Pure."""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Column(StrEnum):
+    """When a fault strikes: in a phase of the migration, or at one moment of it."""
+
+    PREFLIGHT = "Preflight"
+    PROVISIONING_QUORUM = "ProvisioningQuorum"
+    TAKING_OVER = "TakingOver"
+    COPY = "TakingOver, copy"
+    DUAL_WRITE = "DualWrite"
+    ROLLING_BROKERS = "RollingBrokers"
+    AWAITING_FINALIZATION = "AwaitingFinalization"
+    FINALIZING = "Finalizing"
+    ROLLING_BACK = "RollingBack"
+
+    @property
+    def phase(self) -> str:
+        """The phase that the column is in."""
+        return self.value.partition(",")[0]
+
+
+class Fault(StrEnum):
+    """What is done to the cluster. ``ROLLBACK`` is no fault: its user changes ``spec.target`` to ZooKeeper."""
+
+    OPERATOR_KILLED = "operator-killed"
+    CONTROLLER_KILLED = "controller-killed"
+    CONTROLLER_EVICTED = "controller-evicted"
+    CONTROLLER_DISK_FULL = "controller-disk-full"
+    BROKER_KILLED = "broker-killed"
+    ZOOKEEPER_FROZEN = "zookeeper-frozen"
+    ZOOKEEPER_RESTARTED = "zookeeper-restarted"
+    API_SERVER_RESTARTED = "api-server-restarted"
+    DRIVER_KILLED_ARMED = "spark-driver-killed-armed"
+    DRIVER_KILLED_VERIFYING = "spark-driver-killed-verifying"
+    IMAGE_MISSING = "spark-image-missing"
+    ROLLBACK = "rollback"
+
+
+WHAT = {
+    Fault.OPERATOR_KILLED: "the operator's pod is deleted without grace",
+    Fault.CONTROLLER_KILLED: "the active KRaft controller's pod is deleted without grace (in the copy: SIGKILL to its process)",
+    Fault.CONTROLLER_EVICTED: "the active KRaft controller's pod is evicted (Eviction API)",
+    Fault.CONTROLLER_DISK_FULL: "the volume of the active KRaft controller is filled, and freed once that was named",
+    Fault.BROKER_KILLED: "a broker's pod is deleted without grace",
+    Fault.ZOOKEEPER_FROZEN: "ZooKeeper's process is stopped by SIGSTOP for 25 s",
+    Fault.ZOOKEEPER_RESTARTED: "ZooKeeper's pod is deleted",
+    Fault.API_SERVER_RESTARTED: "the API server is stopped and started again",
+    Fault.DRIVER_KILLED_ARMED: "the Spark driver's pod is deleted without grace before it was given its go",
+    Fault.DRIVER_KILLED_VERIFYING: "the Spark driver's pod is deleted without grace while it compares",
+    Fault.IMAGE_MISSING: "`spec.verification.image` names an image that cannot be pulled, and is corrected once that was named",
+    Fault.ROLLBACK: "`spec.target: ZooKeeper` is set in this phase",
+}
+_NO_QUORUM = "there are no controllers yet"
+_NO_RUN = "no verification runs in it"
+_CONTROLLERS_GO = "the controllers are stopped in it; before that it is DualWrite's cell"
+_ONE_COPY = "it lasts a second; nothing but the controllers takes part in it besides ZooKeeper and brokers, whose faults TakingOver has"
+_ENDED = "there is no way back from it"
+
+NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
+    **{
+        (fault, Column.PREFLIGHT): _NO_QUORUM
+        for fault in (Fault.CONTROLLER_KILLED, Fault.CONTROLLER_EVICTED, Fault.CONTROLLER_DISK_FULL)
+    },
+    **{
+        (fault, column): _NO_RUN
+        for fault in (Fault.DRIVER_KILLED_ARMED, Fault.DRIVER_KILLED_VERIFYING, Fault.IMAGE_MISSING)
+        for column in (Column.PREFLIGHT, Column.AWAITING_FINALIZATION)
+    },
+    (Fault.DRIVER_KILLED_ARMED, Column.DUAL_WRITE): "its run is armed in TakingOver already",
+    (Fault.IMAGE_MISSING, Column.DUAL_WRITE): "its run is launched in TakingOver already",
+    **{
+        (fault, Column.COPY): _ONE_COPY
+        for fault in Fault
+        if fault not in (Fault.CONTROLLER_KILLED, Fault.ROLLBACK)
+    },
+    **{
+        (fault, Column.ROLLING_BACK): _CONTROLLERS_GO
+        for fault in (Fault.CONTROLLER_EVICTED, Fault.CONTROLLER_DISK_FULL)
+    },
+    (Fault.DRIVER_KILLED_ARMED, Column.ROLLING_BACK): "its run is given its go as soon as it is armed",
+    (Fault.IMAGE_MISSING, Column.ROLLING_BACK): "as in RollingBrokers: the same gate",
+    (Fault.ROLLBACK, Column.PREFLIGHT): "nothing was changed, so there is nothing to roll back: the operator says so",
+    (Fault.ROLLBACK, Column.COPY): "part of TakingOver: the operator waits for its end before it stops the controllers",
+    (Fault.ROLLBACK, Column.FINALIZING): _ENDED,
+    (Fault.ROLLBACK, Column.ROLLING_BACK): "it is that phase",
+}  # fmt: skip
+
+IN_MAKE_TEST = frozenset(
+    {(Fault.OPERATOR_KILLED, Column.ROLLING_BROKERS), (Fault.CONTROLLER_KILLED, Column.DUAL_WRITE)}
+)
+"""Cells that the end-to-end tier strikes again each time, in the migration that it does anyway."""
+
+Cells = AbstractSet[tuple[Fault, Column]]
+
+
+def sensible() -> Cells:
+    """Return every cell that can be run."""
+    return {(f, c) for f in Fault for c in Column if (f, c) not in NOT_SENSIBLE}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One walk: to the end, or back from ``back_from``; the faults of a column are done one after the other."""
+
+    strikes: Mapping[Column, tuple[Fault, ...]] = field(default_factory=dict)
+    back_from: Column | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """Attempts of one migration on one cluster under one load."""
+
+    name: str
+    attempts: tuple[Attempt, ...]
+
+    @property
+    def cells(self) -> Cells:
+        """What the run judges."""
+        struck = {(fault, column) for a in self.attempts for column, faults in a.strikes.items() for fault in faults}
+        return struck | {(Fault.ROLLBACK, a.back_from) for a in self.attempts if a.back_from is not None}
+
+
+AT_ONCE = {
+    Column.PREFLIGHT: 4, Column.PROVISIONING_QUORUM: 2, Column.TAKING_OVER: 2, Column.DUAL_WRITE: 3, Column.ROLLING_BROKERS: 2, Column.AWAITING_FINALIZATION: 3, Column.FINALIZING: 2,
+}  # fmt: skip
+"""How many faults a phase is long enough for; one elsewhere."""
+BACKS_PER_RUN = 2
+"""Ways back in one run, which stays below a quarter of an hour; the first such run ends with a migration that completes."""
+
+
+def runs(missing: Cells) -> list[Run]:
+    """Return runs that cover the missing cells: as many faults in each phase as it has time for, one after the other."""
+    left = {(f, c) for f, c in missing if f is not Fault.ROLLBACK and c is not Column.ROLLING_BACK}
+    planned = []
+    while left:
+        strikes: dict[Column, tuple[Fault, ...]] = {}
+        for fault in Fault:
+            for column in Column:
+                struck = strikes.get(column, ())
+                if (fault, column) in left and len(struck) < AT_ONCE.get(column, 1):
+                    strikes[column] = (*struck, fault)
+        names = dict.fromkeys(str(fault) for faults in strikes.values() for fault in faults)
+        planned.append(Run("+".join(list(names)[:2]), (Attempt(strikes),)))
+        left -= planned[-1].cells
+    return planned + _runs_back(set(missing))
+
+
+def _runs_back(left: Cells) -> list[Run]:
+    columns = [c for c in Column if (Fault.ROLLBACK, c) in left]
+    faults = [f for f in Fault if (f, Column.ROLLING_BACK) in left]
+    # A fault on the way back is struck coming from DualWrite, where the quorum and both stores are in use.
+    backs = [Attempt(back_from=c) for c in columns]
+    backs += [Attempt({Column.ROLLING_BACK: (f,)}, back_from=Column.DUAL_WRITE) for f in faults]
+    parts = [backs[i : i + BACKS_PER_RUN] for i in range(0, len(backs), BACKS_PER_RUN)]
+    return [Run(f"rollback-{i}", (*part, *([Attempt()] if i == 1 else []))) for i, part in enumerate(parts, 1)]

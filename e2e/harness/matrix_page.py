@@ -1,0 +1,141 @@
+"""``docs/faults.md``, from the kept cells. Pure."""
+
+from collections.abc import Mapping
+from statistics import median
+
+from e2e.harness.cells import Cell, Outcome
+from e2e.harness.matrix import IN_MAKE_TEST, NOT_SENSIBLE, WHAT, Column, Fault
+
+Known = Mapping[tuple[Fault, Column], Cell]
+
+HEAD = """# Faults, measured
+
+<!-- Generated from docs/measured/faults by `python docs/generate.py`; changes here are lost. -->
+
+Each fault is done to a real cluster (three brokers, 336 partitions, 40 records/s of client load, on the embedded Kubernetes) while a migration is in a phase.
+A cell is judged from the strike until the phase was left; clients, inventory and the promises about restarts are judged by what is seen of pods, of partitions and by
+the clients, not by what the operator says. One run does one fault in every phase where it makes sense; free places go to other faults.
+
+| command | does | takes |
+|---|---|---|
+| `make test` | all tiers; its end-to-end tier strikes the cells marked † | 20 to 45 minutes |
+| `make e2e` | the end-to-end tier alone: the same cells marked † | 10 to 15 minutes |
+| `make e2e-matrix` | every cell that has no result yet, run by run; `ARGS="FAULT … --limit N"`, `ARGS=--again` repeats those that failed, `ARGS=--plan` only shows what is missing | 6 to 13 minutes per run |
+
+A number is the seconds from the strike until the phase was left, the user's part in `AwaitingFinalization` included. **✗** means that a promise was broken or that nobody named a
+reason, *stopped* that the operator stopped and named one, · that the cell has no result yet, n/a that it makes no sense (below).
+"""
+
+
+def page(known: Known) -> str:
+    """Return the page."""
+    parts = [
+        HEAD,
+        "| fault | " + " | ".join(Column) + " |",
+        "|---" * (len(Column) + 1) + "|",
+        *(_row(fault, known) for fault in Fault),
+        f"\n{_summary(known)}\n",
+        "## What each fault does\n",
+        *(f"- `{fault}`: {what}." for fault, what in WHAT.items()),
+        "\n## The way back\n",
+        *_rollbacks(known),
+        "\n## What the operator said\n",
+        "Longest first; for how many seconds it was shown between the strike and the end of the phase.\n",
+        *_said(known),
+        "\n## Cells that make no sense\n",
+        *_not_sensible(),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _row(fault: Fault, known: Known) -> str:
+    return f"| `{fault}` | " + " | ".join(_cell(fault, column, known) for column in Column) + " |"
+
+
+def _cell(fault: Fault, column: Column, known: Known) -> str:
+    mark = " †" if (fault, column) in IN_MAKE_TEST else ""
+    if (fault, column) in NOT_SENSIBLE:
+        return "n/a"
+    cell = known.get((fault, column))
+    if cell is None:
+        return "·" + mark
+    text = "*stopped*" if cell.outcome is Outcome.STOPPED else f"{cell.seconds:.0f} s"
+    return (text if cell.good else f"**✗** {text}") + mark
+
+
+def _summary(known: Known) -> str:
+    sensible = len(Fault) * len(Column) - len(NOT_SENSIBLE)
+    if not known:
+        return f"0 of {sensible} cells have a result."
+    cells = list(known.values())
+    bad = [c for c in cells if not c.good]
+    runs = {(c.run.get("name"), c.run.get("at")): c.run for c in cells}
+    acked = sum(r.get("acked") or 0 for r in runs.values())
+    lost, doubled = (sum(r.get(k) or 0 for r in runs.values()) for k in ("lost", "duplicates"))
+    most = max(r.get("brokers_down_at_once_by_us") or 0 for r in runs.values())
+    commits = sorted({str(r.get("commit")) for r in runs.values()})
+    lines = [
+        (
+            f"{len(cells)} of {sensible} cells have a result, {len(cells) - len(bad)} of them as promised. In their {len(runs)} runs {acked} records were acknowledged, "
+            f"{lost} lost, {doubled} doubled; at most {most} broker was down at a time by the operator's doing. Longest produce stall in a cell: "
+            f"{max(c.longest_stall_s for c in cells):.1f} s. Commits (+ with changes that were merged later): {', '.join(commits)}."
+        ),
+    ]
+    notes = dict.fromkeys(f"- Run `{r['name']}`: {r['note']}." for r in runs.values() if r.get("note"))
+    lines += ["", *notes] if notes else []
+    lines += [
+        f"\n- **✗** `{c.fault}` in {c.column}: {c.reason or 'finished'}" + "".join(f"; {text}" for text in _wrong(c))
+        for c in bad
+    ]
+    return "\n".join(lines)
+
+
+def _wrong(cell: Cell) -> list[str]:
+    run = cell.run
+    found = [*cell.broken, *([cell.trouble_with_leaders] if cell.trouble_with_leaders else [])]
+    found += [f"{run[k]} records {what}" for k, what in (("lost", "lost"), ("duplicates", "doubled")) if run.get(k)]
+    return found + [f"served otherwise: {text}" for text in (run.get("inventory_differences") or [])[:2]]
+
+
+def _rollbacks(known: Known) -> list[str]:
+    cells = [cell for (fault, _), cell in known.items() if fault is Fault.ROLLBACK]
+    if not cells:
+        return ["No result yet."]
+    lines = [
+        "`spec.target: ZooKeeper` is set under load. *Without a controller*: the longest time in which no request that only the controller answers (creation of a topic, `validate_only`,",
+        "four per second) was answered, as a client sees it. The leader election asks for every partition's preferred leader afterwards.\n",
+        "| from | back after | without a controller | longest produce stall | leaders elected, left | partitions without a leader at the end |",
+        "|---|---|---|---|---|---|",
+    ]
+    for cell in sorted(cells, key=lambda c: list(Column).index(c.column)):
+        election = cell.figures.get("leader_election") or {}
+        elected = (
+            f"{election.get('elected')}, {len(election.get('left', []))}" if isinstance(election, dict) else "failed"
+        )
+        without = cell.figures.get("without_controller_s")
+        lines.append(
+            f"| {cell.column} | {cell.seconds:.0f} s | {without} s | {cell.longest_stall_s:.1f} s | {elected} | {cell.run.get('offline_after')} |"
+        )
+    # Before the takeover ends ZooKeeper's controller is never gone: such rollbacks say nothing about the window.
+    early = (Column.PREFLIGHT, Column.PROVISIONING_QUORUM, Column.TAKING_OVER)
+    windows = [c.figures.get("without_controller_s") for c in cells if c.column not in early]
+    times = [window for window in windows if window is not None]
+    words = f"\nWithout a controller, median of those after the takeover: **{median(times):.1f} s** (goal 5 s)."
+    return [*lines, words if times else ""]
+
+
+def _said(known: Known) -> list[str]:
+    lines = []
+    for fault in Fault:
+        for column in Column:
+            cell = known.get((fault, column))
+            if cell is not None and cell.said:
+                lines.append(f"- `{fault}`, {column} ({cell.struck}): " + "; ".join(cell.said[:2]))
+    return lines or ["No result yet."]
+
+
+def _not_sensible() -> list[str]:
+    reasons: dict[str, list[str]] = {}
+    for (fault, column), why in NOT_SENSIBLE.items():
+        reasons.setdefault(why, []).append(f"`{fault}` in {column}")
+    return [f"- {', '.join(cells)}: {why}." for why, cells in reasons.items()]

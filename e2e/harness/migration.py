@@ -1,0 +1,198 @@
+"""One KafkaMigration, as its user sees it: applied, followed, and asked for the next target."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from e2e.harness.foreign import CLIENT_SECRET, LISTENER_SECRET, ForeignCluster, Style
+from e2e.harness.kube import Kube
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+GROUP, VERSION, PLURAL = "kraftbridge.dev", "v1alpha1", "kafkamigrations"
+KAFKA_IMAGE = "localhost/kraftbridge-kafka:3.9.1"
+VERIFIER_IMAGE = "localhost/kraftbridge-verifier:dev"
+POLL_S = 0.5
+REQUEST_TIMEOUT_S = 5
+NEEDS_HELP = {"BlockingFindings", "InvalidSpec", "Refused", "DeadlineExceeded"}
+
+# What a user has to say yes to before this cluster may be migrated: its controllers talk in plain text, as its brokers do.
+ACCEPTED = (("ControllerListenerPlaintext", "controllers"), ("SuperUserAnonymous", "controllers"))
+
+
+def manifest(
+    cluster: ForeignCluster,
+    name: str = "demo",
+    *,
+    target: str = "KRaftBrokers",
+    runner: str = "SparkApplication",
+    address_cache_seconds: int | None = None,
+    accepted: tuple[tuple[str, str], ...] = ACCEPTED,
+    storage_class: str | None = None,
+    measure: bool = False,
+) -> dict[str, Any]:
+    """Return the one resource that a user writes; what is None stays the operator's default."""
+    brokers: dict[str, Any] = {
+        "statefulSets": [{"name": cluster.brokers}],
+        "container": "kafka",
+        "configStyle": cluster.style.value,
+        "bootstrapServers": cluster.bootstrap,
+    }
+    if cluster.style is Style.ENV:
+        brokers["envPrefix"] = "KAFKA_"
+    else:
+        config_map = f"{cluster.prefix}kafka-config"
+        brokers["properties"] = {"volume": "config", "configMap": config_map, "key": "server.properties"}
+    listener = {"securityProtocol": "PLAINTEXT"}
+    super_users = ["User:ANONYMOUS"]
+    if cluster.secured:
+        listener = {"securityProtocol": "SASL_PLAINTEXT", "secretName": LISTENER_SECRET}
+        super_users.append("User:controller")
+        brokers["clientConfigSecret"] = CLIENT_SECRET
+        accepted = tuple(a for a in accepted if a[0] != "ControllerListenerPlaintext")
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "KafkaMigration",
+        "metadata": {"name": name, "namespace": cluster.namespace},
+        "spec": {
+            "target": target,
+            "measure": measure,
+            "zookeeper": {"connect": cluster.zookeeper_connect},
+            "brokers": brokers,
+            "controllers": {
+                "replicas": 3,
+                "firstNodeId": 3000,
+                "image": KAFKA_IMAGE,
+                "listener": listener,
+                "superUsers": super_users,
+                "passwordEncoderSecret": {"name": f"{cluster.prefix}kafka-password-encoder", "key": "secret"},
+                "storage": {"size": "1Gi"} | ({"storageClassName": storage_class} if storage_class else {}),
+                "heapOptions": "-Xmx192m",
+                "resources": {"requests": {"cpu": "100m", "memory": "384Mi"}},
+            },
+            "verification": {"runner": runner, "image": VERIFIER_IMAGE},
+            "preflight": {"accepted": [{"code": code, "object": where} for code, where in accepted]},
+            "strategy": {} if address_cache_seconds is None else {"addressCacheSeconds": address_cache_seconds},
+        },
+    }
+
+
+@dataclass(frozen=True)
+class View:
+    """A KafkaMigration at one time."""
+
+    resource: dict[str, Any]
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return self.resource.get("status") or {}
+
+    @property
+    def phase(self) -> str:
+        return self.status.get("phase") or ""
+
+    @property
+    def message(self) -> str:
+        return self.status.get("message") or ""
+
+    @property
+    def brokers(self) -> str:
+        return (self.status.get("brokers") or {}).get("summary") or ""
+
+    @property
+    def awaits_user(self) -> bool:
+        """Whether the operator says that it goes on only at the user's word."""
+        reconciling = self.condition("Reconciling")
+        return reconciling["status"] == "False" and reconciling["reason"] == "AwaitingUser"
+
+    @property
+    def blocked(self) -> str:
+        """Why nothing goes on without help, or ``""``."""
+        stalled, reconciling = self.condition("Stalled"), self.condition("Reconciling")
+        if stalled["status"] == "True":
+            return f"{stalled['reason']}: {stalled.get('message', '')}"
+        if reconciling["status"] == "False" and reconciling["reason"] in NEEDS_HELP:
+            return f"{reconciling['reason']}: {reconciling.get('message', '')}"
+        return ""
+
+    @property
+    def blocking_findings(self) -> list[str]:
+        """Preflight findings that nobody accepted, one line each."""
+        return [
+            f"{finding['code']} ({finding['object']}): {finding['reason']} {finding['fix']}"
+            for finding in self.status.get("findings") or []
+            if finding["severity"] == "Blocking" and not finding.get("accepted")
+        ]
+
+    @property
+    def verifications(self) -> list[dict[str, Any]]:
+        return self.status.get("verifications") or []
+
+    def condition(self, kind: str) -> dict[str, str]:
+        """Return a condition; one that is not there is ``Unknown``."""
+        conditions = self.status.get("conditions") or []
+        found = next((condition for condition in conditions if condition["type"] == kind), None)
+        return found or {"type": kind, "status": "Unknown", "reason": ""}
+
+
+class Migration:
+    """A KafkaMigration in the cluster."""
+
+    def __init__(self, kube: Kube, namespace: str, name: str = "demo") -> None:
+        self.kube, self.namespace, self.name = kube, namespace, name
+        # Polling by kubectl would take a tenth of a core of the two that everything shares.
+        loader = config.new_client_from_config(
+            config_file=kube.environment.get("KUBECONFIG"), context=kube.context
+        )  # fmt: skip
+        self._objects = client.CustomObjectsApi(loader)
+
+    def view(self) -> View | None:
+        """Return it as it is now, None if there is none."""
+        try:
+            found = self._objects.get_namespaced_custom_object(
+                GROUP, VERSION, self.namespace, PLURAL, self.name, _request_timeout=REQUEST_TIMEOUT_S
+            )
+            return View(found)
+        except ApiException as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def set_target(self, target: str) -> str:
+        """Do what a user does to go further (or back); return the command."""
+        return self.patch({"spec": {"target": target}})
+
+    def patch(self, patch: dict[str, Any]) -> str:
+        """Merge something into it; return the command that does it."""
+        text = json.dumps(patch, separators=(",", ":"))
+        # Not by the short name: another resource of the same one would get the patch.
+        self.kube.kubectl("patch", f"{PLURAL}.{GROUP}", self.name, "-n", self.namespace, "--type", "merge", "-p", text)
+        return f"kubectl patch {PLURAL}.{GROUP} {self.name} -n {self.namespace} --type merge -p '{text}'"
+
+    def follow(self, timeout_s: float) -> Iterator[View]:
+        """Yield it about twice a second, changed or not, for as long as the caller wants.
+
+        Raises
+        ------
+        TimeoutError
+            When the time is up; the message has its last words.
+        """
+        deadline = time.monotonic() + timeout_s
+        last: View | None = None
+        while time.monotonic() < deadline:
+            try:
+                view = self.view()
+            except (HTTPError, ApiException) as error:
+                # The API server may be the one that was struck; only the time limit ends the wait for it.
+                if isinstance(error, ApiException) and (error.status or 500) < 500:
+                    raise
+                view = None
+            if view is not None:
+                last = view
+                yield view
+            time.sleep(POLL_S)
+        words = f"phase {last.phase}: {last.message}" if last else "the resource does not exist"
+        raise TimeoutError(f"KafkaMigration {self.namespace}/{self.name} after {timeout_s:.0f} s: {words}")

@@ -1,0 +1,100 @@
+"""Installs what a migration needs into a cluster: Kubeflow's Spark operator, and our chart."""
+
+import time
+from dataclasses import dataclass
+
+from e2e.harness.kube import CLUSTER, REPOSITORY, CommandFailedError, Kube, NotOursError, run
+
+CHART = REPOSITORY / "helm/kraftbridge"
+IMAGES = REPOSITORY / "e2e/images/build"
+RELEASE = "kraftbridge"
+OPERATOR_SELECTOR = "app.kubernetes.io/name=kraftbridge"
+SPARK_CRD = "sparkapplications.sparkoperator.k8s.io"
+
+
+@dataclass(frozen=True)
+class OperatorInstall:
+    """Our chart in a namespace of its own, watching one namespace with a migration."""
+
+    kube: Kube
+    watched: str
+    namespace: str = "kraftbridge"
+    ours: bool = True
+    """False if the operators were installed by somebody else, who also removes them."""
+
+    def install_spark_operator(self) -> None:
+        """Install Kubeflow's Spark operator for the watched namespace.
+
+        Raises
+        ------
+        CommandFailedError
+            If it is missing in a cluster that is not the embedded one: installing it there is its owner's matter.
+        """
+        if self.kube.embedded:
+            run(CLUSTER, "spark-operator", self.watched)
+        elif self.kube.get("crd", SPARK_CRD) is None:
+            raise CommandFailedError(
+                f"context {self.kube.context} has no CRD {SPARK_CRD}: install Kubeflow's Spark operator with "
+                f"spark.jobNamespaces={{{self.watched}}}, or run with --runner Job"
+            )
+
+    def install(self) -> None:
+        """Install or upgrade the chart; the operator's pod is always a new one, since its image's tag is not.
+
+        Raises
+        ------
+        NotOursError
+            If somebody else has a namespace of that name: it may hold an operator that is at work.
+        """
+        match self.kube.is_ours(self.namespace):
+            case None:
+                self.kube.create_namespace(self.namespace)
+            case False:
+                raise NotOursError(
+                    f"namespace {self.namespace} exists and was not made by this harness: "
+                    "use the operator in it with --installed, or remove it"
+                )
+        # The letter keeps helm from reading a number, which an annotation must not be.
+        run_id = f"r{time.time_ns()}"
+        values = {
+            "operator.image.repository": "localhost/kraftbridge-operator",
+            "operator.image.tag": "dev",
+            "verifier.image.repository": "localhost/kraftbridge-verifier",
+            "verifier.image.tag": "dev",
+            "watchNamespaces": f"{{{self.watched}}}",
+            "verifier.namespaces": f"{{{self.watched}}}",
+            "operator.podAnnotations.run": run_id,
+        }
+        settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
+        try:
+            self.kube.helm(
+                "upgrade", "--install", RELEASE, str(CHART), "--namespace", self.namespace,
+                *settings, "--wait", "--timeout", "180s",
+            )  # fmt: skip
+        except CommandFailedError as error:
+            raise CommandFailedError(f"{error}\n{self.kube.troubles(self.namespace)}\n{self.log(40)}") from error
+
+    def uninstall(self) -> None:
+        """Remove the chart; its CRD stays, as it would for a user."""
+        if not self.ours or not self.kube.is_ours(self.namespace):
+            return
+        self.kube.helm("uninstall", RELEASE, "--namespace", self.namespace, "--ignore-not-found", "--wait")
+        self.kube.kubectl("delete", "namespace", self.namespace, "--ignore-not-found")
+
+    def kill(self) -> list[str]:
+        """Delete the operator's pods without a grace period, as a crash would; return their names."""
+        pods = [pod["metadata"]["name"] for pod in self.kube.list("pods", self.namespace, OPERATOR_SELECTOR)]
+        if pods:
+            self.kube.kubectl(
+                "delete", "pod", *pods, "-n", self.namespace, "--grace-period=0", "--force", "--wait=false"
+            )
+        return pods
+
+    def log(self, lines: int = 200) -> str:
+        """Return the operator's last words."""
+        try:
+            return self.kube.kubectl(
+                "logs", "-n", self.namespace, "-l", OPERATOR_SELECTOR, f"--tail={lines}", "--all-containers"
+            )
+        except CommandFailedError as error:
+            return str(error)

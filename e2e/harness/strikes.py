@@ -1,0 +1,250 @@
+"""The faults themselves, done to a real cluster. Those that reach into the node need the embedded one, whose processes are this machine's."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from e2e.harness.foreign import BROKERS, ForeignCluster
+from e2e.harness.kube import CLUSTER, run
+from e2e.harness.matrix import Fault
+from e2e.harness.migration import VERIFIER_IMAGE, Migration, View
+from e2e.harness.operator_install import OperatorInstall
+from e2e.harness.small_volumes import SmallVolumes
+
+FROZEN_S = 25.0
+UNDO_AFTER_S = 8.0
+NO_SUCH_IMAGE = "localhost/kraftbridge-verifier:no-such-tag"
+
+
+class NotStruckError(Exception):
+    """The fault could not be done just now; nothing has happened."""
+
+
+@dataclass
+class Struck:
+    """A fault that was done."""
+
+    what: str
+    uids: frozenset[str] = frozenset()
+    """UIDs of the pods that it stopped."""
+    undo: Callable[[], None] | None = None
+    """Ends what lasts; called once ``named`` fits, or after a time."""
+    named: re.Pattern[str] | None = None
+    """What the status has to say about it before it is undone."""
+    missed: Callable[[View], str] = lambda _: ""
+    """Why it had no effect after all, ``""`` if it had."""
+    undo_at_latest_s: float = 120.0
+    at: float = field(default_factory=time.time)
+
+    def is_due(self, view: View | None) -> bool:
+        """Whether it is time to undo it."""
+        passed = time.time() - self.at
+        said = view is not None and self.named is not None and self.named.search(f"{view.message} {view.blocked}")
+        return bool(said and passed >= UNDO_AFTER_S) or passed >= self.undo_at_latest_s
+
+
+@dataclass(frozen=True)
+class Strikes:
+    """Does faults to one foreign cluster and its migration."""
+
+    cluster: ForeignCluster
+    operator: OperatorInstall
+    migration: Migration
+    volumes: SmallVolumes | None = None
+
+    def strike(self, fault: Fault, view: View) -> Struck:
+        """Do it.
+
+        Raises
+        ------
+        NotStruckError
+            If there is nothing to strike just now.
+        """
+        match fault:
+            case Fault.OPERATOR_KILLED:
+                return self._operator_killed()
+            case Fault.CONTROLLER_KILLED:
+                return self._pod_deleted(self._active_controller(view))
+            case Fault.CONTROLLER_EVICTED:
+                return self._evicted(self._active_controller(view))
+            case Fault.CONTROLLER_DISK_FULL:
+                return self._disk_full(self._active_controller(view))
+            case Fault.BROKER_KILLED:
+                return self._pod_deleted(self._idle_broker(view))
+            case Fault.ZOOKEEPER_FROZEN:
+                return self._frozen(f"{self.cluster.zookeeper}-0")
+            case Fault.ZOOKEEPER_RESTARTED:
+                return self._pod_deleted(f"{self.cluster.zookeeper}-0", grace_s=None)
+            case Fault.API_SERVER_RESTARTED:
+                begin = time.monotonic()
+                run(CLUSTER, "restart", "kube-apiserver")
+                return Struck(
+                    f"API server restarted in {time.monotonic() - begin:.0f} s",
+                    at=time.time() - (time.monotonic() - begin),
+                )
+            case Fault.DRIVER_KILLED_ARMED | Fault.DRIVER_KILLED_VERIFYING:
+                return self._driver_killed(view)
+            case Fault.IMAGE_MISSING:
+                return self._image_missing(view)
+            case Fault.ROLLBACK:
+                return Struck(self.migration.set_target("ZooKeeper"))
+
+    def killer(self, pod: str) -> Callable[[], Struck]:
+        """Return what sends SIGKILL to a pod's Java process at once; its container starts again in the same pod."""
+        # Looked up beforehand: the copy takes a second.
+        pids = java_processes(self._pod(pod)["metadata"]["uid"])
+
+        def kill() -> Struck:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+            return Struck(f"SIGKILL to the process of pod {pod}")
+
+        return kill
+
+    def _operator_killed(self) -> Struck:
+        pods = self.operator.kill()
+        if not pods:
+            raise NotStruckError("the operator has no pod just now")
+        return Struck(f"deleted {', '.join(pods)}")
+
+    def _active_controller(self, view: View) -> str:
+        quorum, controllers = view.status.get("quorum") or {}, view.status.get("controllers") or {}
+        if quorum.get("leaderId") is None or not controllers:
+            raise NotStruckError("there is no active controller yet")
+        return f"{controllers['name']}-{quorum['leaderId']}"
+
+    def _idle_broker(self, view: View) -> str:
+        busy = (view.status.get("operation") or {}).get("pod")
+        names = [f"{self.cluster.brokers}-{i}" for i in reversed(range(BROKERS))]
+        return next(name for name in names if name != busy)
+
+    def _pod(self, name: str) -> dict[str, Any]:
+        pod = self.cluster.kube.get("pod", name, self.cluster.namespace)
+        if pod is None or pod["metadata"].get("deletionTimestamp"):
+            raise NotStruckError(f"pod {name} does not run just now")
+        return pod
+
+    def _pod_deleted(self, name: str, grace_s: int | None = 0) -> Struck:
+        uid = self._pod(name)["metadata"]["uid"]
+        grace = [] if grace_s is None else [f"--grace-period={grace_s}", "--force"]
+        self.cluster.kube.kubectl("delete", "pod", name, "-n", self.cluster.namespace, *grace, "--wait=false")
+        return Struck(f"deleted pod {name}{'' if grace_s is None else ' without grace'}", frozenset({uid}))
+
+    def _evicted(self, name: str) -> Struck:
+        namespace, uid = self.cluster.namespace, self._pod(name)["metadata"]["uid"]
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+        self.cluster.kube.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
+        return Struck(f"evicted pod {name}", frozenset({uid}))
+
+    def _frozen(self, name: str) -> Struck:
+        pids = java_processes(self._pod(name)["metadata"]["uid"])
+        if not pids:
+            raise NotStruckError(f"pod {name} has no process on this machine")
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+
+        def thaw() -> None:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+        return Struck(
+            f"SIGSTOP to the process of pod {name} for {FROZEN_S:.0f} s", undo=thaw, undo_at_latest_s=FROZEN_S
+        )
+
+    def _disk_full(self, name: str) -> Struck:
+        if self.volumes is None:
+            raise NotStruckError("the controllers' volumes are not of a limited size")
+        claim = f"data-{name}"
+        path = self.volumes.fill(claim)
+        words = re.compile(re.escape(name) + r"|controller " + name.rsplit("-", 1)[1])
+        return Struck(f"filled volume {claim}", undo=lambda: path.unlink(missing_ok=True), named=words)
+
+    def _driver_killed(self, view: View) -> Struck:
+        run_id = view.verifications[-1]["runId"]
+        selector = f"kraftbridge.dev/run-id={run_id},spark-role=driver"
+        pods = [
+            p
+            for p in self.cluster.kube.list("pods", self.cluster.namespace, selector)
+            if p["status"]["phase"] == "Running"
+        ]
+        if not pods:
+            raise NotStruckError(f"the driver of {run_id} does not run")
+        struck = self._pod_deleted(pods[0]["metadata"]["name"])
+
+        def missed(later: View) -> str:
+            record = next((v for v in later.verifications if v["runId"] == run_id), {})
+            return f"{run_id} had ended with {record['verdict']} already" if record.get("verdict") else ""
+
+        struck.missed = missed
+        return struck
+
+    def _image_missing(self, view: View) -> Struck:
+        count = view.status.get("verificationCount", 0)
+        self._set_verifier_image(NO_SUCH_IMAGE)
+
+        def missed(later: View) -> str:
+            return "" if later.status.get("verificationCount", 0) > count else "no verification was launched meanwhile"
+
+        return Struck(
+            f"spec.verification.image is {NO_SUCH_IMAGE}",
+            undo=lambda: self._set_verifier_image(VERIFIER_IMAGE),
+            named=re.compile("no-such-tag|ImagePull|ErrImage"),
+            missed=missed,
+        )
+
+    def _set_verifier_image(self, image: str) -> None:
+        self.migration.patch({"spec": {"verification": {"image": image}}})
+
+
+def java_processes(pod_uid: str) -> list[int]:
+    """Return the pids on this machine of a pod's Java processes, by their control group."""
+    forms = (pod_uid, pod_uid.replace("-", "_"))
+    found = []
+    for directory in Path("/proc").iterdir():
+        if not directory.name.isdigit():
+            continue
+        try:
+            group, name = (directory / "cgroup").read_text(), (directory / "comm").read_text().strip()
+        except OSError:
+            continue
+        if name == "java" and any(form in group for form in forms):
+            found.append(int(directory.name))
+    return found
+
+
+@contextmanager
+def at_log_line(command: list[str], environment: dict[str, str], words: str, act: Callable[[], None]) -> Iterator[None]:
+    """Do something in the moment in which a command that follows a log prints these words."""
+    program = shutil.which(command[0], path=environment.get("PATH")) or command[0]
+    process = subprocess.Popen(
+        [program, *command[1:]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+    def follow() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if words in line:
+                act()
+                return
+
+    threading.Thread(target=follow, daemon=True).start()
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()

@@ -1,0 +1,205 @@
+"""What a migration took and what its clients felt, from the resource's own status and from the load."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from e2e.harness.load import WARM_UP_LINES, ClientImpact
+from e2e.harness.migration import View
+from rich.console import Console
+from rich.table import Table
+
+REQUIRED_PROFILES = ("zookeeper", "dual-write", "replicas")
+
+
+@dataclass(frozen=True)
+class PhaseTime:
+    """One visit to a phase, in seconds. ``work_s`` is what is left without waits on purpose."""
+
+    phase: str
+    total_s: float
+    verification_s: float
+    hold_s: float
+    soak_s: float
+    user_s: float
+
+    @property
+    def work_s(self) -> float:
+        return max(0.0, round(self.total_s - self.verification_s - self.hold_s - self.soak_s - self.user_s, 1))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verification that the status lists."""
+
+    gate: str
+    profile: str
+    purpose: str
+    verdict: str
+    seconds: float | None
+    """From the operator's go to the verdict."""
+    counts: dict[str, int]
+
+
+def phase_times(view: View) -> list[PhaseTime]:
+    """Return the time per phase; the last phase, in which the migration stays, takes none."""
+    times = []
+    for record in view.status.get("history") or []:
+        if record.get("leftAt") is None:
+            continue
+        times.append(
+            PhaseTime(
+                phase=record["phase"],
+                total_s=_seconds(record["enteredAt"], record["leftAt"]),
+                verification_s=record.get("verificationWaitSeconds") or 0,
+                hold_s=record.get("holdSeconds") or 0,
+                soak_s=record.get("soakSeconds") or 0,
+                user_s=record.get("userWaitSeconds") or 0,
+            )
+        )
+    return times
+
+
+def stall_by_phase(view: View, lines: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the longest produce stall per phase, and before and after the migration: what the machine does by itself."""
+    history = view.status.get("history") or []
+    entered = [("before", 0.0), *((record["phase"], _time(record["enteredAt"]).timestamp()) for record in history)]
+    stalls: dict[str, float] = {}
+    for line in lines[WARM_UP_LINES:]:
+        if line.get("final"):
+            continue
+        # A line is about the second that ends at its time.
+        phase = next(phase for phase, since in reversed(entered) if since <= line["at"])
+        stalls[phase] = max(stalls.get(phase, 0.0), line["max_produce_latency_s"])
+    return stalls
+
+
+def verdicts(view: View) -> list[Verdict]:
+    """Return every verification of the status, oldest first."""
+    found = []
+    for run in view.verifications:
+        begun, ended = run.get("releasedAt"), run.get("finishedAt")
+        counts = run.get("counts") or []
+        found.append(
+            Verdict(
+                gate=run.get("gate", ""),
+                profile=run.get("profile", ""),
+                purpose=run.get("purpose", ""),
+                verdict=run.get("verdict") or "none",
+                seconds=_seconds(begun, ended) if begun and ended else None,
+                counts={entry["kind"]: entry["compared"] for entry in counts} if isinstance(counts, list) else counts,
+            )
+        )
+    return found
+
+
+def broken_promises(view: View, impact: ClientImpact, serving: dict[str, str], differences: list[str]) -> list[str]:
+    """Return everything that is not as promised; an empty list is a success."""
+    broken = []
+    if view.phase != "Completed":
+        broken.append(f"phase is {view.phase}, not Completed")
+    if view.condition("Ready")["status"] != "True":
+        broken.append(f"condition Ready is {view.condition('Ready')}")
+    last_of_gate = {(verdict.gate, verdict.purpose): verdict for verdict in verdicts(view)}
+    broken += [
+        f"the last verification before {gate} ({purpose}) says {verdict.verdict}"
+        for (gate, purpose), verdict in last_of_gate.items()
+        if verdict.verdict != "Consistent"
+    ]
+    passed = {verdict.profile for verdict in verdicts(view) if verdict.verdict == "Consistent"}
+    broken += [f"no passed verification of {profile}" for profile in REQUIRED_PROFILES if profile not in passed]
+    if not impact.drained:
+        broken.append("the consumer did not reach the end of its topics, so losses are not known")
+    for what, count in (
+        ("records lost", impact.lost),
+        ("records doubled", impact.duplicates),
+        ("records unanswered", impact.unanswered),
+    ):
+        if count:
+            broken.append(f"{count} {what}")
+    if impact.failures:
+        broken.append(f"client errors: {impact.failures}")
+    broken += [f"{check}: {outcome}" for check, outcome in serving.items() if outcome != "ok"]
+    broken += [f"served otherwise than before the migration: {difference}" for difference in differences]
+    return broken
+
+
+def as_json(
+    view: View, impact: ClientImpact, lines: list[dict[str, Any]], broken: list[str], **more: Any
+) -> dict[str, Any]:
+    """Return the summary for machines."""
+    times = phase_times(view)
+    return {
+        "succeeded": not broken,
+        "broken_promises": broken,
+        "total_s": round(sum(time.total_s for time in times), 1),
+        "work_s": round(sum(time.work_s for time in times), 1),
+        "verification_s": sum(time.verification_s for time in times),
+        "hold_s": sum(time.hold_s for time in times),
+        "user_s": sum(time.user_s for time in times),
+        "phases": [time.__dict__ | {"work_s": time.work_s} for time in times],
+        "stalls_s": stall_by_phase(view, lines),
+        "measurements": view.status.get("measurements") or [],
+        "verdicts": [verdict.__dict__ for verdict in verdicts(view)],
+        "clients": impact.as_json(),
+        **more,
+    }
+
+
+def print_summary(
+    console: Console, view: View, impact: ClientImpact, lines: list[dict[str, Any]], broken: list[str]
+) -> None:
+    """Print the summary for people."""
+    times = phase_times(view)
+    stalls = stall_by_phase(view, lines)
+    table = Table(title="time per phase, seconds", title_justify="left")
+    for heading in ("phase", "total", "work", "verification", "hold", "soak", "user", "longest stall"):
+        table.add_column(heading, justify="left" if heading == "phase" else "right")
+    for time in times:
+        table.add_row(
+            time.phase, f"{time.total_s:.0f}", f"{time.work_s:.0f}", f"{time.verification_s:.0f}",
+            f"{time.hold_s:.0f}", f"{time.soak_s:.0f}", f"{time.user_s:.0f}",
+            f"{stalls[time.phase]:.1f}" if time.phase in stalls else "",
+        )  # fmt: skip
+    table.add_section()
+    columns = ("total_s", "work_s", "verification_s", "hold_s", "soak_s", "user_s")
+    sums = (f"{sum(getattr(time, column) for time in times):.0f}" for column in columns)
+    table.add_row("all", *sums, f"{impact.longest_produce_stall_s:.1f}")
+    console.print(table)
+
+    table = Table(title="verdicts", title_justify="left")
+    for heading in ("before", "profile", "verdict", "seconds", "compared"):
+        table.add_column(heading)
+    for verdict in verdicts(view):
+        seconds = "" if verdict.seconds is None else f"{verdict.seconds:.0f}"
+        compared = ", ".join(f"{count} {kind}" for kind, count in verdict.counts.items())
+        gate = f"{verdict.gate} ({verdict.purpose})" if verdict.purpose else verdict.gate
+        table.add_row(gate, verdict.profile, verdict.verdict, seconds, compared)
+    console.print(table)
+
+    if measurements := view.status.get("measurements"):
+        table = Table(title="metadata changes of our own probe, milliseconds", title_justify="left")
+        for heading in ("on", "changes", "acknowledged p50", "p99", "on every broker p50", "p99", "note"):
+            table.add_column(heading)
+        keys = ("acknowledgedP50Ms", "acknowledgedP99Ms", "visibleP50Ms", "visibleP99Ms")
+        for line in measurements:
+            shown = ("" if line.get(key) is None else f"{line[key]:.1f}" for key in keys)
+            table.add_row(line["mode"], str(line.get("changes", 0)), *shown, line.get("note", ""))
+        console.print(table)
+
+    console.print(
+        f"clients: {impact.acked} records acknowledged, {impact.lost} lost, {impact.duplicates} doubled, "
+        f"errors {impact.errors or 'none'}; longest produce stall {impact.longest_produce_stall_s:.1f} s "
+        f"(before the migration began: {stalls.get('before', 0.0):.1f} s), "
+        f"longest end to end {impact.longest_end_to_end_s:.1f} s"
+    )
+    for promise in broken:
+        console.print(f"[red]not as promised:[/] {promise}")
+
+
+def _seconds(begin: str, end: str) -> float:
+    return (_time(end) - _time(begin)).total_seconds()
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)

@@ -1,0 +1,130 @@
+"""What images there are, and what each is made of."""
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import materials
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parent.parent
+CLIENTS = REPOSITORY / "e2e" / "clients"
+
+BASE = "localhost/kraftbridge-base:bookworm"
+KAFKA = "localhost/kraftbridge-kafka:3.9.1"
+SPARK = "localhost/kraftbridge-spark:4.0.4"
+
+
+@dataclass(frozen=True)
+class Image:
+    """One image: how it is built and which files decide whether it has to be built again."""
+
+    name: str
+    reference: str
+    dockerfile: Path
+    inputs: tuple[Path, ...]
+    context: Callable[[], Path]
+    target: str | None = None
+    arguments: dict[str, str] = field(default_factory=dict)
+    extra_contexts: dict[str, Callable[[], Path]] = field(default_factory=dict)
+    requires: tuple[str, ...] = ()
+    loaded: bool = True
+    """Whether the cluster runs it; the others only serve as a base."""
+
+
+def project_version() -> str:
+    """Return the version that pyproject.toml states."""
+    return str(tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"])
+
+
+def in_repository(*names: str) -> tuple[Path, ...]:
+    """Return paths below the top of the repository."""
+    return tuple(REPOSITORY / name for name in names)
+
+
+def catalog() -> dict[str, Image]:
+    """Return every image by its short name, each after those that it needs."""
+    top = REPOSITORY / "Dockerfile"
+    code = in_repository("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "operator/kraftbridge", "crds")
+    images = [
+        Image(
+            name="base",
+            reference=BASE,
+            dockerfile=HERE / "base" / "Dockerfile",
+            inputs=(HERE / "base",),
+            context=materials.debian_root,
+        ),
+        Image(
+            name="kafka",
+            reference=KAFKA,
+            dockerfile=HERE / "kafka" / "Dockerfile",
+            inputs=(HERE / "kafka",),
+            context=lambda: HERE / "kafka",
+            extra_contexts={"libs": lambda: materials.kafka_jars(HERE / "kafka" / "pom.xml")},
+            requires=("base",),
+        ),
+        Image(
+            name="operator",
+            reference="localhost/kraftbridge-operator:dev",
+            dockerfile=top,
+            target="operator",
+            inputs=(*code, *in_repository("requirements/runtime.lock")),
+            context=lambda: REPOSITORY,
+            arguments={"VERSION": project_version()},
+            extra_contexts={"jars": materials.jmx_agent},
+            requires=("base",),
+        ),
+        Image(
+            name="spark",
+            reference=SPARK,
+            dockerfile=top,
+            target="spark",
+            inputs=in_repository("Dockerfile", "requirements/verifier.lock"),
+            context=lambda: REPOSITORY,
+            requires=("base",),
+            loaded=False,
+        ),
+        Image(
+            name="verifier",
+            reference="localhost/kraftbridge-verifier:dev",
+            dockerfile=top,
+            target="verifier",
+            inputs=(*code, *in_repository("docker")),
+            context=lambda: REPOSITORY,
+            arguments={"VERSION": project_version(), "SPARK": SPARK},
+            requires=("base", "spark"),
+        ),
+        Image(
+            name="spark-operator",
+            reference="localhost/kraftbridge-spark-operator:2.5.2",
+            dockerfile=HERE / "spark-operator" / "Dockerfile",
+            inputs=(HERE / "spark-operator",),
+            context=lambda: HERE / "spark-operator",
+            arguments={"SPARK": SPARK},
+            extra_contexts={"program": materials.spark_operator_program},
+            requires=("base", "spark"),
+        ),
+    ]
+    if (CLIENTS / "Dockerfile").exists():
+        images.append(
+            Image(
+                name="clients",
+                reference="localhost/kraftbridge-clients:dev",
+                dockerfile=CLIENTS / "Dockerfile",
+                inputs=(CLIENTS,),
+                context=lambda: CLIENTS,
+                arguments={"KAFKA_IMAGE": KAFKA},
+                requires=("base", "kafka"),
+            )
+        )
+    return {image.name: image for image in images}
+
+
+def with_requirements(names: list[str], images: dict[str, Image]) -> list[Image]:
+    """Return the named images and what they need, in an order in which they can be built."""
+    wanted = set(names or images)
+    for name in reversed(list(images)):
+        if name in wanted:
+            wanted.update(images[name].requires)
+    return [image for name, image in images.items() if name in wanted]

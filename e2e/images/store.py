@@ -1,0 +1,107 @@
+"""Images on their way from buildah to the cluster's containerd.
+
+One OCI layout in the cache holds all images, uncompressed, so shared layers are written once. Only the blobs that
+containerd does not have yet travel: after a change of our code that is one small layer, however large the image.
+"""
+
+import io
+import json
+import subprocess
+import tarfile
+from pathlib import Path
+
+from materials import CACHE, STATE, BuildError, run
+
+LAYOUT = CACHE / "oci"
+CTR = ("ctr", "--address", str(STATE / "containerd" / "containerd.sock"), "--namespace", "k8s.io")
+OCI_INDEX = "application/vnd.oci.image.index.v1+json"
+
+
+def cluster_is_up() -> bool:
+    """Return whether the cluster's containerd answers."""
+    if not (STATE / "containerd" / "containerd.sock").exists():
+        return False
+    return subprocess.run([*CTR, "version"], check=False, capture_output=True).returncode == 0
+
+
+def blob(digest: str) -> Path:
+    """Return where the layout keeps that blob."""
+    return LAYOUT / "blobs" / digest.replace(":", "/", 1)
+
+
+def descriptors() -> dict[str, dict[str, object]]:
+    """Return the layout's manifests by image reference."""
+    index = LAYOUT / "index.json"
+    if not index.exists():
+        return {}
+    found = {}
+    for entry in json.loads(index.read_text())["manifests"]:
+        found[entry.get("annotations", {}).get("org.opencontainers.image.ref.name", "")] = entry
+    return found
+
+
+def export(reference: str) -> str:
+    """Copy the image from buildah's storage into the layout and return its digest."""
+    run("buildah", "push", "--disable-compression", reference, f"oci:{LAYOUT}:{reference}")
+    return str(descriptors()[reference]["digest"])
+
+
+def blobs_of(digest: str) -> list[str]:
+    """Return the digests of a manifest, its configuration and its layers."""
+    manifest = json.loads(blob(digest).read_text())
+    return [digest, manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
+
+
+def is_whole(reference: str, digest: str) -> bool:
+    """Return whether the layout has that image with all its blobs."""
+    entry = descriptors().get(reference)
+    return entry is not None and entry["digest"] == digest and all(blob(name).exists() for name in blobs_of(digest))
+
+
+def remove_unreferenced_blobs() -> None:
+    """Delete blobs of images that have been replaced."""
+    wanted = {name.split(":", 1)[1] for entry in descriptors().values() for name in blobs_of(str(entry["digest"]))}
+    for path in (LAYOUT / "blobs" / "sha256").iterdir():
+        if path.name not in wanted:
+            path.unlink()
+
+
+def loaded_digest(reference: str) -> str | None:
+    """Return the digest of the image of that name in containerd."""
+    for line in run(*CTR, "images", "ls", f"name=={reference}").splitlines()[1:]:
+        columns = line.split()
+        if columns[0] == reference:
+            return columns[2]
+    return None
+
+
+def load(reference: str, digest: str) -> int:
+    """Give containerd the image; return how many bytes had to be sent."""
+    present = set(run(*CTR, "content", "ls", "--quiet").split())
+    entry = dict(descriptors()[reference])
+    entry["annotations"] = {"io.containerd.image.name": reference}
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]}
+    importer = subprocess.Popen(
+        [*CTR, "images", "import", "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    assert importer.stdin is not None
+    sent = 0
+    try:
+        with tarfile.open(fileobj=importer.stdin, mode="w|") as archive:
+            for name, content in (
+                ("oci-layout", b'{"imageLayoutVersion": "1.0.0"}'),
+                ("index.json", json.dumps(index).encode()),
+            ):
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+            for name in blobs_of(digest):
+                if name not in present:
+                    sent += blob(name).stat().st_size
+                    archive.add(blob(name), "blobs/" + name.replace(":", "/", 1))
+    except BrokenPipeError:
+        pass  # the importer's own words say why
+    _, error = importer.communicate()
+    if importer.returncode != 0:
+        raise BuildError(f"containerd did not take {reference}: {error.decode(errors='replace').strip()}")
+    return sent

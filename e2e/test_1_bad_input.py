@@ -1,0 +1,123 @@
+"""Bad input gets a clear condition, and nothing of the user's is changed."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from e2e.harness.foreign import ForeignCluster
+from e2e.harness.kube import CommandFailedError, Kube, eventually
+from e2e.harness.migration import Migration, View, manifest
+from e2e.harness.operator_install import OperatorInstall
+
+NAMESPACE = "kafka-bad-input"
+
+
+@pytest.fixture(scope="module")
+def cluster(kube: Kube) -> Iterator[ForeignCluster]:
+    foreign = ForeignCluster(kube, NAMESPACE)
+    foreign.up()
+    operator = OperatorInstall(kube, NAMESPACE)
+    operator.install()
+    yield foreign
+    # While the operator is there to take its finalizer away.
+    kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", "--all", "-n", NAMESPACE, "--timeout=60s")
+    operator.uninstall()
+    foreign.down()
+
+
+@pytest.fixture
+def owners_objects(cluster: ForeignCluster) -> Iterator[None]:
+    """Compare the user's StatefulSet and pods before and after."""
+    before = _owned(cluster)
+    yield
+    assert _owned(cluster) == before
+
+
+def _owned(cluster: ForeignCluster) -> dict[str, Any]:
+    stateful_set = cluster.kube.get("statefulset", cluster.brokers, NAMESPACE)
+    assert stateful_set is not None
+    pods = cluster.kube.list("pods", NAMESPACE, f"app={cluster.brokers}")
+    return {
+        "spec": stateful_set["spec"],
+        "annotations": stateful_set["metadata"]["annotations"],
+        "pods": sorted(p["metadata"]["uid"] for p in pods),
+    }
+
+
+def _applied(cluster: ForeignCluster, name: str, change: dict[str, Any]) -> Migration:
+    resource = manifest(cluster, name, runner="Job")
+    for path, value in change.items():
+        *parents, last = path.split(".")
+        node = resource["spec"]
+        for parent in parents:
+            node = node[parent]
+        node[last] = value
+    cluster.kube.apply(json.dumps(resource), NAMESPACE)
+    return Migration(cluster.kube, NAMESPACE, name)
+
+
+def _stalled(migration: Migration, timeout_s: float) -> View:
+    def look() -> View | None:
+        view = migration.view()
+        return view if view is not None and view.blocked else None
+
+    found: View = eventually(look, f"{migration.name} says why it is stalled", timeout_s)
+    return found
+
+
+@pytest.mark.usefixtures("owners_objects")
+@pytest.mark.parametrize(
+    ("name", "change", "code", "words"),
+    [
+        ("no-such-set", {"brokers.statefulSets": [{"name": "nobody"}]}, "StatefulSetMissing", "nobody"),
+        ("no-zookeeper", {"zookeeper.connect": "nowhere:2181/kafka"}, "ZooKeeperUnreachable", "nowhere:2181"),
+        ("no-chroot", {"zookeeper.connect": "zookeeper-0.zookeeper:2181/other"}, "ClusterIdMissing", "/other"),
+        ("no-container", {"brokers.container": "broker"}, "ContainerMissing", "broker"),
+        ("not-accepted", {"preflight.accepted": []}, "ControllerListenerPlaintext", "encryption"),
+        ("id-collision", {"controllers.firstNodeId": 2}, "NodeIdCollision", "[2]"),
+    ],
+)
+def test_a_blocking_finding_is_named(
+    cluster: ForeignCluster, name: str, change: dict[str, Any], code: str, words: str
+) -> None:
+    migration = _applied(cluster, name, change)
+    try:
+        view = _stalled(migration, 60)
+        assert view.phase == "Preflight"
+        assert view.condition("PreflightPassed")["status"] == "False"
+        found = {f["code"]: f for f in view.status["findings"] if not f["accepted"] and f["severity"] == "Blocking"}
+        assert code in found
+        assert words in found[code]["reason"] + found[code]["object"]
+        assert found[code]["fix"]
+        assert cluster.kube.get("statefulset", f"{name}-kraft", NAMESPACE) is None
+    finally:
+        cluster.kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", name, "-n", NAMESPACE, "--timeout=60s")
+
+
+@pytest.mark.usefixtures("owners_objects")
+def test_an_image_that_never_starts_is_named(cluster: ForeignCluster) -> None:
+    migration = _applied(cluster, "no-image", {"controllers.image": "localhost/no-such-image:1"})
+    try:
+        view = _stalled(migration, 120)
+        assert view.phase == "ProvisioningQuorum"
+        assert "no-such-image" in view.blocked
+    finally:
+        cluster.kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", "no-image", "-n", NAMESPACE, "--timeout=60s")
+        cluster.kube.kubectl("delete", "statefulset", "no-image-kraft", "-n", NAMESPACE, "--ignore-not-found")
+
+
+@pytest.mark.usefixtures("owners_objects")
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"target": "Kraft"}, "Unsupported value"),
+        ({"brokers.statefulSets": []}, "statefulSets"),
+        ({"brokers": {}}, "Required value"),
+        ({"zookeeper.connect": ""}, "zookeeper.connect"),
+        ({"controllers.replicas": 2}, "Unsupported value"),
+    ],
+)
+def test_the_api_server_refuses_a_wrong_spec(cluster: ForeignCluster, change: dict[str, Any], words: str) -> None:
+    with pytest.raises(CommandFailedError, match=words):
+        _applied(cluster, "refused", change)

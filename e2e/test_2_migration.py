@@ -1,0 +1,112 @@
+"""One real migration, as the README's first command does it, and what is left when its resource and the chart are gone."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from e2e.harness.foreign import ForeignCluster
+from e2e.harness.kube import REPOSITORY, Kube
+from e2e.harness.matrix import IN_MAKE_TEST
+from e2e.harness.migration import Migration, View
+from e2e.harness.operator_install import OperatorInstall
+
+ARTIFACTS = REPOSITORY / ".artifacts/demo"
+NAMESPACE = "kafka-e2e"
+HOLD_S = 10
+"""Shorter than JVMs' address caches: this test is about data and gates, not about the longest stall."""
+
+
+def _demo(*options: str) -> int:
+    return subprocess.run(
+        [sys.executable, "-m", "e2e.demo", "--namespace", NAMESPACE, *options], cwd=REPOSITORY, check=False
+    ).returncode
+
+
+@pytest.fixture(scope="module")
+def demo_exit_code() -> Iterator[int]:
+    strikes = [part for fault, column in sorted(IN_MAKE_TEST) for part in ("--strike", f"{fault}@{column}")]
+    yield _demo("--hold", str(HOLD_S), "--keep", *strikes)
+    _demo("--clean")
+
+
+@pytest.mark.timeout(1800)
+def test_demo(demo_exit_code: int) -> None:
+    """The demo ends with Completed, an unused ZooKeeper, every verdict consistent and no record lost, whatever was killed meanwhile."""
+    assert demo_exit_code == 0
+    summary = json.loads((ARTIFACTS / "summary.json").read_text())
+    status = json.loads((ARTIFACTS / "kafkamigration-final.json").read_text())["status"]
+    assert status["phase"] == "Completed"
+    passed = {v["gate"] for v in status["verifications"] if v.get("verdict") == "Consistent"}
+    assert passed >= {"TakingOver", "RollingBrokers", "AwaitingFinalization", "Completed"}
+    assert summary["broken_promises"] == []
+    assert summary["clients"]["lost"] == 0
+
+
+@pytest.mark.timeout(300)
+def test_metadata_version_goes_down_as_far_as_kafka_allows_and_up_again(kube: Kube, demo_exit_code: int) -> None:
+    """Each step verified before and after; what would lose something is refused in Kafka's words and changes nothing."""
+    assert demo_exit_code == 0
+    migration = Migration(kube, NAMESPACE)
+    first = migration.view()
+    assert first is not None
+    assert first.status["metadataVersion"]["current"] == "3.9-IV0"
+    assert {node["role"] for node in first.status["metadataVersion"]["nodes"]} == {"broker", "controller"}
+    migration.patch({"spec": {"metadataVersion": "3.6"}})
+    refused = _when(migration, lambda v: v.condition("MetadataVersionReady")["reason"] == "Refused")
+    assert "might delete metadata information" in refused.message
+    assert refused.condition("Stalled")["status"] == "True"
+    seconds = {}
+    for name in ("3.7-IV2", "3.9-IV0"):
+        began = time.monotonic()
+        migration.patch({"spec": {"metadataVersion": name}})
+        view = _when(migration, lambda v, name=name: _in_force(v, name))
+        seconds[name] = round(time.monotonic() - began, 1)
+        change = view.status["metadataVersion"]["change"]
+        runs = {v["purpose"]: v.get("verdict") for v in view.verifications}
+        assert runs[f"metadata-version-{change['number']}-before"] == "Consistent"
+        assert runs[f"metadata-version-{change['number']}-after"] == "Consistent"
+        assert {node["finalized"] for node in view.status["metadataVersion"]["nodes"]} == {name}
+        assert name in kube.kubectl("get", "kmig", "demo", "-n", NAMESPACE, "-o", "wide")
+        print(f"metadata.version {name}: {seconds[name]} s; {change['counts']}")
+    migration.patch({"spec": {"metadataVersion": None}})
+    assert ForeignCluster(kube, NAMESPACE).prove_serving()
+
+
+def _in_force(view: View, name: str) -> bool:
+    ready, version = view.condition("MetadataVersionReady"), view.status["metadataVersion"]
+    return ready["status"] == "True" and version["current"] == version["target"] == name
+
+
+def _when(migration: Migration, enough: Callable[[View], bool]) -> View:
+    return next(view for view in migration.follow(120) if enough(view))
+
+
+def test_the_quorum_outlives_resource_and_chart(kube: Kube, demo_exit_code: int) -> None:
+    assert demo_exit_code == 0
+    before = _controllers(kube)
+    assert len(before) == 3
+    kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", "demo", "-n", NAMESPACE, "--timeout=60s")
+    OperatorInstall(kube, NAMESPACE).uninstall()
+    assert kube.get("crd", "kafkamigrations.kraftbridge.dev") is not None
+    owned = [
+        o
+        for kind in ("statefulset", "service", "configmap", "secret")
+        for o in kube.list(kind, NAMESPACE)
+        if _is_quorums(o)
+    ]
+    assert {o["kind"] for o in owned} == {"StatefulSet", "Service", "ConfigMap", "Secret"}
+    assert not any(o["metadata"].get("ownerReferences") for o in owned)
+    assert ForeignCluster(kube, NAMESPACE).prove_serving()
+    assert _controllers(kube) == before
+
+
+def _is_quorums(obj: dict[str, Any]) -> bool:
+    return str(obj["metadata"]["name"]).startswith("demo-kraft")
+
+
+def _controllers(kube: Kube) -> set[str]:
+    return {p["metadata"]["uid"] for p in kube.list("pods", NAMESPACE, "kraftbridge.dev/role=controller")}

@@ -1,0 +1,56 @@
+{{/* Prefix of every object's name; at most 40 characters, so that suffixes fit into 63. */}}
+{{- define "kraftbridge.fullname" -}}
+{{- default .Release.Name .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end }}
+
+{{- define "kraftbridge.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "kraftbridge.labels" -}}
+{{ include "kraftbridge.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Reference of an image: digest before tag before appVersion. Takes a dict of image and root. */}}
+{{- define "kraftbridge.image" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}
+{{ .image.repository }}:{{ default .root.Chart.AppVersion .image.tag }}
+{{- end -}}
+{{- end }}
+
+{{- define "kraftbridge.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ default (include "kraftbridge.fullname" .) .Values.serviceAccount.name }}
+{{- else -}}
+{{ required "serviceAccount.name is needed when serviceAccount.create is false" .Values.serviceAccount.name }}
+{{- end -}}
+{{- end }}
+
+{{/* The operator's name as the API server sees it. */}}
+{{- define "kraftbridge.operatorUser" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "kraftbridge.serviceAccountName" . }}
+{{- end }}
+
+{{- define "kraftbridge.policyName" -}}
+{{ include "kraftbridge.fullname" . }}-locked-statefulsets
+{{- end }}
+
+{{/* Namespaces in which verifications run, as a JSON list. */}}
+{{- define "kraftbridge.verifierNamespaces" -}}
+{{- if .Values.verifier.namespaces -}}
+{{ toJson (uniq .Values.verifier.namespaces) }}
+{{- else if .Values.watchNamespaces -}}
+{{ toJson (uniq .Values.watchNamespaces) }}
+{{- else -}}
+{{ toJson (list .Release.Namespace) }}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,112 @@
+{{/*
+What the operator may do, by function, with the reason beside each rule. No wildcards. In cluster-wide mode each becomes a
+ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBinding in each of these namespaces.
+*/}}
+
+{{- define "kraftbridge.rules.migrations" -}}
+# The resource itself; patch also carries the finalizer and the adoption annotations.
+- apiGroups: [kraftbridge.dev]
+  resources: [kafkamigrations]
+  verbs: [get, list, watch, patch, update]
+# Everything that the operator remembers is in status.
+- apiGroups: [kraftbridge.dev]
+  resources: [kafkamigrations/status]
+  verbs: [get, patch, update]
+# Runs of a verification are owned by the migration, with blockOwnerDeletion (OwnerReferencesPermissionEnforcement asks for this).
+- apiGroups: [kraftbridge.dev]
+  resources: [kafkamigrations/finalizers]
+  verbs: [update]
+# Events on transitions; patch counts repetitions.
+- apiGroups: ["", events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+# One Lease per driven StatefulSet keeps other operators and resources out.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, create, patch, update, delete]
+{{- end }}
+
+{{- define "kraftbridge.rules.brokers" -}}
+# Brokers' StatefulSets: read their configuration, overlay it phase by phase, give it back.
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, watch, patch, update]
+# Which pod runs which configuration; a pod that hangs beyond its grace period is deleted with a UID precondition.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, delete]
+# Restarts go through the Eviction API, so that PodDisruptionBudgets count.
+- apiGroups: [""]
+  resources: [pods/eviction]
+  verbs: [create]
+# Preflight: a budget that forbids every eviction would stop the roll. The controllers get a budget of their own.
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, create, patch]
+# An unbound claim would keep a restarted broker from coming back.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list]
+# Preflight: whether quotas and limits leave room for the controllers.
+- apiGroups: [""]
+  resources: [resourcequotas, limitranges]
+  verbs: [list]
+# Properties style: the user's file is read, and one ConfigMap per phase is written beside it; the final manifest is one too.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, create, patch, update]
+# Client credentials named in spec are read; values that the operator replaced are kept in a Secret of its own.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create, patch, update]
+{{- end }}
+
+{{- define "kraftbridge.rules.controllers" -}}
+# The quorum's StatefulSet. It is deleted by a rollback only (its volumes are kept): the quorum outlives operator and chart.
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, watch, create, patch, update, delete]
+# The quorum's headless Service: voters find each other by its names.
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, create, patch, update]
+# Rendered controller properties.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, create, patch, update]
+# Certificate and token of the log servers in the controllers' pods.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create, patch, update]
+# Fences the controllers' listener.
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, create, patch, update]
+# UIDs of the voters' volumes: a blank volume under a formatted voter must not start.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list]
+# Why a controller does not start is in its last log lines; the status quotes them.
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+{{- end }}
+
+{{- define "kraftbridge.rules.verification" -}}
+# One SparkApplication per verification run.
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [sparkapplications]
+  verbs: [get, list, watch, create, patch, delete]
+# The same as a Job where no Spark operator is installed.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, create, patch, delete]
+# The run's request, go and verdict; delete removes the ConfigMaps of old runs.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, create, patch, update, delete]
+# Why a driver does not start or failed.
+- apiGroups: [""]
+  resources: [pods, pods/log]
+  verbs: [get, list]
+{{- end }}

@@ -1,0 +1,156 @@
+"""``kraftbridge bench``: ``quorum`` (runs and raw samples) and ``summary`` (their aggregation by Spark)."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kraftbridge.exceptions import MigrationError
+
+logger = logging.getLogger("kraftbridge.benchmark")
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``bench`` to the command line of ``kraftbridge``."""
+    bench = commands.add_parser("bench", help="measure metadata changes on ZooKeeper, in dual-write and on KRaft")
+    kinds = bench.add_subparsers(required=True, metavar="COMMAND")
+    quorum = kinds.add_parser(
+        "quorum",
+        help="run the quorum benchmark",
+        description="Without --bootstrap-servers: start ZooKeeper, three brokers and three controllers on this host, and take them from ZooKeeper to KRaft in each round.",
+    )
+    own = quorum.add_argument_group("clusters of its own (needs Java and a Kafka 3.9 distribution)")
+    own.add_argument(
+        "--kafka-home", type=Path, metavar="DIR", help="unpacked distribution; its libs are used (default: KAFKA_HOME)"
+    )
+    own.add_argument(
+        "--metrics-agent", type=Path, metavar="JAR", help="jmx_prometheus_javaagent (default: the one among the libs)"
+    )
+    own.add_argument(
+        "--sizes", type=_sizes, default=(1000,), metavar="N,…", help="partitions of the cluster, e.g. 1000,10000"
+    )
+    own.add_argument("--rounds", type=_positive, default=3, help="how often each size walks through the three modes")
+    own.add_argument("--no-incidents", action="store_true", help="leave out broker restart and controller failover")
+    theirs = quorum.add_argument_group("a cluster of yours (own topics only, no restarts)")
+    theirs.add_argument("--bootstrap-servers", metavar="HOST:PORT,…")
+    theirs.add_argument(
+        "--bootstrap-controllers",
+        metavar="ID@HOST:PORT,…",
+        help="its quorum, whose leader and high watermark are noted",
+    )
+    theirs.add_argument(
+        "--command-config", type=Path, metavar="FILE", help="client.properties: security.protocol, sasl.*, ssl.*"
+    )
+    theirs.add_argument(
+        "--mode",
+        choices=("zookeeper", "dual-write", "kraft"),
+        help="what the cluster runs on: the label of its samples",
+    )
+    quorum.add_argument("--load", choices=("tiny", "normal"), default="normal", help="how many changes")
+    quorum.add_argument(
+        "--pace", type=float, default=1.0, metavar="FACTOR", help="changes a second, as a factor of the load's own"
+    )
+    quorum.add_argument("--output", type=Path, required=True, metavar="DIR", help="raw samples go here")
+    quorum.add_argument("--html", type=Path, metavar="FILE", help="then summarize and write the page (needs PySpark)")
+    quorum.set_defaults(act=_quorum)
+    _add_summary_arguments(kinds.add_parser("summary", help="make figures of raw samples (PySpark)"))
+
+
+def summary_main(arguments: Sequence[str] | None = None) -> int:
+    """Run the aggregation alone, as spark-submit does."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    _add_summary_arguments(parser)
+    return run(parser.parse_args(arguments))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Carry out a parsed command and return its exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    for name in ("kazoo", "py4j"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        code: int = options.act(options)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except (MigrationError, ValueError, OSError) as error:
+        logger.error("%s", error)  # noqa: TRY400 - expected; the message says all
+        return EXIT_BAD_INPUT
+    return code
+
+
+def _add_summary_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="files or folders of .jsonl or .jsonl.gz, on any file system that Spark reads",
+    )
+    parser.add_argument("--output", metavar="PATH", help="write the figures as JSON there, by Spark")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="the page, on this host")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="the tables for docs, on this host; - for standard output"
+    )
+    parser.set_defaults(act=_summary)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(_positive(part) for part in text.split(","))
+
+
+def _quorum(options: argparse.Namespace) -> int:
+    from dataclasses import replace  # noqa: PLC0415
+
+    from kraftbridge.benchmark.existing import measure_existing  # noqa: PLC0415 - needs the clients
+    from kraftbridge.benchmark.quorum import LOADS, Plan, QuorumBenchmark, kafka_files  # noqa: PLC0415
+
+    load = LOADS[options.load].at_pace(options.pace)
+    if options.no_incidents:
+        load = replace(load, incident_seconds=0)
+    name = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    if options.bootstrap_servers:
+        files = [measure_existing(options, load, name)]
+    else:
+        libraries, agent = kafka_files(options.kafka_home, options.metrics_agent)
+        plan = Plan(options.sizes, options.rounds, load)
+        files = QuorumBenchmark(plan, libraries, agent, options.output, name).run()
+    for file in files:
+        print(file)  # noqa: T201 - the result
+    if options.html is None:
+        return 0
+    options.paths, options.markdown = [str(file) for file in files], None
+    options.output = None
+    return _summary(options)
+
+
+def _summary(options: argparse.Namespace) -> int:
+    from kraftbridge.benchmark.aggregation import read_rows, summarize  # noqa: PLC0415 - starts Spark's imports
+    from kraftbridge.benchmark.page import markdown_tables, render_page  # noqa: PLC0415
+    from kraftbridge.verification.session import open_session  # noqa: PLC0415
+
+    session = open_session(local=True)
+    summary = summarize(read_rows(session, options.paths))
+    if options.output:
+        text = session.createDataFrame([(summary.to_json(),)], "value string")
+        text.coalesce(1).write.mode("overwrite").text(options.output)
+    if options.html is not None:
+        options.html.write_text(render_page(summary), encoding="utf-8")
+    tables = markdown_tables(summary)
+    if options.markdown is not None and str(options.markdown) != "-":
+        options.markdown.write_text(tables, encoding="utf-8")
+    else:
+        print(tables)  # noqa: T201 - the result
+    return 0

@@ -1,0 +1,1 @@
+"""Pure builders: Kubernetes objects from spec and facts."""

@@ -1,0 +1,159 @@
+"""What a mode asks of the brokers, as an overlay on the user's StatefulSet. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kraftbridge.builders import names
+from kraftbridge.builders.settings import render_properties, short_hash, variable_of, with_listener, without_settings
+from kraftbridge.constants import ANNOTATION_CONFIGURATION, CONTROLLER_PORT
+from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.spec import ConfigStyle, MigrationSpec
+from kraftbridge.phases.preflight import ACL_AUTHORIZER, STANDARD_AUTHORIZER
+
+CONTROLLER_LISTENER = "CONTROLLER"
+SHORT_ADDRESS_CACHE = "-Dsun.net.inetaddr.ttl=1 -Dsun.net.inetaddr.negative.ttl=0"
+"""JVMs cache addresses for 30 s and failures for 10 s; pod addresses change at every restart.
+
+``networkaddress.cache.ttl`` is a security property that ``-D`` does not set; these legacy system properties are read when it is not set
+(``sun.net.InetAddressCachePolicy``).
+"""
+REMOVED_IN_KRAFT = ("zookeeper.metadata.migration.enable",)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """What an overlay is computed from: the user's own values, before we changed any."""
+
+    namespace: str
+    controllers: str
+    cluster_id: str
+    settings: Mapping[str, str]
+    java_tool_options: str
+    properties_text: str = ""
+
+
+def quorum_voters(spec: MigrationSpec, controllers: str, namespace: str) -> str:
+    """Return ``controller.quorum.voters``."""
+    return ",".join(
+        f"{i}@{names.controller_host(controllers, namespace, i)}:{CONTROLLER_PORT}" for i in spec.controllers.node_ids
+    )
+
+
+def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> dict[str, str]:
+    """Return the settings that a mode adds to or changes in the user's.
+
+    Parameters
+    ----------
+    spec
+        The migration's spec.
+    facts
+        The user's own settings and the quorum's coordinates.
+    mode
+        ``MIGRATION`` or ``KRAFT``; ``ZOOKEEPER`` asks for nothing.
+
+    Notes
+    -----
+    KIP-866 and "ZooKeeper to KRaft Migration" of Kafka's operations manual: migration mode needs the flag, the voters and the controllers'
+    listener name; a KRaft broker needs ``process.roles`` and must not have the flag. ``broker.id`` and ``zookeeper.connect`` may stay.
+    """
+    if mode is BrokerMode.ZOOKEEPER:
+        return {}
+    protocol = spec.controllers.listener.security_protocol
+    settings = {
+        "controller.listener.names": CONTROLLER_LISTENER,
+        "controller.quorum.voters": quorum_voters(spec, facts.controllers, facts.namespace),
+        "listener.security.protocol.map": with_listener(
+            facts.settings.get("listener.security.protocol.map"), CONTROLLER_LISTENER, protocol
+        ),
+    }
+    if mode is BrokerMode.MIGRATION:
+        settings["zookeeper.metadata.migration.enable"] = "true"
+        return settings
+    settings["process.roles"] = "broker"
+    if facts.settings.get("authorizer.class.name", "").strip() == ACL_AUTHORIZER:
+        settings["authorizer.class.name"] = STANDARD_AUTHORIZER
+    return settings
+
+
+def java_tool_options(present: str) -> str:
+    """Return ``JAVA_TOOL_OPTIONS`` with short address caches appended."""
+    return present if SHORT_ADDRESS_CACHE in present else f"{present} {SHORT_ADDRESS_CACHE}".strip()
+
+
+def configuration(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> str:
+    """Return the value of the configuration annotation: the mode and a hash of all that the overlay sets."""
+    parts = (
+        broker_settings(spec, facts, mode),
+        java_tool_options(facts.java_tool_options),
+        facts.cluster_id,
+        facts.properties_text,
+    )
+    return f"{mode}-{short_hash(parts)}"
+
+
+def environment(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> dict[str, str]:
+    """Return the variables that the overlay sets in the Kafka container."""
+    variables = {"JAVA_TOOL_OPTIONS": java_tool_options(facts.java_tool_options)}
+    if spec.brokers.config_style is ConfigStyle.PROPERTIES:
+        return variables
+    for setting, value in broker_settings(spec, facts, mode).items():
+        variables[variable_of(setting, spec.brokers.env_prefix)] = value
+    if mode is BrokerMode.KRAFT:
+        # Images format new log dirs by it (kafka.docker.KafkaDockerWrapper, cp-kafka); their default would be another cluster's id.
+        variables["CLUSTER_ID"] = facts.cluster_id
+    return variables
+
+
+def overlay(spec: MigrationSpec, facts: BrokerFacts, name: str, mode: BrokerMode) -> dict[str, Any]:
+    """Return the server-side apply configuration for one StatefulSet of the user: only what the mode needs."""
+    container = {
+        "name": spec.brokers.container,
+        "env": [{"name": k, "value": v} for k, v in sorted(environment(spec, facts, mode).items())],
+    }
+    pod: dict[str, Any] = {"containers": [container]}
+    if spec.brokers.properties is not None and spec.brokers.config_style is ConfigStyle.PROPERTIES:
+        source = spec.brokers.properties
+        pod["volumes"] = [
+            {"name": source.volume, "configMap": {"name": names.broker_config_map(source.config_map, mode)}}
+        ]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name, "namespace": facts.namespace},
+        "spec": {
+            "template": {
+                "metadata": {"annotations": {ANNOTATION_CONFIGURATION: configuration(spec, facts, mode)}},
+                "spec": pod,
+            }
+        },
+    }
+
+
+def properties_config_map(
+    spec: MigrationSpec, facts: BrokerFacts, migration: str, mode: BrokerMode
+) -> dict[str, Any] | None:
+    """Return the mode's own copy of the user's properties file; None in ``Env`` style.
+
+    One ConfigMap per mode: an edited one would reach a container that merely restarts.
+    """
+    source = spec.brokers.properties
+    if spec.brokers.config_style is not ConfigStyle.PROPERTIES or source is None:
+        return None
+    ours = broker_settings(spec, facts, mode)
+    dropped = {*ours, *(REMOVED_IN_KRAFT if mode is BrokerMode.KRAFT else ())}
+    if mode is BrokerMode.KRAFT:
+        dropped |= {k for k in facts.settings if k.startswith(("zookeeper.", "inter.broker.protocol."))}
+    text = without_settings(facts.properties_text, dropped)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": names.broker_config_map(source.config_map, mode),
+            "namespace": facts.namespace,
+            "labels": names.labels(migration),
+        },
+        "data": {source.key: f"{text.rstrip()}\n\n# kraftbridge, mode {mode}\n{render_properties(ours)}"},
+    }

@@ -1,0 +1,402 @@
+"""The KRaft controllers' objects: Service, ConfigMap, StatefulSet, NetworkPolicy, PodDisruptionBudget. Pure.
+
+None of them carries an ownerReference: the quorum outlives the migration and the chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kraftbridge.builders import names
+from kraftbridge.builders.brokers import CONTROLLER_LISTENER, SHORT_ADDRESS_CACHE, quorum_voters
+from kraftbridge.builders.settings import render_properties, short_hash, with_listener
+from kraftbridge.constants import ANNOTATION_CONFIGURATION, CONTROLLER_PORT, LABEL_ROLE, LOG_SERVER_PORT, METRICS_PORT
+from kraftbridge.models.phase import ControllerMode
+from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.phases.preflight import ACL_AUTHORIZER, STANDARD_AUTHORIZER
+
+Objects = list[dict[str, Any]]
+
+DATA = "/data"
+LOG_DIR = f"{DATA}/kafka"
+KAFKA_CONTAINER = "kafka"
+UID = 1000
+"""User of the official image (``appuser``); the log server shares the volume and so runs as the same."""
+
+COPIED_SETTINGS = ("inter.broker.listener.name", "security.inter.broker.protocol", "sasl.mechanism.inter.broker.protocol", "sasl.enabled.mechanisms",
+                   "allow.everyone.if.no.acl.found", "zookeeper.set.acl", "zookeeper.clientCnxnSocket", "min.insync.replicas", "default.replication.factor",
+                   "num.partitions", "delegation.token.max.lifetime.ms", "delegation.token.expiry.time.ms")  # fmt: skip
+"""Settings of the brokers that controllers need as well: they call ZooKeeper-mode brokers and apply defaults to new topics."""
+
+JMX_RULES = """lowercaseOutputName: false
+includeObjectNames:
+- "kafka.controller:*"
+- "kafka.server:type=raft-metrics"
+- "kafka.server:type=raft-metrics,*"
+- "kafka.server:type=MetadataLoader,*"
+- "kafka.server:type=broker-metadata-metrics"
+"""
+
+START = (
+    """set -eu
+properties=/tmp/controller.properties
+{ cat /etc/kraftbridge/controller.properties; echo "node.id=$NODE_ID"; } > $properties
+if [ -n "${PASSWORD_ENCODER_SECRET:-}" ]; then echo "password.encoder.secret=$PASSWORD_ENCODER_SECRET" >> $properties; fi
+if [ -f /etc/kraftbridge-listener/listener.properties ]; then cat /etc/kraftbridge-listener/listener.properties >> $properties; fi
+zookeeper=/etc/kraftbridge-zookeeper
+if grep -q '^zookeeper.connect=' $properties; then
+  umask 077
+  if [ "$(cat $zookeeper/scheme 2>/dev/null)" = sasl ]; then
+    # Kafka authenticates to ZooKeeper by JAAS (or x509) only; quotes and backslashes are escaped as the JAAS file asks for.
+    escaped() { sed 's/[\\\\"]/\\\\&/g' "$1"; }
+    printf 'Client {\\n  org.apache.zookeeper.server.auth.DigestLoginModule required\\n  username="%s"\\n  password="%s";\\n};\\n' \\
+      "$(escaped $zookeeper/username)" "$(escaped $zookeeper/password)" > /tmp/zookeeper.jaas
+    export KAFKA_OPTS="${KAFKA_OPTS:-} -Djava.security.auth.login.config=/tmp/zookeeper.jaas"
+  fi
+  if [ -f $zookeeper/ca.crt ]; then
+    {
+      echo zookeeper.ssl.client.enable=true
+      echo zookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty
+      echo zookeeper.ssl.truststore.type=PEM
+      echo zookeeper.ssl.truststore.location=$zookeeper/ca.crt
+    } >> $properties
+  fi
+  if [ -f $zookeeper/tls.crt ]; then
+    cat $zookeeper/tls.key $zookeeper/tls.crt > /tmp/zookeeper.pem
+    { echo zookeeper.ssl.keystore.type=PEM; echo zookeeper.ssl.keystore.location=/tmp/zookeeper.pem; } >> $properties
+  fi
+fi
+if [ ! -f """
+    + LOG_DIR
+    + """/meta.properties ]; then
+  # A blank voter votes: once every voter was formatted, a blank volume waits for a person.
+  while [ "$(cat /etc/kraftbridge/format)" != allowed ]; do
+    echo "volume of controller $NODE_ID is blank and formatting is not allowed any more; see docs/operations.md"
+    sleep 5
+  done
+  # A cluster id is base64 and may begin with a dash.
+  /opt/kafka/bin/kafka-storage.sh format --cluster-id="$CLUSTER_ID" --config $properties
+fi
+export KAFKA_OPTS="${KAFKA_OPTS:-} $EXPORTER"
+exec /opt/kafka/bin/kafka-server-start.sh $properties
+"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllersFacts:
+    """What the controllers' objects are computed from."""
+
+    namespace: str
+    migration: str
+    name: str
+    cluster_id: str
+    broker_settings: Mapping[str, str]
+    """The user's own settings of the brokers."""
+    operator_image: str
+    operator_namespace: str
+    broker_labels: tuple[Mapping[str, str], ...]
+    """matchLabels of the brokers' StatefulSets, for the NetworkPolicy."""
+
+
+def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, str]:
+    """Return the controllers' configuration without ``node.id`` and secrets.
+
+    Notes
+    -----
+    KIP-866: with ``zookeeper.metadata.migration.enable`` and ``zookeeper.connect`` the quorum waits for the brokers; the first controller
+    that becomes active without the flag ends the migration (``ActivationRecordsGenerator``).
+    """
+    protocol = spec.controllers.listener.security_protocol
+    settings = dict(spec.controllers.config)
+    settings |= {
+        k: facts.broker_settings[k] for k in COPIED_SETTINGS if facts.broker_settings.get(k) and k not in settings
+    }
+    settings |= {
+        "process.roles": "controller",
+        "controller.quorum.voters": quorum_voters(spec, facts.name, facts.namespace),
+        "controller.listener.names": CONTROLLER_LISTENER,
+        "listeners": f"{CONTROLLER_LISTENER}://:{CONTROLLER_PORT}",
+        "listener.security.protocol.map": with_listener(
+            facts.broker_settings.get("listener.security.protocol.map"), CONTROLLER_LISTENER, protocol
+        ),
+        "log.dirs": LOG_DIR,
+    }
+    authorizer = facts.broker_settings.get("authorizer.class.name", "").strip()
+    if authorizer:
+        settings["authorizer.class.name"] = STANDARD_AUTHORIZER if authorizer == ACL_AUTHORIZER else authorizer
+    if spec.controllers.super_users:
+        settings["super.users"] = ";".join(spec.controllers.super_users)
+    if mode is ControllerMode.MIGRATION:
+        settings["zookeeper.connect"] = spec.zookeeper.connect
+        settings["zookeeper.metadata.migration.enable"] = "true"
+    else:
+        settings = {k: v for k, v in settings.items() if not k.startswith("zookeeper.")}
+    return settings
+
+
+def configuration(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> str:
+    """Return the value of the configuration annotation."""
+    return f"{mode}-{short_hash((controller_settings(spec, facts, mode), START, JMX_RULES, facts.cluster_id, _kafka_container(spec, facts), facts.operator_image))}"
+
+
+def controllers_objects(
+    spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode, *, format_allowed: bool
+) -> Objects:
+    """Return the objects of the quorum, in the order in which they are applied; the StatefulSet last."""
+    return [
+        _service(facts),
+        _config_map(spec, facts, mode, format_allowed=format_allowed),
+        _network_policy(facts),
+        _disruption_budget(spec, facts),
+        _stateful_set(spec, facts, mode),
+    ]
+
+
+def _meta(facts: ControllersFacts, name: str) -> dict[str, Any]:
+    return {"name": name, "namespace": facts.namespace, "labels": names.labels(facts.migration)}
+
+
+def _selector(facts: ControllersFacts) -> dict[str, str]:
+    return names.labels(facts.migration, **{LABEL_ROLE: "controller"})
+
+
+def _service(facts: ControllersFacts) -> dict[str, Any]:
+    # A voter whose peers are not in DNS yet flaps through elections: addresses are published before readiness.
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _meta(facts, facts.name),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": _selector(facts),
+            "ports": [
+                {"name": "controller", "port": CONTROLLER_PORT},
+                {"name": "metrics", "port": METRICS_PORT},
+                {"name": "log-server", "port": LOG_SERVER_PORT},
+            ],
+        },
+    }
+
+
+def _config_map(
+    spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode, *, format_allowed: bool
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _meta(facts, names.controllers_config_map(facts.name, mode)),
+        "data": {
+            "controller.properties": render_properties(controller_settings(spec, facts, mode)),
+            "jmx.yml": JMX_RULES,
+            "start.sh": START,
+            "format": "allowed" if format_allowed else "refused",
+        },
+    }
+
+
+def _network_policy(facts: ControllersFacts) -> dict[str, Any]:
+    operator = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": facts.operator_namespace}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "kraftbridge"}},
+    }
+    verifier = {"podSelector": {"matchLabels": {LABEL_ROLE: "verifier"}}}
+    controllers = {"podSelector": {"matchLabels": _selector(facts)}}
+    brokers = [{"podSelector": {"matchLabels": dict(labels)}} for labels in facts.broker_labels]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _meta(facts, facts.name),
+        "spec": {
+            "podSelector": {"matchLabels": _selector(facts)},
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {
+                    "from": [*brokers, controllers, operator, verifier],
+                    "ports": [{"port": CONTROLLER_PORT, "protocol": "TCP"}],
+                },
+                {
+                    "from": [operator, verifier],
+                    "ports": [{"port": METRICS_PORT, "protocol": "TCP"}, {"port": LOG_SERVER_PORT, "protocol": "TCP"}],
+                },
+            ],
+        },
+    }
+
+
+def _disruption_budget(spec: MigrationSpec, facts: ControllersFacts) -> dict[str, Any]:
+    # By name: two budgets on one pod, that of an earlier attempt and this one, make the Eviction API refuse it (500).
+    own = [f"{facts.name}-{node_id}" for node_id in spec.controllers.node_ids]
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": _meta(facts, facts.name),
+        "spec": {
+            "maxUnavailable": 1,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {
+                "matchLabels": _selector(facts),
+                "matchExpressions": [
+                    {"key": "statefulset.kubernetes.io/pod-name", "operator": "In", "values": own},
+                ],
+            },
+        },
+    }
+
+
+def _stateful_set(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, Any]:
+    controllers = spec.controllers
+    volumes: Objects = [
+        {"name": "config", "configMap": {"name": names.controllers_config_map(facts.name, mode)}},
+        {"name": "agent", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "log-server", "secret": {"secretName": names.log_access_secret(facts.name)}},
+    ]
+    if controllers.listener.secret_name:
+        volumes.append({"name": "listener", "secret": {"secretName": controllers.listener.secret_name}})
+    if spec.zookeeper.secret_name:
+        # Optional: after the migration the Secret may go, and the quorum stays.
+        volumes.append({"name": "zookeeper", "secret": {"secretName": spec.zookeeper.secret_name, "optional": True}})
+    pod = {
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 60,
+        "securityContext": {
+            "runAsUser": UID,
+            "runAsGroup": UID,
+            "fsGroup": UID,
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "nodeSelector": controllers.node_selector,
+        "tolerations": list(controllers.tolerations),
+        "affinity": controllers.affinity or _spread(facts),
+        "initContainers": [_agent_container(facts)],
+        "containers": [_kafka_container(spec, facts), _log_server_container(facts)],
+        "volumes": volumes,
+    }
+    claim_storage: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": controllers.storage.size}},
+    }
+    if controllers.storage.storage_class_name:
+        claim_storage["storageClassName"] = controllers.storage.storage_class_name
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": _meta(facts, facts.name),
+        "spec": {
+            "replicas": controllers.replicas,
+            "serviceName": facts.name,
+            # The pod's ordinal is its node id, without any arithmetic.
+            "ordinals": {"start": controllers.first_node_id},
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "OnDelete"},
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+            "selector": {"matchLabels": _selector(facts)},
+            "template": {
+                "metadata": {
+                    "labels": _selector(facts),
+                    "annotations": {ANNOTATION_CONFIGURATION: configuration(spec, facts, mode)},
+                },
+                "spec": pod,
+            },
+            "volumeClaimTemplates": [
+                {"metadata": {"name": "data", "labels": names.labels(facts.migration)}, "spec": claim_storage}
+            ],
+        },
+    }
+
+
+def _spread(facts: ControllersFacts) -> dict[str, Any]:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": _selector(facts)}}
+    return {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]
+        }
+    }
+
+
+RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def _kafka_container(spec: MigrationSpec, facts: ControllersFacts) -> dict[str, Any]:
+    controllers = spec.controllers
+    env: Objects = [
+        {
+            "name": "NODE_ID",
+            "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['apps.kubernetes.io/pod-index']"}},
+        },
+        {"name": "CLUSTER_ID", "value": facts.cluster_id},
+        {"name": "KAFKA_HEAP_OPTS", "value": controllers.heap_options},
+        {"name": "JAVA_TOOL_OPTIONS", "value": SHORT_ADDRESS_CACHE},
+    ]
+    if controllers.password_encoder_secret is not None:
+        key = controllers.password_encoder_secret
+        env.append(
+            {"name": "PASSWORD_ENCODER_SECRET", "valueFrom": {"secretKeyRef": {"name": key.name, "key": key.key}}}
+        )
+    mounts: Objects = [
+        {"name": "data", "mountPath": DATA},
+        {"name": "config", "mountPath": "/etc/kraftbridge", "readOnly": True},
+        {"name": "agent", "mountPath": "/opt/kraftbridge-agent", "readOnly": True},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir of the pod
+    ]
+    if controllers.listener.secret_name:
+        mounts.append({"name": "listener", "mountPath": "/etc/kraftbridge-listener", "readOnly": True})
+    if spec.zookeeper.secret_name:
+        mounts.append({"name": "zookeeper", "mountPath": "/etc/kraftbridge-zookeeper", "readOnly": True})
+    # The agent is an argument of the server only: the storage tool would want the same port.
+    start = f'export EXPORTER="-javaagent:/opt/kraftbridge-agent/agent.jar={METRICS_PORT}:/etc/kraftbridge/jmx.yml"; . /etc/kraftbridge/start.sh'
+    return {
+        "name": KAFKA_CONTAINER,
+        "image": controllers.image,
+        "imagePullPolicy": controllers.image_pull_policy,
+        "command": ["bash", "-c", start],
+        "ports": [
+            {"name": "controller", "containerPort": CONTROLLER_PORT},
+            {"name": "metrics", "containerPort": METRICS_PORT},
+        ],
+        "env": env,
+        "resources": controllers.resources,
+        # Ready says only that the port is open; whether there is a quorum is the operator's to judge.
+        "readinessProbe": {"tcpSocket": {"port": CONTROLLER_PORT}, "periodSeconds": 2},
+        # Why it ended (a full disk, say) is then in the pod's status, where we may read it.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": RESTRICTED,
+        "volumeMounts": mounts,
+    }
+
+
+def _agent_container(facts: ControllersFacts) -> dict[str, Any]:
+    return {
+        "name": "agent",
+        "image": facts.operator_image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["cp", "/opt/kraftbridge/jmx_prometheus_javaagent.jar", "/opt/kraftbridge-agent/agent.jar"],
+        "securityContext": RESTRICTED,
+        "volumeMounts": [{"name": "agent", "mountPath": "/opt/kraftbridge-agent"}],
+    }
+
+
+def _log_server_container(facts: ControllersFacts) -> dict[str, Any]:
+    secret = "/etc/log-server"  # noqa: S105 - a mount path
+    return {
+        "name": "log-server",
+        "image": facts.operator_image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [
+            "python", "-m", "kraftbridge.logserver", "--directory", LOG_DIR, "--port", str(LOG_SERVER_PORT),
+            "--certificate", f"{secret}/tls.crt", "--key", f"{secret}/tls.key", "--token-file", f"{secret}/token",
+        ],
+        "ports": [{"name": "log-server", "containerPort": LOG_SERVER_PORT}],
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
+        "securityContext": {**RESTRICTED, "readOnlyRootFilesystem": True},
+        "volumeMounts": [
+            {"name": "data", "mountPath": DATA, "readOnly": True},
+            {"name": "log-server", "mountPath": secret, "readOnly": True},
+        ],
+    }  # fmt: skip

@@ -1,0 +1,58 @@
+"""Names and labels of the objects that we make."""
+
+from __future__ import annotations
+
+from kraftbridge.constants import GROUP, LABEL_MIGRATION
+from kraftbridge.models.phase import ControllerMode
+
+MANAGED_BY = {"app.kubernetes.io/managed-by": "kraftbridge", "app.kubernetes.io/part-of": "kraftbridge"}
+
+
+def labels(migration: str, **extra: str) -> dict[str, str]:
+    """Return the labels of everything that belongs to a migration."""
+    return {**MANAGED_BY, LABEL_MIGRATION: migration, **extra}
+
+
+def controllers_config_map(controllers: str, mode: ControllerMode) -> str:
+    """Return the name of a mode's ConfigMap; one per mode, so that a container that merely restarts keeps its mode."""
+    return f"{controllers}-{mode.lower()}"
+
+
+def before_secret(migration: str, attempt: int) -> str:
+    """Return the name of the Secret that keeps, for one attempt, former values of the user's objects."""
+    return f"{migration}-before" if attempt == 1 else f"{migration}-before-{attempt}"
+
+
+def log_access_secret(controllers: str) -> str:
+    """Return the name of the Secret with the log servers' certificate, key and token."""
+    return f"{controllers}-log-server"
+
+
+def archive_config_map(migration: str, attempt: int) -> str:
+    """Return the name of the ConfigMap with the znodes that a rollback removed."""
+    return f"{migration}-rollback-{attempt}"
+
+
+def log_reader_secret(controllers: str) -> str:
+    """Return the name of the Secret with what a reader of the logs needs: CA certificate and token."""
+    return f"{controllers}-log-reader"
+
+
+def verification_config_map(run_id: str) -> str:
+    """Return the name of a run's ConfigMap."""
+    return f"{run_id}-verification"
+
+
+def controller_host(controllers: str, namespace: str, node_id: int) -> str:
+    """Return the stable DNS name of one controller's pod."""
+    return f"{controllers}-{node_id}.{controllers}.{namespace}.svc.cluster.local"
+
+
+def controller_claim(controllers: str, node_id: int) -> str:
+    """Return the name of a controller's PersistentVolumeClaim; the StatefulSet's name, and so the attempt, is part of it."""
+    return f"data-{controllers}-{node_id}"
+
+
+def broker_config_map(source: str, mode: str) -> str:
+    """Return the name of the ConfigMap that a ``Properties`` style StatefulSet mounts in a mode."""
+    return f"{source}-{GROUP.partition('.')[0]}-{mode.lower()}"

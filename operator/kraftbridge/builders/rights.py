@@ -1,0 +1,40 @@
+"""What the operator needs of the API server in a migration's namespace; the chart grants it (``tests/chart/test_rbac.py`` compares)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraftbridge.models.spec import MigrationSpec, Runner
+from kraftbridge.models.survey import Right
+
+_APPLY: Final = ("get", "create", "patch")
+"""Server-side apply of an object that may not exist yet."""
+
+_ALWAYS: Final[dict[tuple[str, str, str], tuple[str, ...]]] = {
+    ("kraftbridge.dev", "kafkamigrations", "status"): ("patch",),
+    ("apps", "statefulsets", ""): (*_APPLY, "list", "delete"),
+    ("", "pods", ""): ("get", "list", "delete"),
+    ("", "pods", "eviction"): ("create",),
+    ("", "pods", "log"): ("get",),
+    ("", "services", ""): _APPLY,
+    ("", "configmaps", ""): (*_APPLY, "delete"),
+    ("", "secrets", ""): _APPLY,
+    ("", "persistentvolumeclaims", ""): ("get",),
+    ("policy", "poddisruptionbudgets", ""): (*_APPLY, "list"),
+    ("networking.k8s.io", "networkpolicies", ""): _APPLY,
+    ("coordination.k8s.io", "leases", ""): ("get", "create", "patch", "delete"),
+    ("events.k8s.io", "events", ""): ("create",),
+}
+_RUNNERS: Final = {
+    Runner.SPARK_APPLICATION: ("sparkoperator.k8s.io", "sparkapplications", ""),
+    Runner.JOB: ("batch", "jobs", ""),
+}
+
+
+def needed_rights(spec: MigrationSpec, *, spark_operator: bool) -> tuple[Right, ...]:
+    """Return every right that a migration will use in its namespace, before it is needed."""
+    runner = spec.verification.runner if spark_operator else Runner.JOB
+    wanted = {**_ALWAYS, _RUNNERS[runner]: ("get", "create", "delete")}
+    return tuple(
+        Right(verb, group, resource, sub) for (group, resource, sub), verbs in wanted.items() for verb in verbs
+    )

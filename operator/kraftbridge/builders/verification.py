@@ -1,0 +1,233 @@
+"""A verification's objects: ConfigMap with the request, and a SparkApplication or a Job that answers there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kraftbridge.builders import names
+from kraftbridge.constants import API_VERSION, CONTROLLER_PORT, KIND, LABEL_ROLE, LABEL_RUN, LOG_SERVER_PORT
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.report import (
+    REQUEST_KEY,
+    ConfigMapReference,
+    Profile,
+    VerificationRequest,
+    VoterAccess,
+    ZooKeeperAccess,
+)
+from kraftbridge.models.spec import MigrationSpec, Runner
+
+SPARK_API_VERSION = "sparkoperator.k8s.io/v1beta2"
+SPARK_VERSION = "4.0.4"
+MAIN = "/opt/kraftbridge/run_verification.py"
+UID = 185
+"""User of the verifier image, as in Spark's own images."""
+
+KEPT_SECONDS = 86_400
+"""How long an application stays after its end, should its removal be lost."""
+
+MAXIMUM_DIFFERENCES = 5_000
+"""How many differing entities a report names: what healing overwrites is archived by it, so few of them would not do."""
+_MOUNTS = "/etc/kraftbridge"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a run's objects are computed from."""
+
+    namespace: str
+    migration: str
+    migration_uid: str
+    generation: int
+    run_id: str
+    profile: Profile
+    gate: Phase
+    controllers: str
+    image: str
+    service_account: str
+
+
+def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
+    """Return what the job is asked."""
+    voters = []
+    for node_id in spec.controllers.node_ids:
+        host = names.controller_host(facts.controllers, facts.namespace, node_id)
+        voters.append(
+            VoterAccess(id=node_id, log_url=f"https://{host}:{LOG_SERVER_PORT}", host=host, port=CONTROLLER_PORT)
+        )
+    secret = spec.zookeeper.secret_name
+    return VerificationRequest(
+        run_id=facts.run_id,
+        migration_uid=facts.migration_uid,
+        generation=facts.generation,
+        phase=str(facts.gate),
+        profile=facts.profile,
+        zookeeper=ZooKeeperAccess(
+            connect=spec.zookeeper.connect, secret_path=f"{_MOUNTS}/zookeeper" if secret else None
+        )
+        if facts.profile is not Profile.REPLICAS
+        else None,
+        voters=voters if facts.profile is not Profile.ZOOKEEPER else [],
+        token_path=f"{_MOUNTS}/log-reader/token",
+        ca_path=f"{_MOUNTS}/log-reader/ca.crt",
+        bootstrap_servers=spec.brokers.bootstrap_servers,
+        client_config_path=f"{_MOUNTS}/client/client.properties" if spec.brokers.client_config_secret else None,
+        controller_config_path=f"{_MOUNTS}/client/controller.properties"
+        if spec.controllers.listener.secret_name
+        else None,
+        compare_served=spec.verification.compare_served and facts.profile is Profile.DUAL_WRITE,
+        password_encoder_secret_path=f"{_MOUNTS}/password-encoder/{spec.controllers.password_encoder_secret.key}"
+        if spec.controllers.password_encoder_secret
+        else None,
+        config_map=ConfigMapReference(namespace=facts.namespace, name=names.verification_config_map(facts.run_id)),
+        sample_limit=MAXIMUM_DIFFERENCES,
+        armed_deadline_seconds=float(spec.verification.deadline_seconds),
+        deadline_seconds=float(spec.verification.deadline_seconds),
+    )
+
+
+def config_map(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
+    """Return the run's ConfigMap, made before its application; the verdict comes back in it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {**_meta(facts, names.verification_config_map(facts.run_id)), "ownerReferences": [_owner(facts)]},
+        "data": {REQUEST_KEY: request(spec, facts).to_json()},
+    }
+
+
+def application(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> dict[str, Any]:
+    """Return what runs the verification."""
+    return _spark_application(spec, facts) if runner is Runner.SPARK_APPLICATION else _job(spec, facts)
+
+
+def _arguments(facts: RunFacts) -> list[str]:
+    return ["run", "--configmap", f"{facts.namespace}/{names.verification_config_map(facts.run_id)}"]
+
+
+def _meta(facts: RunFacts, name: str) -> dict[str, Any]:
+    return {"name": name, "namespace": facts.namespace, "labels": _labels(facts)}
+
+
+def _labels(facts: RunFacts) -> dict[str, str]:
+    return names.labels(facts.migration, **{LABEL_ROLE: "verifier", LABEL_RUN: facts.run_id})
+
+
+def _owner(facts: RunFacts) -> dict[str, Any]:
+    # Runs, unlike the quorum, go with their migration.
+    return {"apiVersion": API_VERSION, "kind": KIND, "name": facts.migration, "uid": facts.migration_uid}
+
+
+def _volumes(spec: MigrationSpec, facts: RunFacts) -> dict[str, str]:
+    """Return Secret by mount name."""
+    secrets = {"log-reader": names.log_reader_secret(facts.controllers)}
+    if spec.zookeeper.secret_name:
+        secrets["zookeeper"] = spec.zookeeper.secret_name
+    if spec.brokers.client_config_secret:
+        secrets["client"] = spec.brokers.client_config_secret
+    if spec.controllers.password_encoder_secret:
+        secrets["password-encoder"] = spec.controllers.password_encoder_secret.name
+    return secrets
+
+
+def _pod_template(spec: MigrationSpec, facts: RunFacts, container: str, **extra: Any) -> dict[str, Any]:
+    secrets = _volumes(spec, facts)
+    return {
+        "metadata": {"labels": _labels(facts)},
+        "spec": {
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": 2,
+            "securityContext": {
+                "runAsUser": UID, "runAsGroup": UID, "fsGroup": UID, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "volumes": [{"name": n, "secret": {"secretName": s}} for n, s in secrets.items()],
+            "containers": [
+                {
+                    "name": container,
+                    "imagePullPolicy": spec.verification.image_pull_policy,
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    "volumeMounts": [{"name": n, "mountPath": f"{_MOUNTS}/{n}", "readOnly": True} for n in secrets],
+                    **extra,
+                }
+            ],
+        },
+    }  # fmt: skip
+
+
+def _spark_conf() -> dict[str, str]:
+    return {
+        "spark.ui.enabled": "false",
+        "spark.kubernetes.submission.waitAppCompletion": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.kubernetes.executor.deleteOnTermination": "true",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.kubernetes.executor.podNamePrefix": "",
+    }
+
+
+def _spark_application(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
+    verification = spec.verification
+    conf: Mapping[str, str] = {k: v for k, v in _spark_conf().items() if v}
+    # Templates are given natively: Kubeflow's mutating webhook is not needed then (spark-operator 2.5).
+    return {
+        "apiVersion": SPARK_API_VERSION,
+        "kind": "SparkApplication",
+        "metadata": {**_meta(facts, facts.run_id), "ownerReferences": [_owner(facts)]},
+        "spec": {
+            "type": "Python",
+            "pythonVersion": "3",
+            "mode": "cluster",
+            "image": facts.image,
+            "imagePullPolicy": verification.image_pull_policy,
+            "mainApplicationFile": f"local://{MAIN}",
+            "arguments": _arguments(facts),
+            "sparkVersion": SPARK_VERSION,
+            "restartPolicy": {"type": "Never"},
+            "timeToLiveSeconds": KEPT_SECONDS,
+            "sparkConf": conf,
+            "driver": {
+                "cores": 1,
+                "coreRequest": verification.core_request,
+                "memory": verification.driver_memory,
+                "serviceAccount": facts.service_account,
+                "template": _pod_template(spec, facts, "spark-kubernetes-driver"),
+            },
+            "executor": {
+                "cores": 1,
+                "coreRequest": verification.core_request,
+                "instances": verification.executors,
+                "memory": verification.executor_memory,
+                "template": _pod_template(spec, facts, "spark-kubernetes-executor"),
+            },
+        },
+    }
+
+
+def _job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
+    verification = spec.verification
+    command = ["/opt/spark/bin/spark-submit", "--master", "local[2]", "--driver-memory", verification.driver_memory]
+    for key, value in _spark_conf().items():
+        if value and "kubernetes" not in key and "executor" not in key:
+            command += ["--conf", f"{key}={value}"]
+    template = _pod_template(
+        spec, facts, "verifier",
+        image=facts.image,
+        command=[*command, MAIN, *_arguments(facts)],
+        resources={"requests": {"cpu": verification.core_request, "memory": "1Gi"}},
+    )  # fmt: skip
+    template["spec"] |= {"serviceAccountName": facts.service_account, "restartPolicy": "Never"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {**_meta(facts, facts.run_id), "ownerReferences": [_owner(facts)]},
+        # No retries: a run that ended without a verdict is launched anew under another id.
+        "spec": {
+            "backoffLimit": 0,
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "activeDeadlineSeconds": 2 * verification.deadline_seconds,
+            "template": template,
+        },
+    }

@@ -1,0 +1,137 @@
+"""How a client reaches Kafka, from Java ``client.properties``: TLS, SASL mechanism, user; for operator and verifier alike."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+
+from kraftbridge.exceptions import InvalidSpecError
+
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Security settings of a client, from Java ``client.properties``."""
+
+    tls: ssl.SSLContext | None = None
+    mechanism: str | None = None
+    username: str = ""
+    password: str = field(default="", repr=False)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """Read ``security.protocol``, ``sasl.*`` and ``ssl.*``.
+
+        Key and trust material: PEM (inline or by file) and PKCS12 files.
+
+        Raises
+        ------
+        InvalidSpecError
+            A setting is missing, or is one that this client can't follow.
+        """
+        protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+        if protocol not in {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
+            raise InvalidSpecError(f"client.properties: security.protocol {protocol} is unknown")
+        tls = _tls_context(properties) if protocol.endswith("SSL") else None
+        if not protocol.startswith("SASL_"):
+            return cls(tls)
+        mechanism = properties.get("sasl.mechanism", "GSSAPI").upper()
+        if mechanism not in _MECHANISMS:
+            raise InvalidSpecError(
+                f"client.properties: sasl.mechanism {mechanism} is not supported; use one of {', '.join(_MECHANISMS)}"
+            )
+        jaas = properties.get("sasl.jaas.config", "")
+        username, password = _jaas_option(jaas, "username"), _jaas_option(jaas, "password")
+        if username is None or password is None:
+            raise InvalidSpecError("client.properties: sasl.jaas.config needs username and password")
+        return cls(tls, mechanism, username, password)
+
+
+def _jaas_option(jaas: str, option: str) -> str | None:
+    found = re.search(rf"""\b{option}\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""", jaas)
+    if found is None:
+        return None
+    quoted = found[1] if found[1] is not None else found[2]
+    return re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else found[3]
+
+
+def _tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context()
+        if trusted := _trusted_certificates(properties):
+            context = ssl.create_default_context(cadata=trusted)
+        if properties.get("ssl.endpoint.identification.algorithm", "https") == "":
+            context.check_hostname = False
+        if chain := _key_and_chain(properties):
+            # ssl reads files only; the directory has mode 0700
+            with tempfile.TemporaryDirectory(prefix="kraftbridge-kafka-") as directory:
+                path = Path(directory) / "client.pem"
+                path.write_text(chain)
+                context.load_cert_chain(path, password=properties.get("ssl.key.password") or "")
+    except (OSError, ValueError) as e:
+        advice = "; files must exist where the operator runs, PEM in ssl.*.certificates and ssl.keystore.* needs none"
+        missing = advice if isinstance(e, FileNotFoundError) else ""
+        words = f"client.properties: the TLS settings cannot be used: {type(e).__name__}: {e}{missing}"
+        raise InvalidSpecError(words) from e
+    return context
+
+
+def _trusted_certificates(properties: Mapping[str, str]) -> str | None:
+    if inline := properties.get("ssl.truststore.certificates"):
+        return _unfold(inline)
+    location = properties.get("ssl.truststore.location")
+    if not location:
+        return None
+    kind = _store_kind(properties, "ssl.truststore.type", location)
+    if kind == "PEM":
+        return Path(location).read_text()
+    password = properties.get("ssl.truststore.password", "").encode() or None
+    store = load_pkcs12(Path(location).read_bytes(), password)
+    return "".join(c.certificate.public_bytes(Encoding.PEM).decode() for c in store.additional_certs)
+
+
+def _key_and_chain(properties: Mapping[str, str]) -> str | None:
+    key, chain = properties.get("ssl.keystore.key"), properties.get("ssl.keystore.certificate.chain")
+    if key and chain:
+        return _unfold(key) + "\n" + _unfold(chain)
+    location = properties.get("ssl.keystore.location")
+    if not location:
+        return None
+    kind = _store_kind(properties, "ssl.keystore.type", location)
+    if kind == "PEM":
+        return Path(location).read_text()
+    store = load_pkcs12(Path(location).read_bytes(), properties.get("ssl.keystore.password", "").encode() or None)
+    if store.key is None or store.cert is None:
+        raise ValueError(f"{location} holds no private key with its certificate")
+    key_password = properties.get("ssl.key.password", "").encode()
+    encryption = BestAvailableEncryption(key_password) if key_password else NoEncryption()
+    certificates = [store.cert, *store.additional_certs]
+    return store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode() + "".join(
+        c.certificate.public_bytes(Encoding.PEM).decode() for c in certificates
+    )
+
+
+def _store_kind(properties: Mapping[str, str], setting: str, location: str) -> str:
+    kind = properties.get(setting, "JKS").upper()
+    if kind not in {"PEM", "PKCS12"}:
+        raise InvalidSpecError(f"client.properties: {setting} {kind} of {location} cannot be read; use PEM or PKCS12")
+    return kind
+
+
+def _unfold(pem: str) -> str:
+    r"""Return inline PEM with its line breaks; Java properties may hold it in one line with blanks or ``\n``."""
+    text = pem.replace("\\n", "\n")
+
+    def lines(found: re.Match[str]) -> str:
+        return f"{found[1]}\n" + "\n".join(found[2].split()) + f"\n{found[3]}\n"
+
+    return re.sub(r"(-----BEGIN [A-Z0-9 ]+-----)(.*?)(-----END [A-Z0-9 ]+-----)", lines, text, flags=re.DOTALL)

@@ -1,0 +1,40 @@
+"""Names that the outside world sees: group, labels, annotations, field manager, ports."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "kraftbridge.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "KafkaMigration"
+PLURAL: Final = "kafkamigrations"
+SHORT_NAME: Final = "kmig"
+
+FIELD_MANAGER: Final = "kraftbridge"
+"""Field manager of everything that we own or overlay by server-side apply."""
+
+FINALIZER: Final = f"{GROUP}/migration"
+
+LABEL_MIGRATION: Final = f"{GROUP}/migration"
+"""On every object that we make: the name of the migration."""
+LABEL_ROLE: Final = f"{GROUP}/role"
+"""``controller`` on the controllers' pods, ``verifier`` on pods of a verification."""
+LABEL_RUN: Final = f"{GROUP}/run-id"
+
+ANNOTATION_LOCK: Final = f"{GROUP}/locked-by"
+"""On a StatefulSet of the user while a migration drives it: ``namespace/name/uid`` of that migration.
+
+The chart's ValidatingAdmissionPolicy refuses other writers' changes while it stands.
+"""
+ANNOTATION_CONFIGURATION: Final = f"{GROUP}/configuration"
+"""On a pod template: which node configuration it renders, as ``Mode-hash``."""
+ANNOTATION_ABANDON: Final = f"{GROUP}/abandon"
+"""On a KafkaMigration: ``true`` lets it be deleted half-way, leaving the cluster as it is."""
+
+CONTROLLER_PORT: Final = 9093
+METRICS_PORT: Final = 9404
+LOG_SERVER_PORT: Final = 9443
+
+CANARY_USER: Final = "kraftbridge-canary"
+"""The user entity whose client quota proves that a change reaches both stores."""

@@ -1,0 +1,228 @@
+"""The log server: lists the files of a metadata log and serves ranges of them, to bearers of the token, over TLS."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import logging
+import re
+import ssl
+import threading
+import time
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socket import socket
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from typing_extensions import override
+
+from kraftbridge.metadata.log_files import FILES_PATH, LOG_FOLDER
+
+logger = logging.getLogger(__name__)
+
+HEALTH_PATH: Final = "/healthz"
+_SERVED_NAME: Final = re.compile(r"\d{20}\.log|\d{20}-\d{10}\.checkpoint|quorum-state|leader-epoch-checkpoint")
+_RANGE: Final = re.compile(r"bytes=(\d{1,18})-(\d{0,18})")
+_CHUNK_BYTES: Final = 1 << 20
+_MAXIMUM_RESPONSE_BYTES: Final = 64 << 20
+_MINIMUM_TOKEN_CHARACTERS: Final = 16
+_CONNECTION_TIMEOUT_SECONDS: Final = 30.0
+
+
+@dataclass(slots=True)
+class TokenFile:
+    """A bearer token in a file that may be replaced while the server runs."""
+
+    path: Path
+
+    def accepts(self, header: str | None) -> bool:
+        """Return whether an Authorization header carries the token; takes the same time whatever it carries."""
+        try:
+            token = self.path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            logger.exception("token file %s cannot be read: every request is refused", self.path)
+            return False
+        if len(token) < _MINIMUM_TOKEN_CHARACTERS:
+            logger.error("the token in %s is shorter than %d characters", self.path, _MINIMUM_TOKEN_CHARACTERS)
+            return False
+        given = (header or "").encode("utf-8", "surrogateescape")
+        return hmac.compare_digest(given, f"Bearer {token}".encode())
+
+
+@dataclass(slots=True)
+class ServerCertificate:
+    """A certificate and key whose files may be replaced while the server runs."""
+
+    certificate: Path
+    key: Path
+    _context: ssl.SSLContext | None = None
+    _stamp: tuple[int, ...] = ()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def context(self) -> ssl.SSLContext:
+        """Return TLS settings with what the files hold now; the former ones while they cannot be read."""
+        with self._lock:
+            try:
+                stamp = tuple(number for path in (self.certificate, self.key) for number in _stamp(path))
+                if self._context is None or stamp != self._stamp:
+                    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                    context.minimum_version = ssl.TLSVersion.TLSv1_2
+                    context.load_cert_chain(self.certificate, self.key)
+                    self._context, self._stamp = context, stamp
+            except (OSError, ssl.SSLError):
+                if self._context is None:
+                    raise
+                logger.exception("certificate %s cannot be read again: the former one stays", self.certificate)
+            return self._context
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+class LogServer(ThreadingHTTPServer):
+    """Serves one controller's metadata log.
+
+    Parameters
+    ----------
+    address
+        Where to listen.
+    directory
+        Kafka's `metadata.log.dir`.
+    certificate, key
+        PEM files.
+    token_file
+        File with the bearer token.
+    """
+
+    daemon_threads = True
+    request_queue_size = 16
+
+    def __init__(
+        self, address: tuple[str, int], directory: Path, certificate: Path, key: Path, token_file: Path
+    ) -> None:
+        self.directory = directory
+        self.token = TokenFile(token_file)
+        self._certificate = ServerCertificate(certificate, key)
+        self._certificate.context()  # refuse to start on a bad pair
+        super().__init__(address, LogRequestHandler)
+
+    @property
+    def folder(self) -> Path:
+        """The metadata log's folder."""
+        return self.directory / LOG_FOLDER
+
+    @override
+    def get_request(self) -> tuple[socket, Any]:
+        """Accept a connection; its handshake is left to the connection's own thread."""
+        plain, address = super().get_request()
+        plain.settimeout(_CONNECTION_TIMEOUT_SECONDS)
+        wrapped = self._certificate.context().wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
+        return wrapped, address
+
+    @override
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log connections that break off without a trace of the stack: clients come and go."""
+        logger.info("connection from %s broke off", client_address, exc_info=logger.isEnabledFor(logging.DEBUG))
+
+    def stop(self) -> None:
+        """End `serve_forever` from a signal handler."""
+        threading.Thread(target=self.shutdown, daemon=True).start()
+
+
+class LogRequestHandler(BaseHTTPRequestHandler):
+    """Answers GET for the listing, for files and for health; refuses everything else."""
+
+    server: LogServer
+    protocol_version = "HTTP/1.1"
+    server_version = "kraftbridge-logserver"
+    sys_version = ""
+    timeout = _CONNECTION_TIMEOUT_SECONDS
+
+    def do_GET(self) -> None:
+        """Answer a GET request."""
+        path = urlsplit(self.path).path
+        if path == HEALTH_PATH:
+            self._send(HTTPStatus.OK, b"ok\n", "text/plain")
+            return
+        if not self.server.token.accepts(self.headers.get("Authorization")):
+            self._send(HTTPStatus.UNAUTHORIZED, b"the bearer token is missing or wrong\n", "text/plain")
+            return
+        if path == FILES_PATH:
+            self._list()
+            return
+        folder, _, name = path.rpartition("/")
+        name = unquote(name)
+        # The name is matched as a whole, so no path can come out of it.
+        if folder == FILES_PATH and _SERVED_NAME.fullmatch(name):
+            self._serve(name)
+        else:
+            self._send(HTTPStatus.NOT_FOUND, b"no such file\n", "text/plain")
+
+    def _list(self) -> None:
+        files = []
+        try:
+            for entry in self.server.folder.iterdir():
+                if _SERVED_NAME.fullmatch(entry.name):
+                    with contextlib.suppress(FileNotFoundError):  # deleted since the folder was listed
+                        files.append({"name": entry.name, "size": entry.stat().st_size})
+        except OSError as error:
+            message = f"the metadata log cannot be listed: {error.strerror}\n"
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, message.encode(), "text/plain")
+            return
+        body = {"files": sorted(files, key=lambda file: str(file["name"])), "at": time.time()}
+        self._send(HTTPStatus.OK, json.dumps(body).encode(), "application/json")
+
+    def _serve(self, name: str) -> None:
+        try:
+            with (self.server.folder / name).open("rb") as file:
+                size = file.seek(0, 2)
+                start, end = self._range(size)
+                if start >= end:
+                    self._send(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, b"", "text/plain", f"bytes */{size}")
+                    return
+                file.seek(start)
+                content_range = f"bytes {start}-{end - 1}/{size}"
+                self._send_head(HTTPStatus.PARTIAL_CONTENT, end - start, "application/octet-stream", content_range)
+                left = end - start
+                while left:
+                    chunk = file.read(min(_CHUNK_BYTES, left))
+                    if not chunk:  # truncated meanwhile: the client sees a short body
+                        self.close_connection = True
+                        return
+                    self.wfile.write(chunk)
+                    left -= len(chunk)
+        except FileNotFoundError:
+            self._send(HTTPStatus.NOT_FOUND, b"no such file\n", "text/plain")
+
+    def _range(self, size: int) -> tuple[int, int]:
+        match = _RANGE.fullmatch(self.headers.get("Range", "bytes=0-"))
+        if match is None:
+            return 0, 0
+        start = int(match[1])
+        end = int(match[2]) + 1 if match[2] else size
+        return start, min(end, size, start + _MAXIMUM_RESPONSE_BYTES)
+
+    def _send(self, status: HTTPStatus, body: bytes, kind: str, content_range: str | None = None) -> None:
+        self._send_head(status, len(body), kind, content_range)
+        self.wfile.write(body)
+
+    def _send_head(self, status: HTTPStatus, length: int, kind: str, content_range: str | None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(length))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if content_range is not None:
+            self.send_header("Content-Range", content_range)
+        self.end_headers()
+
+    @override
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log requests at debug level: probes come every few seconds."""
+        logger.debug("%s %s", self.address_string(), format % args)

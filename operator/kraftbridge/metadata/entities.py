@@ -1,0 +1,195 @@
+"""Canonical entities: one form for metadata, wherever it was read.
+
+An entity has a kind, a key and attributes. Its attributes are compared as canonical JSON, so equal entities have equal
+text; secrets are replaced by keyed hashes before they leave the code that read them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from kraftbridge.metadata.passwords import java_length
+from kraftbridge.models.report import EntityKind
+
+DEFAULT_ENTITY: Final = "<default>"
+"""Kafka's name of the default entity in ZooKeeper (`ConfigEntityName`, `ZooKeeperInternals.DEFAULT_STRING`)."""
+SECRET_PREFIX: Final = "secret:"  # noqa: S105 - marks a hash
+PASSWORD_LENGTH_PREFIX: Final = "password of length "  # noqa: S105 - marks a length
+REDACTED_PREFIX: Final = "sha256:"
+
+_SENSITIVE_CONFIG = re.compile(
+    r"password|secret|jaas|credential|token|private|ssl\.keystore\.key$|certificate\.chain$|truststore\.certificates$",
+    re.IGNORECASE,
+)
+_NOT_SENSITIVE_CONFIG = re.compile(
+    r"^(delegation\.token\.(expiry|max\.lifetime)|password\.encoder\.(cipher|key|iterations|keyfactory))", re.IGNORECASE
+)
+
+
+class Entity(NamedTuple):
+    """One piece of metadata; a tuple, since there may be millions.
+
+    Attributes
+    ----------
+    kind, key
+        Identity; `key` is text that names the entity in Kafka's own terms.
+    value
+        Canonical JSON object of the attributes.
+    offset
+        From the log: offset of the last record that touched it. From ZooKeeper: the log offset that ZooKeeper
+        mirrored (`/migration`) when the oldest part of it was read.
+    """
+
+    kind: EntityKind
+    key: str
+    value: str
+    offset: int
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """The attributes as JSON values."""
+        attributes: Mapping[str, Any] = json.loads(self.value)
+        return attributes
+
+
+class Form(StrEnum):
+    """How much of an image its entities carry."""
+
+    MIRRORED = "mirrored"
+    """What ZooKeeper holds too."""
+    WHOLE = "whole"
+    """Every field, to compare voters with each other."""
+    SERVED = "served"
+    """What brokers answer to Metadata and DescribeConfigs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """How secrets appear in entities: keyed by a salt that belongs to one run and is in no report."""
+
+    salt: bytes
+    compare_passwords: bool = False
+    """Whether the password encoder's secret is known, so that password configs of both sides can be hashed."""
+
+    def hashed(self, value: str | bytes) -> str:
+        """Return the form of a secret that may be shown; a value redacted in a dump equals its original."""
+        text = value if isinstance(value, str) else base64.b64encode(value).decode()
+        digest = text if text.startswith(REDACTED_PREFIX) else redacted(text)
+        return SECRET_PREFIX + hmac.new(self.salt, digest.encode(), hashlib.sha256).hexdigest()[:32]
+
+    def password(self, plain: str) -> str:
+        """Return the form of a password config whose plain text is known."""
+        return self.hashed(plain) if self.compare_passwords else password_length(java_length(plain))
+
+
+def password_length(length: int) -> str:
+    """Return the form of a password config of which only the length is known."""
+    return f"{PASSWORD_LENGTH_PREFIX}{length}"
+
+
+def redacted(text: str) -> str:
+    """Return the unkeyed hash that stands for a secret in a dump."""
+    return REDACTED_PREFIX + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_sensitive_config(name: str) -> bool:
+    """Return whether a config's value must not be shown, judged by its name."""
+    return bool(_SENSITIVE_CONFIG.search(name)) and not _NOT_SENSITIVE_CONFIG.search(name)
+
+
+def canonical_json(attributes: Mapping[str, Any]) -> str:
+    """Return the text under which equal attributes are equal."""
+    return json.dumps(attributes, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def partition_value(
+    replicas: Sequence[int],
+    adding: Iterable[int],
+    removing: Iterable[int],
+    leader: int,
+    leader_epoch: int,
+    isr: Iterable[int],
+    leader_recovery_state: int,
+) -> str:
+    """Return the canonical value of a partition; written out since there may be millions.
+
+    The order of `replicas` means something (the first is preferred); that of the sets does not.
+    """
+    return (
+        f'{{"addingReplicas":{_numbers(sorted(adding))},"isr":{_numbers(sorted(isr))},"leader":{leader},'
+        f'"leaderEpoch":{leader_epoch},"leaderRecoveryState":{leader_recovery_state},'
+        f'"removingReplicas":{_numbers(sorted(removing))},"replicas":{_numbers(replicas)}}}'
+    )
+
+
+def _numbers(values: Sequence[int]) -> str:
+    return str(list(values)).replace(" ", "") if values else "[]"
+
+
+def served_partition_value(replicas: Sequence[int], leader: int, leader_epoch: int, isr: Sequence[int]) -> str:
+    """Return the part of a partition's value that brokers serve."""
+    return canonical_json(
+        {"replicas": list(replicas), "leader": leader, "leaderEpoch": leader_epoch, "isr": sorted(isr)}
+    )
+
+
+def partition_key(topic: str, partition: int) -> str:
+    """Return the key of a partition, as `TopicPartition.toString` writes it."""
+    return f"{topic}-{partition}"
+
+
+def topic_of_partition_key(key: str) -> str:
+    """Return the topic of a partition's key."""
+    return key.rpartition("-")[0]
+
+
+def sanitized(name: str | None) -> str:
+    """Return a name as Kafka's `Sanitizer.sanitize` writes it into ZooKeeper; None is the default entity."""
+    return DEFAULT_ENTITY if name is None else quote(name, safe="")
+
+
+def desanitized(name: str) -> str | None:
+    """Return the name that a path element of ZooKeeper stands for; None is the default entity."""
+    return None if name == DEFAULT_ENTITY else unquote(name, errors="strict")
+
+
+_QUOTA_FOLDERS: Final = {"user": "users", "client-id": "clients", "ip": "ips"}
+
+
+def quota_key(entity: Mapping[str, str | None]) -> str:
+    """Return the key of a client quota: the path that Kafka gives it below `/config`."""
+    parts = [f"{folder}/{sanitized(entity[kind])}" for kind, folder in _QUOTA_FOLDERS.items() if kind in entity]
+    parts += [f"{kind}/{sanitized(name)}" for kind, name in sorted(entity.items()) if kind not in _QUOTA_FOLDERS]
+    return "/".join(parts)
+
+
+def scram_key(user: str, mechanism: str) -> str:
+    """Return the key of a SCRAM credential."""
+    return f"{user}/{mechanism}"
+
+
+def acl_key(parts: Sequence[str]) -> str:
+    """Return the key of an ACL: resource type, pattern, resource name, principal, host, operation, permission."""
+    return json.dumps(list(parts), ensure_ascii=False, separators=(",", ":"))
+
+
+def number(value: float) -> float | int:
+    """Return a number in one form: quotas are floats in the log and text in ZooKeeper."""
+    as_float = float(value)
+    return int(as_float) if as_float.is_integer() and abs(as_float) < 2**53 else as_float
+
+
+@lru_cache(maxsize=100_000)
+def uuid_text(value: bytes) -> str:
+    """Return a UUID as Kafka's `Uuid.toString` writes it: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()

@@ -1,0 +1,220 @@
+"""Where the files of a voter's metadata log are: a folder on this machine, or the log server beside the controller."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import quote, urlsplit
+
+from kraftbridge.metadata.errors import LogUnavailableError
+
+LOG_FOLDER: Final = "__cluster_metadata-0"
+FILES_PATH: Final = "/v1/files"
+"""Path of the log server's listing; a file is below it, by name."""
+_SEGMENT = re.compile(r"(\d{20})\.log")
+_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_CHUNK_BYTES = 8 << 20
+
+
+class FileVanishedError(LogUnavailableError):
+    """A file was deleted between listing and reading; Kafka does that after a new snapshot."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """A log segment; its name is its first offset."""
+
+    base_offset: int
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Snapshot:
+    """A snapshot; its name is the offset after its last record, and that record's epoch (KIP-630)."""
+
+    end_offset: int
+    epoch: int
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogListing:
+    """Segments and snapshots by offset."""
+
+    segments: tuple[Segment, ...]
+    snapshots: tuple[Snapshot, ...]
+
+
+class LogFiles(Protocol):
+    """Read access to one voter's metadata log."""
+
+    @property
+    def place(self) -> str:
+        """Where this is, for messages."""
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return the size in bytes of every file by name."""
+
+    def read(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes of a file from `start` to `end`, fewer where the file ends before."""
+
+
+def listing(files: LogFiles) -> LogListing:
+    """Return what a log consists of; other files (indexes, parts, deleted ones) are left out."""
+    segments, snapshots = [], []
+    for name, size in files.sizes().items():
+        if match := _SEGMENT.fullmatch(name):
+            segments.append(Segment(int(match[1]), name, size))
+        elif match := _SNAPSHOT.fullmatch(name):
+            snapshots.append(Snapshot(int(match[1]), int(match[2]), name, size))
+    return LogListing(tuple(sorted(segments)), tuple(sorted(snapshots)))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalLogFiles:
+    """Files in a folder: `__cluster_metadata-0` itself or its parent."""
+
+    directory: Path
+
+    @property
+    def place(self) -> str:
+        """The folder."""
+        return str(self.directory)
+
+    def _folder(self) -> Path:
+        inner = self.directory / LOG_FOLDER
+        return inner if inner.is_dir() else self.directory
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return the size in bytes of every file by name."""
+        try:
+            return {entry.name: entry.stat().st_size for entry in self._folder().iterdir() if entry.is_file()}
+        except OSError as error:
+            raise LogUnavailableError(f"metadata log in {self.directory} cannot be listed: {error}") from error
+
+    def read(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes of a file from `start` to `end`."""
+        try:
+            with (self._folder() / name).open("rb") as file:
+                file.seek(start)
+                return file.read(end - start)
+        except FileNotFoundError as error:
+            raise FileVanishedError(f"{self.directory}: {name} has been deleted") from error
+        except OSError as error:
+            raise LogUnavailableError(f"{self.directory}: {name} cannot be read: {error}") from error
+
+
+class RemoteLogFiles:
+    """Files behind a log server (`kraftbridge.logserver`), over HTTPS with a bearer token.
+
+    Parameters
+    ----------
+    url
+        ``https://host:port`` of the log server.
+    token_path
+        File with the bearer token.
+    ca_path
+        CA certificate that signed the server's; the system's where it is left out.
+    timeout_seconds
+        Limit of each request.
+    """
+
+    def __init__(
+        self, url: str, token_path: Path | None, ca_path: Path | None = None, timeout_seconds: float = 15.0
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme != "https" or not parts.hostname:
+            raise LogUnavailableError(f"log server address {url!r} is not https://host:port")
+        self._host, self._port = parts.hostname, parts.port or 443
+        self._prefix = parts.path.rstrip("/")
+        self._token_path = token_path
+        self._timeout_seconds = timeout_seconds
+        self._context = ssl.create_default_context(cafile=str(ca_path) if ca_path else None)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._connection: http.client.HTTPSConnection | None = None
+
+    @property
+    def place(self) -> str:
+        """Address of the log server."""
+        return f"https://{self._host}:{self._port}{self._prefix}"
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return the size in bytes of every file by name."""
+        try:
+            body = json.loads(self._get(FILES_PATH, None))
+            return {str(file["name"]): int(file["size"]) for file in body["files"]}
+        except (ValueError, KeyError, TypeError) as error:
+            raise LogUnavailableError(f"{self.place} answers with an unknown listing: {error!r}") from error
+
+    def read(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes of a file from `start` to `end`, in requests of bounded size."""
+        chunks = []
+        while start < end:
+            chunk = self._get(f"{FILES_PATH}/{quote(name)}", (start, min(end, start + _CHUNK_BYTES)))
+            if not chunk:
+                break
+            chunks.append(chunk)
+            start += len(chunk)
+        return b"".join(chunks)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _get(self, path: str, byte_range: tuple[int, int] | None) -> bytes:
+        headers = {}
+        try:
+            if self._token_path is not None:
+                headers["Authorization"] = f"Bearer {self._token_path.read_text(encoding='utf-8').strip()}"
+            if byte_range is not None:
+                headers["Range"] = f"bytes={byte_range[0]}-{byte_range[1] - 1}"
+            status, reason, body = self._request(path, headers)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise LogUnavailableError(f"{self.place}{path} cannot be read: {error!r}") from error
+        match status:
+            case 200 | 206:
+                return body
+            case 416:
+                return b""  # the range begins at the file's end
+            case 404:
+                raise FileVanishedError(f"{self.place}{path} has been deleted")
+            case _:
+                raise LogUnavailableError(f"{self.place}{path} answers {status} {reason}")
+
+    def _request(self, path: str, headers: Mapping[str, str]) -> tuple[int, str, bytes]:
+        for attempt in range(2):  # a kept connection may have been closed by its server meanwhile
+            fresh = self._connection is None
+            if self._connection is None:
+                self._connection = http.client.HTTPSConnection(
+                    self._host, self._port, timeout=self._timeout_seconds, context=self._context
+                )
+            try:
+                self._connection.request("GET", self._prefix + path, headers=dict(headers))
+                response = self._connection.getresponse()
+                return response.status, response.reason, response.read()
+            except (OSError, http.client.HTTPException):
+                self.close()
+                if fresh or attempt:
+                    raise
+        raise AssertionError("unreachable: the second attempt returns or raises")
+
+
+def open_log_files(url: str, token_path: str | None = None, ca_path: str | None = None) -> LogFiles:
+    """Return access to the log that an address of the request names: ``https://…`` or ``file:///directory``."""
+    if url.startswith("file://"):
+        directory = Path(urlsplit(url).path)
+        if not directory.is_dir():
+            raise LogUnavailableError(f"{directory} is not a folder")
+        return LocalLogFiles(directory)
+    return RemoteLogFiles(url, Path(token_path) if token_path else None, Path(ca_path) if ca_path else None)

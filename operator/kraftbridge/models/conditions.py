@@ -1,0 +1,133 @@
+"""Conditions of a KafkaMigration in ``metav1.Condition`` form, and how they change."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from kraftbridge.models.spec import Model
+
+
+class ConditionType(StrEnum):
+    """Condition types; all of them are present from the first visit. They are API."""
+
+    READY = "Ready"
+    """The target is reached: what the user asked for holds."""
+    RECONCILING = "Reconciling"
+    """The operator is working towards the target (kstatus, abnormal-true)."""
+    STALLED = "Stalled"
+    """No progress without somebody's help (kstatus, abnormal-true)."""
+    PREFLIGHT_PASSED = "PreflightPassed"
+    QUORUM_READY = "QuorumReady"
+    BROKERS_IN_MIGRATION_MODE = "BrokersInMigrationMode"
+    METADATA_MIGRATED = "MetadataMigrated"
+    METADATA_CONSISTENT = "MetadataConsistent"
+    """The last gate's verdict."""
+    BROKERS_ON_KRAFT = "BrokersOnKRaft"
+    ROLLBACK_POSSIBLE = "RollbackPossible"
+    METADATA_VERSION_READY = "MetadataVersionReady"
+    """Every broker and controller has applied the metadata.version that is asked for, and it was verified; Unknown when none is asked for."""
+
+
+class Reason(StrEnum):
+    """Reasons of conditions; they are API, messages are not."""
+
+    INITIALIZING = "Initializing"
+    TARGET_REACHED = "TargetReached"
+    PROGRESSING = "Progressing"
+    PAUSED = "Paused"
+    AWAITING_USER = "AwaitingUser"
+    WAITING = "Waiting"
+    INVALID_SPEC = "InvalidSpec"
+    REFUSED = "Refused"
+    LOCKED = "LockedByAnother"
+    FLAG_LOST = "ControllerWithoutMigrationFlag"
+    STRANGER = "UnknownBroker"
+    FOREIGN_CHANGE = "ForeignChange"
+    DELETION_WAITS = "DeletionWaits"
+    FINDINGS = "BlockingFindings"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    NOT_STARTED = "NotStarted"
+    PASSED = "Passed"
+    DONE = "Done"
+    NOT_DONE = "NotDone"
+    CONSISTENT = "Consistent"
+    INCONSISTENT = "Inconsistent"
+    INCONCLUSIVE = "Inconclusive"
+    NOT_CHECKED = "NotChecked"
+    MIRRORED = "ZooKeeperMirrorsTheLog"
+    NOT_MIRRORED = "ZooKeeperNotMirrored"
+    NOTHING_CHANGED = "NothingChanged"
+    FINALIZED = "Finalized"
+    ROLLED_BACK = "RolledBack"
+    UNKNOWN = "NotObserved"
+    NOT_ASKED = "NotAsked"
+    IN_FORCE = "InForce"
+    SOFTWARE_TOO_OLD = "SoftwareTooOld"
+    HEALING = "Healing"
+
+
+Status = Literal["True", "False", "Unknown"]
+
+
+class Condition(Model):
+    """One observation, as ``metav1.Condition``."""
+
+    type: ConditionType
+    status: Status
+    reason: Reason
+    message: str = ""
+    observed_generation: int = 0
+    last_transition_time: datetime
+
+
+def initial_conditions(now: datetime, generation: int) -> tuple[Condition, ...]:
+    """Return every condition as ``Unknown``, for the first visit."""
+    return tuple(
+        Condition(
+            type=t,
+            status="Unknown",
+            reason=Reason.INITIALIZING,
+            observed_generation=generation,
+            last_transition_time=now,
+        )
+        for t in ConditionType
+    )
+
+
+def with_condition(
+    conditions: tuple[Condition, ...],
+    kind: ConditionType,
+    status: Status,
+    reason: Reason,
+    message: str,
+    *,
+    now: datetime,
+    generation: int,
+) -> tuple[Condition, ...]:
+    """Return ``conditions`` with one of them set; ``lastTransitionTime`` moves only with ``status``."""
+    old = condition(conditions, kind)
+    said = (status, reason, message[:1024], generation)
+    if old is not None and (old.status, old.reason, old.message, old.observed_generation) == said:
+        return conditions
+    since = old.last_transition_time if old is not None and old.status == status else now
+    new = Condition(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message[:1024],
+        observed_generation=generation,
+        last_transition_time=since,
+    )
+    if old is None:
+        return (*conditions, new)
+    return tuple(new if c.type is kind else c for c in conditions)
+
+
+def condition(conditions: tuple[Condition, ...], kind: ConditionType) -> Condition | None:
+    """Return the condition of that type, if there is one."""
+    for known in conditions:
+        if known.type is kind:
+            return known
+    return None

@@ -1,0 +1,384 @@
+"""The CustomResourceDefinition of KafkaMigration, made from the pydantic models.
+
+``python -m kraftbridge.models.crd`` writes it as YAML; ``make crds`` puts it into place and a test keeps it equal.
+
+Notes
+-----
+A structural schema (Kubernetes, "Specifying a structural schema") knows no ``$ref``, ``anyOf`` with null, ``const`` or
+``additionalProperties: false``. Optional fields are not ``nullable`` here: at creation and update the API server drops
+a null before it applies defaults (Kubernetes, "Defaulting and Nullable"), so ``secretName: null`` means the same as leaving
+it out, and CEL's ``has()`` need not ask twice. Server-side apply refuses a null by its type.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel
+
+from kraftbridge.constants import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
+from kraftbridge.models.conditions import ConditionType
+from kraftbridge.models.phase import FORWARD, LAST_PHASE, Phase, Target
+from kraftbridge.models.spec import ConfigStyle, MigrationSpec
+from kraftbridge.models.status import MigrationStatus
+
+Schema = dict[str, Any]
+
+HEADER: Final = "# Generated from the models in operator/kraftbridge/models by `make crds`; changes here are lost.\n"
+
+MAXIMUM_NAME_LENGTH: Final = 40
+"""Longest name of a migration: objects and label values (63 characters at most) are made from it."""
+
+DEFAULT_MAXIMUM_LENGTH: Final = 4096
+"""Bound of a string in ``spec`` without one: the API server estimates the cost of a CEL rule from the bounds."""
+DEFAULT_MAXIMUM_ITEMS: Final = 64
+DEFAULT_MAXIMUM_PROPERTIES: Final = 256
+
+_KEPT: Final = (
+    "type",
+    "format",
+    "description",
+    "default",
+    "enum",
+    "pattern",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
+)
+"""Keywords of JSON schema that mean the same in a structural schema, in the order in which they are written."""
+
+_STRUCTURE: Final = {"$defs", "title", "properties", "required", "items", "additionalProperties"}
+"""Keywords that `_Converter` treats itself or leaves out."""
+
+_LIST_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "spec.brokers.statefulSets": ("name",),
+    "spec.preflight.accepted": ("code", "object"),
+    "status.conditions": ("type",),
+}
+"""Lists that are maps by these keys: a key may occur once, and server-side apply merges by it."""
+
+
+class UnsupportedSchemaError(ValueError):
+    """A model uses something that a structural schema cannot say."""
+
+
+def structural_schema(model: type[BaseModel], path: str, *, with_defaults: bool) -> Schema:
+    """Return the structural schema of a model.
+
+    Parameters
+    ----------
+    model
+        The pydantic model; its camelCase aliases become the field names.
+    path
+        Where it stands in the resource: ``spec`` or ``status``.
+    with_defaults
+        Whether the API server shall fill defaults in. It does for ``spec``, so that a newer operator's defaults never
+        change a migration under way; the status holds what the operator wrote and nothing else.
+
+    Raises
+    ------
+    UnsupportedSchemaError
+        If the model uses something that a structural schema cannot say.
+    """
+    source = model.model_json_schema(by_alias=True)
+    return _Converter(source.get("$defs", {}), with_defaults=with_defaults).convert(source, path)
+
+
+class _Converter:
+    """Turns JSON schema as pydantic writes it into structural schema."""
+
+    def __init__(self, definitions: Mapping[str, Schema], *, with_defaults: bool) -> None:
+        self._definitions = definitions
+        self._with_defaults = with_defaults
+
+    def convert(self, source: Schema, path: str) -> Schema:
+        """Return one schema node and all below it."""
+        source = self._resolved(source, path)
+        unknown = set(source) - set(_KEPT) - _STRUCTURE
+        if unknown or "type" not in source:
+            raise UnsupportedSchemaError(f"{path}: a structural schema cannot say {sorted(unknown) or 'any type'}")
+        node: Schema = {key: source[key] for key in _KEPT if key in source}
+        if "description" in node:
+            node["description"] = _plain_text(node["description"])
+        self._set_default(node, source)
+        self._bound(node, source, path)
+        if keys := _LIST_KEYS.get(path):
+            node |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+        if required := source.get("required"):
+            node["required"] = list(required)
+        if "items" in source:
+            node["items"] = self.convert(source["items"], f"{path}[]")
+        values = source.get("additionalProperties")
+        if isinstance(values, dict):
+            node["additionalProperties"] = self.convert(values, f"{path}{{}}")
+        elif values is True and not node.get("x-kubernetes-preserve-unknown-fields"):
+            raise UnsupportedSchemaError(f"{path}: free-form objects need x-kubernetes-preserve-unknown-fields")
+        if "properties" in source:
+            node["properties"] = {
+                name: self.convert(field, f"{path}.{name}") for name, field in source["properties"].items()
+            }
+        return node
+
+    def _resolved(self, source: Schema, path: str) -> Schema:
+        """Return the node with its reference inlined and ``X | None`` taken as an optional X."""
+        if "anyOf" in source:
+            choices = [choice for choice in source["anyOf"] if choice != {"type": "null"}]
+            if len(choices) != 1:
+                raise UnsupportedSchemaError(f"{path}: a union of types has no structural schema")
+            rest = {key: value for key, value in source.items() if key != "anyOf"}
+            return self._resolved({**choices[0], **rest}, path)
+        if "$ref" in source:
+            target = self._definitions[source["$ref"].rpartition("/")[2]]
+            rest = {key: value for key, value in source.items() if key != "$ref"}
+            return self._resolved({**target, **rest}, path)
+        if "const" in source:
+            rest = {key: value for key, value in source.items() if key != "const"}
+            return {**rest, "enum": [source["const"]]}
+        return source
+
+    def _set_default(self, node: Schema, source: Schema) -> None:
+        if not self._with_defaults or node.get("default") is None:
+            node.pop("default", None)
+        elif "properties" in source:
+            # An empty object: the API server then fills in the defaults of the fields one by one.
+            node["default"] = {}
+        elif node["default"] in ([], {}):
+            del node["default"]
+
+    def _bound(self, node: Schema, source: Schema, path: str) -> None:
+        """Give every string, list and map of ``spec`` a bound."""
+        if not path.startswith("spec"):
+            return
+        if node["type"] == "string" and "enum" not in node and "format" not in node:
+            node.setdefault("maxLength", DEFAULT_MAXIMUM_LENGTH)
+        elif node["type"] == "array":
+            node.setdefault("maxItems", DEFAULT_MAXIMUM_ITEMS)
+        elif node["type"] == "object" and isinstance(source.get("additionalProperties"), dict):
+            node.setdefault("maxProperties", DEFAULT_MAXIMUM_PROPERTIES)
+
+
+def _plain_text(docstring: str) -> str:
+    """Return a docstring as one paragraph per line, without reStructuredText's double backticks."""
+    paragraphs = re.split(r"\n\s*\n", docstring.strip())
+    return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs).replace("``", "`")
+
+
+# ------------------------------------------------------------------------------------------------ CEL rules
+
+_PHASE = "(has(self.status) && has(self.status.phase) ? self.status.phase : 'Preflight')"
+_OLD_PHASE = "(has(oldSelf.status) && has(oldSelf.status.phase) ? oldSelf.status.phase : 'Preflight')"
+
+_FIXED_FIELDS: Final = (
+    "zookeeper.connect",
+    "brokers.statefulSets",
+    "brokers.container",
+    "brokers.configStyle",
+    "brokers.envPrefix",
+    "brokers.properties",
+    "brokers.bootstrapServers",
+    "controllers.replicas",
+    "controllers.firstNodeId",
+    "controllers.listener",
+    "controllers.passwordEncoderSecret",
+    "controllers.storage",
+)
+"""Fields that say *which* cluster is migrated, *how* its pods are configured and *what* the quorum is.
+
+The evidence gathered so far, node ids and formatted volumes hang on them. What only says how to log in (names of
+Secrets), with which image or how much of it to run, where to schedule, or how to verify may change at any time:
+otherwise an image that cannot be pulled or an expired credential would end a migration half-way.
+"""
+
+
+def fixed_field_rules() -> list[Schema]:
+    """Return the rules that keep the identity of a migration from changing while it is under way."""
+    optional = {"brokers.properties", "controllers.passwordEncoderSecret"}
+    open_phases = _cel_list([Phase.PREFLIGHT, Phase.ROLLED_BACK])
+    return [
+        {
+            "rule": f"{_OLD_PHASE} in {open_phases} || {_equal(field, optional=field in optional)}",
+            "message": f"spec.{field} cannot change while a migration is under way; to change it, roll back first "
+            f"(spec.target {Target.ZOOKEEPER})",
+            "reason": "FieldValueForbidden",
+            "fieldPath": f".spec.{field}",
+        }
+        for field in _FIXED_FIELDS
+    ]
+
+
+def _equal(field: str, *, optional: bool) -> str:
+    new, old = f"self.spec.{field}", f"oldSelf.spec.{field}"
+    if optional:
+        return f"(has({new}) == has({old}) && (!has({new}) || {new} == {old}))"
+    return f"{new} == {old}"
+
+
+def target_rules() -> list[Schema]:
+    """Return the rules between ``spec.target`` and ``status.phase``.
+
+    They are evaluated at updates of spec and of status alike, so they also hold when both are written at the same
+    moment: the API server refuses the operator's entry into ``Finalizing`` once the user has taken the word back, and
+    the other way round.
+    """
+    final = _cel_list([Phase.FINALIZING, Phase.COMPLETED])
+    back, forward = Target.ZOOKEEPER, Target.KRAFT
+    behind = " || ".join(
+        f"self.spec.target == '{target}' && {_PHASE} in {_cel_list(_phases_beyond(target))}"
+        for target in Target
+        if target is not back and _phases_beyond(target)
+    )
+    rules = {
+        f"!({_PHASE} in {final}) || self.spec.target == '{forward}'": (
+            f"finalization has begun and cannot be undone: spec.target must stay {forward}"
+        ),
+        f"!({behind})": (
+            f"spec.target lies behind the phase that was reached: the only way back is spec.target {back}"
+        ),
+        f"{_PHASE} != '{Phase.ROLLING_BACK}' || self.spec.target == '{back}'": (
+            f"the cluster is being rolled back: spec.target must stay {back} until the phase is {Phase.ROLLED_BACK}"
+        ),
+    }
+    return [
+        {"rule": rule, "message": message, "reason": "FieldValueForbidden", "fieldPath": ".spec.target"}
+        for rule, message in rules.items()
+    ]
+
+
+def _phases_beyond(target: Target) -> list[Phase]:
+    """Return the reversible phases behind which the target lies; the irreversible ones have a rule of their own."""
+    return [phase for phase in FORWARD[FORWARD.index(LAST_PHASE[target]) + 1 :] if phase.reversible]
+
+
+def _cel_list(values: list[Phase]) -> str:
+    return "[" + ", ".join(f"'{value}'" for value in values) + "]"
+
+
+def name_rules() -> list[Schema]:
+    """Return the rule for the resource's name: Services (RFC 1035) and labels (63 characters) are named after it."""
+    pattern = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+    return [
+        {
+            "rule": f"size(self.metadata.name) <= {MAXIMUM_NAME_LENGTH} && self.metadata.name.matches('{pattern}')",
+            "message": f"metadata.name must be a DNS label of at most {MAXIMUM_NAME_LENGTH} characters that begins "
+            "with a letter: Services and labels are named after it",
+        }
+    ]
+
+
+def _properties_rule() -> Schema:
+    """Return the rule that the model states too (`BrokersSpec`), so that the API server says it first."""
+    return {
+        "rule": f"self.configStyle != '{ConfigStyle.PROPERTIES}' || has(self.properties)",
+        "message": "brokers.configStyle Properties needs brokers.properties (volume, configMap, key)",
+        "reason": "FieldValueRequired",
+        "fieldPath": ".properties",
+    }
+
+
+# ------------------------------------------------------------------------------------------------ the definition
+
+
+def _condition_column(name: str, condition: ConditionType, *, field: str = "status", priority: int = 0) -> Schema:
+    return _column(name, f'.status.conditions[?(@.type=="{condition}")].{field}', priority=priority)
+
+
+def _column(name: str, path: str, *, kind: str = "string", priority: int = 0, description: str = "") -> Schema:
+    column: Schema = {"name": name, "type": kind, "jsonPath": path}
+    if priority:
+        column["priority"] = priority
+    if description:
+        column["description"] = description
+    return column
+
+
+def printer_columns() -> list[Schema]:
+    """Return the columns of ``kubectl get kmig``; those of priority 1 appear with ``-o wide``."""
+    return [
+        _column("Phase", ".status.phase"),
+        _column("Target", ".spec.target"),
+        _column(
+            "Brokers", ".status.brokers.summary", description="Brokers that have reached the mode of the last roll"
+        ),
+        _condition_column("Consistent", ConditionType.METADATA_CONSISTENT),
+        _condition_column("Ready", ConditionType.READY),
+        _column("Age", ".metadata.creationTimestamp", kind="date"),
+        _column("Message", ".status.message", priority=1, description="What is being waited for"),
+        _condition_column("Rollback", ConditionType.ROLLBACK_POSSIBLE, priority=1),
+        _condition_column("Reason", ConditionType.STALLED, field="reason", priority=1),
+        _column(
+            "Metadata-Version",
+            ".status.metadataVersion.current",
+            priority=1,
+            description="What the cluster has finalized, whatever spec asks for",
+        ),
+    ]
+
+
+def custom_resource_definition() -> Schema:
+    """Return the whole CustomResourceDefinition."""
+    spec = structural_schema(MigrationSpec, "spec", with_defaults=True)
+    spec["properties"]["brokers"]["x-kubernetes-validations"] = [_properties_rule()]
+    schema: Schema = {
+        "type": "object",
+        "description": "Takes one ZooKeeper-based Kafka cluster to KRaft: "
+        "spec.target states how far, the operator walks there phase by phase.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": structural_schema(MigrationStatus, "status", with_defaults=False),
+        },
+        "x-kubernetes-validations": [*name_rules(), *target_rules(), *fixed_field_rules()],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": [SHORT_NAME],
+                "categories": ["kafka"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": printer_columns(),
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }
+
+
+def as_yaml() -> str:
+    """Return the definition as YAML, the content of ``crds/kafkamigrations.yaml``."""
+    fresh = json.loads(json.dumps(custom_resource_definition()))  # no object twice, hence no YAML anchors
+    return HEADER + str(yaml.safe_dump(fresh, sort_keys=False, allow_unicode=True, width=130))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(as_yaml())

@@ -1,0 +1,237 @@
+"""What a step decides: the new status, and acts for the hands to carry out. Every act may be repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from kraftbridge.models.metadata_version import Upgrade
+from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
+from kraftbridge.models.report import Profile
+from kraftbridge.models.status import MigrationStatus
+
+
+@dataclass(frozen=True, slots=True)
+class LockStatefulSet:
+    """Mark the user's StatefulSet as ours to change, keep its former strategy, and set ``OnDelete``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldLease:
+    """Take or renew the Lease on a StatefulSet, as it was seen at ``resource_version`` (``""``: there was none)."""
+
+    stateful_set: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseLease:
+    """Give our Lease on a StatefulSet up."""
+
+    stateful_set: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigureBrokers:
+    """Overlay one StatefulSet's template for a mode, keeping former values; restarts nothing under OnDelete."""
+
+    stateful_set: str
+    mode: BrokerMode
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseStatefulSet:
+    """Give the StatefulSet's update strategy back and take the lock away."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyControllers:
+    """Apply Service, ConfigMap, Secrets, NetworkPolicy and StatefulSet of the controllers in a mode."""
+
+    mode: ControllerMode
+    format_allowed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPod:
+    """Evict exactly this pod (UID precondition), so that its successor takes the new template."""
+
+    pod: str
+    uid: str
+    node_id: int
+    grace_seconds: int
+    ready: bool = True
+    """Whether it serves; one that does not is deleted, since a PodDisruptionBudget would keep it for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchVerification:
+    """Make the run's ConfigMap and application; it arms itself and waits."""
+
+    run_id: str
+    profile: Profile
+    gate: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseVerification:
+    """Give the armed run its go."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVerification:
+    """Delete a run's application and, unless its report is to stay, its ConfigMap."""
+
+    run_id: str
+    keep_report: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveDifferences:
+    """Keep in a Secret of its own what ZooKeeper holds where a run found differences; a failover will overwrite it."""
+
+    run_id: str
+    secret: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCanary:
+    """Set our canary quota at the active KRaft controller."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveCanary:
+    """Remove our canary quota."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartProbe:
+    """Begin to measure changes of a topic of our own; its result is observed later."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveProbeTopic:
+    """Delete the topic of a probe that died with its operator."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreStatefulSet:
+    """Give every field of the user's StatefulSet its former value and owner back; restarts nothing under OnDelete."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopControllers:
+    """Delete the controllers' StatefulSet with what belongs to it, and stop its pods at once.
+
+    A leader's graceful shutdown would wait for a successor that never comes. Their volumes stay as archives unless ``volumes`` says otherwise.
+    """
+
+    name: str
+    node_ids: tuple[int, ...] = ()
+    volumes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveControllerClaim:
+    """Archive ``/controller`` and ``/migration``, correct ``/controller_epoch`` (KAFKA-20488), and delete both znodes."""
+
+    kraft_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishFinalManifest:
+    """Write the ConfigMap that shows what the user's next release should contain."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMetadataVersion:
+    """Change the finalized metadata.version; at its level already it is one more record and no change."""
+
+    level: int
+    upgrade: Upgrade
+
+
+Action = (
+    LockStatefulSet
+    | HoldLease
+    | ReleaseLease
+    | ConfigureBrokers
+    | ReleaseStatefulSet
+    | ApplyControllers
+    | RestartPod
+    | LaunchVerification
+    | ReleaseVerification
+    | RemoveVerification
+    | ArchiveDifferences
+    | WriteCanary
+    | RemoveCanary
+    | StartProbe
+    | RemoveProbeTopic
+    | RestoreStatefulSet
+    | StopControllers
+    | RemoveControllerClaim
+    | PublishFinalManifest
+    | UpdateMetadataVersion
+)
+
+
+class EventType(StrEnum):
+    """Types of Kubernetes events; there are only these two."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+class EventReason(StrEnum):
+    """Reasons of our events; they are API."""
+
+    PHASE_ENTERED = "PhaseEntered"
+    BROKER_RESTARTING = "BrokerRestarting"
+    CONTROLLER_RESTARTING = "ControllerRestarting"
+    VERIFICATION_STARTED = "VerificationStarted"
+    VERIFICATION_PASSED = "VerificationPassed"
+    VERIFICATION_FAILED = "VerificationFailed"
+    HEALING_STARTED = "HealingStarted"
+    HEALED = "Healed"
+    STALLED = "Stalled"
+    REFUSED = "Refused"
+    ALARM = "Alarm"
+    """Something happened that could end the migration by accident."""
+    COMPLETED = "Completed"
+    METADATA_VERSION_CHANGING = "MetadataVersionChanging"
+    METADATA_VERSION_CHANGED = "MetadataVersionChanged"
+    ROLLED_BACK = "RolledBack"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event to post; nothing may depend on it."""
+
+    type: EventType
+    reason: EventReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The outcome of one step, whole: the status to publish, then the acts, then when to look again."""
+
+    status: MigrationStatus
+    actions: tuple[Action, ...] = ()
+    events: tuple[Event, ...] = ()
+    look_again_after: timedelta = timedelta(seconds=0.5)

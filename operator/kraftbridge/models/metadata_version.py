@@ -1,0 +1,150 @@
+"""Names and levels of metadata.version (KIP-778), as Kafka's ``org.apache.kafka.server.common.MetadataVersion`` has them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from typing_extensions import override
+
+FEATURE: Final = "metadata.version"
+"""Name of the feature in ApiVersions and UpdateFeatures (KIP-584)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataVersion:
+    """One feature level."""
+
+    name: str
+    level: int
+    metadata_changed: bool
+    """Whether its records differ from the level before: Kafka 3.9 goes no further back than to such a level
+    (``MetadataVersion.checkIfMetadataChanged``), since what it added might be lost."""
+
+    @property
+    def release(self) -> Release:
+        """The Kafka release that brought it."""
+        return Release.of(self.name)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Release:
+    """A Kafka release without its patch number, such as 3.9."""
+
+    major: int
+    minor: int
+
+    @classmethod
+    def of(cls, text: str) -> Release:
+        """Return the release that a version begins with: ``3.9``, ``3.9.1``, ``3.9-IV0``.
+
+        Raises
+        ------
+        ValueError
+            The text does not begin with two numbers.
+        """
+        found = re.match(r"(\d+)\.(\d+)", text)
+        if found is None:
+            raise ValueError(f"{text!r} is no version of Kafka")
+        return cls(int(found[1]), int(found[2]))
+
+    @override
+    def __str__(self) -> str:
+        """Return ``3.9``."""
+        return f"{self.major}.{self.minor}"
+
+
+VERSIONS: Final[tuple[MetadataVersion, ...]] = (
+    MetadataVersion("3.0-IV1", 1, metadata_changed=True),
+    MetadataVersion("3.1-IV0", 2, metadata_changed=False),
+    MetadataVersion("3.2-IV0", 3, metadata_changed=True),
+    MetadataVersion("3.3-IV0", 4, metadata_changed=False),
+    MetadataVersion("3.3-IV1", 5, metadata_changed=True),
+    MetadataVersion("3.3-IV2", 6, metadata_changed=True),
+    MetadataVersion("3.3-IV3", 7, metadata_changed=True),
+    MetadataVersion("3.4-IV0", 8, metadata_changed=True),
+    MetadataVersion("3.5-IV0", 9, metadata_changed=False),
+    MetadataVersion("3.5-IV1", 10, metadata_changed=False),
+    MetadataVersion("3.5-IV2", 11, metadata_changed=True),
+    MetadataVersion("3.6-IV0", 12, metadata_changed=False),
+    MetadataVersion("3.6-IV1", 13, metadata_changed=True),
+    MetadataVersion("3.6-IV2", 14, metadata_changed=True),
+    MetadataVersion("3.7-IV0", 15, metadata_changed=True),
+    MetadataVersion("3.7-IV1", 16, metadata_changed=False),
+    MetadataVersion("3.7-IV2", 17, metadata_changed=True),
+    MetadataVersion("3.7-IV3", 18, metadata_changed=False),
+    MetadataVersion("3.7-IV4", 19, metadata_changed=False),
+    MetadataVersion("3.8-IV0", 20, metadata_changed=False),
+    MetadataVersion("3.9-IV0", 21, metadata_changed=False),
+)
+"""Every level that Kafka 3.9.1 supports, lowest first; 3.0-IV1 is the first one of KRaft. An integration test holds it against Kafka's own."""
+
+NAMES: Final[tuple[str, ...]] = (
+    *(str(r) for r in sorted({v.release for v in VERSIONS})),
+    *(v.name for v in VERSIONS),
+)
+"""What ``spec.metadataVersion`` may say: a release stands for its last level, as in ``kafka-features.sh --metadata``."""
+
+_BY_LEVEL: Final = {v.level: v for v in VERSIONS}
+
+
+def level_of(name: str) -> int:
+    """Return the level of a name of `NAMES` (``MetadataVersion.fromVersionString``).
+
+    Raises
+    ------
+    ValueError
+        There is no such metadata.version, or this release of ours does not know it.
+    """
+    matching = [v.level for v in VERSIONS if name in (v.name, str(v.release))]
+    if not matching:
+        raise ValueError(
+            f"metadata.version {name!r} is unknown; known are {VERSIONS[0].name} to {VERSIONS[-1].name}, "
+            "a release such as 3.9 stands for its last one"
+        )
+    return max(matching)
+
+
+def text_of(level: int) -> str:
+    """Return name and level for people: ``3.9-IV0 (21)``; a level that we have no name for is ``level 25``."""
+    version = _BY_LEVEL.get(level)
+    return f"{version.name} ({level})" if version is not None else f"level {level}"
+
+
+def name_of(level: int) -> str:
+    """Return the name of a level, or ``level 25`` where we have none."""
+    version = _BY_LEVEL.get(level)
+    return version.name if version is not None else f"level {level}"
+
+
+def levels_of(release: Release) -> tuple[int, int] | None:
+    """Return the lowest and highest level that a release of Kafka supports; None where we don't know.
+
+    ``MetadataVersion.MINIMUM_KRAFT_VERSION`` and ``LATEST_PRODUCTION`` of that release; 4.0 begins at 3.3-IV3 (KIP-896).
+    """
+    own = [v.level for v in VERSIONS if v.release == release]
+    return (VERSIONS[0].level, max(own)) if own else None
+
+
+def lowest_without_loss(level: int) -> int:
+    """Return how far Kafka 3.9 goes back from a level: down to the nearest one whose records changed."""
+    while (version := _BY_LEVEL.get(level)) is not None and not version.metadata_changed:
+        level -= 1
+    return level
+
+
+class Upgrade(StrEnum):
+    """How a feature may be changed (``org.apache.kafka.clients.admin.FeatureUpdate.UpgradeType``, KIP-778)."""
+
+    UPGRADE = "Upgrade"
+    SAFE_DOWNGRADE = "SafeDowngrade"
+    """Only without loss."""
+    UNSAFE_DOWNGRADE = "UnsafeDowngrade"
+    """With loss; Kafka 3.9 refuses every one, and the operator never asks for it."""
+
+    @classmethod
+    def between(cls, current: int, wanted: int) -> Upgrade:
+        """Return what leads from one level to another without loss."""
+        return cls.UPGRADE if wanted >= current else cls.SAFE_DOWNGRADE

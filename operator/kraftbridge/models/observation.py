@@ -1,0 +1,361 @@
+"""What was seen of the outside world at one time. A part is either seen or `Unobserved`; a gate never opens on the latter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from kraftbridge.models.clues import Clue
+from kraftbridge.models.measurement import ProbeResult
+from kraftbridge.models.metadata_version import Upgrade
+from kraftbridge.models.phase import ZkMigrationState
+from kraftbridge.models.report import VerdictSummary
+from kraftbridge.models.status import ChangedField
+from kraftbridge.models.survey import Survey
+from kraftbridge.models.unobserved import Unobserved as Unobserved  # noqa: PLC0414 - the rest of the package knows it from here
+
+LEASE_SECONDS = 30.0
+"""How long a Lease holds without being renewed."""
+LEASE_RENEWED_AFTER_SECONDS = 10.0
+
+NOT_NEEDED = Unobserved("it", "not needed in this phase")
+
+# ------------------------------------------------------------------------------------------------ Kubernetes
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """A pod of the brokers or controllers."""
+
+    name: str
+    uid: str
+    ordinal: int
+    ready: bool
+    ready_since: datetime | None
+    deleting: bool
+    configuration: str
+    """Our annotation on it, ``""`` on a pod that we never configured."""
+    revision: str
+    """``controller-revision-hash``."""
+    ip: str
+    trouble: str = ""
+    """Why it does not run: ``ImagePullBackOff: …``, ``CrashLoopBackOff: last exit 1``, ``Unschedulable: …``."""
+    running_since: datetime | None = None
+    """When the last of its containers was started; None while one does not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseState:
+    """The Lease on a StatefulSet; an empty holder: nobody has it."""
+
+    holder: str = ""
+    ours: bool = False
+    age_seconds: float = 0.0
+    """For how long we have seen it without a renewal."""
+    expired: bool = False
+    resource_version: str = ""
+    """Of the Lease object, ``""`` when there is none."""
+
+    @property
+    def held_by_another(self) -> bool:
+        """Whether somebody else has it, and goes on renewing it."""
+        return bool(self.holder) and not self.ours and not self.expired
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulSetState:
+    """A StatefulSet and its pods."""
+
+    name: str
+    uid: str
+    replicas: int
+    update_strategy: str
+    configuration: str
+    """Our annotation on its pod template."""
+    update_revision: str
+    observed: bool
+    """Whether its controller has seen the newest generation."""
+    lock: str
+    """Value of the lock annotation, ``""`` without one."""
+    container_found: bool
+    settings: Mapping[str, str]
+    """Kafka settings that the template renders (``zookeeper.connect`` …), as far as they can be read from it."""
+    unreadable_settings: frozenset[str]
+    """Settings given by ``valueFrom``: they cannot be read or overridden by a value."""
+    java_tool_options: str
+    volumes: frozenset[str]
+    drift: tuple[str, ...]
+    """Fields of ours whose value is no longer ours."""
+    pods: tuple[PodState, ...]
+    deleting: bool = False
+    former: tuple[ChangedField, ...] = ()
+    """What the fields that a migration sets were before, and whose."""
+    lease: LeaseState | Unobserved = NOT_NEEDED
+    foreign: tuple[str, ...] = ()
+    """What others changed in the user's own part of the template since the migration began."""
+    last_writer: str = ""
+    """Field manager that wrote it last, besides us."""
+    image: str = ""
+    """Image of the template's Kafka container, ``""`` where it was not looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllersWorkload:
+    """Our controllers' StatefulSet and pods; ``stateful_set`` is None before it exists."""
+
+    stateful_set: StatefulSetState | None
+    format_allowed: bool | None = None
+    """What the applied ConfigMap says about formatting blank volumes; None where it could not be read."""
+    volume_uids: Mapping[int, str] = field(default_factory=dict)
+    migration_flag: bool | None = None
+    """What the ConfigMap that its template mounts says about ``zookeeper.metadata.migration.enable``; None where it could not be read."""
+    config_writer: str = ""
+    """Who wrote that ConfigMap last besides us, in words."""
+
+
+# ------------------------------------------------------------------------------------------------ ZooKeeper
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerZnode:
+    """``/controller``: who is controller (``kafka.zk.ControllerZNode``)."""
+
+    broker_id: int
+    kraft_controller_epoch: int
+    """-1 while ZooKeeper's own controller holds it."""
+    ephemeral: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationZnode:
+    """``/migration`` (``kafka.zk.MigrationZNode``, KIP-866)."""
+
+    kraft_controller_id: int
+    kraft_controller_epoch: int
+    kraft_metadata_offset: int
+    """Offset that ZooKeeper mirrors; -1 before the copy is complete."""
+    kraft_metadata_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerZnode:
+    """``/brokers/ids/N``."""
+
+    id: int
+    hosts: tuple[str, ...]
+    """Hosts of its advertised listeners."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperState:
+    """The znodes that show where a migration stands."""
+
+    cluster_id: str | None
+    controller: ControllerZnode | None
+    controller_epoch: int | None
+    migration: MigrationZnode | Unobserved | None
+    """None when there is none; Unobserved when its payload cannot be read (KAFKA-19480: a null one)."""
+    brokers: tuple[BrokerZnode, ...]
+    pending_topic_deletions: tuple[str, ...]
+    reassignments: bool
+    canary: float | None
+    """Value of our canary quota, None when it is absent."""
+
+
+# ------------------------------------------------------------------------------------------------ Kafka
+
+
+@dataclass(frozen=True, slots=True)
+class VoterState:
+    """A voter as the leader sees it (DescribeQuorum, KIP-836)."""
+
+    id: int
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumState:
+    """The quorum as its leader describes it."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[VoterState, ...]
+    observers: frozenset[int]
+
+    @property
+    def max_lag_records(self) -> int:
+        """How far the slowest voter is behind the foremost."""
+        ends = [v.log_end_offset for v in self.voters]
+        return max(ends) - min(ends) if ends else 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFeatures:
+    """What one broker or controller says of itself (ApiVersions, KIP-584)."""
+
+    finalized: Mapping[str, int]
+    """Level of each finalized feature, such as ``metadata.version``, as its own image has it; empty before the first image."""
+    supported: Mapping[str, tuple[int, int]]
+    """Lowest and highest level that its software supports."""
+    zk_migration_ready: bool = False
+    """Whether it is a controller that is configured for the migration (KIP-866)."""
+    finalized_epoch: int = -1
+    """Offset of the metadata log up to which ``finalized`` is true: a broker's moves with its image, a controller's with each change."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureAnswer:
+    """What the active controller says to a change of metadata.version that it was asked to validate only (KIP-778)."""
+
+    level: int
+    upgrade: Upgrade
+    accepted: bool
+    words: str = ""
+    """Kafka's own words when it refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerMetrics:
+    """Gauges of one controller (``kafka.controller:type=KafkaController``, ``kafka.server:type=raft-metrics``)."""
+
+    node_id: int
+    active: bool
+    zk_migration_state: ZkMigrationState
+    migrating_zk_brokers: int
+    """``MigratingZkBrokerCount``: registered brokers that are still on ZooKeeper."""
+    active_brokers: int
+    """``ActiveBrokerCount``: registered and unfenced."""
+    fenced_brokers: int
+    leader_id: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerProbe:
+    """What the probe of the controller has found in this phase."""
+
+    longest_milliseconds: int
+    """The longest time without an accepted write; 0: there was none."""
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """The cluster as a broker serves it (Metadata)."""
+
+    brokers: frozenset[int]
+    controller_id: int
+    partitions: int
+    under_replicated: tuple[str, ...]
+    """``topic-partition`` whose ISR lacks a replica; bounded to 20 names."""
+    under_replicated_count: int
+    offline: tuple[str, ...]
+    """``topic-partition`` without a leader; bounded to 20 names."""
+    offline_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRedundancy:
+    """Topics that a broker's restart makes unavailable: replication factor 1, or equal to min.insync.replicas."""
+
+    replication_factor_one: tuple[str, ...]
+    at_min_isr: tuple[str, ...]
+
+
+# ------------------------------------------------------------------------------------------------ verification
+
+
+class RunState(StrEnum):
+    """How far a verification's application is."""
+
+    MISSING = "Missing"
+    PENDING = "Pending"
+    ARMED = "Armed"
+    """Its driver holds a warm session and waits for our go."""
+    RUNNING = "Running"
+    FINISHED = "Finished"
+    FAILED = "Failed"
+    CANNOT_START = "CannotStart"
+    """A pod of it waits for what does not come by itself, such as an image that cannot be pulled."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationRun:
+    """The application and ConfigMap of one run."""
+
+    run_id: str
+    state: RunState
+    message: str = ""
+    verdict: VerdictSummary | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The Secret that keeps what ZooKeeper held where a run found differences."""
+
+    run_id: str
+    entities: int
+
+
+# ------------------------------------------------------------------------------------------------ everything
+
+
+@dataclass(frozen=True, slots=True)
+class ActionOutcome:
+    """How an action of the last step ended; forgotten when the operator restarts, so acts must bear repetition."""
+
+    action: str
+    error: str = ""
+    refused: bool = False
+    """The API server or Kafka said no for good; repeating it will not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All that was seen for one step. Parts that the phase does not need are Unobserved("…", "not needed")."""
+
+    at: datetime
+    stateful_sets: tuple[StatefulSetState | Unobserved, ...]
+    controllers: ControllersWorkload | Unobserved
+    zookeeper: ZooKeeperState | Unobserved
+    quorum: QuorumState | Unobserved
+    metrics: Mapping[int, ControllerMetrics | Unobserved]
+    """Per node id of the quorum."""
+    cluster: ClusterState | Unobserved
+    redundancy: TopicRedundancy | Unobserved
+    run: VerificationRun | Unobserved | None
+    """The verification run that status names last, None when there is none."""
+    runner_available: bool | Unobserved
+    """Whether the API server serves what ``verification.runner`` needs."""
+    controller_by_broker: Mapping[int, int | Unobserved] | Unobserved = NOT_NEEDED
+    """Whom each broker takes for the controller; looked at while rolling back."""
+    registered_controllers: frozenset[int] | Unobserved = NOT_NEEDED
+    """Controllers registered with the active one; looked at until the copy is complete."""
+    admission_policy: bool | Unobserved = NOT_NEEDED
+    """Whether other writers' changes of locked StatefulSets are refused; looked at in preflight."""
+    features: Mapping[int, NodeFeatures | Unobserved] | Unobserved = NOT_NEEDED
+    """Of every broker that Metadata lists and every controller, by node id; looked at once the migration is complete."""
+    feature_answer: FeatureAnswer | Unobserved = NOT_NEEDED
+    """Looked at while status says that a change of metadata.version is to be validated."""
+    clues: Mapping[str, tuple[Clue, ...]] | Unobserved = NOT_NEEDED
+    """By node: what its log says about why nothing moves; read once a phase has been slow for a while."""
+    survey: Survey | Unobserved = NOT_NEEDED
+    """What preflight alone looks at."""
+    archive: Archive | Unobserved | None = None
+    """The archive that status names, None while it does not exist; looked at until it was seen."""
+    controller_probe: ControllerProbe | None = None
+    """Probed while a controller is about to change."""
+    canary_committed: int | None = None
+    """The canary value that the active controller last acknowledged to us."""
+    probe: ProbeResult | None = None
+    """What the last probe found, None before one ended."""
+    outcomes: tuple[ActionOutcome, ...] = ()
+
+    @property
+    def active_controller(self) -> ControllerMetrics | None:
+        """Metrics of the one active KRaft controller; None when none or several say so."""
+        active = [m for m in self.metrics.values() if isinstance(m, ControllerMetrics) and m.active]
+        return active[0] if len(active) == 1 else None

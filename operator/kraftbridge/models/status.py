@@ -1,0 +1,420 @@
+"""``status`` of a KafkaMigration: all that the operator remembers. Everything else is observed anew."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import ConfigDict
+
+from kraftbridge.models.conditions import Condition
+from kraftbridge.models.measurement import Measurement
+from kraftbridge.models.metadata_version import Upgrade
+from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
+from kraftbridge.models.report import Profile, Verdict
+from kraftbridge.models.spec import Model
+
+
+class StatusModel(Model):
+    """Base of status parts; fields of a newer operator are passed over."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Severity(StrEnum):
+    """How much a finding weighs."""
+
+    BLOCKING = "Blocking"
+    WARNING = "Warning"
+    INFORMATION = "Information"
+
+
+class FindingStatus(StatusModel):
+    """A preflight finding; ``code`` is API."""
+
+    code: str
+    severity: Severity
+    object: str
+    reason: str
+    fix: str
+    accepted: bool = False
+
+
+class OperationKind(StrEnum):
+    """What is being done to one node."""
+
+    RESTART_BROKER = "RestartBroker"
+    RESTART_CONTROLLER = "RestartController"
+
+
+class Operation(StatusModel):
+    """The act in progress, recorded before it begins; the pod's UID makes it safe to repeat."""
+
+    kind: OperationKind
+    node_id: int
+    pod: str
+    pod_uid: str
+    started_at: datetime
+    last_pod_ready_at: datetime | None = None
+    """When the successor was first seen Ready."""
+
+
+class NodeStatus(StatusModel):
+    """One broker or controller."""
+
+    id: int
+    role: str
+    pod: str
+    stateful_set: str
+    mode: str
+    ready: bool = False
+    registered: bool | None = None
+    """Whether the quorum lists it (broker registration, or voter)."""
+    restarts: int = 0
+    """Restarts that this migration did."""
+
+
+class BrokersStatus(StatusModel):
+    """The brokers in one line."""
+
+    total: int = 0
+    in_mode: int = 0
+    mode: BrokerMode = BrokerMode.ZOOKEEPER
+    """The mode that ``in_mode`` brokers have reached, of the roll that is under way or was the last."""
+    summary: str = "0/0"
+
+
+class QuorumStatus(StatusModel):
+    """The KRaft controller quorum as last seen; offsets as strings, since they may pass 53 bits."""
+
+    leader_id: int | None = None
+    leader_epoch: int | None = None
+    leader_since: datetime | None = None
+    """Since when this leader has been seen without a change."""
+    max_lag_records: str | None = None
+    high_watermark: str | None = None
+
+
+class MigrationOffset(StatusModel):
+    """``/migration``'s offset at one time: a later, greater one proves that ZooKeeper is being written."""
+
+    offset: str
+    seen_at: datetime
+    moved_at: datetime | None = None
+    """When the offset was last seen to have grown."""
+    standing_since: datetime | None = None
+    """Since when it has been seen standing still, without a look at ZooKeeper having failed in between."""
+
+
+class CanaryStatus(StatusModel):
+    """A harmless metadata change made by us, awaited in both stores."""
+
+    value: int
+    written_at: datetime
+    committed_at: datetime | None = None
+    """The active controller acknowledged it: it is in the metadata log."""
+    mirrored_at: datetime | None = None
+    """It was read back from ZooKeeper."""
+    removing_at: datetime | None = None
+    """Its removal was first asked for."""
+    removed_at: datetime | None = None
+    """It was seen gone from ZooKeeper."""
+
+
+class KindCounts(StatusModel):
+    """What one verification compared of one kind."""
+
+    kind: str
+    compared: int
+    differing: int
+
+
+class VerificationStatus(StatusModel):
+    """One verification run, newest last."""
+
+    run_id: str
+    profile: Profile
+    gate: Phase
+    """The phase whose entry (or last restart) it guards."""
+    purpose: str
+    """Distinguishes two runs for one gate, such as ``entry`` and ``last-broker``."""
+    generation: int
+    launched_at: datetime
+    ready_at: datetime | None = None
+    released_at: datetime | None = None
+    finished_at: datetime | None = None
+    verdict: Verdict | None = None
+    reason: str = ""
+    counts: tuple[KindCounts, ...] = ()
+    differing: int = 0
+    mirror_differing: int = 0
+    """Of these, entities that a controller failover would heal, because only ZooKeeper differs from the log."""
+    partition_state_differing: int = 0
+    """Of these, partitions that only lack their newest state in ZooKeeper."""
+    report: str = ""
+    """Name of the ConfigMap with the report."""
+
+
+class HealingKind(StrEnum):
+    """What a controller failover is to heal."""
+
+    DIFFERENCES = "Differences"
+    """ZooKeeper differs from the log although nothing is in flight."""
+    STUCK_SYNC = "StuckSync"
+    """``/migration`` stands still while the log moves on."""
+
+
+class HealingStatus(StatusModel):
+    """Healing by controller failovers: KRaft is the truth, and a new active controller writes its whole image to ZooKeeper."""
+
+    kind: HealingKind
+    started_at: datetime
+    run_id: str = ""
+    """The verification whose differences are to be healed."""
+    entities: int = 0
+    archive: str = ""
+    """Secret that keeps what ZooKeeper held before, for good."""
+    archived_at: datetime | None = None
+    failovers: int = 0
+    """Counted before each, at most three."""
+    failover_at: datetime | None = None
+    failover_epoch: int = -1
+    """``kraft_controller_epoch`` in ``/migration`` before the last failover."""
+    resumed_offset: str | None = None
+    """Offset in ``/migration`` when a newer epoch was first seen in it."""
+    synced_at: datetime | None = None
+    """When the offset was then seen to move: the new controller has written its image."""
+    given_up_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class WaitKind(StrEnum):
+    """What a migration is waiting for, for the account of its time."""
+
+    WORK = "Work"
+    HOLD = "Hold"
+    SOAK = "Soak"
+    VERIFICATION = "Verification"
+    USER = "User"
+
+
+class Waiting(StatusModel):
+    """What is being waited for now."""
+
+    kind: WaitKind
+    since: datetime
+
+
+class PhaseRecord(StatusModel):
+    """One visit to a phase. Waits are whole seconds' sums of what ``Waiting`` showed."""
+
+    phase: Phase
+    entered_at: datetime
+    left_at: datetime | None = None
+    hold_seconds: int = 0
+    soak_seconds: int = 0
+    verification_wait_seconds: int = 0
+    user_wait_seconds: int = 0
+
+
+class ControllersStatus(StatusModel):
+    """The quorum that we made."""
+
+    name: str
+    """Name of its StatefulSet, Service and ConfigMap."""
+    node_ids: tuple[int, ...]
+    mode: ControllerMode = ControllerMode.MIGRATION
+    format_allowed: bool = True
+    """False once every voter was formatted: a blank volume must not start by itself then (a blank voter votes)."""
+    volume_uids: dict[str, str] = {}
+    """UID of each voter's PersistentVolumeClaim, by node id."""
+
+
+class RestartRecord(StatusModel):
+    """One restart that we did, for the account of the migration's impact."""
+
+    node_id: int
+    phase: Phase
+    attempt: int
+    began_at: datetime
+    """When its pod was asked to stop."""
+    ready_at: datetime | None = None
+    """When the successor was Ready."""
+    finished_at: datetime
+    """When every broker served again with full ISRs, or the quorum agreed."""
+
+
+class ControllerUnavailability(StatusModel):
+    """The longest time in one phase during which no controller took a metadata write."""
+
+    phase: Phase
+    attempt: int
+    milliseconds: int
+    """From the first refused probe (a ``CreateTopics`` that only validates, four times a second) to the next accepted one."""
+    ended_at: datetime
+
+
+class ImpactStatus(StatusModel):
+    """What the migration cost, as measured by the operator; clients' stalls are for clients to measure."""
+
+    controller_unavailable: tuple[ControllerUnavailability, ...] = ()
+    restarts: tuple[RestartRecord, ...] = ()
+    """Oldest first, the last 300."""
+
+
+class RollbackStatus(StatusModel):
+    """The step of a rollback in which ZooKeeper becomes the truth again."""
+
+    attempt: int
+    controllers_stopped_at: datetime | None = None
+    """When the KRaft controllers were asked to stop: nobody is controller from about here."""
+    high_watermark: str = ""
+    """Of the metadata log then."""
+    mirrored_offset: str = ""
+    """Up to which ZooKeeper mirrored it then; the records between them are NoOpRecords, or the user accepted their loss."""
+    controller_back_at: datetime | None = None
+    """When a broker was first seen to hold ``/controller``."""
+    controller_unavailable_milliseconds: int | None = None
+    """Between these two, by the operator's looks."""
+
+
+class ChangedField(StatusModel):
+    """A field of somebody else's object that we set, and what it was."""
+
+    object: str
+    field: str
+    before: str
+    """The former value, or where it is kept when it may be secret."""
+    owner: str
+    """Field manager before."""
+
+
+class MetadataVersionState(StrEnum):
+    """How far metadata.version is from what ``spec.metadataVersion`` asks for."""
+
+    OBSERVED = "Observed"
+    """Nothing is asked for and nothing is changed."""
+    WAITING = "Waiting"
+    """For the end of the migration, for a node, or for the cluster's health."""
+    REFUSED = "Refused"
+    """By a node's range, by Kafka's word, or by a pod template; nothing was changed."""
+    VALIDATING = "Validating"
+    """The active controller is asked to validate only."""
+    VERIFYING_BEFORE = "VerifyingBefore"
+    CHANGING = "Changing"
+    """The change is on record, and sent until Kafka has committed it and every node has applied it."""
+    VERIFYING_AFTER = "VerifyingAfter"
+    IN_FORCE = "InForce"
+    """Every node has applied what is asked for."""
+
+
+class NodeLevels(StatusModel):
+    """What one node says of metadata.version."""
+
+    id: int
+    role: str
+    finalized: str
+    """As its own image has it, \"\" before the first one."""
+    lowest: str
+    highest: str
+
+
+class MetadataVersionChange(StatusModel):
+    """One change of metadata.version, on record before Kafka is asked for it."""
+
+    number: int
+    from_level: int
+    to_level: int
+    upgrade: Upgrade
+    after_offset: str
+    """High watermark when it was recorded: a node that has applied the log beyond it has applied the change."""
+    started_at: datetime
+    applied_at: datetime | None = None
+    """When every broker and controller was seen to have applied it."""
+    finished_at: datetime | None = None
+    """When the verification after it had passed."""
+    counts: str = ""
+    """How the numbers of entities of the verifications before and after compare."""
+
+
+class MetadataVersionStatus(StatusModel):
+    """metadata.version (KIP-778) as the cluster has it and as the user wants it."""
+
+    state: MetadataVersionState = MetadataVersionState.OBSERVED
+    current: str | None = None
+    """What the active controller has finalized."""
+    target: str | None = None
+    target_level: int | None = None
+    upgrade: Upgrade | None = None
+    """What the active controller is asked to validate."""
+    message: str = ""
+    nodes: tuple[NodeLevels, ...] = ()
+    changes: int = 0
+    """Changes that this migration has begun."""
+    change: MetadataVersionChange | None = None
+    """The last one."""
+
+    @property
+    def validates(self) -> bool:
+        """Whether the active controller's word is to be looked at."""
+        return (
+            self.state in (MetadataVersionState.VALIDATING, MetadataVersionState.REFUSED) and self.upgrade is not None
+        )
+
+
+class MigrationStatus(StatusModel):
+    """All that the operator remembers of one migration."""
+
+    phase: Phase = Phase.PREFLIGHT
+    target: Target | None = None
+    message: str = ""
+    """Always says what is being waited for, and of whom."""
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+    attempt: int = 1
+    cluster_id: str | None = None
+    brokers: BrokersStatus = BrokersStatus()
+    broker_ids: dict[str, int] = {}
+    """Broker id by pod, as ZooKeeper had it before anything was changed."""
+    nodes: tuple[NodeStatus, ...] = ()
+    controllers: ControllersStatus | None = None
+    quorum: QuorumStatus | None = None
+    migration_offset: MigrationOffset | None = None
+    canary: CanaryStatus | None = None
+    operation: Operation | None = None
+    hold_until: datetime | None = None
+    hold_reason: str = ""
+    verifications: tuple[VerificationStatus, ...] = ()
+    verification_count: int = 0
+    impact: ImpactStatus = ImpactStatus()
+    rollback: RollbackStatus | None = None
+    """The last rollback's."""
+    healing: HealingStatus | None = None
+    """The healing under way, or the one that was given up."""
+    healings: tuple[HealingStatus, ...] = ()
+    """Those that succeeded, newest last."""
+    findings: tuple[FindingStatus, ...] = ()
+    changed_fields: tuple[ChangedField, ...] = ()
+    history: tuple[PhaseRecord, ...] = ()
+    waiting: Waiting | None = None
+    progress_at: datetime | None = None
+    """When anything last moved; deadlines count from here."""
+    controller_agreed_since: datetime | None = None
+    """Rolling back: since when every broker has named the same broker as controller."""
+    metadata_version: MetadataVersionStatus | None = None
+    given_back_at: datetime | None = None
+    """Completed: when no StatefulSet was locked any more."""
+    final_manifest: str = ""
+    """ConfigMap with the manifests that the user's next release should contain."""
+    measurements: tuple[Measurement, ...] = ()
+    """What metadata changes cost before, in dual-write and after, where ``spec.measure`` asks for it."""
+
+
+def controllers_name(migration: str, attempt: int) -> str:
+    """Return the name of an attempt's controllers; volumes of an earlier attempt are archives and never mounted again."""
+    return f"{migration}-kraft" if attempt == 1 else f"{migration}-kraft-{attempt}"
+
+
+def healing_archive(run_id: str) -> str:
+    """Return the name of the Secret with what ZooKeeper held where a run found differences."""
+    return f"{run_id}-archive"

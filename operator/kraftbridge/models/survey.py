@@ -1,0 +1,205 @@
+"""What preflight alone looks at: rights, room for the controllers, budgets, ZooKeeper's ACLs, what the brokers really run.
+
+Each part is either seen or `Unobserved`, which is a blocking finding of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from typing_extensions import override
+
+from kraftbridge.models.unobserved import Unobserved
+
+
+@dataclass(frozen=True, slots=True)
+class AclEntry:
+    """One entry of a znode's ACL."""
+
+    scheme: str
+    id: str
+    permissions: frozenset[str]
+    """Letters of ``cdrwa``: create, delete, read, write, admin."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperAccess:
+    """Who may do what to the znodes that a KRaft controller has to write."""
+
+    acls: Mapping[str, tuple[AclEntry, ...]]
+    """By path below the chroot; znodes that do not exist are left out."""
+    denied: tuple[str, ...]
+    """Paths whose ACL our own session may not even read."""
+    topics: frozenset[str]
+    """Children of ``/brokers/topics``: every topic, whoever may see it."""
+    topics_without_acl: int = 0
+    """Topics whose znodes were not looked at, because there are too many."""
+
+
+class SettingSource(StrEnum):
+    """Where a broker has a setting from (``DescribeConfigsResponse.ConfigSource``)."""
+
+    STATIC = "static"
+    """Its own file or environment."""
+    DYNAMIC_BROKER = "dynamic, of this broker"
+    DYNAMIC_DEFAULT = "dynamic, of all brokers"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSetting:
+    """A setting of a running broker that is not Kafka's default."""
+
+    name: str
+    value: str | None
+    """None for a sensitive one."""
+    source: SettingSource
+    sensitive: bool
+    known: bool
+    """Whether the broker's version of Kafka defines it; others belong to plugins or are ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one container asks the cluster for; quantities in millicores and bytes, None where it does not say."""
+
+    name: str
+    cpu_request: int | None
+    memory_request: int | None
+    cpu_limit: int | None
+    memory_limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ControllersDemand:
+    """What the controllers' pods will ask for, read from the StatefulSet that the operator would apply."""
+
+    pods: int
+    containers: tuple[Demand, ...]
+    """Of one pod."""
+    storage_bytes: int
+    """Of one pod's volume."""
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Mapping[str, str], ...]
+    apart: bool
+    """Whether a required anti-affinity keeps two controllers off one node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A ResourceQuota that counts the controllers' pods or volumes."""
+
+    name: str
+    left: Mapping[str, int]
+    """What is left of each resource: millicores, bytes or a count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One entry of a LimitRange."""
+
+    name: str
+    kind: str
+    """``Container``, ``Pod`` or ``PersistentVolumeClaim``."""
+    minimum: Mapping[str, int]
+    maximum: Mapping[str, int]
+    default: Mapping[str, int]
+    default_request: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a node has left, and who may go there."""
+
+    node: str
+    labels: Mapping[str, str]
+    taints: tuple[Mapping[str, str], ...]
+    """Those that keep a pod away (``NoSchedule``, ``NoExecute``)."""
+    usable: bool
+    """Ready and not cordoned."""
+    cpu: int
+    memory: int
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The nodes' room."""
+
+    rooms: tuple[Room, ...]
+    all_pods_seen: bool
+    """False where the operator may list pods of its own namespaces only: then others' requests are not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageClass:
+    """A StorageClass."""
+
+    name: str
+    default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A PodDisruptionBudget that selects brokers."""
+
+    name: str
+    stateful_set: str
+    disruptions_allowed: int
+    expected_pods: int
+    healthy_pods: int
+    desired_healthy: int
+    up_to_date: bool
+    """Whether its controller has seen the newest generation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """A right on the API server (``authorization.k8s.io`` ResourceAttributes)."""
+
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+
+    @override
+    def __str__(self) -> str:
+        """Return it as an administrator would look for it: ``patch statefulsets.apps``."""
+        name = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{self.verb} {name}{f'/{self.subresource}' if self.subresource else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """What the operator's principal may see of the cluster."""
+
+    topics: frozenset[str]
+    """Topics in Metadata, which silently leaves out what may not be described."""
+    cluster_operations: frozenset[str]
+    """``DescribeCluster``'s authorized operations, Kafka's names (``DESCRIBE``, ``ALTER_CONFIGS`` …)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All of it."""
+
+    zookeeper: ZooKeeperAccess | Unobserved
+    zookeeper_identity: str
+    """``scheme:id`` of the credentials in ``spec.zookeeper.secretName``, ``""`` without."""
+    visibility: Visibility | Unobserved
+    reassigning: tuple[str, ...] | Unobserved
+    """``topic-partition`` of reassignments under way (KIP-455)."""
+    brokers: Mapping[int, tuple[BrokerSetting, ...] | Unobserved] | Unobserved
+    """What each running broker says of its own configuration."""
+    listener_settings: frozenset[str] | Unobserved
+    """Names of the settings in the controllers' ``listener.properties``."""
+    demand: ControllersDemand | Unobserved
+    storage_classes: tuple[StorageClass, ...] | Unobserved
+    quotas: tuple[Quota, ...] | Unobserved
+    limits: tuple[Limit, ...] | Unobserved
+    capacity: Capacity | Unobserved
+    budgets: tuple[Budget, ...] | Unobserved
+    missing_rights: tuple[Right, ...] | Unobserved
+    writers: Mapping[str, tuple[str, ...]] | Unobserved = field(default_factory=dict)
+    """By StatefulSet: tools that keep writing it (Argo CD, Flux, Helm), and where that is written."""

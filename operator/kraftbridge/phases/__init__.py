@@ -1,0 +1,1 @@
+"""The pure core: what to do next, decided from spec, status and observation."""

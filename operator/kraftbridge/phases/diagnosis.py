@@ -1,0 +1,45 @@
+"""Why a phase that should work does not move: what nodes' logs say, added to what is being waited for. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from kraftbridge.models.clues import Clue, ClueKind, fix_of, in_words
+from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.status import MigrationStatus, WaitKind
+from kraftbridge.phases.draft import Draft, Wait
+
+LOOK_INTO_LOGS_AFTER = timedelta(seconds=60)
+"""Without progress for so long, logs are read: longer than a broker's restart takes, much shorter than any deadline."""
+MOST_NODES = 3
+
+
+def is_slow(status: MigrationStatus, now: datetime) -> bool:
+    """Whether a phase that should work by itself has made no progress for a while."""
+    working = status.waiting is None or status.waiting.kind in (WaitKind.WORK, WaitKind.VERIFICATION)
+    return (
+        working
+        and not status.phase.at_rest
+        and status.progress_at is not None
+        and now - status.progress_at > LOOK_INTO_LOGS_AFTER
+    )
+
+
+def explained(draft: Draft, waiting: Wait) -> Wait:
+    """Return the wait with what the logs say about it and what helps."""
+    clues = draft.observation.clues
+    if isinstance(clues, Unobserved) or not clues or waiting.kind is WaitKind.USER:
+        return waiting
+    telling = {node: found for node, found in clues.items() if any(c.kind is not ClueKind.DRIVER_STATE for c in found)}
+    spoken = telling or clues
+    words = "; ".join(f"{node}: {_sentence(found)}" for node, found in sorted(spoken.items())[:MOST_NODES])
+    return replace(waiting, message=f"{waiting.message}. Logs: {words}")
+
+
+def _sentence(found: tuple[Clue, ...]) -> str:
+    first = found[0]
+    state = next((c for c in found[1:] if c.kind is ClueKind.DRIVER_STATE), None)
+    parts = [in_words(first), *([in_words(state)] if state is not None else [])]
+    fix = fix_of(first)
+    return ", ".join(parts) + (f" ({fix})" if fix else "")

@@ -1,0 +1,107 @@
+"""The workbench of one step: what goes in, and what has been decided so far. Pure: nothing here touches the outside world."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from kraftbridge.models.conditions import ConditionType, Reason, Status, with_condition
+from kraftbridge.models.decision import Action, Event, EventReason, EventType
+from kraftbridge.models.observation import Observation, StatefulSetState, Unobserved
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.status import MigrationStatus, WaitKind
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which migration a step is for."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    deleting: bool = False
+    """Whether the user has deleted it."""
+
+    @property
+    def lock(self) -> str:
+        """Value of the lock annotation on the user's StatefulSets."""
+        return f"{self.namespace}/{self.name}/{self.uid}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Stay in this phase; ``message`` says for what, and whose turn it is."""
+
+    message: str
+    kind: WaitKind = WaitKind.WORK
+    reason: Reason = Reason.PROGRESSING
+    stalled: bool = False
+    """No use in waiting: only somebody's help moves this."""
+    look_again_after: timedelta = timedelta(seconds=0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """The gate is open: go to ``phase``."""
+
+    phase: Phase
+
+
+Outcome = Wait | Enter
+
+
+@dataclass(slots=True)
+class Draft:
+    """Inputs of one step and the decisions taken so far."""
+
+    identity: Identity
+    spec: MigrationSpec
+    observation: Observation
+    now: datetime
+    status: MigrationStatus
+    actions: list[Action] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def update(self, **changes: Any) -> None:
+        """Replace fields of the status."""
+        now = self.status.__dict__
+        if any(value is not now[name] for name, value in changes.items()):
+            self.status = self.status.model_copy(update=changes)
+
+    def act(self, action: Action) -> None:
+        """Add an act to this step."""
+        self.actions.append(action)
+
+    def tell(self, reason: EventReason, message: str, kind: EventType = EventType.NORMAL) -> None:
+        """Add an event to this step."""
+        self.events.append(Event(kind, reason, message))
+
+    def set_condition(self, kind: ConditionType, status: Status, reason: Reason, message: str) -> None:
+        """Set one condition of the status."""
+        self.update(
+            conditions=with_condition(
+                self.status.conditions, kind, status, reason, message, now=self.now, generation=self.identity.generation
+            )
+        )
+
+    def stateful_sets(self) -> tuple[StatefulSetState, ...] | Unobserved:
+        """Return the brokers' StatefulSets, or the first that could not be seen."""
+        seen: list[StatefulSetState] = []
+        for item in self.observation.stateful_sets:
+            if isinstance(item, Unobserved):
+                return item
+            seen.append(item)
+        if len(seen) != len(self.spec.brokers.stateful_sets):
+            return Unobserved("StatefulSets of the brokers", "not all of them were looked at")
+        return tuple(seen)
+
+    def refusal(self) -> str:
+        """Return what an act of the last step was refused with, ``""`` when none was."""
+        return next((o.error for o in self.observation.outcomes if o.refused), "")
+
+    def failure(self) -> str:
+        """Return what an act of the last step failed with, ``""`` when none did."""
+        return next((o.error for o in self.observation.outcomes if o.error), "")

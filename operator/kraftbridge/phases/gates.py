@@ -1,0 +1,279 @@
+"""Preconditions. Each returns what keeps its gate closed, in words that say whose turn it is; an empty list opens it.
+
+What could not be observed is a reason to stay closed, never to open.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from kraftbridge.models.observation import (
+    ClusterState,
+    ControllersWorkload,
+    MigrationZnode,
+    QuorumState,
+    Unobserved,
+    ZooKeeperState,
+)
+from kraftbridge.models.phase import ControllerMode, ZkMigrationState
+from kraftbridge.models.status import MigrationOffset, QuorumStatus
+from kraftbridge.phases.draft import Draft
+
+LEADER_STABLE_FOR = timedelta(seconds=3)
+"""How long one leader must be seen; an election takes about one ``controller.quorum.election.timeout.ms`` (1 s)."""
+MAX_LAG_RECORDS = 4
+"""NoOpRecords are appended every 500 ms (``metadata.max.idle.interval.ms``), so followers are rarely at the very end."""
+MIRROR_SILENCE = timedelta(seconds=15)
+"""``/migration`` moves about twice a second; silence this long means that ZooKeeper does not mirror the log."""
+OFFSET_RECORDED_EVERY = timedelta(seconds=5)
+OFFSET_WATCHED_EVERY = timedelta(seconds=15)
+"""Looks further apart than this do not prove that nothing moved in between."""
+
+Blockers = list[str]
+
+
+def cluster_health(draft: Draft) -> Blockers:
+    """Every broker's pod is Ready, every broker serves, every ISR is full, every partition has a leader (Metadata)."""
+    cluster, sets = draft.observation.cluster, draft.stateful_sets()
+    if isinstance(cluster, Unobserved):
+        return [str(cluster)]
+    if isinstance(sets, Unobserved):
+        return [str(sets)]
+    # Metadata lags behind a broker's death by its session; its pod does not.
+    blockers: Blockers = [f"pod {p.name} is not Ready" for s in sets for p in s.pods if p.deleting or not p.ready]
+    expected = frozenset(draft.status.broker_ids.values())
+    if not expected:
+        blockers.append("broker ids are not known yet")
+    if missing := sorted(expected - cluster.brokers):
+        blockers.append(f"broker {_list(missing)} does not serve Metadata yet")
+    if cluster.offline_count:
+        blockers.append(f"{cluster.offline_count} partition(s) without a leader: {_list(cluster.offline[:3])}")
+    if cluster.under_replicated_count:
+        blockers.append(
+            f"{cluster.under_replicated_count} partition(s) wait for their full ISR: {_list(cluster.under_replicated[:3])}"
+        )
+    return blockers
+
+
+def controllers_running(draft: Draft, mode: ControllerMode) -> Blockers:
+    """Every controller's pod runs the configuration of ``mode`` and is Ready."""
+    workload = draft.observation.controllers
+    if isinstance(workload, Unobserved):
+        return [str(workload)]
+    stateful_set = workload.stateful_set
+    if stateful_set is None:
+        return ["the controllers' StatefulSet is being created"]
+    blockers: Blockers = []
+    if not stateful_set.configuration.startswith(f"{mode}-"):
+        blockers.append(f"StatefulSet {stateful_set.name} does not render mode {mode} yet")
+    pods = {p.ordinal: p for p in stateful_set.pods}
+    for node_id in draft.spec.controllers.node_ids:
+        pod = pods.get(node_id)
+        if pod is None:
+            blockers.append(f"controller {node_id} has no pod yet")
+        elif pod.deleting:
+            blockers.append(f"pod {pod.name} is being replaced")
+        elif not pod.ready:
+            blockers.append(f"pod {pod.name} is not Ready{': ' + pod.trouble if pod.trouble else ''}")
+        elif pod.configuration != stateful_set.configuration:
+            blockers.append(f"pod {pod.name} does not run configuration {stateful_set.configuration} yet")
+    return blockers
+
+
+def controllers_trouble(draft: Draft) -> str:
+    """Return why a controller's pod cannot run, ``""`` when nothing stands in its way."""
+    workload = draft.observation.controllers
+    if not isinstance(workload, ControllersWorkload) or workload.stateful_set is None:
+        return ""
+    return next((f"pod {p.name}: {p.trouble}" for p in workload.stateful_set.pods if p.trouble and not p.ready), "")
+
+
+def _controller_trouble(draft: Draft, node_id: int) -> str:
+    workload = draft.observation.controllers
+    if not isinstance(workload, ControllersWorkload) or workload.stateful_set is None:
+        return ""
+    pods = (p for p in workload.stateful_set.pods if p.ordinal == node_id and not p.ready)
+    return next((f"pod {p.name}: {p.trouble or 'not Ready'}" for p in pods), "")
+
+
+def quorum_agrees(draft: Draft) -> Blockers:
+    """One leader, seen by every voter for some seconds, and no voter far behind (DescribeQuorum and each voter's gauges)."""
+    quorum = draft.observation.quorum
+    if isinstance(quorum, Unobserved):
+        return [str(quorum)]
+    blockers: Blockers = []
+    wanted = set(draft.spec.controllers.node_ids)
+    if {v.id for v in quorum.voters} != wanted:
+        blockers.append(
+            f"the quorum's voters are {_list(sorted(v.id for v in quorum.voters))}, not {_list(sorted(wanted))}"
+        )
+    if any(v.log_end_offset < 0 for v in quorum.voters):
+        blockers.append("a voter has not fetched from the leader yet")
+    elif quorum.max_lag_records > MAX_LAG_RECORDS:
+        blockers.append(f"the slowest voter is {quorum.max_lag_records} records behind")
+    active = 0
+    for node_id in sorted(wanted):
+        metrics = draft.observation.metrics.get(
+            node_id, Unobserved(f"controller {node_id}", "its metrics were not read")
+        )
+        if isinstance(metrics, Unobserved):
+            trouble = _controller_trouble(draft, node_id)
+            blockers.append(f"{metrics}; {trouble}" if trouble else str(metrics))
+            continue
+        active += metrics.active
+        if (metrics.leader_id, metrics.leader_epoch) != (quorum.leader_id, quorum.leader_epoch):
+            blockers.append(
+                f"controller {node_id} sees leader {metrics.leader_id} in epoch {metrics.leader_epoch}, not {quorum.leader_id} in {quorum.leader_epoch}"
+            )
+    if not blockers and active != 1:
+        blockers.append(f"{active} controllers say that they are active")
+    seen = draft.status.quorum
+    if (
+        seen is None
+        or seen.leader_id != quorum.leader_id
+        or seen.leader_since is None
+        or draft.now - seen.leader_since < LEADER_STABLE_FOR
+    ):
+        blockers.append(f"leader {quorum.leader_id} must stay for {LEADER_STABLE_FOR.seconds} s")
+    return blockers
+
+
+def voters_registered(draft: Draft) -> Blockers:
+    """Every voter is registered with the active controller; the migration driver waits for that (``QuorumFeatures``, KIP-866)."""
+    registered = draft.observation.registered_controllers
+    if isinstance(registered, Unobserved):
+        return [str(registered)]
+    missing = sorted(set(draft.spec.controllers.node_ids) - registered)
+    return [f"controller {_list(missing)} follows the leader but has not registered with it"] if missing else []
+
+
+def volumes_kept(draft: Draft) -> Blockers:
+    """Ask for volumes that are on record and that nothing formats any more: a voter must not come back with a blank one."""
+    status, workload = draft.status.controllers, draft.observation.controllers
+    if status is None or not isinstance(workload, ControllersWorkload):
+        return [str(workload)]
+    if status.format_allowed:
+        return ["the controllers' volumes are not all bound yet"]
+    if workload.format_allowed is not False:
+        return ["the controllers' ConfigMap still lets a blank volume be formatted"]
+    return []
+
+
+def every_voter_in_state(draft: Draft, state: ZkMigrationState) -> Blockers:
+    """Every voter's own image says ``state`` (gauge ``ZkMigrationState``)."""
+    blockers: Blockers = []
+    for node_id in draft.spec.controllers.node_ids:
+        metrics = draft.observation.metrics.get(
+            node_id, Unobserved(f"controller {node_id}", "its metrics were not read")
+        )
+        if isinstance(metrics, Unobserved):
+            blockers.append(str(metrics))
+        elif metrics.zk_migration_state is not state:
+            blockers.append(f"controller {node_id} is in migration state {metrics.zk_migration_state}, not {state}")
+    return blockers
+
+
+def no_migrating_broker(draft: Draft) -> Blockers:
+    """Every broker is registered and unfenced, none of them as a ZooKeeper broker."""
+    total = len(draft.status.broker_ids)
+    active = draft.observation.active_controller
+    if active is None:
+        return ["no single active controller answers"]
+    blockers: Blockers = []
+    if active.migrating_zk_brokers:
+        blockers.append(f"{active.migrating_zk_brokers} broker(s) are registered as ZooKeeper brokers still")
+    if active.active_brokers != total:
+        blockers.append(f"{active.active_brokers} of {total} brokers are registered and unfenced")
+    if active.fenced_brokers:
+        blockers.append(f"{active.fenced_brokers} broker(s) are fenced")
+    return blockers
+
+
+def dual_write(draft: Draft) -> Blockers:
+    """ZooKeeper is written by the KRaft controller *now*.
+
+    ``ZkMigrationState`` alone is written before the driver reaches DUAL_WRITE (``KRaftMigrationDriver``), so the claim on ``/controller``
+    and a growing ``/migration`` offset are asked for as well.
+    """
+    zookeeper, active = draft.observation.zookeeper, draft.observation.active_controller
+    if isinstance(zookeeper, Unobserved):
+        return [str(zookeeper)]
+    if active is None:
+        return ["no single active controller answers"]
+    blockers: Blockers = []
+    if active.zk_migration_state is not ZkMigrationState.MIGRATION:
+        blockers.append(
+            f"the active controller {active.node_id} is in migration state {active.zk_migration_state}, not MIGRATION"
+        )
+    if zookeeper.controller is None or zookeeper.controller.broker_id not in draft.spec.controllers.node_ids:
+        blockers.append("/controller is not claimed by the KRaft quorum yet")
+    migration = zookeeper.migration
+    if not isinstance(migration, MigrationZnode):
+        blockers.append("/migration is missing" if migration is None else str(migration))
+    elif migration.kraft_metadata_offset < 0:
+        blockers.append("the copy to KRaft is not complete (/migration has no offset yet)")
+    elif not mirrors(draft):
+        blockers.append(f"/migration stands at offset {migration.kraft_metadata_offset}; it must move")
+    return blockers
+
+
+def mirrors(draft: Draft) -> bool:
+    """Whether ``/migration``'s offset was seen to grow within the last seconds."""
+    offset = draft.status.migration_offset
+    return offset is not None and offset.moved_at is not None and draft.now - offset.moved_at < MIRROR_SILENCE
+
+
+def track_quorum(draft: Draft) -> None:
+    """Keep in status which leader is seen, and since when."""
+    quorum, seen = draft.observation.quorum, draft.status.quorum
+    if not isinstance(quorum, QuorumState):
+        return
+    same = seen is not None and seen.leader_id == quorum.leader_id and seen.leader_epoch == quorum.leader_epoch
+    if same and draft.status.waiting is not None:
+        return
+    draft.update(
+        quorum=QuorumStatus(
+            leader_id=quorum.leader_id,
+            leader_epoch=quorum.leader_epoch,
+            leader_since=seen.leader_since if same and seen is not None else draft.now,
+            max_lag_records=str(quorum.max_lag_records),
+            high_watermark=str(quorum.high_watermark),
+        )
+    )
+
+
+def track_migration_offset(draft: Draft) -> None:
+    """Keep in status when ``/migration``'s offset was last seen to grow; every few seconds, not at every look."""
+    zookeeper, known = draft.observation.zookeeper, draft.status.migration_offset
+    if not isinstance(zookeeper, ZooKeeperState) or not isinstance(zookeeper.migration, MigrationZnode):
+        return
+    offset, active = zookeeper.migration.kraft_metadata_offset, draft.observation.active_controller
+    # Before the copy there is none. After it, one is missing where the controller that copied died before it wrote it.
+    if offset < 0 and (active is None or active.zk_migration_state is not ZkMigrationState.MIGRATION):
+        return
+    grown = known is not None and offset > int(known.offset) >= 0
+    stale = known is None or draft.now - known.seen_at >= OFFSET_RECORDED_EVERY
+    if stale or (
+        grown and known is not None and (known.moved_at is None or draft.now - known.moved_at >= OFFSET_RECORDED_EVERY)
+    ):
+        moved_at = draft.now if grown else known.moved_at if known is not None else None
+        same = known is not None and offset == int(known.offset)
+        watched = known is not None and draft.now - known.seen_at <= OFFSET_WATCHED_EVERY
+        since = known.standing_since if known is not None and watched else None
+        draft.update(
+            migration_offset=MigrationOffset(
+                offset=str(offset),
+                seen_at=draft.now,
+                moved_at=moved_at,
+                standing_since=(since or draft.now) if same else None,
+            )
+        )
+
+
+def serves_everywhere(cluster: ClusterState | Unobserved, broker_ids: frozenset[int]) -> bool:
+    """Whether a broker's Metadata lists all of ``broker_ids``."""
+    return isinstance(cluster, ClusterState) and broker_ids <= cluster.brokers
+
+
+def _list(items: object) -> str:
+    return ", ".join(str(i) for i in items)  # type: ignore[attr-defined]

@@ -1,0 +1,254 @@
+"""What must hold in every phase that holds something of the user's, whatever the phase is at. Pure.
+
+Each guard returns what stands against going on, None when nothing does; `machine` asks them before the phase.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from kraftbridge.models.conditions import Reason
+from kraftbridge.models.decision import (
+    ApplyControllers,
+    EventReason,
+    EventType,
+    HoldLease,
+    ReleaseLease,
+    RestartPod,
+)
+from kraftbridge.models.observation import (
+    LEASE_RENEWED_AFTER_SECONDS,
+    LEASE_SECONDS,
+    ClusterState,
+    ControllersWorkload,
+    NodeFeatures,
+    PodState,
+    StatefulSetState,
+    Unobserved,
+    ZooKeeperState,
+)
+from kraftbridge.models.phase import FORWARD, ControllerMode, Phase, Target, ZkMigrationState
+from kraftbridge.models.spec import OnDeletion
+from kraftbridge.models.status import OperationKind, WaitKind
+from kraftbridge.phases import rolling
+from kraftbridge.phases.draft import Draft, Wait
+
+SLOW = timedelta(seconds=5)
+
+ASKED = frozenset({Phase.TAKING_OVER, Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION})
+"""Phases in which every controller is asked itself whether it has the flag; a rollback stops them soon, and waits for nobody silent."""
+FLAGGED = frozenset({*ASKED, Phase.ROLLING_BACK})
+"""Phases in which every controller must have the migration flag; `ProvisioningQuorum` keeps its controllers by itself."""
+
+BEFORE_FINALIZING = FORWARD[: FORWARD.index(Phase.FINALIZING)]
+
+
+def watch(draft: Draft) -> Wait | None:
+    """Return what forbids to go on now: another holder, a controller that could finalize, a broker that is not ours."""
+    if draft.status.phase.at_rest:
+        _release_leases(draft)
+        return None
+    return _hold_leases(draft) or _migration_flag(draft) or _strangers(draft)
+
+
+# ---------------------------------------------------------------------------------------------- Leases
+
+
+def _hold_leases(draft: Draft) -> Wait | None:
+    """Hold a Lease on every StatefulSet before the first change and as long as anything is held.
+
+    A rollback that never touched a StatefulSet needs none: it only takes its own controllers away.
+    """
+    sets = draft.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return Wait(str(sets))
+    if (
+        draft.status.phase is Phase.ROLLING_BACK
+        and not draft.status.changed_fields
+        and not any(s.lock == draft.identity.lock for s in sets)
+    ):
+        return None
+    waiting: Wait | None = None
+    for item in sets:
+        lease = item.lease
+        if isinstance(lease, Unobserved):
+            return Wait(str(lease))
+        if lease.held_by_another:
+            return _held_by_another(item, lease.holder, lease.age_seconds)
+        if lease.ours and lease.age_seconds < LEASE_RENEWED_AFTER_SECONDS:
+            continue
+        draft.act(HoldLease(item.name, lease.resource_version))
+        if not lease.ours or lease.age_seconds >= LEASE_SECONDS:
+            after = (
+                f", which {lease.holder} did not renew for {lease.age_seconds:.0f} s"
+                if lease.holder and not lease.ours
+                else ""
+            )
+            waiting = Wait(f"the Lease on StatefulSet {item.name} is being taken{after}")
+    return waiting
+
+
+def _held_by_another(item: StatefulSetState, holder: str, age_seconds: float) -> Wait:
+    return Wait(
+        f"StatefulSet {item.name} is driven by another operator or migration: Lease kraftbridge-{item.name} is held by {holder}, seen renewed {age_seconds:.0f} s ago. "
+        "Delete that migration or stop that operator; the Lease is taken over once it has expired",
+        reason=Reason.LOCKED,
+        stalled=True,
+        look_again_after=SLOW,
+    )
+
+
+def _release_leases(draft: Draft) -> None:
+    sets = draft.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return
+    for item in sets:
+        if not isinstance(item.lease, Unobserved) and item.lease.ours and item.lock != draft.identity.lock:
+            draft.act(ReleaseLease(item.name))
+
+
+# -------------------------------------------------------------------------------------- the migration flag
+
+
+def _migration_flag(draft: Draft) -> Wait | None:
+    """Restore the flag wherever it was lost: the first controller that becomes active without it ends the migration.
+
+    ``ActivationRecordsGenerator``: "Completing the ZK migration since this controller was configured with
+    'zookeeper.metadata.migration.enable' set to 'false'". There is no way back from that record (KIP-866).
+    """
+    workload, status = draft.observation.controllers, draft.status.controllers
+    if draft.status.phase not in FLAGGED or status is None:
+        return None
+    if isinstance(workload, Unobserved) or workload.stateful_set is None or workload.stateful_set.deleting:
+        return None
+    if (ended := _ended(draft)) is not None:
+        return ended
+    stateful_set = workload.stateful_set
+    lost = _lost_in_objects(stateful_set, workload)
+    if lost:
+        draft.act(ApplyControllers(ControllerMode.MIGRATION, status.format_allowed))
+        return _alarm(draft, f"{lost} lost the migration flag; it is being given back")
+    flagless = _flagless(draft, stateful_set)
+    if not flagless:
+        return None
+    pod = flagless[0]
+    words = f"controller {pod.ordinal} (pod {pod.name}) runs without zookeeper.metadata.migration.enable and would finalize the migration if it became active"
+    others = sum(p.ready and not p.deleting for p in stateful_set.pods if p.name != pod.name)
+    if others <= len(status.node_ids) // 2 and len(status.node_ids) > 1:
+        return _alarm(draft, f"{words}; it is restarted once the other controllers are a majority ({others} are Ready)")
+    if not pod.deleting:
+        draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, rolling.CONTROLLER_GRACE_SECONDS, ready=False))
+    return _alarm(draft, f"{words}; it is being restarted with the flag")
+
+
+def _ended(draft: Draft) -> Wait | None:
+    said = [
+        i
+        for i, m in sorted(draft.observation.metrics.items())
+        if not isinstance(m, Unobserved) and m.zk_migration_state is ZkMigrationState.POST_MIGRATION
+    ]
+    if not said:
+        return None
+    return _alarm(
+        draft,
+        f"controller {', '.join(map(str, said))} says that the migration has ended (ZkMigrationState POST_MIGRATION), which was never asked for: ZooKeeper is not written any more "
+        "and there is no way back. Nothing is changed until you decide; see docs/runbooks/KraftbridgeMigrationStalled.md",
+    )
+
+
+def _lost_in_objects(stateful_set: StatefulSetState, workload: ControllersWorkload) -> str:
+    if not stateful_set.configuration.startswith(f"{ControllerMode.MIGRATION}-"):
+        writer = f" (last written by {stateful_set.last_writer})" if stateful_set.last_writer else ""
+        return f"the pod template of StatefulSet {stateful_set.name}{writer}"
+    if workload.migration_flag is False:
+        return f"the ConfigMap of StatefulSet {stateful_set.name}{workload.config_writer}"
+    return ""
+
+
+def _flagless(draft: Draft, stateful_set: StatefulSetState) -> list[PodState]:
+    """Return the pods whose controller says of itself that it is not ready to migrate (ApiVersions, KIP-866)."""
+    features = draft.observation.features
+    if isinstance(features, Unobserved):
+        return []
+    # What was said before the pod restarted is not its own word.
+    settled = {
+        p.ordinal: p for p in stateful_set.pods if p.ready_since is not None and draft.now - p.ready_since > SLOW
+    }
+    without = {i for i, f in features.items() if isinstance(f, NodeFeatures) and not f.zk_migration_ready}
+    return [settled[i] for i in sorted(without & settled.keys())]
+
+
+def _alarm(draft: Draft, message: str) -> Wait:
+    known = next((c for c in draft.status.conditions if c.reason is Reason.FLAG_LOST), None)
+    if known is None or known.message != message:
+        draft.tell(EventReason.ALARM, message, EventType.WARNING)
+    return Wait(message, reason=Reason.FLAG_LOST, stalled=True, look_again_after=timedelta(seconds=0.5))
+
+
+# ------------------------------------------------------------------------------------------- strangers
+
+
+def _strangers(draft: Draft) -> Wait | None:
+    """Name brokers that joined since preflight: in the copy the KRaft controller waits for them for ever (KIP-866)."""
+    phase, cluster, zookeeper = draft.status.phase, draft.observation.cluster, draft.observation.zookeeper
+    if phase not in BEFORE_FINALIZING or phase is Phase.PROVISIONING_QUORUM or draft.status.operation is not None:
+        return None
+    if draft.spec.target is Target.ZOOKEEPER:
+        return None
+    known = set(draft.status.broker_ids.values())
+    in_zookeeper = {b.id: b.hosts for b in zookeeper.brokers} if isinstance(zookeeper, ZooKeeperState) else {}
+    seen = set(in_zookeeper) | (set(cluster.brokers) if isinstance(cluster, ClusterState) else set())
+    strangers = sorted(seen - known)
+    if not strangers:
+        return None
+    named = ", ".join(f"{i} ({', '.join(in_zookeeper[i])})" if in_zookeeper.get(i) else str(i) for i in strangers)
+    waits = (
+        "; the KRaft controller waits for it until it is in migration mode (KIP-866)"
+        if phase is Phase.TAKING_OVER
+        else ""
+    )
+    return Wait(
+        f"broker {named} joined after preflight and is none of this migration's{waits}. Stop it and move its partitions, or go back (spec.target ZooKeeper) and begin anew with "
+        "its StatefulSet in spec.brokers.statefulSets",
+        reason=Reason.STRANGER,
+        stalled=True,
+        look_again_after=SLOW,
+    )
+
+
+# -------------------------------------------------------------------------------------------- deletion
+
+
+def on_deletion(draft: Draft) -> Wait | None:
+    """Follow ``spec.onDeletion`` once the resource is being deleted half-way; None when the phase goes on.
+
+    Kubernetes cannot take a deletion back, so each answer leads to a phase in which the resource may go.
+    """
+    phase = draft.status.phase
+    if not draft.identity.deleting or phase.at_rest or phase in (Phase.FINALIZING, Phase.ROLLING_BACK):
+        return None
+    match draft.spec.on_deletion:
+        case OnDeletion.FINISH:
+            return None
+        case OnDeletion.ROLL_BACK:
+            draft.spec = draft.spec.model_copy(update={"target": Target.ZOOKEEPER})
+            return None
+        case OnDeletion.BLOCK if draft.spec.target is Target.ZOOKEEPER:
+            return None
+        case OnDeletion.BLOCK:
+            # What is under way is finished; nothing new begins.
+            draft.spec = draft.spec.model_copy(update={"paused": True})
+            operation = draft.status.operation
+            if operation is not None and operation.kind in (
+                OperationKind.RESTART_BROKER,
+                OperationKind.RESTART_CONTROLLER,
+            ):
+                return None
+            return Wait(
+                f"Deletion waits in phase {phase}: brokers and ZooKeeper are in the hands of this migration. Set spec.target to ZooKeeper to go back, or spec.onDeletion to Finish to go on to "
+                "spec.target KRaft; the resource goes by itself then. Annotation kraftbridge.dev/abandon=true lets it go at once and leaves everything as it is",
+                WaitKind.USER,
+                Reason.DELETION_WAITS,
+                stalled=True,
+                look_again_after=SLOW,
+            )

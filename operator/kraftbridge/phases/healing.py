@@ -1,0 +1,258 @@
+"""Divergence in dual-write, healed as Kafka itself would: a controller failover. Pure.
+
+KRaft is the truth from the takeover on, and a new active controller writes its whole image to ZooKeeper before it goes on
+(``KRaftMigrationDriver``, SYNC_KRAFT_TO_ZK). That also wipes what somebody wrote to ZooKeeper alone, so what differs is archived
+first, and more than partition state is healed only where the user allows it. The first failover can get stuck (a conditional update
+of ``/migration`` that fails for ever; every metric is green then), so each one is counted before it begins, at most three, and
+each is awaited by ``/migration`` moving under a newer epoch.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from kraftbridge.models.conditions import Reason
+from kraftbridge.models.decision import ArchiveDifferences, EventReason, EventType
+from kraftbridge.models.observation import (
+    Archive,
+    ControllersWorkload,
+    MigrationZnode,
+    QuorumState,
+    Unobserved,
+    ZooKeeperState,
+)
+from kraftbridge.models.phase import ControllerMode
+from kraftbridge.models.spec import Healing
+from kraftbridge.models.status import HealingKind, HealingStatus, OperationKind, VerificationStatus, healing_archive
+from kraftbridge.phases import gates, rolling
+from kraftbridge.phases.draft import Draft, Wait
+
+MAX_FAILOVERS = 3
+"""Measured: the first got stuck, the second healed everything; one more for good measure."""
+STANDING_RECORDS = 20
+"""NoOpRecords are appended every 500 ms: so far behind, ``/migration`` lacks ten seconds of the log at least."""
+KEPT = 10
+
+
+def may_heal(setting: Healing, record: VerificationStatus) -> bool:
+    """Whether a failover heals everything that a run found, and the user lets us do it."""
+    match setting:
+        case Healing.NEVER:
+            return False
+        case Healing.PARTITION_STATE:
+            return 0 < record.differing == record.partition_state_differing
+        case Healing.AUTO:
+            return 0 < record.differing == record.mirror_differing
+
+
+def follow(draft: Draft) -> Wait | None:
+    """Follow a controller's restart to its end, in phases that otherwise restart brokers only."""
+    operation = draft.status.operation
+    if operation is None or operation.kind is not OperationKind.RESTART_CONTROLLER:
+        return None
+    # A quorum that tells brokers nothing cannot bring ISRs back either: the voters alone decide when this one is over.
+    return rolling.finish_controller_restart(draft, ControllerMode.MIGRATION, whole_cluster=False)
+
+
+def heal(draft: Draft, record: VerificationStatus) -> Wait | None:
+    """Take the next step of healing what ``record`` found; None when that is not, or no longer, ours to do."""
+    current = draft.status.healing
+    if not may_heal(draft.spec.verification.healing, record) or (current is not None and current.given_up_at):
+        return None
+    if current is None or current.run_id != record.run_id:
+        since = current.started_at if current is not None else draft.now
+        # What was counted stays counted: a run that still finds differences is no reason to begin anew.
+        current = HealingStatus(
+            kind=HealingKind.DIFFERENCES,
+            started_at=since,
+            run_id=record.run_id,
+            entities=record.differing,
+            archive=healing_archive(record.run_id),
+            failovers=current.failovers if current is not None else 0,
+        )
+        draft.update(healing=current)
+    if current.archived_at is None:
+        if not _archived(draft, current):
+            draft.act(ArchiveDifferences(current.run_id, current.archive))
+            because = f": {draft.failure()}" if draft.failure() else ""
+            return _wait(
+                f"what ZooKeeper holds of {current.entities} differing entities is being archived in Secret {current.archive}{because}"
+            )
+        current = current.model_copy(update={"archived_at": draft.now})
+        draft.update(healing=current)
+    if current.failover_at is None:
+        return _fail_over(draft, current)
+    if draft.now - current.failover_at < _patience(draft):
+        return _wait(f"controller failover {current.failovers} is awaited by /migration moving in a newer epoch")
+    return _fail_over(draft, current)
+
+
+def failed_over(draft: Draft, record: VerificationStatus) -> bool:
+    """Whether the failover after ``record`` has written its image, so that it is time to verify again."""
+    current = draft.status.healing
+    return current is not None and current.run_id == record.run_id and current.synced_at is not None
+
+
+def outlived(draft: Draft, record: VerificationStatus) -> bool:
+    """Whether a verdict is older than the last failover of ours, which has rewritten ZooKeeper since."""
+    all_of_them = (*draft.status.healings, *((draft.status.healing,) if draft.status.healing is not None else ()))
+    read_at = record.released_at or record.launched_at
+    return any(h.failover_at is not None and h.failover_at >= read_at for h in all_of_them)
+
+
+def found_consistent(draft: Draft) -> None:
+    """Close the books: the stores are equal again."""
+    current = draft.status.healing
+    if current is not None and current.kind is HealingKind.DIFFERENCES:
+        _close(
+            draft,
+            current,
+            f"{current.entities} differing entities healed by {current.failovers} controller failover(s)",
+        )
+
+
+def track(draft: Draft) -> None:
+    """Note when the newest controller's epoch is in ``/migration``, and when its offset moves on from there."""
+    current, zookeeper = draft.status.healing, draft.observation.zookeeper
+    if current is None or current.failover_at is None or current.synced_at is not None:
+        return
+    if not isinstance(zookeeper, ZooKeeperState) or not isinstance(zookeeper.migration, MigrationZnode):
+        return
+    znode = zookeeper.migration
+    if znode.kraft_controller_epoch <= current.failover_epoch:
+        return
+    if current.resumed_offset is None:
+        draft.update(healing=current.model_copy(update={"resumed_offset": str(znode.kraft_metadata_offset)}))
+    elif znode.kraft_metadata_offset > int(current.resumed_offset):
+        current = current.model_copy(update={"synced_at": draft.now})
+        draft.update(healing=current)
+        if current.kind is HealingKind.STUCK_SYNC:
+            _close(draft, current, f"/migration moves again after {current.failovers} controller failover(s)")
+
+
+def dual_write(draft: Draft) -> Wait | None:
+    """Return None while ZooKeeper is written by the KRaft controller; fail over one whose mirror stands still."""
+    blockers = gates.dual_write(draft)
+    return (unstick(draft) or Wait(blockers[0])) if blockers else None
+
+
+def unstick(draft: Draft) -> Wait | None:
+    """Fail over a controller whose mirror has stood still for too long; None when there is nothing to do about it."""
+    current, standing = draft.status.healing, _standing_since(draft)
+    if standing is None or draft.spec.verification.healing is Healing.NEVER:
+        return None
+    since = standing if current is None or current.failover_at is None else max(standing, current.failover_at)
+    if current is not None and current.given_up_at is not None:
+        message = f"/migration stands still at {_offset(draft)} after {current.failovers} controller failovers: the log of the active controller says why"
+        return Wait(message, reason=Reason.HEALING, stalled=True)
+    if draft.now - since < _patience(draft):
+        return None
+    if current is None:
+        current = HealingStatus(kind=HealingKind.STUCK_SYNC, started_at=draft.now)
+    return _fail_over(draft, current)
+
+
+def advice(draft: Draft, record: VerificationStatus) -> str:
+    """Return why an inconsistent verdict is not being healed, and what the user can do."""
+    current = draft.status.healing
+    if current is not None and current.given_up_at is not None:
+        return f"healing was given up after {current.failovers} controller failovers; repair them"
+    if may_heal(Healing.AUTO, record):
+        return "repair them, or let a controller failover overwrite ZooKeeper's side (archived first) with spec.verification.healing=Auto"
+    return "repair them"
+
+
+def _fail_over(draft: Draft, current: HealingStatus) -> Wait:
+    """Restart the active controller, counted before it begins; the last time, say that it did not help."""
+    if current.failovers >= MAX_FAILOVERS:
+        draft.update(healing=current.model_copy(update={"given_up_at": draft.now}))
+        draft.tell(
+            EventReason.STALLED, f"Healing given up after {current.failovers} controller failovers", EventType.WARNING
+        )
+        return Wait(
+            f"healing is given up after {current.failovers} controller failovers", reason=Reason.HEALING, stalled=True
+        )
+    if (waiting := rolling.paused(draft)) is not None:
+        return waiting
+    blockers = gates.quorum_agrees(draft) or gates.controllers_running(draft, ControllerMode.MIGRATION)
+    zookeeper, workload, active = (
+        draft.observation.zookeeper,
+        draft.observation.controllers,
+        draft.observation.active_controller,
+    )
+    if blockers or active is None:
+        return _wait(f"before a controller failover: {(blockers or ['no single active controller answers'])[0]}")
+    if not isinstance(zookeeper, ZooKeeperState) or not isinstance(zookeeper.migration, MigrationZnode):
+        return _wait("before a controller failover: /migration could not be read")
+    if not isinstance(workload, ControllersWorkload) or workload.stateful_set is None:
+        return _wait("before a controller failover: the controllers' pods could not be seen")
+    pod = next((p for p in workload.stateful_set.pods if p.ordinal == active.node_id), None)
+    if pod is None:
+        return _wait(f"before a controller failover: controller {active.node_id} has no pod")
+    counted = {
+        "failovers": current.failovers + 1,
+        "failover_at": draft.now,
+        "failover_epoch": zookeeper.migration.kraft_controller_epoch,
+        "resumed_offset": None,
+        "synced_at": None,
+    }
+    draft.update(healing=current.model_copy(update=counted))
+    what = f"{current.entities} differing entities" if current.run_id else "a mirror that stands still"
+    draft.tell(
+        EventReason.HEALING_STARTED,
+        f"Controller failover {current.failovers + 1} of {MAX_FAILOVERS} at most, to heal {what}",
+    )
+    return rolling.restart_controller(draft, pod)
+
+
+def _archived(draft: Draft, current: HealingStatus) -> bool:
+    seen = draft.observation.archive
+    return isinstance(seen, Archive) and seen.run_id == current.run_id and seen.entities >= current.entities
+
+
+def _standing_since(draft: Draft) -> datetime | None:
+    """Return since when ``/migration`` was seen to stand still under a quorum that moves on; None when it is not known to."""
+    zookeeper, quorum, active = (
+        draft.observation.zookeeper,
+        draft.observation.quorum,
+        draft.observation.active_controller,
+    )
+    offset = draft.status.migration_offset
+    if (
+        not isinstance(zookeeper, ZooKeeperState)
+        or not isinstance(zookeeper.migration, MigrationZnode)
+        or active is None
+    ):
+        return None
+    if (
+        isinstance(quorum, Unobserved)
+        or offset is None
+        or int(offset.offset) != zookeeper.migration.kraft_metadata_offset
+    ):
+        return None
+    claimed = zookeeper.controller is not None and zookeeper.controller.broker_id in draft.spec.controllers.node_ids
+    behind = _behind(quorum, zookeeper.migration)
+    return offset.standing_since if claimed and behind > STANDING_RECORDS else None
+
+
+def _behind(quorum: QuorumState, znode: MigrationZnode) -> int:
+    return quorum.high_watermark - znode.kraft_metadata_offset
+
+
+def _patience(draft: Draft) -> timedelta:
+    return timedelta(seconds=draft.spec.strategy.sync_patience_seconds)
+
+
+def _offset(draft: Draft) -> str:
+    offset = draft.status.migration_offset
+    return f"offset {offset.offset}" if offset is not None else "an unknown offset"
+
+
+def _close(draft: Draft, current: HealingStatus, message: str) -> None:
+    done = current.model_copy(update={"finished_at": draft.now})
+    draft.update(healing=None, healings=(*draft.status.healings, done)[-KEPT:])
+    draft.tell(EventReason.HEALED, f"Healed: {message}")
+
+
+def _wait(message: str) -> Wait:
+    return Wait(message, reason=Reason.HEALING)

@@ -1,0 +1,316 @@
+"""``decide``: spec, status and observation in, the next status and its acts out. Pure and total.
+
+The loop publishes the decided status under a resourceVersion test *before* it acts, so that every intent is on record when its act
+begins, and every act bears repetition. That order is what lets the operator be killed at any instruction.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from kraftbridge.models.conditions import ConditionType, Reason, condition, initial_conditions
+from kraftbridge.models.decision import Decision, EventReason, EventType
+from kraftbridge.models.observation import MigrationZnode, Observation, ZooKeeperState
+from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, Phase, Target
+from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
+from kraftbridge.phases import (
+    diagnosis,
+    forward,
+    gates,
+    guards,
+    healing,
+    impact,
+    measuring,
+    metadata_version,
+    rollback,
+    rolling,
+    verifying,
+)
+from kraftbridge.phases.draft import Draft, Enter, Identity, Outcome, Wait
+
+
+def decide(
+    identity: Identity, spec: MigrationSpec, status: MigrationStatus, observation: Observation, now: datetime
+) -> Decision:
+    """Return what to publish and do now.
+
+    Parameters
+    ----------
+    identity
+        The migration's name, UID and generation.
+    spec, status
+        As read from the API server for this step.
+    observation
+        What was seen of the outside world; parts may be `Unobserved`.
+    now
+        UTC.
+
+    Returns
+    -------
+    Decision
+        The whole new status, acts, events, and when to look again.
+    """
+    draft = Draft(identity, spec, observation, now, status)
+    if not status.conditions:
+        draft.update(
+            conditions=initial_conditions(now, identity.generation),
+            history=(PhaseRecord(phase=Phase.PREFLIGHT, entered_at=now),),
+            progress_at=now,
+        )
+    gates.track_quorum(draft)
+    gates.track_migration_offset(draft)
+    healing.track(draft)
+    impact.track(draft)
+    verifying.follow_unreleased(draft)
+    measuring.follow(draft)
+    metadata_version.track(draft)
+    outcome = _outcome(draft)
+    if isinstance(outcome, Enter) and (waiting := _paused(draft)) is not None:
+        outcome = waiting
+    match outcome:
+        case Enter(phase):
+            _enter(draft, phase)
+            waiting = Wait(f"entering {phase}", look_again_after=timedelta(0))
+        case Wait():
+            waiting = diagnosis.explained(draft, outcome)
+    _account(draft, waiting)
+    _conclude(draft, waiting, before=status)
+    return Decision(draft.status, tuple(draft.actions), tuple(draft.events), waiting.look_again_after)
+
+
+def _outcome(draft: Draft) -> Outcome:
+    phase = draft.status.phase
+    if (waiting := guards.on_deletion(draft)) is not None:
+        return guards.watch(draft) or waiting
+    target = draft.spec.target
+    if (refusal := _refused_target(draft)) is not None:
+        return refusal
+    if (waiting := guards.watch(draft)) is not None:
+        return waiting
+    if (paused := _paused(draft)) is not None:
+        return paused
+    if (no := draft.refusal()) and draft.status.waiting is not None:
+        metadata_version.refused(draft)
+        return Wait(f"refused: {no}", reason=Reason.REFUSED, stalled=True, look_again_after=forward.SLOW)
+    if target is Target.ZOOKEEPER and phase is Phase.PREFLIGHT:
+        return Wait(
+            "Nothing was changed, so there is nothing to roll back",
+            WaitKind.USER,
+            Reason.NOTHING_CHANGED,
+            look_again_after=forward.SLOW,
+        )
+    if target is Target.ZOOKEEPER and phase not in (Phase.ROLLING_BACK, Phase.ROLLED_BACK):
+        return Enter(Phase.ROLLING_BACK)
+    match phase:
+        case Phase.PREFLIGHT:
+            return forward.preflight_phase(draft)
+        case Phase.PROVISIONING_QUORUM:
+            return forward.provisioning_quorum(draft)
+        case Phase.TAKING_OVER:
+            return forward.taking_over(draft)
+        case Phase.DUAL_WRITE:
+            return forward.dual_write(draft)
+        case Phase.ROLLING_BROKERS:
+            return forward.rolling_brokers(draft)
+        case Phase.AWAITING_FINALIZATION:
+            return forward.awaiting_finalization(draft)
+        case Phase.FINALIZING:
+            return forward.finalizing(draft)
+        case Phase.COMPLETED:
+            return forward.completed(draft)
+        case Phase.ROLLING_BACK:
+            return rollback.rolling_back(draft)
+        case Phase.ROLLED_BACK:
+            return rollback.rolled_back(draft)
+
+
+def _paused(draft: Draft) -> Wait | None:
+    """Return the wait of a paused migration; never between the KRaft controllers' stop and the next controller."""
+    return None if rollback.without_controller(draft.status) else rolling.paused(draft)
+
+
+def _refused_target(draft: Draft) -> Wait | None:
+    """Return why ``spec.target`` cannot be followed from here; None when it can. Admission refuses most of these first."""
+    phase, target = draft.status.phase, draft.spec.target
+    if target is Target.ZOOKEEPER:
+        if phase.reversible:
+            return None
+        message = f"spec.target ZooKeeper refused: in phase {phase} there is no way back any more; set it to KRaft"
+    elif phase in FORWARD and FORWARD.index(phase) > FORWARD.index(LAST_PHASE[target]):
+        if phase is Phase.FINALIZING:
+            # The word was given and acted upon; a half finalized quorum must be finished.
+            return None
+        message = f"spec.target {target} refused: phase {phase} is beyond it; backwards there is only ZooKeeper"
+    else:
+        return None
+    return Wait(message, WaitKind.USER, Reason.REFUSED, stalled=True, look_again_after=forward.SLOW)
+
+
+def _enter(draft: Draft, phase: Phase) -> None:
+    history = tuple(
+        h.model_copy(update={"left_at": draft.now}) if h.left_at is None else h for h in _closed_wait(draft).history
+    )
+    draft.update(
+        phase=phase,
+        history=(*history, PhaseRecord(phase=phase, entered_at=draft.now)),
+        waiting=Waiting(kind=WaitKind.WORK, since=draft.now),
+        hold_until=None if phase is Phase.FINALIZING else draft.status.hold_until,
+    )
+    kind = EventReason.COMPLETED if phase is Phase.COMPLETED else EventReason.PHASE_ENTERED
+    draft.tell(kind, f"Phase {phase} entered")
+
+
+def _account(draft: Draft, waiting: Wait) -> None:
+    """Keep the account of what time was spent waiting for; written only when the kind of waiting changes."""
+    current = draft.status.waiting
+    if current is None or current.kind is not waiting.kind:
+        draft.update(history=_closed_wait(draft).history, waiting=Waiting(kind=waiting.kind, since=draft.now))
+
+
+def _closed_wait(draft: Draft) -> MigrationStatus:
+    status = draft.status
+    if status.waiting is None or not status.history:
+        return status
+    seconds = round((draft.now - status.waiting.since).total_seconds())
+    field = {
+        WaitKind.HOLD: "hold_seconds",
+        WaitKind.SOAK: "soak_seconds",
+        WaitKind.VERIFICATION: "verification_wait_seconds",
+        WaitKind.USER: "user_wait_seconds",
+    }.get(status.waiting.kind)
+    if field is None:
+        return status
+    last = status.history[-1]
+    last = last.model_copy(update={field: getattr(last, field) + seconds})
+    return status.model_copy(update={"history": (*status.history[:-1], last)})
+
+
+def _conclude(draft: Draft, waiting: Wait, *, before: MigrationStatus) -> None:
+    """Set what every step sets: brokers, conditions, message, progress."""
+    mode = {
+        Phase.TAKING_OVER: BrokerMode.MIGRATION,
+        Phase.DUAL_WRITE: BrokerMode.MIGRATION,
+        Phase.ROLLING_BROKERS: BrokerMode.KRAFT,
+        Phase.AWAITING_FINALIZATION: BrokerMode.KRAFT,
+        Phase.FINALIZING: BrokerMode.KRAFT,
+        Phase.COMPLETED: BrokerMode.KRAFT,
+        Phase.ROLLING_BACK: BrokerMode.ZOOKEEPER,
+        Phase.ROLLED_BACK: BrokerMode.ZOOKEEPER,
+    }.get(draft.status.phase)
+    if mode is not None:
+        draft.update(brokers=rolling.brokers_in(draft, mode))
+    elif draft.status.broker_ids:
+        total = len(draft.status.broker_ids)
+        draft.update(brokers=draft.status.brokers.model_copy(update={"total": total, "summary": f"0/{total}"}))
+    draft.update(
+        target=draft.spec.target, observed_generation=draft.identity.generation, message=waiting.message[:1024]
+    )
+    if _progress(before, draft.status):
+        draft.update(progress_at=draft.now)
+    _set_rollback_possible(draft)
+    _set_milestones(draft)
+    _set_progress_conditions(draft, waiting)
+
+
+def _progress(before: MigrationStatus, after: MigrationStatus) -> bool:
+    def moving(s: MigrationStatus) -> tuple[object, ...]:
+        version = s.metadata_version
+        return (
+            None if version is None else (version.state, version.target, version.change),
+            s.phase,
+            s.operation,
+            s.brokers,
+            s.verification_count,
+            tuple((v.run_id, v.verdict) for v in s.verifications),
+            s.hold_until,
+            s.canary,
+            s.healing,
+            s.target,
+        )
+
+    return moving(before) != moving(after)
+
+
+def _set_rollback_possible(draft: Draft) -> None:
+    phase, zookeeper = draft.status.phase, draft.observation.zookeeper
+    kind = ConditionType.ROLLBACK_POSSIBLE
+    if not phase.reversible:
+        draft.set_condition(
+            kind, "False", Reason.FINALIZED, "The migration is being or has been finalized; there is no way back"
+        )
+        return
+    if phase in (Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM, Phase.ROLLED_BACK):
+        draft.set_condition(
+            kind, "True", Reason.NOTHING_CHANGED, "No broker was changed; ZooKeeper's own controller serves"
+        )
+        return
+    if not isinstance(zookeeper, ZooKeeperState):
+        draft.set_condition(kind, "Unknown", Reason.UNKNOWN, str(zookeeper))
+    elif not isinstance(zookeeper.migration, MigrationZnode) or zookeeper.migration.kraft_metadata_offset < 0:
+        draft.set_condition(
+            kind, "True", Reason.NOTHING_CHANGED, "ZooKeeper's own controller serves, or its metadata is being copied"
+        )
+    elif gates.mirrors(draft):
+        draft.set_condition(kind, "True", Reason.MIRRORED, "ZooKeeper mirrors the metadata log")
+    else:
+        draft.set_condition(
+            kind,
+            "False",
+            Reason.NOT_MIRRORED,
+            f"/migration stands still at offset {zookeeper.migration.kraft_metadata_offset}",
+        )
+
+
+def _set_milestones(draft: Draft) -> None:
+    """Give the conditions that nothing has set yet a plain ``False`` with a reason, from the first visit on."""
+    for unset in draft.status.conditions:
+        if unset.reason is Reason.INITIALIZING:
+            kind = unset.type
+            if kind is ConditionType.METADATA_CONSISTENT:
+                draft.set_condition(kind, "Unknown", Reason.NOT_CHECKED, "No verification has ended yet")
+            elif kind not in (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED):
+                draft.set_condition(kind, "False", Reason.NOT_STARTED, "Not reached yet")
+
+
+def _set_progress_conditions(draft: Draft, waiting: Wait) -> None:
+    reached = waiting.reason in (Reason.TARGET_REACHED, Reason.AWAITING_USER, Reason.ROLLED_BACK)
+    deadline = timedelta(seconds=draft.spec.strategy.phase_deadline_seconds)
+    since = draft.status.progress_at or draft.now
+    late = waiting.kind in (WaitKind.WORK, WaitKind.VERIFICATION) and draft.now - since > deadline
+    stalled = waiting.stalled or late
+    former = condition(draft.status.conditions, ConditionType.STALLED)
+    was_stalled = former is not None and former.status == "True"
+    resting = reached or waiting.kind is WaitKind.USER
+    done = {o.action for o in draft.observation.outcomes if not o.error}
+    untried = {type(action).__name__ for action in draft.actions} - done
+    if was_stalled and former is not None and former.reason is Reason.REFUSED and untried and not stalled:
+        # What was refused is tried again: whether it still is will be known at the next step.
+        return
+    reason = Reason.DEADLINE_EXCEEDED if late and not waiting.stalled else waiting.reason
+    draft.set_condition(ConditionType.READY, "True" if reached else "False", waiting.reason, waiting.message)
+    draft.set_condition(
+        ConditionType.RECONCILING, "False" if resting or waiting.stalled else "True", waiting.reason, waiting.message
+    )
+    draft.set_condition(
+        ConditionType.STALLED,
+        "True" if stalled else "False",
+        reason if stalled else Reason.PROGRESSING,
+        waiting.message if stalled else "",
+    )
+    if stalled and not was_stalled:
+        draft.tell(EventReason.STALLED, waiting.message, EventType.WARNING)
+
+
+def deletion_blocker(status: MigrationStatus) -> str:
+    """Return why a migration must not be deleted now, ``""`` when it holds nothing of the user's."""
+    if status.phase is Phase.PROVISIONING_QUORUM and not status.changed_fields:
+        return ""
+    if status.phase is Phase.COMPLETED and status.given_back_at is None:
+        return "the StatefulSets are being given back"
+    if status.phase.at_rest:
+        return ""
+    return (
+        f"the migration is in phase {status.phase}: the brokers are configured by it. Set spec.target to ZooKeeper to go back, or spec.onDeletion to Finish to go on to "
+        "spec.target; the annotation kraftbridge.dev/abandon=true lets it go at once and leaves the cluster as it is"
+    )

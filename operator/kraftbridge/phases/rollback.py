@@ -1,0 +1,323 @@
+"""The way back to ZooKeeper, from every phase before Finalizing. Pure.
+
+The order is the one that a real cluster asked for: brokers out of KRaft first, then a fresh proof that ZooKeeper has everything, then the
+controllers stop, then their claim goes, then every broker's *own* view of who is controller must settle, and only then are brokers
+restarted out of migration mode: one that still takes a KRaft controller for its controller hangs in its controlled shutdown for minutes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from kraftbridge.models.conditions import ConditionType, Reason
+from kraftbridge.models.decision import (
+    ReleaseStatefulSet,
+    RemoveControllerClaim,
+    RestoreStatefulSet,
+    StopControllers,
+)
+from kraftbridge.models.observation import ControllersWorkload, MigrationZnode, QuorumState, Unobserved, ZooKeeperState
+from kraftbridge.models.phase import BrokerMode, Phase, Target
+from kraftbridge.models.report import Profile
+from kraftbridge.models.spec import ControllerVolumes
+from kraftbridge.models.status import ControllersStatus, MigrationStatus, OperationKind, RollbackStatus, WaitKind
+from kraftbridge.phases import canary, gates, healing, rolling, verifying
+from kraftbridge.phases.draft import Draft, Enter, Outcome, Wait
+
+CONTROLLER_SETTLED_FOR = timedelta(seconds=5)
+"""Kafka's facts: 5 s after every broker named the new controller, controlled shutdowns were prompt each time."""
+
+GIVE_UP_RESTART_AFTER = timedelta(seconds=120)
+
+BEFORE_CONTROLLERS_STOP = "before-controllers-stop"
+
+
+MAX_UNMIRRORED_RECORDS = 4
+"""NoOpRecords are appended every 500 ms (``metadata.max.idle.interval.ms``), so a live mirror is rarely at the very end."""
+STOP_REPEATED_FOR = timedelta(seconds=20)
+"""An order to stop the controllers that was not carried out within this time is decided anew, from what holds then."""
+HASTE = timedelta(seconds=0.1)
+"""How soon to look again while there is no controller."""
+
+
+def without_controller(status: MigrationStatus) -> bool:
+    """Whether the KRaft controllers were stopped and no broker has been seen to be controller yet: no time to pause."""
+    rollback = status.rollback
+    return (
+        status.phase is Phase.ROLLING_BACK
+        and rollback is not None
+        and rollback.attempt == status.attempt
+        and rollback.controllers_stopped_at is not None
+        and rollback.controller_back_at is None
+    )
+
+
+def rolling_back(draft: Draft) -> Outcome:
+    """Take the next step back; where it stands is read from the cluster, so any phase may have come before."""
+    verifying.give_up_all_but(draft, Phase.ROLLING_BACK)
+    zookeeper, sets = draft.observation.zookeeper, draft.stateful_sets()
+    if isinstance(zookeeper, Unobserved) or isinstance(sets, Unobserved):
+        return Wait(str(zookeeper if isinstance(zookeeper, Unobserved) else sets))
+    on_kraft = any(s.configuration.startswith(BrokerMode.KRAFT) for s in sets) or any(
+        p.configuration.startswith(BrokerMode.KRAFT) for s in sets for p in s.pods
+    )
+    if (waiting := _finish_or_drop_restart(draft)) is not None:
+        return waiting
+    if on_kraft and (waiting := _brokers_to(draft, BrokerMode.MIGRATION)) is not None:
+        return waiting
+    if not _controllers_gone(draft):
+        return _repeat_stop(draft) or _stop_controllers(draft, zookeeper)
+    if zookeeper.migration is not None or (
+        zookeeper.controller is not None and zookeeper.controller.kraft_controller_epoch >= 0
+    ):
+        return _remove_claim(draft, zookeeper)
+    _note_controller(draft, zookeeper)
+    if (waiting := _controller_settled(draft)) is not None:
+        return waiting
+    if (waiting := _brokers_to(draft, BrokerMode.ZOOKEEPER)) is not None:
+        return waiting
+    held = [s for s in sets if s.lock == draft.identity.lock]
+    if held and (down := [p.name for s in held for p in s.pods if p.deleting or not p.ready]):
+        # A restart that took too long is followed no further: that its broker came back is seen here.
+        return Wait(f"before StatefulSet {held[0].name} is given back: pod {down[0]} is not Ready")
+    if held:
+        draft.act(ReleaseStatefulSet(held[0].name))
+        return Wait(f"StatefulSet {held[0].name} is being given back")
+    draft.update(changed_fields=())
+    return Enter(Phase.ROLLED_BACK)
+
+
+def _brokers_to(draft: Draft, mode: BrokerMode) -> Wait | None:
+    """Bring every broker back to ``mode``, one at a time."""
+    waiting = _restore(draft) if mode is BrokerMode.ZOOKEEPER else rolling.configure_brokers(draft, mode)
+    if waiting is not None:
+        return waiting
+    roll = rolling.roll_of(draft)
+    if isinstance(roll, Unobserved):
+        return Wait(str(roll))
+    if not roll.pending:
+        return None
+    if (broken := rolling.broken_broker(draft, roll)) is not None:
+        return rolling.restart_broker(draft, broken[1], broken[0])
+    if (waiting := rolling.hold(draft)) is not None:
+        return waiting
+    blockers = gates.cluster_health(draft)
+    if mode is BrokerMode.MIGRATION:
+        blockers = blockers or gates.quorum_agrees(draft)
+    if blockers:
+        return Wait(f"before the next broker goes back: {blockers[0]}")
+    if mode is BrokerMode.MIGRATION and not draft.spec.rollback.accept_loss:
+        # A broker that comes back on ZooKeeper reads it.
+        waiting = healing.dual_write(draft)
+    elif mode is BrokerMode.ZOOKEEPER:
+        waiting = _controller_agreed(draft)
+    if waiting is not None:
+        return replace(waiting, message=f"before the next broker goes back: {waiting.message}")
+    if (waiting := rolling.paused(draft)) is not None:
+        return waiting
+    stateful_set, pod = roll.pending[0]
+    return rolling.restart_broker(draft, pod, stateful_set)
+
+
+def _finish_or_drop_restart(draft: Draft) -> Wait | None:
+    """Follow a restart in progress; one whose pod does not come up is given up, since its configuration may be why."""
+    operation = draft.status.operation
+    if operation is not None and operation.kind is OperationKind.RESTART_CONTROLLER:
+        # Only a failover that heals what ZooKeeper lacks is still of use: the controllers go anyway.
+        if draft.status.healing is not None and not _controllers_gone(draft):
+            waiting = healing.follow(draft)
+            if waiting is None or draft.now - operation.started_at <= GIVE_UP_RESTART_AFTER:
+                return waiting
+        draft.update(operation=None)
+        return None
+    if (waiting := rolling.finish_broker_restart(draft)) is None or operation is None:
+        return waiting
+    sets = draft.stateful_sets()
+    pods = () if isinstance(sets, Unobserved) else tuple(p for s in sets for p in s.pods if p.name == operation.pod)
+    down = any(p.uid != operation.pod_uid and not p.ready for p in pods)
+    if down and draft.now - operation.started_at > GIVE_UP_RESTART_AFTER:
+        draft.update(operation=None)
+        return None
+    return waiting
+
+
+def _restore(draft: Draft) -> Wait | None:
+    sets = draft.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return Wait(str(sets))
+    for item in sets:
+        if item.configuration:
+            draft.act(RestoreStatefulSet(item.name))
+            return Wait(f"StatefulSet {item.name} is being given its former configuration back")
+        if not item.observed:
+            return Wait(f"StatefulSet {item.name}: its new revision has not been taken up by Kubernetes yet")
+    return None
+
+
+def _controllers_gone(draft: Draft) -> bool:
+    workload = draft.observation.controllers
+    if draft.status.controllers is None:
+        return True
+    if not isinstance(workload, ControllersWorkload):
+        return False
+    # A StatefulSet that is being deleted makes no pods any more.
+    stateful_set = workload.stateful_set
+    return stateful_set is None or (stateful_set.deleting and not stateful_set.pods)
+
+
+def _repeat_stop(draft: Draft) -> Wait | None:
+    """See an order to stop the controllers through; None when there is none, or one too old to be repeated."""
+    controllers, workload, rollback = draft.status.controllers, draft.observation.controllers, draft.status.rollback
+    if controllers is None or rollback is None or not without_controller(draft.status):
+        return None
+    if not isinstance(workload, ControllersWorkload) or workload.stateful_set is None:
+        return Wait(f"the controllers are stopping: {workload}", look_again_after=HASTE)
+    since = rollback.controllers_stopped_at or draft.now
+    if not workload.stateful_set.deleting and draft.now - since > STOP_REPEATED_FOR:
+        draft.update(rollback=None)
+        return None
+    if not workload.stateful_set.deleting:
+        draft.act(_stop(draft, controllers))
+    because = f": {draft.failure()}" if draft.failure() else ""
+    return Wait(f"the controllers are stopping{because}", look_again_after=HASTE)
+
+
+def _stop_controllers(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
+    """Stop the quorum once ZooKeeper provably has everything, or nothing was ever taken over."""
+    controllers = draft.status.controllers
+    if controllers is None:
+        return Wait("there are no controllers to stop")
+    claimed = zookeeper.controller is not None and zookeeper.controller.kraft_controller_epoch >= 0
+    copied = isinstance(zookeeper.migration, MigrationZnode) and zookeeper.migration.kraft_metadata_offset >= 0
+    if claimed and not copied and not draft.spec.rollback.accept_loss:
+        hint = "spec.rollback.acceptLoss=true goes back at once: before the copy is complete KRaft takes no writes"
+        return healing.unstick(draft) or Wait(f"the copy to KRaft is under way and is awaited; {hint}")
+    if copied and not draft.spec.rollback.accept_loss:
+        gone = canary.removed(draft)
+        hint = "; spec.rollback.acceptLoss=true goes back without what ZooKeeper lacks"
+        if (waiting := healing.dual_write(draft)) is not None:
+            return replace(
+                waiting, message=f"ZooKeeper must have everything before the controllers stop: {waiting.message}{hint}"
+            )
+        if not gone:
+            return Wait("the canary change is being removed again, before the controllers stop")
+        if (
+            waiting := verifying.require(draft, Profile.DUAL_WRITE, Phase.ROLLING_BACK, BEFORE_CONTROLLERS_STOP)
+        ) is not None:
+            return waiting
+        if blockers := _unmirrored(draft):
+            return Wait(f"{blockers[0]}{hint}", look_again_after=HASTE)
+    elif isinstance(zookeeper.migration, Unobserved) and not draft.spec.rollback.accept_loss:
+        return Wait(f"what was taken over cannot be seen: {zookeeper.migration}")
+    if (waiting := rolling.paused(draft)) is not None:
+        return waiting
+    quorum, migration = draft.observation.quorum, zookeeper.migration
+    # From here on time counts: nobody is controller until a broker is again.
+    draft.update(
+        controller_agreed_since=None,
+        rollback=RollbackStatus(
+            attempt=draft.status.attempt,
+            controllers_stopped_at=draft.now,
+            high_watermark=str(quorum.high_watermark) if isinstance(quorum, QuorumState) else "",
+            mirrored_offset=str(migration.kraft_metadata_offset) if isinstance(migration, MigrationZnode) else "",
+        ),
+    )
+    draft.act(_stop(draft, controllers))
+    return Wait("the controllers are being stopped", look_again_after=HASTE)
+
+
+def _stop(draft: Draft, controllers: ControllersStatus) -> StopControllers:
+    volumes = draft.spec.rollback.controller_volumes is ControllerVolumes.REMOVE
+    return StopControllers(controllers.name, controllers.node_ids, volumes)
+
+
+def _unmirrored(draft: Draft) -> list[str]:
+    """Return what keeps ZooKeeper from having everything right now: records behind ``/migration`` that are no mere NoOpRecords."""
+    quorum, zookeeper = draft.observation.quorum, draft.observation.zookeeper
+    if isinstance(quorum, Unobserved) or isinstance(zookeeper, Unobserved):
+        return [str(quorum if isinstance(quorum, Unobserved) else zookeeper)]
+    if not isinstance(zookeeper.migration, MigrationZnode):
+        return ["/migration cannot be read"]
+    behind = quorum.high_watermark - 1 - zookeeper.migration.kraft_metadata_offset
+    if behind > MAX_UNMIRRORED_RECORDS:
+        return [f"ZooKeeper still lacks the last {behind} records of the log (do metadata changes keep coming?)"]
+    return []
+
+
+def _note_controller(draft: Draft, zookeeper: ZooKeeperState) -> None:
+    """Note when a broker is first seen to be controller again, and how long there was none."""
+    rollback = draft.status.rollback
+    if rollback is None or zookeeper.controller is None or not without_controller(draft.status):
+        return
+    gone = draft.now - (rollback.controllers_stopped_at or draft.now)
+    changes = {
+        "controller_back_at": draft.now,
+        "controller_unavailable_milliseconds": max(round(gone / timedelta(milliseconds=1)), 0),
+    }
+    draft.update(rollback=rollback.model_copy(update=changes))
+
+
+def _remove_claim(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
+    epoch = zookeeper.controller.kraft_controller_epoch if zookeeper.controller is not None else -1
+    draft.act(RemoveControllerClaim(epoch))
+    because = f": {draft.failure()}" if draft.failure() else ""
+    return Wait(f"the KRaft controllers' claim on ZooKeeper is being removed{because}", look_again_after=HASTE)
+
+
+def _controller_settled(draft: Draft) -> Wait | None:
+    """Wait, before the first broker goes back, until every broker itself names the same broker as controller."""
+    sets = draft.stateful_sets()
+    if isinstance(sets, Unobserved) or any(not p.configuration for s in sets for p in s.pods):
+        return None  # asked again before each restart
+    return None if draft.status.operation is not None else _controller_agreed(draft)
+
+
+def _controller_agreed(draft: Draft) -> Wait | None:
+    """Wait until every broker itself has named the same broker as controller for some seconds.
+
+    One whose cache still names a KRaft controller hangs in its controlled shutdown: up to five minutes, measured.
+    """
+    views, sets = draft.observation.controller_by_broker, draft.stateful_sets()
+    if isinstance(views, Unobserved) or isinstance(sets, Unobserved):
+        return Wait(str(views if isinstance(views, Unobserved) else sets))
+    ids = set(draft.status.broker_ids.values())
+    # A broker that is down has no shutdown to hang in; whether it may stay so is asked elsewhere.
+    up = {draft.status.broker_ids.get(p.name, -1) for s in sets for p in s.pods if p.ready and not p.deleting}
+    asked = {i: views.get(i, Unobserved(f"broker {i}", "it was not asked")) for i in ids & up}
+    named = {view for view in asked.values() if not isinstance(view, Unobserved)}
+    agreed = len(named) == 1 and named <= ids and not any(isinstance(v, Unobserved) for v in asked.values())
+    if not agreed:
+        draft.update(controller_agreed_since=None)
+        return Wait(
+            f"every broker must name the same broker as controller; they name {sorted(str(v) for v in asked.values())}"
+        )
+    since = draft.status.controller_agreed_since
+    if since is None:
+        draft.update(controller_agreed_since=draft.now)
+        since = draft.now
+    if draft.now - since < CONTROLLER_SETTLED_FOR:
+        return Wait(
+            f"broker {named.pop()} is controller; every broker must name it for {CONTROLLER_SETTLED_FOR.seconds} s"
+        )
+    return None
+
+
+def rolled_back(draft: Draft) -> Outcome:
+    """Rest; another target starts the next attempt, with volumes of its own."""
+    if draft.spec.target is Target.ZOOKEEPER:
+        return Wait(
+            "Rolled back: ZooKeeper serves, nothing of the migration is left in it",
+            WaitKind.USER,
+            reason=Reason.ROLLED_BACK,
+            look_again_after=timedelta(seconds=5),
+        )
+    draft.update(
+        attempt=draft.status.attempt + 1, controllers=None, quorum=None, migration_offset=None, canary=None, verifications=(),
+        controller_agreed_since=None, hold_until=None, healing=None,
+    )  # fmt: skip
+    for kind in (
+        ConditionType.QUORUM_READY, ConditionType.BROKERS_IN_MIGRATION_MODE, ConditionType.METADATA_MIGRATED, ConditionType.BROKERS_ON_KRAFT,
+    ):  # fmt: skip
+        draft.set_condition(kind, "False", Reason.NOT_STARTED, "Not reached in this attempt yet")
+    return Enter(Phase.PREFLIGHT)

@@ -1,0 +1,270 @@
+"""When a verification is launched, released and believed. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from kraftbridge.models.conditions import ConditionType, Reason
+from kraftbridge.models.decision import (
+    EventReason,
+    EventType,
+    LaunchVerification,
+    ReleaseVerification,
+    RemoveVerification,
+)
+from kraftbridge.models.observation import RunState, Unobserved, VerificationRun
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.report import Profile, Verdict, VerdictSummary
+from kraftbridge.models.status import KindCounts, VerificationStatus, WaitKind
+from kraftbridge.phases import healing
+from kraftbridge.phases.draft import Draft, Wait
+
+RETRY_AFTER = timedelta(seconds=20)
+"""Pause before a run that ended without a verdict is launched again; an inconsistent one waits for its reader."""
+RECHECK_INCONSISTENT_AFTER = timedelta(seconds=60)
+MAX_INCONCLUSIVE = 3
+
+
+def arm(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
+    """Launch the run for a gate ahead of time, unless one is there; it waits for its go."""
+    record = _latest(draft, profile, gate, purpose)
+    if record is None and _unfinished(draft) is None:
+        _launch(draft, profile, gate, purpose)
+
+
+def require(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> Wait | None:
+    """Return None when a fresh, passed verdict of this run opens the gate, else what is being waited for.
+
+    A verdict is believed only with the run id, profile, phase and generation that the run was launched with.
+    """
+    record = _latest(draft, profile, gate, purpose)
+    if record is None:
+        _launch(draft, profile, gate, purpose)
+        return _wait(f"verification {profile} before {gate} is being launched")
+    if record.finished_at is None:
+        return _follow(draft, record)
+    max_age = timedelta(seconds=draft.spec.verification.max_age_seconds)
+    match record.verdict:
+        case Verdict.CONSISTENT if profile is Profile.DUAL_WRITE and healing.outlived(draft, record):
+            _launch(draft, profile, gate, purpose)
+            return _wait(f"a controller failover has rewritten ZooKeeper since {record.run_id}; verifying anew")
+        case Verdict.CONSISTENT if record.released_at is not None and draft.now - record.released_at <= max_age:
+            return None
+        case Verdict.CONSISTENT:
+            _launch(draft, profile, gate, purpose)
+            return _wait(f"the verdict of {record.run_id} is older than {max_age.seconds} s; verifying anew")
+        case Verdict.INCONSISTENT if profile is Profile.DUAL_WRITE and healing.failed_over(draft, record):
+            _launch(draft, profile, gate, purpose)
+            return _wait(
+                f"the new controller has written its image to ZooKeeper; verifying again what {record.run_id} found"
+            )
+        case Verdict.INCONSISTENT:
+            if profile is Profile.DUAL_WRITE and (waiting := healing.heal(draft, record)) is not None:
+                return waiting
+            if draft.now - record.finished_at >= RECHECK_INCONSISTENT_AFTER:
+                _launch(draft, profile, gate, purpose)
+            message = f"{record.differing} entities differ ({record.reason}); read ConfigMap {record.report}, then {healing.advice(draft, record)}; it is checked again every minute"
+            return Wait(message, WaitKind.VERIFICATION, Reason.INCONSISTENT, stalled=True)
+        case Verdict.INCONCLUSIVE | None:
+            if draft.now - record.finished_at >= RETRY_AFTER:
+                _launch(draft, profile, gate, purpose)
+            tries = _tries(draft, profile, gate, purpose)
+            message = f"verification {record.run_id} ended without a verdict ({record.reason}); tried {tries} time(s), again in {RETRY_AFTER.seconds} s"
+            return Wait(message, WaitKind.VERIFICATION, Reason.INCONCLUSIVE, stalled=tries >= MAX_INCONCLUSIVE)
+
+
+def passed(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> bool:
+    """Whether the latest run of this kind passed, however long ago."""
+    record = _latest(draft, profile, gate, purpose)
+    return record is not None and record.verdict is Verdict.CONSISTENT
+
+
+def counts(draft: Draft, gate: Phase, purpose: str) -> dict[str, int] | None:
+    """Return how many entities of each kind the latest passed run compared; None when it is not kept any more."""
+    record = _latest(draft, Profile.REPLICAS, gate, purpose)
+    if record is None or record.verdict is not Verdict.CONSISTENT:
+        return None
+    return {c.kind: c.compared for c in record.counts}
+
+
+def _follow(draft: Draft, record: VerificationStatus) -> Wait:
+    run = draft.observation.run
+    if run is None or isinstance(run, Unobserved) or run.run_id != record.run_id:
+        return _wait(str(run) if isinstance(run, Unobserved) else f"verification {record.run_id} has not been seen yet")
+    deadline = record.launched_at + timedelta(seconds=draft.spec.verification.deadline_seconds)
+    match run.state:
+        case RunState.FINISHED:
+            return _judge(draft, record, run.verdict)
+        case RunState.FAILED:
+            _finish(draft, record, None, run.message or "its application failed")
+            return _wait(f"verification {record.run_id} failed: {run.message}")
+        case RunState.CANNOT_START:
+            _give_up(draft, record, run.message)
+            return _wait(f"verification {record.run_id} cannot start: {run.message}")
+        case _ if draft.now > deadline:
+            _finish(
+                draft,
+                record,
+                None,
+                f"no verdict within {draft.spec.verification.deadline_seconds} s, last state {run.state}: {run.message}",
+            )
+            draft.act(RemoveVerification(record.run_id, keep_report=True))
+            return _wait(f"verification {record.run_id} passed its deadline")
+        case RunState.ARMED:
+            draft.act(ReleaseVerification(record.run_id))
+            if record.released_at is None:
+                _replace(
+                    draft,
+                    record.model_copy(update={"released_at": draft.now, "ready_at": record.ready_at or draft.now}),
+                )
+            return _wait(f"verification {record.run_id} is given its go")
+        case RunState.MISSING:
+            _relaunch(draft, record)
+            return _wait(f"verification {record.run_id} is being created")
+        case RunState.PENDING:
+            return _wait(f"verification {record.run_id} is starting{': ' + run.message if run.message else ''}")
+        case RunState.RUNNING:
+            return _wait(f"verification {record.run_id} compares the stores")
+
+
+def _judge(draft: Draft, record: VerificationStatus, verdict: VerdictSummary | None) -> Wait:
+    if verdict is None:
+        _finish(draft, record, None, "its application ended without writing a verdict")
+        return _wait(f"verification {record.run_id} wrote no verdict")
+    said = (verdict.run_id, verdict.profile, str(verdict.phase), verdict.generation, verdict.migration_uid)
+    wanted = (record.run_id, record.profile, str(record.gate), record.generation, draft.identity.uid)
+    if said != wanted:
+        _finish(draft, record, None, f"the verdict belongs to {said}, not {wanted}")
+        return _wait(f"verification {record.run_id} answered for something else")
+    counts = tuple(
+        KindCounts(kind=str(kind), compared=c.compared or c.zookeeper or c.log or 0, differing=c.differing)
+        for kind, c in verdict.counts.items()
+    )
+    counted = {
+        "counts": counts,
+        "differing": verdict.differing + verdict.blocking_findings,
+        # What the report leaves out cannot be archived, so it is not healed by us.
+        "mirror_differing": verdict.mirror_differing if verdict.report_complete else 0,
+        "partition_state_differing": verdict.partition_state_differing if verdict.report_complete else 0,
+    }
+    _finish(draft, record.model_copy(update=counted), verdict.verdict, verdict.reason)
+    return _wait(f"verification {record.run_id}: {verdict.verdict}")
+
+
+def follow_unreleased(draft: Draft) -> None:
+    """Note in status when an armed run is ready, and that a run launched ahead of time has failed, so that the gate need not find out late."""
+    record, run = _unfinished(draft), draft.observation.run
+    if (
+        record is None
+        or not isinstance(run, VerificationRun)
+        or run.run_id != record.run_id
+        or record.released_at is not None
+    ):
+        return
+    if run.state is RunState.ARMED and record.ready_at is None:
+        _replace(draft, record.model_copy(update={"ready_at": draft.now}))
+    elif run.state is RunState.FAILED:
+        _finish(draft, record, None, run.message or "its application failed")
+    elif run.state is RunState.CANNOT_START:
+        _give_up(draft, record, run.message)
+    elif run.state is RunState.MISSING:
+        _relaunch(draft, record)
+
+
+def give_up_all_but(draft: Draft, gate: Phase) -> None:
+    """End the runs that were armed for a gate that is not tried any more: they would hold their memory until their deadline."""
+    for record in draft.status.verifications:
+        if record.finished_at is None and record.gate is not gate:
+            draft.act(RemoveVerification(record.run_id, keep_report=False))
+            _finish(draft, record, None, "given up: the migration goes back")
+
+
+def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
+    for other in draft.status.verifications:
+        if other.finished_at is None:
+            # One run at a time is looked after.
+            draft.act(RemoveVerification(other.run_id, keep_report=False))
+            _finish(draft, other, None, "given up: another gate needs its place")
+    number = draft.status.verification_count + 1
+    run_id = f"{draft.identity.name[:30]}-{draft.identity.uid[:8]}-{number}"
+    record = VerificationStatus(
+        run_id=run_id,
+        profile=profile,
+        gate=gate,
+        purpose=purpose,
+        generation=draft.identity.generation,
+        launched_at=draft.now,
+        report=f"{run_id}-verification",
+    )
+    runs = (*draft.status.verifications, record)
+    for old in runs[: -draft.spec.verification.keep_runs]:
+        draft.act(RemoveVerification(old.run_id, keep_report=False))
+    draft.update(verifications=runs[-draft.spec.verification.keep_runs :], verification_count=number)
+    draft.act(LaunchVerification(run_id, profile, gate))
+    draft.tell(EventReason.VERIFICATION_STARTED, f"Verification {run_id} ({profile}) before {gate} launched")
+
+
+def _relaunch(draft: Draft, record: VerificationStatus) -> None:
+    """Repeat a launch that an interruption swallowed; the run's name makes it the same run."""
+    draft.act(LaunchVerification(record.run_id, record.profile, record.gate))
+
+
+def _give_up(draft: Draft, record: VerificationStatus, reason: str) -> None:
+    """End a run that will never begin; its pods would wait for ever, and a retry takes what ``spec.verification`` says by then."""
+    draft.act(RemoveVerification(record.run_id, keep_report=True))
+    _finish(draft, record, None, reason)
+
+
+def _finish(
+    draft: Draft,
+    record: VerificationStatus,
+    verdict: Verdict | None,
+    reason: str,
+) -> None:
+    done = record.model_copy(update={"finished_at": draft.now, "verdict": verdict, "reason": reason[:500]})
+    _replace(draft, done)
+    if verdict is not None:
+        # A run without a verdict keeps its application: its driver's log says why.
+        draft.act(RemoveVerification(record.run_id, keep_report=True))
+    message = (
+        f"Verification {record.run_id} ({record.profile}): {verdict or 'no verdict'}{': ' + reason if reason else ''}"
+    )
+    if verdict is Verdict.CONSISTENT:
+        if record.profile is Profile.DUAL_WRITE:
+            healing.found_consistent(draft)
+        compared = sum(c.compared for c in done.counts)
+        draft.set_condition(
+            ConditionType.METADATA_CONSISTENT,
+            "True",
+            Reason.CONSISTENT,
+            f"{compared} entities compared by {record.run_id}, none differs",
+        )
+        draft.tell(EventReason.VERIFICATION_PASSED, message)
+        return
+    because = Reason.INCONSISTENT if verdict is Verdict.INCONSISTENT else Reason.INCONCLUSIVE
+    draft.set_condition(
+        ConditionType.METADATA_CONSISTENT, "False" if verdict is Verdict.INCONSISTENT else "Unknown", because, message
+    )
+    draft.tell(EventReason.VERIFICATION_FAILED, message, EventType.WARNING)
+
+
+def _replace(draft: Draft, record: VerificationStatus) -> None:
+    draft.update(verifications=tuple(record if v.run_id == record.run_id else v for v in draft.status.verifications))
+
+
+def _latest(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> VerificationStatus | None:
+    matching = [v for v in draft.status.verifications if (v.profile, v.gate, v.purpose) == (profile, gate, purpose)]
+    return matching[-1] if matching else None
+
+
+def _tries(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> int:
+    return sum((v.profile, v.gate, v.purpose) == (profile, gate, purpose) for v in draft.status.verifications)
+
+
+def _unfinished(draft: Draft) -> VerificationStatus | None:
+    last = draft.status.verifications[-1] if draft.status.verifications else None
+    return last if last is not None and last.finished_at is None else None
+
+
+def _wait(message: str) -> Wait:
+    return Wait(message, WaitKind.VERIFICATION, Reason.WAITING)

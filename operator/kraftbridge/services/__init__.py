@@ -1,0 +1,1 @@
+"""The loop and its hands: observe, decide, publish, act."""

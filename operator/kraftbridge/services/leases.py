@@ -1,0 +1,104 @@
+"""Leases on the brokers' StatefulSets, as this process sees and holds them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+
+from kraftbridge.builders.locks import API_VERSION, fresh_lease, holder_identity, lease_name, renewed_spec
+from kraftbridge.exceptions import ActionError, ConflictError, MigrationError
+from kraftbridge.models.observation import LEASE_SECONDS, LeaseState
+from kraftbridge.phases.draft import Identity
+from kraftbridge.storage.ports import KubernetesPort
+
+log = logging.getLogger(__name__)
+
+
+class Leases:
+    """Looks at, takes, renews and releases Leases in the name of one operator process.
+
+    Whether somebody else's Lease has expired is judged by how long its ``renewTime`` has not changed *here*, as client-go's leader election
+    does: clocks of two machines need not agree.
+    """
+
+    def __init__(
+        self, kubernetes: KubernetesPort, instance: str, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._instance = instance
+        self._monotonic = monotonic
+        self._seen: dict[tuple[str, str], tuple[str, float]] = {}
+        """By namespace and StatefulSet: the last renewal, and when it was first seen."""
+
+    def look(self, identity: Identity, stateful_set: str) -> LeaseState:
+        """Return a StatefulSet's Lease as it is now."""
+        key = (identity.namespace, stateful_set)
+        lease = self._kubernetes.get(API_VERSION, "Lease", identity.namespace, lease_name(stateful_set))
+        if lease is None:
+            self._seen.pop(key, None)
+            return LeaseState()
+        spec = lease.get("spec") or {}
+        holder = str(spec.get("holderIdentity") or "")
+        renewal = f"{holder} {spec.get('renewTime')}"
+        known = self._seen.get(key)
+        ours = holder == holder_identity(identity.lock, self._instance)
+        if known is None or known[0] != renewal:
+            # One of ours that this process did not renew itself may be about to be taken over: renew before trusting it.
+            since = self._monotonic() - (LEASE_SECONDS if ours else 0.0)
+            self._seen[key] = known = (renewal, since)
+        age = self._monotonic() - known[1]
+        lasts = float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+        return LeaseState(
+            holder,
+            ours=ours,
+            age_seconds=age,
+            expired=age >= lasts,
+            resource_version=lease["metadata"]["resourceVersion"],
+        )
+
+    def hold(self, identity: Identity, stateful_set: str, resource_version: str, now: datetime) -> None:
+        """Take or renew a Lease, as it was seen at ``resource_version``; ``""`` when there was none.
+
+        Raises
+        ------
+        ConflictError
+            Somebody was quicker.
+        """
+        namespace, name = identity.namespace, lease_name(stateful_set)
+        holder = holder_identity(identity.lock, self._instance)
+        if not resource_version:
+            held = self._kubernetes.create(fresh_lease(namespace, stateful_set, identity.name, holder, now))
+        else:
+            lease = self._kubernetes.get(API_VERSION, "Lease", namespace, name)
+            if lease is None:
+                raise ConflictError(f"Lease {namespace}/{name} is gone")
+            spec = renewed_spec(holder, now, before=lease.get("spec") or {})
+            held = self._kubernetes.merge_patch(
+                API_VERSION, "Lease", namespace, name, {"spec": spec}, resource_version=resource_version
+            )
+        self._seen[namespace, stateful_set] = (f"{holder} {held['spec']['renewTime']}", self._monotonic())
+
+    def release(self, identity: Identity, stateful_set: str) -> None:
+        """Give a Lease up, if it is ours."""
+        state = self.look(identity, stateful_set)
+        if state.ours:
+            self._kubernetes.delete(API_VERSION, "Lease", identity.namespace, lease_name(stateful_set))
+        self._seen.pop((identity.namespace, stateful_set), None)
+
+    def release_all(self) -> None:
+        """Let every Lease of this process lapse, so that a successor need not wait for its expiry; what fails expires by itself."""
+        for namespace, stateful_set in list(self._seen):
+            with suppress(ActionError, MigrationError):
+                lease = self._kubernetes.get(API_VERSION, "Lease", namespace, lease_name(stateful_set))
+                if lease is None or not str((lease.get("spec") or {}).get("holderIdentity", "")).endswith(
+                    f" by {self._instance}"
+                ):
+                    continue
+                self._kubernetes.merge_patch(
+                    API_VERSION, "Lease", namespace, lease_name(stateful_set), {"spec": {"holderIdentity": ""}},
+                    resource_version=lease["metadata"]["resourceVersion"],
+                )  # fmt: skip
+        self._seen.clear()

@@ -1,0 +1,270 @@
+"""The loop: observe → decide → publish → act.
+
+Publishing comes before acting: the status, written under a resourceVersion test, is the record of every intent. When it was not
+written (a conflict), nothing is done, and the next step starts from what is there then.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import ValidationError
+
+from kraftbridge.config import Settings
+from kraftbridge.constants import ANNOTATION_LOCK, API_VERSION, KIND
+from kraftbridge.exceptions import ActionError, ActionRefusedError, ConflictError, InvalidSpecError, MigrationError
+from kraftbridge.metrics import CONDITION, DIFFERING, PHASE, STEP_SECONDS
+from kraftbridge.models.conditions import ConditionType, Reason, initial_conditions, with_condition
+from kraftbridge.models.decision import Decision, Event, EventReason, EventType
+from kraftbridge.models.observation import ActionOutcome
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.status import MigrationStatus, controllers_name
+from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.machine import decide
+from kraftbridge.services.actuator import Actuator, Step
+from kraftbridge.services.leases import Leases
+from kraftbridge.services.observer import Memory, Observer
+from kraftbridge.services.world import World, open_world
+from kraftbridge.storage.ports import KubernetesPort
+
+log = logging.getLogger(__name__)
+
+Object = dict[str, Any]
+OpenWorld = Callable[[KubernetesPort, str, str, MigrationSpec, str], World]
+_CONFLICT_RETRY = timedelta(milliseconds=200)
+_INVALID_RETRY = timedelta(seconds=10)
+
+
+class Reconciler:
+    """Takes migrations one step further, each as often as it asks for."""
+
+    def __init__(
+        self, kubernetes: KubernetesPort, settings: Settings, open_connections: OpenWorld = open_world
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._settings = settings
+        self._pool = ThreadPoolExecutor(max_workers=12, thread_name_prefix="observe")
+        self._leases = Leases(kubernetes, settings.instance)
+        self._observer = Observer(kubernetes, self._pool, settings, self._leases)
+        self._actuator = Actuator(kubernetes, self._observer, settings, self._leases)
+        self._open_world = open_connections
+        self._worlds: dict[str, tuple[str, World]] = {}
+        self._memories: dict[str, Memory] = {}
+
+    def close(self) -> None:
+        """End all connections."""
+        for _, world in self._worlds.values():
+            world.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def release_leases(self) -> None:
+        """Let every Lease lapse, for a successor to go on at once; to be called when no step runs any more."""
+        self._leases.release_all()
+
+    def due(self, uid: str, generation: int) -> bool:
+        """Whether a step is due: its time has come, or the user changed the spec."""
+        memory = self._memories.get(uid)
+        return memory is None or memory.generation != generation or time.monotonic() >= memory.look_again_at
+
+    def due_in(self, uid: str) -> float:
+        """Return in how many seconds the next step is due."""
+        memory = self._memories.get(uid)
+        return 0.0 if memory is None else memory.look_again_at - time.monotonic()
+
+    def forget(self, namespace: str, name: str, uid: str) -> None:
+        """Drop what is kept of a migration that is gone, and its metrics."""
+        for gauge in (PHASE, CONDITION, DIFFERING):
+            gauge.remove_by_labels({"namespace": namespace, "name": name})
+        self._memories.pop(uid, None)
+        if (entry := self._worlds.pop(uid, None)) is not None:
+            entry[1].close()
+
+    def step(self, namespace: str, name: str) -> MigrationStatus | None:
+        """Take one migration one step further.
+
+        Returns
+        -------
+        MigrationStatus or None
+            The status as published; None when there is no such migration or somebody else wrote at the same time.
+
+        Raises
+        ------
+        ObservationError
+            The API server does not answer.
+        """
+        migration = self._kubernetes.get(API_VERSION, KIND, namespace, name)
+        if migration is None:
+            return None
+        metadata = migration["metadata"]
+        identity = Identity(namespace, name, metadata["uid"], metadata["generation"], "deletionTimestamp" in metadata)
+        memory = self._memories.setdefault(identity.uid, Memory())
+        with STEP_SECONDS.time():
+            try:
+                spec = MigrationSpec.model_validate(migration["spec"])
+                status = MigrationStatus.model_validate(migration.get("status") or {})
+                world = self._world(identity, spec, status)
+            except (ValidationError, InvalidSpecError) as e:
+                return self._refuse(migration, identity, memory, _words(e))
+            return self._take(migration, identity, spec, status, world, memory)
+
+    def _take(
+        self,
+        migration: Object,
+        identity: Identity,
+        spec: MigrationSpec,
+        status: MigrationStatus,
+        world: World,
+        memory: Memory,
+    ) -> MigrationStatus | None:
+        now = datetime.now(UTC)
+        observation = self._observer.observe(identity, spec, status, world, memory, now)
+        decision = decide(identity, spec, status, observation, now)
+        if not self._publish(migration, decision.status, memory):
+            return None
+        memory.outcomes = ()
+        step = Step(identity, spec, decision.status, world, memory)
+        memory.outcomes = self._carry_out(step, decision)
+        for outcome in (o for o in memory.outcomes if o.error):
+            log.warning("%s/%s: %s: %s", identity.namespace, identity.name, outcome.action, outcome.error)
+        if decision.actions:
+            memory.former.clear()
+        self._tell(migration, decision)
+        _export(identity, decision.status)
+        memory.generation = identity.generation
+        memory.look_again_at = time.monotonic() + decision.look_again_after.total_seconds()
+        return decision.status
+
+    def _carry_out(self, step: Step, decision: Decision) -> tuple[ActionOutcome, ...]:
+        """Do the acts in order; one that fails ends the step, since later ones may rest on it."""
+        outcomes: list[ActionOutcome] = []
+        for action in decision.actions:
+            outcomes.append(self._actuator.carry_out(step, action))
+            if outcomes[-1].error:
+                break
+        return tuple(outcomes)
+
+    def _world(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> World:
+        controllers = controllers_name(identity.name, status.attempt)
+        key = repr((controllers, spec.zookeeper, spec.brokers, spec.controllers.listener, spec.controllers.node_ids))
+        known = self._worlds.get(identity.uid)
+        if known is not None and known[0] == key:
+            return known[1]
+        if known is not None:
+            known[1].close()
+        world = self._open_world(self._kubernetes, identity.namespace, controllers, spec, self._settings.cluster_domain)
+        self._worlds[identity.uid] = (key, world)
+        return world
+
+    def _publish(self, migration: Object, status: MigrationStatus, memory: Memory) -> bool:
+        body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if body == migration.get("status"):
+            return True
+        metadata = migration["metadata"]
+        try:
+            self._kubernetes.replace_status(
+                API_VERSION, KIND, metadata["namespace"], metadata["name"], body, metadata["resourceVersion"]
+            )
+        except (ConflictError, ActionRefusedError) as e:
+            # The CRD's rules tie phase and target together: a step that raced an edit of spec is refused, and decided anew.
+            log.info("%s/%s: status was not written: %s", metadata["namespace"], metadata["name"], e)
+            memory.look_again_at = time.monotonic() + _CONFLICT_RETRY.total_seconds()
+            return False
+        return True
+
+    def _refuse(self, migration: Object, identity: Identity, memory: Memory, words: str) -> MigrationStatus:
+        """Publish that the spec cannot be used; nothing else is touched."""
+        now = datetime.now(UTC)
+        status = MigrationStatus.model_validate(migration.get("status") or {})
+        conditions = status.conditions or initial_conditions(now, identity.generation)
+        for kind, value in (
+            (ConditionType.READY, "False"),
+            (ConditionType.RECONCILING, "False"),
+            (ConditionType.STALLED, "True"),
+        ):
+            conditions = with_condition(
+                conditions,
+                kind,
+                "True" if value == "True" else "False",
+                Reason.INVALID_SPEC,
+                words,
+                now=now,
+                generation=identity.generation,
+            )
+        refused = status.model_copy(
+            update={"conditions": conditions, "message": words[:1024], "observed_generation": identity.generation}
+        )
+        if self._publish(migration, refused, memory):
+            memory.generation = identity.generation
+            memory.look_again_at = time.monotonic() + _INVALID_RETRY.total_seconds()
+        return refused
+
+    def _tell(self, migration: Object, decision: Decision) -> None:
+        for event in decision.events:
+            log.info("%s/%s: %s", migration["metadata"]["namespace"], migration["metadata"]["name"], event.message)
+            self.post(migration, event)
+
+    def post(self, migration: Object, event: Event) -> None:
+        """Post an event; one that is lost is no error, since nothing depends on events."""
+        try:
+            self._kubernetes.create_event({**migration, "apiVersion": API_VERSION, "kind": KIND}, event)
+        except (ActionError, MigrationError) as e:
+            log.warning("an event was not posted: %s", e)
+
+    def nothing_is_left(self, namespace: str, name: str) -> bool:
+        """Whether what the migration holds is gone or going by itself: its namespace is being deleted, or no StatefulSet of brokers exists any more.
+
+        Waiting would then only keep the namespace from going.
+        """
+        found = self._kubernetes.get("v1", "Namespace", None, namespace)
+        if found is not None and "deletionTimestamp" in found["metadata"]:
+            return True
+        migration = self._kubernetes.get(API_VERSION, KIND, namespace, name) or {}
+        names = [s.get("name", "") for s in (migration.get("spec") or {}).get("brokers", {}).get("statefulSets") or []]
+        return bool(names) and all(self._kubernetes.get("apps/v1", "StatefulSet", namespace, n) is None for n in names)
+
+    def let_go(self, namespace: str, name: str) -> None:
+        """Take lock and Lease off the StatefulSets of a migration that goes, so that their owner may change them again; nothing else is touched."""
+        migration = self._kubernetes.get(API_VERSION, KIND, namespace, name)
+        if migration is None:
+            return
+        identity = Identity(namespace, name, migration["metadata"]["uid"], 0)
+        for ref in (migration.get("spec") or {}).get("brokers", {}).get("statefulSets") or []:
+            found = self._kubernetes.get("apps/v1", "StatefulSet", namespace, ref.get("name", ""))
+            if found is None:
+                continue
+            if (found["metadata"].get("annotations") or {}).get(ANNOTATION_LOCK) == identity.lock:
+                self._kubernetes.merge_patch(
+                    "apps/v1", "StatefulSet", namespace, ref["name"], {"metadata": {"annotations": {ANNOTATION_LOCK: None}}}
+                )  # fmt: skip
+            self._leases.release(identity, ref["name"])
+
+
+def refusal_event(message: str) -> Event:
+    """Return the event that says why a deletion waits."""
+    return Event(EventType.WARNING, EventReason.REFUSED, message)
+
+
+def _words(error: ValidationError | InvalidSpecError) -> str:
+    if isinstance(error, InvalidSpecError):
+        return str(error)
+    first = error.errors()[0]
+    path = ".".join(str(p) for p in first["loc"])
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"spec.{path}: {first['msg']}{more}"
+
+
+def _export(identity: Identity, status: MigrationStatus) -> None:
+    for phase in Phase:
+        PHASE.labels(identity.namespace, identity.name, phase).set(phase is status.phase)
+    for condition in status.conditions:
+        for value in ("True", "False", "Unknown"):
+            CONDITION.labels(identity.namespace, identity.name, condition.type, value).set(condition.status == value)
+    if status.verifications:
+        last = status.verifications[-1]
+        DIFFERING.labels(identity.namespace, identity.name, last.profile).set(last.differing)

@@ -1,0 +1,274 @@
+"""Kubernetes objects, read into the observation's types."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from kraftbridge.builders import brokers as overlays
+from kraftbridge.builders.settings import parse_properties, setting_of
+from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FIELD_MANAGER
+from kraftbridge.models.observation import PodState, StatefulSetState
+from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.spec import ConfigStyle, MigrationSpec
+
+Object = Mapping[str, Any]
+
+_FATAL_WAITS = frozenset(
+    {
+        "ImagePullBackOff",
+        "ErrImagePull",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
+)
+
+
+def pod_state(pod: Object) -> PodState:
+    """Return what matters of a pod."""
+    metadata, status = pod["metadata"], pod.get("status", {})
+    conditions = {c["type"]: c for c in status.get("conditions", [])}
+    ready = conditions.get("Ready", {})
+    index = metadata.get("labels", {}).get("apps.kubernetes.io/pod-index") or metadata["name"].rpartition("-")[2]
+    return PodState(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        ordinal=int(index) if str(index).isdigit() else -1,
+        ready=ready.get("status") == "True",
+        ready_since=datetime.fromisoformat(ready["lastTransitionTime"]) if ready.get("status") == "True" else None,
+        deleting="deletionTimestamp" in metadata,
+        configuration=metadata.get("annotations", {}).get(ANNOTATION_CONFIGURATION, ""),
+        revision=metadata.get("labels", {}).get("controller-revision-hash", ""),
+        ip=status.get("podIP", ""),
+        trouble=pod_trouble(pod),
+        running_since=_running_since(status.get("containerStatuses", [])),
+    )
+
+
+def _running_since(containers: Sequence[Object]) -> datetime | None:
+    started = [c.get("state", {}).get("running", {}).get("startedAt") for c in containers]
+    return max(datetime.fromisoformat(s) for s in started) if started and all(started) else None
+
+
+def pod_trouble(pod: Object) -> str:
+    """Return why a pod does not run, ``""`` when nothing is wrong that Kubernetes tells."""
+    status = pod.get("status", {})
+    for condition in status.get("conditions", []):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return f"{condition.get('reason', 'Unschedulable')}: {condition.get('message', '')}"[:200]
+    for container in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
+        waiting = container.get("state", {}).get("waiting", {})
+        if waiting.get("reason") in _FATAL_WAITS:
+            last = container.get("lastState", {}).get("terminated", {})
+            ended = (
+                f", last exit code {last['exitCode']}{_last_words(last.get('message', ''))}"
+                if "exitCode" in last
+                else ""
+            )
+            return f"{waiting['reason']} of container {container['name']}: {waiting.get('message', '')}"[:200] + ended
+    return ""
+
+
+def _last_words(log: str) -> str:
+    """Return the line of a log's end that says why a process ended: Java's exceptions, else the very last one."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    # The cause stands deeper in a stack trace than what it led to.
+    telling = [line for line in lines if "Exception: " in line or "Error: " in line or "No space left" in line]
+    words = (telling or lines or [""])[-1]
+    return f": {words[:160]}" if words else ""
+
+
+def pods_selector(stateful_set: Object) -> str:
+    """Return a StatefulSet's selector as API requests spell it (``LabelSelector``: every label and every expression must hold)."""
+    selector = stateful_set["spec"]["selector"]
+    terms = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items()]
+    for expression in selector.get("matchExpressions", []):
+        key, values = expression["key"], ",".join(expression.get("values", []))
+        match expression["operator"]:
+            case "In":
+                terms.append(f"{key} in ({values})")
+            case "NotIn":
+                terms.append(f"{key} notin ({values})")
+            case "Exists":
+                terms.append(key)
+            case "DoesNotExist":
+                terms.append(f"!{key}")
+            case other:
+                raise ValueError(
+                    f"StatefulSet {stateful_set['metadata']['name']}: unknown operator {other} in spec.selector"
+                )
+    return ",".join(terms)
+
+
+def pods_of(stateful_set: Object, pods: Sequence[Object]) -> tuple[PodState, ...]:
+    """Return the pods that this very StatefulSet owns, by ordinal."""
+    uid = stateful_set["metadata"]["uid"]
+    mine = [p for p in pods if any(r.get("uid") == uid for r in p["metadata"].get("ownerReferences", []))]
+    return tuple(sorted((pod_state(p) for p in mine), key=lambda p: p.ordinal))
+
+
+def container_of(stateful_set: Object, name: str) -> Object | None:
+    """Return a container of the pod template."""
+    containers = stateful_set["spec"]["template"]["spec"].get("containers", [])
+    return next((c for c in containers if c["name"] == name), None)
+
+
+def environment_of(container: Object) -> dict[str, str]:
+    """Return the variables that are given as plain values."""
+    return {e["name"]: e.get("value", "") for e in container.get("env", []) if "valueFrom" not in e}
+
+
+def settings_of(spec: MigrationSpec, container: Object, properties_text: str) -> tuple[dict[str, str], frozenset[str]]:
+    """Return the Kafka settings of a container, and those that come from a reference and cannot be read."""
+    if spec.brokers.config_style is ConfigStyle.PROPERTIES:
+        return parse_properties(properties_text), frozenset()
+    prefix = spec.brokers.env_prefix
+    settings = {s: v for k, v in environment_of(container).items() if (s := setting_of(k, prefix)) is not None}
+    references = {
+        s for e in container.get("env", []) if "valueFrom" in e and (s := setting_of(e["name"], prefix)) is not None
+    }
+    return settings, frozenset(references)
+
+
+def drift_of(spec: MigrationSpec, facts: overlays.BrokerFacts, stateful_set: Object) -> tuple[str, ...]:
+    """Return which of our fields in a StatefulSet no longer have our value."""
+    template = stateful_set["spec"]["template"]
+    annotation = template["metadata"].get("annotations", {}).get(ANNOTATION_CONFIGURATION, "")
+    mode = BrokerMode.of(annotation)
+    container = container_of(stateful_set, spec.brokers.container)
+    if mode is BrokerMode.ZOOKEEPER or container is None:
+        return ()
+    wanted = overlays.environment(spec, facts, mode)
+    present = environment_of(container)
+    lost = [f"env {k}" for k, v in wanted.items() if present.get(k) != v]
+    if annotation != overlays.configuration(spec, facts, mode):
+        lost.append(f"annotation {ANNOTATION_CONFIGURATION}")
+    ours = overlays.overlay(spec, facts, stateful_set["metadata"]["name"], mode)["spec"]["template"]["spec"].get(
+        "volumes", []
+    )
+    volumes = {v["name"]: v for v in template["spec"].get("volumes", [])}
+    lost += [
+        f"volume {v['name']}"
+        for v in ours
+        if volumes.get(v["name"], {}).get("configMap", {}).get("name") != v["configMap"]["name"]
+    ]
+    return tuple(lost)
+
+
+def last_writer(obj: Object) -> str:
+    """Return who besides us wrote an object's fields last, and when, from ``managedFields``; ``""`` when nobody is on record."""
+    entries = [
+        e
+        for e in obj["metadata"].get("managedFields") or []
+        if e.get("manager") != FIELD_MANAGER and not e.get("subresource") and e.get("time")
+    ]
+    last = max(entries, key=lambda e: str(e["time"]), default=None)
+    return (
+        ""
+        if last is None
+        else f"{last.get('manager', 'unknown')} ({last.get('operation', 'Update')} at {last['time']})"
+    )
+
+
+def mounted_config_map(stateful_set: Object) -> str:
+    """Return the name of the ConfigMap that our controllers' template really mounts as their configuration."""
+    volumes = stateful_set["spec"]["template"]["spec"].get("volumes", [])
+    return next((str(v.get("configMap", {}).get("name", "")) for v in volumes if v["name"] == "config"), "")
+
+
+def migration_flag(config_map: Object | None) -> bool | None:
+    """Return what the controllers' ConfigMap says about the migration flag; None where it could not be read."""
+    text = ((config_map or {}).get("data") or {}).get("controller.properties")
+    if text is None:
+        return None
+    return parse_properties(text).get("zookeeper.metadata.migration.enable", "false").strip().lower() == "true"
+
+
+def written_by(config_map: Object | None) -> str:
+    """Return a ConfigMap's name with who wrote it last besides us, for a message."""
+    if config_map is None:
+        return ""
+    writer = last_writer(config_map)
+    return f" {config_map['metadata']['name']}" + (f" (last written by {writer})" if writer else "")
+
+
+def foreign_changes(
+    spec: MigrationSpec, was: Object, volumes_before: Sequence[Object], ours: Collection[str], stateful_set: Object
+) -> tuple[str, ...]:
+    """Return what of the user's own part of the template changed since it was recorded: image, environment, volumes.
+
+    Parameters
+    ----------
+    was
+        The Kafka container as it was recorded.
+    ours
+        Variables that the migration sets; they are `drift_of`'s business.
+    """
+    container = container_of(stateful_set, spec.brokers.container)
+    if container is None:
+        return (f"container {spec.brokers.container} is gone",)
+    changed = []
+    if (image := container.get("image", "")) != was.get("image", ""):
+        changed.append(f"image {was.get('image', '')} became {image}")
+    before, now = ({e["name"]: e for e in c.get("env", []) if e["name"] not in ours} for c in (was, container))
+    changed += [f"env {name}" for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
+    mounted = spec.brokers.properties.volume if spec.brokers.properties is not None else None
+    present = {v["name"]: v for v in stateful_set["spec"]["template"]["spec"].get("volumes", [])}
+    former = {v["name"]: v for v in volumes_before}
+    changed += [
+        f"volume {name}"
+        for name in sorted(former.keys() | present.keys())
+        if name != mounted and former.get(name) != present.get(name)
+    ]
+    return tuple(changed)
+
+
+def own_state(stateful_set: Object, pods: Sequence[Object], container: str) -> StatefulSetState:
+    """Return what matters of any StatefulSet: pods, revision, configuration, lock, image of Kafka's container."""
+    metadata, status = stateful_set["metadata"], stateful_set.get("status", {})
+    template = stateful_set["spec"]["template"]
+    return StatefulSetState(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        replicas=stateful_set["spec"].get("replicas", 1),
+        update_strategy=stateful_set["spec"].get("updateStrategy", {}).get("type", ""),
+        configuration=template["metadata"].get("annotations", {}).get(ANNOTATION_CONFIGURATION, ""),
+        update_revision=status.get("updateRevision", ""),
+        observed=status.get("observedGeneration", 0) >= metadata.get("generation", 0),
+        lock=metadata.get("annotations", {}).get(ANNOTATION_LOCK, ""),
+        container_found=True,
+        settings={},
+        unreadable_settings=frozenset(),
+        java_tool_options="",
+        volumes=frozenset(v["name"] for v in template["spec"].get("volumes", [])),
+        drift=(),
+        pods=pods_of(stateful_set, pods),
+        deleting="deletionTimestamp" in metadata,
+        image=(container_of(stateful_set, container) or {}).get("image", ""),
+        last_writer=last_writer(stateful_set),
+    )
+
+
+def brokers_state(
+    spec: MigrationSpec,
+    stateful_set: Object,
+    pods: Sequence[Object],
+    before: overlays.BrokerFacts,
+    drift: tuple[str, ...],
+    references: frozenset[str],
+) -> StatefulSetState:
+    """Return what matters of a StatefulSet of brokers; ``before`` has the user's own settings."""
+    return replace(
+        own_state(stateful_set, pods, spec.brokers.container),
+        container_found=container_of(stateful_set, spec.brokers.container) is not None,
+        settings=before.settings,
+        unreadable_settings=references,
+        java_tool_options=before.java_tool_options,
+        drift=drift,
+    )

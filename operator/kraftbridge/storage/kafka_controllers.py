@@ -1,0 +1,299 @@
+"""The KRaft quorum as its controllers describe it, and the few requests that only they take."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
+from kafka.protocol.admin.cluster import DescribeClusterRequest, DescribeQuorumRequest, UpdateFeaturesRequest
+
+from kraftbridge.client_security import Security
+from kraftbridge.constants import CANARY_USER
+from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
+from kraftbridge.models.metadata_version import FEATURE, Upgrade, text_of
+from kraftbridge.models.observation import FeatureAnswer, NodeFeatures, QuorumState, Unobserved, VoterState
+from kraftbridge.storage.kafka_wire import NOT_CONTROLLER, Connection, ConnectionLostError, WireError, error_name
+from kraftbridge.storage.znodes import CANARY_QUOTA
+
+CONNECT_SECONDS: Final = 2.0
+REQUEST_SECONDS: Final = 3.0
+QUORUM_CALL_SECONDS: Final = 4.0
+"""Budget of one observation over all controllers that it asks."""
+WRITE_SECONDS: Final = 6.0
+
+_NOT_LEADER: Final = 6
+_REFUSALS: Final = frozenset({29, 31, 35, 42, 44, 95})
+"""Errors that the same request will get again (``org.apache.kafka.common.protocol.Errors``): topic and cluster
+authorization, unsupported version, invalid request, policy violation, invalid update version."""
+_UPGRADE_TYPES: Final = {Upgrade.UPGRADE: 1, Upgrade.SAFE_DOWNGRADE: 2, Upgrade.UNSAFE_DOWNGRADE: 3}
+"""``UpdateFeaturesRequest.json``, field ``UpgradeType``."""
+_METADATA_TOPIC: Final = "__cluster_metadata"
+
+T = TypeVar("T")
+
+
+class ControllerClient:
+    """Asks the KRaft controllers themselves, from the first second of a quorum; thread-safe.
+
+    Parameters
+    ----------
+    addresses
+        Host and port of each controller's listener, by node id.
+    client_properties
+        Java client settings for that listener.
+    """
+
+    def __init__(self, addresses: Mapping[int, tuple[str, int]], client_properties: Mapping[str, str]) -> None:
+        self._addresses = dict(addresses)
+        self._security = Security.from_properties(client_properties)
+        self._connections: dict[int, Connection] = {}
+        self._leader = min(self._addresses)
+        self._lock = threading.Lock()
+        self._source = "controllers " + ",".join(str(node) for node in sorted(self._addresses))
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            for connection in self._connections.values():
+                connection.close()
+            self._connections.clear()
+
+    def quorum_state(self) -> QuorumState:
+        """Return the quorum as its leader describes it (DescribeQuorum, KIP-595 and KIP-836).
+
+        Raises
+        ------
+        ObservationError
+            No controller answered as leader within four seconds; the message has each one's answer.
+        """
+        topic = DescribeQuorumRequest.TopicData
+        topics = [topic(topic_name=_METADATA_TOPIC, partitions=[topic.PartitionData(partition_index=0)])]
+
+        def ask(connection: Connection) -> Any:
+            answer = connection.call(DescribeQuorumRequest, REQUEST_SECONDS, max_version=2, topics=topics)
+            if answer.error_code:
+                raise _AnswerError(answer.error_code)
+            partition = answer.topics[0].partitions[0]
+            if partition.error_code:
+                raise _AnswerError(partition.error_code)
+            return partition
+
+        try:
+            partition = self._ask_leader(ask, QUORUM_CALL_SECONDS)
+        except _AnswerError as e:
+            raise ObservationError(self._source, f"DescribeQuorum answered {e}") from e
+        except _NobodyError as e:
+            raise ObservationError(self._source, f"no leader: {e}") from e
+        return QuorumState(
+            leader_id=partition.leader_id,
+            leader_epoch=partition.leader_epoch,
+            high_watermark=partition.high_watermark,
+            voters=tuple(
+                VoterState(id=v.replica_id, log_end_offset=v.log_end_offset)
+                for v in sorted(partition.current_voters, key=lambda v: v.replica_id)
+            ),
+            observers=frozenset(o.replica_id for o in partition.observers),
+        )
+
+    def registered_controllers(self) -> frozenset[int]:
+        """Return the ids of the controllers that are registered with the active one (DescribeCluster, KIP-919).
+
+        A voter can follow its leader and yet never have registered: ``ControllerRegistrationManager`` does not repeat a request that
+        timed out before it was sent (seen in 3.9.1 on a busy machine). The migration then waits for it for ever.
+
+        Raises
+        ------
+        ObservationError
+            No active controller answered.
+        """
+
+        def ask(connection: Connection) -> frozenset[int]:
+            answer = connection.call(
+                DescribeClusterRequest,
+                REQUEST_SECONDS,
+                max_version=1,
+                include_cluster_authorized_operations=False,
+                endpoint_type=2,
+            )
+            if answer.error_code:
+                raise _AnswerError(answer.error_code)
+            return frozenset(b.broker_id for b in answer.brokers)
+
+        try:
+            with self._lock:
+                return self._ask_node(self._leader, ask, CONNECT_SECONDS)
+        except (_AnswerError, WireError) as e:
+            raise ObservationError(self._source, f"DescribeCluster at controller {self._leader}: {e}") from e
+
+    def features(self) -> dict[int, NodeFeatures | Unobserved]:
+        """Return what each controller says of itself; once silent ones have used the call's budget up, the rest is not asked any more."""
+        with self._lock:
+            until = time.monotonic() + QUORUM_CALL_SECONDS
+            return {node: self._features_of(node, until) for node in sorted(self._addresses)}
+
+    def write_canary(self, value: int) -> None:
+        """Set our canary quota at the active controller; returns once the record is committed.
+
+        Raises
+        ------
+        ActionRefusedError
+            The operator's principal may not alter quotas.
+        ActionError
+            No active controller took it. In pre-migration mode none does: the quorum takes no writes before the copy.
+        """
+        self._alter_canary(value=float(value), remove=False)
+
+    def remove_canary(self) -> None:
+        """Remove our canary quota at the active controller; one that is absent is no error."""
+        self._alter_canary(value=0.0, remove=True)
+
+    def validate_metadata_version(self, level: int, upgrade: Upgrade) -> FeatureAnswer:
+        """Return what the active controller says to a change of metadata.version, changing nothing (``validate_only``, KIP-778).
+
+        It looks at the registrations of all brokers and controllers, and at what the change would lose (``FeatureControlManager``).
+
+        Raises
+        ------
+        ObservationError
+            No active controller answered.
+        """
+        try:
+            self._ask_leader(_feature_update(level, upgrade, validate_only=True), WRITE_SECONDS)
+        except _AnswerError as e:
+            if e.code not in _REFUSALS:
+                raise ObservationError(self._source, f"validation of metadata.version {text_of(level)}: {e}") from e
+            return FeatureAnswer(level, upgrade, accepted=False, words=e.words)
+        except _NobodyError as e:
+            raise ObservationError(self._source, f"no active controller validates metadata.version: {e}") from e
+        return FeatureAnswer(level, upgrade, accepted=True)
+
+    def update_metadata_version(self, level: int, upgrade: Upgrade) -> None:
+        """Change the finalized metadata.version at the active controller; returns once the record is committed.
+
+        Raises
+        ------
+        ActionRefusedError
+            A node does not support the level, or the change would lose something; Kafka's own words.
+        ActionError
+            No active controller took it.
+        """
+        self._act(f"change of metadata.version to {text_of(level)}", _feature_update(level, upgrade))
+
+    def _alter_canary(self, *, value: float, remove: bool) -> None:
+        entry = AlterClientQuotasRequest.EntryData
+        entries = [
+            entry(
+                entity=[entry.EntityData(entity_type="user", entity_name=CANARY_USER)],
+                ops=[entry.OpData(key=CANARY_QUOTA, value=value, remove=remove)],
+            )
+        ]
+
+        def ask(connection: Connection) -> None:
+            answer = connection.call(
+                AlterClientQuotasRequest, WRITE_SECONDS, max_version=1, entries=entries, validate_only=False
+            )
+            _raise_first(answer.entries)
+
+        self._act(f"{'removal' if remove else 'write'} of the canary quota of user {CANARY_USER}", ask)
+
+    def _act(self, operation: str, ask: Callable[[Connection], None]) -> None:
+        try:
+            self._ask_leader(ask, WRITE_SECONDS)
+        except _AnswerError as e:
+            text = f"{operation} at {self._source}: {e}"
+            raise (ActionRefusedError(text) if e.code in _REFUSALS else ActionError(text)) from e
+        except _NobodyError as e:
+            raise ActionError(f"{operation}: no active controller takes writes: {e}") from e
+
+    def _ask_leader(self, ask: Callable[[Connection], T], seconds: float) -> T:
+        """Put a question to the last known leader, then to the others until one answers as leader."""
+        started = time.monotonic()
+        failures: dict[int, str] = {}
+        with self._lock:
+            for node in sorted(self._addresses, key=lambda n: n != self._leader):
+                left = seconds - (time.monotonic() - started)
+                if left <= 0:
+                    failures[node] = "not asked any more"
+                    continue
+                try:
+                    answer = self._ask_node(node, ask, min(CONNECT_SECONDS, left))
+                except WireError as e:
+                    failures[node] = str(e)
+                    continue
+                except _AnswerError as e:
+                    if e.code not in {_NOT_LEADER, NOT_CONTROLLER}:
+                        raise
+                    failures[node] = str(e)
+                    continue
+                self._leader = node
+                return answer
+        reasons = "; ".join(f"{node}: {reason}" for node, reason in sorted(failures.items()))
+        raise _NobodyError(f"asked for {time.monotonic() - started:.1f} s: {reasons}")
+
+    def _ask_node(self, node: int, ask: Callable[[Connection], T], connect_seconds: float) -> T:
+        kept = self._connections.get(node)
+        if kept is not None and kept.usable:
+            try:
+                return ask(kept)
+            except ConnectionLostError:
+                pass  # the node restarted since it was last asked; what we ask may be asked twice
+        return ask(self._connection(node, connect_seconds))
+
+    def _features_of(self, node: int, until: float) -> NodeFeatures | Unobserved:
+        if time.monotonic() > until:
+            return Unobserved(f"controller {node}", "not asked any more: others did not answer in time")
+        try:
+            return self._ask_node(node, lambda connection: connection.features(REQUEST_SECONDS), CONNECT_SECONDS)
+        except WireError as e:
+            return Unobserved(f"controller {node} at {':'.join(map(str, self._addresses[node]))}", str(e))
+
+    def _connection(self, node: int, timeout_seconds: float) -> Connection:
+        kept = self._connections.get(node)
+        if kept is not None and kept.usable:
+            return kept
+        if kept is not None:
+            kept.close()
+        host, port = self._addresses[node]
+        self._connections[node] = Connection(host, port, self._security, timeout_seconds)
+        return self._connections[node]
+
+
+class _AnswerError(Exception):
+    """A node answered with an error code."""
+
+    def __init__(self, code: int, message: str | None = None) -> None:
+        super().__init__(f"{error_name(code)}{f': {message}' if message else ''}")
+        self.code = code
+        self.words = message or error_name(code)
+
+
+class _NobodyError(Exception):
+    """No controller answered as leader."""
+
+
+def _feature_update(level: int, upgrade: Upgrade, *, validate_only: bool = False) -> Callable[[Connection], None]:
+    key = UpdateFeaturesRequest.FeatureUpdateKey
+    updates = [key(feature=FEATURE, max_version_level=level, upgrade_type=_UPGRADE_TYPES[upgrade])]
+
+    def ask(connection: Connection) -> None:
+        answer = connection.call(
+            UpdateFeaturesRequest,
+            WRITE_SECONDS,
+            max_version=1,
+            min_version=1,  # version 0 has no validate_only: it would change what was to be validated
+            timeout_ms=int(WRITE_SECONDS * 1000),
+            feature_updates=updates,
+            validate_only=validate_only,
+        )
+        _raise_first((answer, *answer.results))
+
+    return ask
+
+
+def _raise_first(results: Any) -> None:
+    for result in results:
+        if result.error_code:
+            raise _AnswerError(result.error_code, getattr(result, "error_message", None))

@@ -1,0 +1,387 @@
+"""The Kubernetes API server: unstructured objects in and out, errors as ours."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Self
+
+from kraftbridge.constants import FIELD_MANAGER
+from kraftbridge.exceptions import ActionError, ConflictError, EvictionBlockedError, ObservationError
+from kraftbridge.models.decision import Event
+from kraftbridge.models.survey import Right
+from kraftbridge.storage.kubernetes_transport import (
+    KubernetesTransport,
+    Response,
+    describe,
+    load_configuration,
+    path_of,
+    refusal,
+)
+
+_NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
+_TOO_MANY_REQUESTS: Final = 429
+_PAGE_OBJECTS: Final = 500
+_SERVED_CACHE_SECONDS: Final = 60.0
+_NOT_SERVED_CACHE_SECONDS: Final = 10.0
+_EVENT_NOTE_BYTES: Final = 1024
+"""Limit of ``note`` in events.k8s.io/v1."""
+_EVENT_REASON_BYTES: Final = 128
+_LOG_BYTES: Final = 256 * 1024
+
+Object = dict[str, Any]
+
+
+class KubernetesStore:
+    """Reads and writes objects as plain dicts; thread-safe.
+
+    Reads raise `ObservationError`; writes raise `ActionError` and its kin: `ConflictError` for 409,
+    `ActionRefusedError` for what the server will refuse again (400, 403, 422 …).
+    """
+
+    def __init__(self, transport: KubernetesTransport) -> None:
+        self._transport = transport
+        self._served: dict[str, tuple[float, frozenset[str]]] = {}
+        self._served_lock = threading.Lock()
+
+    @classmethod
+    def connect(cls, kubeconfig: str | None = None, context: str | None = None) -> Self:
+        """Return a store for the cluster that we run in, else for that of the kubeconfig."""
+        return cls(KubernetesTransport(load_configuration(kubeconfig, context)))
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._transport.close()
+
+    # -------------------------------------------------------------------------------------------- reads
+
+    def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> Object | None:
+        """Return an object, None when there is none of that name.
+
+        A kind that the server does not serve is None as well; ask `serves` to tell.
+        """
+        answer = self._transport.read(describe(kind, namespace, name), path_of(api_version, kind, namespace, name))
+        return None if answer is None else answer.object()
+
+    def list(self, api_version: str, kind: str, namespace: str | None, label_selector: str = "") -> tuple[Object, ...]:
+        """Return all objects of a kind that carry the labels, with ``apiVersion`` and ``kind`` filled in.
+
+        Raises
+        ------
+        ObservationError
+            Also when the server does not serve the kind: "none" would be a guess.
+        """
+        source = f"{kind} objects in {f'namespace {namespace}' if namespace else 'all namespaces'}"
+        query = {"limit": str(_PAGE_OBJECTS)}
+        if label_selector:
+            query["labelSelector"] = label_selector
+        found: list[Object] = []
+        while True:
+            answer = self._transport.read(source, path_of(api_version, kind, namespace), query=query)
+            if answer is None:
+                raise ObservationError(source, f"the API server does not serve {api_version} {kind}")
+            page = answer.object()
+            if not isinstance(page.get("items"), list):
+                raise ObservationError(source, "the answer is no list")
+            found += [{"apiVersion": api_version, "kind": kind, **item} for item in page["items"]]
+            following = (page.get("metadata") or {}).get("continue")
+            if not following:
+                return tuple(found)
+            query["continue"] = following
+
+    def serves(self, api_version: str, kind: str) -> bool:
+        """Return whether the API server serves a kind; a yes is remembered for a minute, a no for ten seconds."""
+        now = time.monotonic()
+        with self._served_lock:
+            until, kinds = self._served.get(api_version, (0.0, frozenset()))
+        if now >= until:
+            path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+            answer = self._transport.read(f"API {api_version}", path)
+            resources = [] if answer is None else answer.object().get("resources") or []
+            kinds = frozenset(r["kind"] for r in resources if "/" not in r["name"])
+            keep = _SERVED_CACHE_SECONDS if kind in kinds else _NOT_SERVED_CACHE_SECONDS
+            with self._served_lock:
+                self._served[api_version] = (now + keep, kinds)
+        return kind in kinds
+
+    def may(self, right: Right, namespace: str | None) -> bool:
+        """Return whether we have a right (SelfSubjectAccessReview, which every authenticated user may ask for).
+
+        Parameters
+        ----------
+        namespace
+            None for cluster-scoped resources, and for the right in all namespaces.
+        """
+        attributes = {
+            "verb": right.verb, "group": right.group, "resource": right.resource, "subresource": right.subresource,
+            "namespace": namespace or "",
+        }  # fmt: skip
+        api_version, source = "authorization.k8s.io/v1", f"right to {right}"
+        review = {
+            "apiVersion": api_version,
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {k: v for k, v in attributes.items() if v}},
+        }
+        try:
+            answer = self._transport.write(
+                source, "POST", path_of(api_version, "SelfSubjectAccessReview", None), body=review
+            )
+        except ActionError as e:
+            raise ObservationError(source, str(e)) from e
+        if not answer.ok:
+            raise ObservationError(source, f"SelfSubjectAccessReview answered {answer.status}: {answer.message}")
+        return bool((answer.object().get("status") or {}).get("allowed"))
+
+    def pod_logs(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        tail_lines: int = 100,
+        *,
+        previous: bool = False,
+        since_seconds: int | None = None,
+    ) -> str | None:
+        """Return the last lines of a container, None when the pod is gone; never more than 256 KiB.
+
+        Parameters
+        ----------
+        previous
+            The container's run before the last restart.
+        since_seconds
+            Only lines that are no older.
+        """
+        query = {"container": container, "tailLines": str(tail_lines), "limitBytes": str(_LOG_BYTES)}
+        if previous:
+            query["previous"] = "true"
+        if since_seconds is not None:
+            query["sinceSeconds"] = str(since_seconds)
+        source = f"log of Pod {namespace}/{pod} container {container}"
+        answer = self._transport.read(source, path_of("v1", "Pod", namespace, pod, "log"), query=query)
+        return None if answer is None else answer.text
+
+    # -------------------------------------------------------------------------------------------- writes
+
+    def create(self, obj: Mapping[str, Any], *, field_manager: str = FIELD_MANAGER) -> Object:
+        """Create an object; `ConflictError` when it exists already."""
+        namespace, name = _place(obj)
+        path = path_of(obj["apiVersion"], obj["kind"], namespace)
+        query = {"fieldManager": field_manager}
+        return self._change(f"create of {describe(obj['kind'], namespace, name)}", "POST", path, query, obj)
+
+    def apply(self, obj: Mapping[str, Any], *, force: bool = False, field_manager: str = FIELD_MANAGER) -> Object:
+        """Apply an object server-side: afterwards the manager owns exactly the fields that ``obj`` names.
+
+        Parameters
+        ----------
+        force
+            Take fields over that others own with another value.
+
+        Raises
+        ------
+        ConflictError
+            Others own some of the fields; the message lists each field with its manager.
+        """
+        namespace, name = _place(obj)
+        path = path_of(obj["apiVersion"], obj["kind"], namespace, name)
+        query = {"fieldManager": field_manager, "force": str(force).lower()}
+        operation = f"apply of {describe(obj['kind'], namespace, name)}"
+        return self._change(operation, "PATCH", path, query, obj, "application/apply-patch+yaml")
+
+    def merge_patch(
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str | None,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        resource_version: str | None = None,
+        subresource: str | None = None,
+        field_manager: str = FIELD_MANAGER,
+    ) -> Object:
+        """Patch an object by JSON merge patch (RFC 7386).
+
+        Parameters
+        ----------
+        resource_version
+            Patch only this version; `ConflictError` when it has changed.
+        """
+        body: Object = dict(patch)
+        if resource_version is not None:
+            body["metadata"] = {**body.get("metadata", {}), "resourceVersion": resource_version}
+        path = path_of(api_version, kind, namespace, name, subresource)
+        operation = f"merge patch of {describe(kind, namespace, name)}"
+        query = {"fieldManager": field_manager}
+        return self._change(operation, "PATCH", path, query, body, "application/merge-patch+json")
+
+    def strategic_patch(
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str | None,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        field_manager: str,
+        resource_version: str | None = None,
+    ) -> Object:
+        """Patch a built-in object strategically (lists merge by key) in the name of ``field_manager``."""
+        body: Object = dict(patch)
+        if resource_version is not None:
+            body["metadata"] = {**body.get("metadata", {}), "resourceVersion": resource_version}
+        path = path_of(api_version, kind, namespace, name)
+        operation = f"strategic patch of {describe(kind, namespace, name)}"
+        query = {"fieldManager": field_manager}
+        return self._change(operation, "PATCH", path, query, body, "application/strategic-merge-patch+json")
+
+    def replace_status(
+        self, api_version: str, kind: str, namespace: str, name: str, status: Mapping[str, Any], resource_version: str
+    ) -> Object:
+        """Replace the whole status, if the object is still at ``resource_version``.
+
+        Raises
+        ------
+        ConflictError
+            The object changed since it was read.
+        """
+        # only a JSON patch replaces the status whole; the server compares the resourceVersion of the patched object
+        # with the stored one and answers 409, where an operation "test" would give an unspecific 422
+        patch = [
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        path = path_of(api_version, kind, namespace, name, "status")
+        operation = f"status update of {describe(kind, namespace, name)}"
+        query = {"fieldManager": FIELD_MANAGER}
+        return self._change(operation, "PATCH", path, query, patch, "application/json-patch+json")
+
+    def delete(
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        propagation: str = "Background",
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Delete an object; one that is gone already, or has another UID by now, is no error."""
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        operation = f"delete of {describe(kind, namespace, name)}"
+        answer = self._transport.write(operation, "DELETE", path_of(api_version, kind, namespace, name), body=options)
+        if not answer.ok and not self._is_gone(answer, api_version, kind, namespace, name, uid):
+            raise refusal(operation, answer)
+
+    def evict(self, namespace: str, pod: str, uid: str, grace_seconds: int) -> None:
+        """Evict exactly this pod, as PodDisruptionBudgets allow it; one that is gone or going already is no error.
+
+        The pod is looked at first: the server charges the budget before it compares the UID (seen in 1.34), so that an
+        eviction meant for a pod's predecessor would block the next one.
+
+        Raises
+        ------
+        EvictionBlockedError
+            A PodDisruptionBudget does not allow it now; the message is the server's, with the budget's name.
+        """
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}, "gracePeriodSeconds": grace_seconds},
+        }
+        operation = f"eviction of Pod {namespace}/{pod}"
+        try:
+            present = self.get("v1", "Pod", namespace, pod)
+        except ObservationError as e:
+            raise ActionError(f"{operation} was not tried: {e}") from e
+        if present is None or present["metadata"]["uid"] != uid or present["metadata"].get("deletionTimestamp"):
+            return
+        answer = self._transport.write(
+            operation, "POST", path_of("v1", "Pod", namespace, pod, "eviction"), body=eviction
+        )
+        if answer.ok or self._is_gone(answer, "v1", "Pod", namespace, pod, uid):
+            return
+        budgets = answer.causes("DisruptionBudget")
+        if answer.status == _TOO_MANY_REQUESTS and budgets:  # without a budget it is the server's own throttling
+            words = "; ".join(c.get("message", "") for c in budgets)
+            raise EvictionBlockedError(f"{operation} is not allowed now: {answer.message} {words}")
+        raise refusal(operation, answer)
+
+    def create_event(self, regarding: Mapping[str, Any], event: Event) -> None:
+        """Post an event about an object; note and reason are cut to the API's limits."""
+        metadata = regarding["metadata"]
+        now = datetime.now(UTC)
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{metadata['name'][:230]}.{int(now.timestamp() * 1e6):x}",
+                "namespace": metadata["namespace"],
+            },
+            "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "type": event.type.value,
+            "reason": _cut(event.reason.value, _EVENT_REASON_BYTES),
+            "action": _cut(event.reason.value, _EVENT_REASON_BYTES),
+            "note": _cut(event.message, _EVENT_NOTE_BYTES),
+            "reportingController": FIELD_MANAGER,
+            "reportingInstance": FIELD_MANAGER,
+            "regarding": {
+                "apiVersion": regarding["apiVersion"],
+                "kind": regarding["kind"],
+                "namespace": metadata["namespace"],
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+            },
+        }
+        operation = f"event about {describe(regarding['kind'], metadata['namespace'], metadata['name'])}"
+        path = path_of("events.k8s.io/v1", "Event", metadata["namespace"])
+        self._change(operation, "POST", path, {}, body)
+
+    def _change(
+        self,
+        operation: str,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: object,
+        content_type: str = "application/json",
+    ) -> Object:
+        answer = self._transport.write(operation, method, path, query=query, body=body, content_type=content_type)
+        if not answer.ok:
+            raise refusal(operation, answer)
+        return answer.object()
+
+    def _is_gone(
+        self, answer: Response, api_version: str, kind: str, namespace: str | None, name: str, uid: str | None
+    ) -> bool:
+        """Tell whether an act was refused because its object is no longer there."""
+        if answer.status == _NOT_FOUND:
+            return True
+        if answer.status != _CONFLICT or uid is None:
+            return False
+        try:
+            present = self.get(api_version, kind, namespace, name)
+        except ObservationError as e:
+            raise ConflictError(f"{answer.message} (and then {e})") from e
+        return present is None or present["metadata"]["uid"] != uid
+
+
+def _place(obj: Mapping[str, Any]) -> tuple[str | None, str]:
+    metadata = obj["metadata"]
+    return metadata.get("namespace"), metadata["name"]
+
+
+def _cut(text: str, limit_bytes: int) -> str:
+    data = text.encode()
+    if len(data) <= limit_bytes:
+        return text
+    return data[: limit_bytes - 3].decode("utf-8", "ignore") + "…"

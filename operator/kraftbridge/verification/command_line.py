@@ -1,0 +1,176 @@
+"""`python -m kraftbridge.verification`: `run` (the job), `offline` and `dump` (by hand)."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from kraftbridge.metadata.errors import MetadataError
+from kraftbridge.models.report import (
+    EXIT_BAD_REQUEST,
+    EXIT_FINISHED,
+    EXIT_NOT_WANTED,
+    ConfigMapReference,
+    Profile,
+    Verdict,
+    VerificationReport,
+    VerificationRequest,
+)
+
+logger = logging.getLogger("kraftbridge.verification")
+
+EXIT_CODES = {Verdict.CONSISTENT: 0, Verdict.INCONSISTENT: 1, Verdict.INCONCLUSIVE: 2}
+"""Exit codes of `offline`; bad input is 2 too."""
+EXIT_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.command(options)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except MetadataError as error:
+        logger.error("%s", error)  # noqa: TRY400 - expected; the message says all
+        return EXIT_BAD_REQUEST
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m kraftbridge.verification", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="what the operator starts: verify a live cluster")
+    source = run.add_mutually_exclusive_group(required=True)
+    source.add_argument("--request", type=Path, metavar="FILE", help="request as JSON; starts at once")
+    source.add_argument("--configmap", metavar="NAMESPACE/NAME", help="request in a ConfigMap; waits for its go")
+    run.add_argument("--api-server", metavar="URL", help="default: the cluster that this pod is in")
+    run.add_argument("--service-account", type=Path, metavar="DIRECTORY", help="folder with token and ca.crt")
+    run.add_argument("--json", type=Path, metavar="FILE", help="also write the report here")
+    run.add_argument("--html", type=Path, metavar="FILE", help="also write the report as a page")
+    run.set_defaults(command=_run)
+
+    offline = commands.add_parser("offline", help="verify copies of a cluster's data; exit code 0, 1 or 2")
+    offline.add_argument("--zookeeper", type=Path, metavar="DUMP.jsonl[.gz]", help="dump of ZooKeeper")
+    offline.add_argument("--chroot", default="", help="chroot in the dump, as in zookeeper.connect")
+    offline.add_argument(
+        "--voter",
+        action="append",
+        default=[],
+        type=_voter,
+        metavar="NAME=DIRECTORY",
+        help="copy of a controller's metadata log folder (the parent of __cluster_metadata-0); repeat for each",
+    )
+    offline.add_argument("--profile", type=Profile, choices=list(Profile), default=Profile.DUAL_WRITE)
+    offline.add_argument("--password-encoder-secret-file", metavar="FILE", help="brokers' password.encoder.secret")
+    offline.add_argument("--sample-limit", type=int, default=1000, help="bound of the lists in the report")
+    offline.add_argument("--ansi", choices=("true", "false"), help="spark.sql.ansi.enabled")
+    offline.add_argument("--json", type=Path, metavar="FILE")
+    offline.add_argument("--html", type=Path, metavar="FILE")
+    offline.set_defaults(command=_offline)
+
+    dump = commands.add_parser("dump", help="write a dump of a live ZooKeeper tree")
+    dump.add_argument("--connect", required=True, help="connect string with chroot, as in zookeeper.connect")
+    dump.add_argument("--output", required=True, type=Path, metavar="DUMP.jsonl[.gz]")
+    dump.add_argument("--redact", action="store_true", help="replace secrets by their hash")
+    dump.add_argument("--credentials", metavar="DIRECTORY", help="folder with username, password and, maybe, scheme")
+    dump.add_argument("--tls", metavar="DIRECTORY", help="folder with ca.crt and, maybe, tls.crt and tls.key")
+    dump.set_defaults(command=_dump)
+    return parser
+
+
+def _voter(text: str) -> tuple[str, Path]:
+    name, found, folder = text.partition("=")
+    if not found or not name or not folder:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=DIRECTORY")
+    return name, Path(folder)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from kraftbridge.verification.runner import armed_run, immediate_run  # noqa: PLC0415 - starts Spark's imports
+
+    if options.request is not None:
+        try:
+            request = VerificationRequest.model_validate_json(options.request.read_bytes())
+        except (OSError, ValidationError) as error:
+            logger.error("request %s: %s", options.request, error)  # noqa: TRY400 - expected
+            return EXIT_BAD_REQUEST
+        report = immediate_run(request)
+    else:
+        from kraftbridge.verification.configmap import NotWantedError, RunConfigMap  # noqa: PLC0415
+
+        namespace, _, name = options.configmap.partition("/")
+        config_map = RunConfigMap(ConfigMapReference(namespace=namespace, name=name), _api_server(options))
+        if options.service_account is not None:
+            config_map.account = options.service_account
+        try:
+            report = armed_run(config_map)
+        except NotWantedError as error:
+            logger.error("%s", error)  # noqa: TRY400 - expected
+            return EXIT_NOT_WANTED
+    _write(report, options)
+    return EXIT_FINISHED
+
+
+def _api_server(options: argparse.Namespace) -> str:
+    if options.api_server:
+        return str(options.api_server).rstrip("/")
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise MetadataError("not in a cluster (KUBERNETES_SERVICE_HOST is not set): give --api-server")
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def _offline(options: argparse.Namespace) -> int:
+    from kraftbridge.verification.inputs import Dump, offline_inputs  # noqa: PLC0415 - starts Spark's imports
+    from kraftbridge.verification.runner import verify  # noqa: PLC0415
+    from kraftbridge.verification.session import open_session  # noqa: PLC0415
+
+    dump = Dump(options.zookeeper, options.chroot) if options.zookeeper else None
+    inputs = offline_inputs(options.profile, dump, options.voter, options.password_encoder_secret_file)
+    request = VerificationRequest(
+        run_id=f"offline-{uuid.uuid4()}",
+        profile=options.profile,
+        sample_limit=options.sample_limit,
+        deadline_seconds=86_400,
+    )
+    session = open_session(local=True, ansi=None if options.ansi is None else options.ansi == "true")
+    report = verify(session, request, inputs)
+    _write(report, options)
+    return EXIT_CODES[report.verdict]
+
+
+def _write(report: VerificationReport, options: argparse.Namespace) -> None:
+    if options.json is not None:
+        options.json.write_text(report.to_json(indent=2) + "\n", encoding="utf-8")
+    if options.html is not None:
+        from kraftbridge.verification.page import render_page  # noqa: PLC0415 - only where a page is wanted
+
+        options.html.write_text(render_page(report), encoding="utf-8")
+    logger.info("%s: %s", report.verdict, report.reason)
+
+
+def _dump(options: argparse.Namespace) -> int:
+    from kraftbridge.metadata.znode_dump import write_dump  # noqa: PLC0415 - needs kazoo
+    from kraftbridge.metadata.zookeeper_reader import ZooKeeperReader, split_connect  # noqa: PLC0415
+    from kraftbridge.models.report import ZooKeeperAccess  # noqa: PLC0415
+
+    access = ZooKeeperAccess(connect=options.connect, credentials_path=options.credentials, tls_path=options.tls)
+    with ZooKeeperReader(access) as reader:
+        reader.synchronize()
+        count = write_dump(
+            reader.walk_fenced(), options.output, split_connect(options.connect)[1], redact=options.redact
+        )
+    logger.info("%d znodes in %s", count, options.output)
+    return 0

@@ -1,0 +1,16 @@
+"""Main application file for `spark-submit` and the Spark operator: the same as `python -m kraftbridge.verification`.
+
+`mainApplicationFile: local:///…/kraftbridge/verification/main.py`, `arguments: ["run", "--configmap", "NAMESPACE/NAME"]`.
+"""
+
+import sys
+from pathlib import Path
+
+# A script's own folder comes first on the path; modules here must not shadow anybody else's.
+_FOLDER = Path(__file__).resolve().parent
+sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != _FOLDER]
+
+from kraftbridge.verification.command_line import main  # noqa: E402 - after the path is set right
+
+if __name__ == "__main__":
+    sys.exit(main())

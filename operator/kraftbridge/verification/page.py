@@ -1,0 +1,113 @@
+"""The report as one self-contained HTML page: no scripts, nothing loaded from elsewhere, pictures as inline SVG."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from kraftbridge.models.report import EntityKind, VerificationReport
+
+_BAR_WIDTH: Final = 420.0
+_FENCE_LEFT: Final = 270.0
+_FENCE_WIDTH: Final = 400.0
+_MINIMUM_VISIBLE: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of a chart: a label, what it says, and its parts' widths in pixels."""
+
+    label: str
+    text: str
+    width: float
+    marked: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One point on the line of offsets."""
+
+    label: str
+    offset: int
+    x: float
+    row: int
+
+
+def kind_bars(report: VerificationReport) -> Sequence[Bar]:
+    """Return one bar per kind: as long as its entities are many (by square root), red as far as they differ."""
+    most = max((counts.compared for counts in report.counts.values()), default=0) or 1
+    bars = []
+    for kind, counts in report.counts.items():
+        width = max(_MINIMUM_VISIBLE, _BAR_WIDTH * (counts.compared / most) ** 0.5)
+        share = min(1.0, counts.differing / counts.compared) if counts.compared else float(counts.differing > 0)
+        marked = max(_MINIMUM_VISIBLE * 2, width * share) if counts.differing else 0.0
+        text = f"{counts.compared}" + (f", {counts.differing} differ" if counts.differing else "")
+        bars.append(Bar(kind_name(kind), text, width, min(marked, width)))
+    return bars
+
+
+def timing_bars(report: VerificationReport) -> Sequence[Bar]:
+    """Return one bar per stage of the run."""
+    longest = max(report.timings_seconds.values(), default=0.0) or 1.0
+    return [
+        Bar(stage, f"{seconds:.2f} s", max(_MINIMUM_VISIBLE, _BAR_WIDTH * seconds / longest))
+        for stage, seconds in report.timings_seconds.items()
+    ]
+
+
+def offset_marks(report: VerificationReport) -> Sequence[Mark]:
+    """Return the offsets of the run on one line: the fence, the compared offset, the high watermark, the voters' ends."""
+    points: list[tuple[str, int]] = []
+    if report.fence and report.fence.first_offset is not None and report.fence.last_offset is not None:
+        points.append(("ZooKeeper mirrors, at the first read", report.fence.first_offset))
+        points.append(("ZooKeeper mirrors, at the last read", report.fence.last_offset))
+    if report.compared_offset is not None:
+        points.append(("voters compared at", report.compared_offset))
+    if report.high_watermark is not None:
+        points.append(("high watermark", report.high_watermark))
+    points += [
+        (f"end of voter {voter.name}", voter.end_offset) for voter in report.voters if voter.end_offset is not None
+    ]
+    if not points:
+        return []
+    low, high = min(offset for _, offset in points), max(offset for _, offset in points)
+    span = max(1, high - low)
+    return [
+        Mark(label, offset, _FENCE_LEFT + _FENCE_WIDTH * (offset - low) / span, row)
+        for row, (label, offset) in enumerate(points)
+    ]
+
+
+def kind_name(kind: EntityKind) -> str:
+    """Return a kind as people read it."""
+    return kind.replace("-", " ").replace("acl", "ACL").replace("scram", "SCRAM")
+
+
+def shown_value(value: str | None) -> str:
+    """Return an attribute's canonical JSON as people read it; absent is said, not left empty."""
+    if value is None:
+        return "absent"
+    try:
+        decoded = json.loads(value)
+    except ValueError:
+        return value
+    return decoded if isinstance(decoded, str) else value
+
+
+def render_page(report: VerificationReport) -> str:
+    """Return the page."""
+    environment = Environment(
+        loader=PackageLoader("kraftbridge.verification"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"kind_name": kind_name, "shown": shown_value}
+    return environment.get_template("report.html.jinja").render(
+        report=report, kinds=kind_bars(report), timings=timing_bars(report), marks=offset_marks(report)
+    )

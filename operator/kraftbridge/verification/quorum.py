@@ -1,0 +1,80 @@
+"""The quorum as its leader describes it: DescribeQuorum (KIP-595, KIP-836)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kraftbridge.metadata.errors import MetadataError
+from kraftbridge.models.report import VoterAccess
+from kraftbridge.verification.connection import Connection, read_properties
+
+_METADATA_TOPIC: Final = "__cluster_metadata"
+
+
+class QuorumUnavailableError(MetadataError):
+    """No voter could be asked who leads and how far the log is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumView:
+    """What the leader says.
+
+    Attributes
+    ----------
+    high_watermark
+        Offset after the last committed record.
+    end_offsets
+        Log end offset of each voter, as far as the leader knows it.
+    """
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    end_offsets: Mapping[int, int]
+
+
+def describe_quorum(
+    voters: Sequence[VoterAccess], config_path: str | None, timeout_seconds: float = 10.0
+) -> QuorumView:
+    """Return the leader's view of the quorum, asking voters until one answers as leader.
+
+    Raises
+    ------
+    QuorumUnavailableError
+        None did; the message says what each answered.
+    """
+    from kafka.protocol.admin.cluster import DescribeQuorumRequest  # noqa: PLC0415
+
+    properties = read_properties(config_path)
+    answers = []
+    topic = DescribeQuorumRequest.TopicData
+    for voter in voters:
+        if voter.host is None or voter.port is None:
+            continue
+        where = f"{voter.id}@{voter.host}:{voter.port}"
+        try:
+            with Connection(voter.host, voter.port, properties, timeout_seconds) as connection:
+                response = connection.call(
+                    DescribeQuorumRequest(
+                        version=1,
+                        topics=[topic(topic_name=_METADATA_TOPIC, partitions=[topic.PartitionData(partition_index=0)])],
+                    )
+                )
+            if response.error_code:
+                answers.append(f"{where}: error {response.error_code}")
+                continue
+            partition = response.topics[0].partitions[0]
+            if partition.error_code:
+                answers.append(f"{where}: error {partition.error_code} (6: not the leader)")
+                continue
+            return QuorumView(
+                leader_id=partition.leader_id,
+                leader_epoch=partition.leader_epoch,
+                high_watermark=partition.high_watermark,
+                end_offsets={state.replica_id: state.log_end_offset for state in partition.current_voters},
+            )
+        except (OSError, MetadataError, ValueError, IndexError) as error:
+            answers.append(f"{where}: {error}")
+    raise QuorumUnavailableError(f"no voter answers as leader ({'; '.join(answers) or 'no listener is given'})")

@@ -1,0 +1,87 @@
+"""The Spark session of a run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from kraftbridge.verification.comparison import compare
+from kraftbridge.verification.log_source import KraftLogSource
+from kraftbridge.verification.plans import LogPlan, LogVoter
+from kraftbridge.verification.rows import SCHEMA_DDL, Leg
+from kraftbridge.verification.served_source import BrokerServedSource
+from kraftbridge.verification.zookeeper_source import ZooKeeperSource
+
+SOURCES: Final = (ZooKeeperSource, KraftLogSource, BrokerServedSource)
+_SMALL_SHUFFLE_PARTITIONS: Final = 2
+_ROWS_PER_SHUFFLE_PARTITION: Final = 200_000
+
+
+def open_session(*, local: bool, ansi: bool | None = None) -> SparkSession:
+    """Return a session with the data sources registered.
+
+    Parameters
+    ----------
+    local
+        Run in this process where no master was given; `spark-submit` and the Spark operator give one.
+    ansi
+        Value for `spark.sql.ansi.enabled`; Spark's default where it is left out.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = (
+        SparkSession.builder.appName("kraftbridge-verification")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", str(_SMALL_SHUFFLE_PARTITIONS))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.worker.reuse", "true")
+    )
+    if local and "SPARK_APPLICATION_ID" not in os.environ and not os.environ.get("MASTER"):
+        builder = _with_local_defaults(builder)
+    if ansi is not None:
+        builder = builder.config("spark.sql.ansi.enabled", str(ansi).lower())
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    for source in SOURCES:
+        session.dataSource.register(source)
+    return session
+
+
+def _with_local_defaults(builder: SparkSession.Builder) -> SparkSession.Builder:
+    return (
+        builder.master("local[*]")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+    )
+
+
+def set_shuffle_size(session: SparkSession, rows: int) -> None:
+    """Size shuffles for a number of rows: a partition costs more than the rows of a small cluster."""
+    partitions = max(_SMALL_SHUFFLE_PARTITIONS, -(-rows // _ROWS_PER_SHUFFLE_PARTITION))
+    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+
+
+def load(session: SparkSession, source: str, plan: str) -> DataFrame:
+    """Return a source's rows, kept once they are read: a second reading would be of another moment."""
+    return session.read.format(source).option("plan", plan).load().persist(StorageLevel.MEMORY_AND_DISK)
+
+
+def warm_up(session: SparkSession) -> None:
+    """Run what a verification runs on nothing, so that classes are loaded and Python workers stand by."""
+    plan = LogPlan(salt="00", voters=[LogVoter(id=0, name="warm-up", url="file:///nonexistent")])
+    rows = load(session, "kraft-log", plan.model_dump_json())
+    rows.where("kind like '$%'").collect()
+    rows.unpersist()
+    sample = session.createDataFrame(
+        [
+            ("mirror", "a", "topic", "x", "{}", 1),
+            ("mirror", "b", "topic", "x", "[]", 1),
+        ],
+        SCHEMA_DDL,
+    )
+    compare(sample, Leg.MIRROR, ["a", "b"])

@@ -1,0 +1,371 @@
+"""What the chart renders, for the default values and for each switch."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.metrics import MetricWrapperBase
+
+from kraftbridge import metrics
+from kraftbridge.models.conditions import ConditionType
+from kraftbridge.models.phase import Phase
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "helm/kraftbridge"
+CRD = ("CustomResourceDefinition", "kafkamigrations.kraftbridge.dev")
+DEPLOYMENT = ("Deployment", "kb-system/kb")
+OPERATOR_USER = "system:serviceaccount:kb-system:kb"
+
+EVERYTHING_ON: dict[str, Any] = {
+    "imagePullSecrets": [{"name": "registry"}],
+    "watchNamespaces": ["kafka-a", "kafka-b"],
+    "operator": {
+        "extraEnv": [{"name": "TZ", "value": "UTC"}],
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "infra", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "high",
+        "podAnnotations": {"a": "b"},
+        "podLabels": {"team": "kafka"},
+    },
+    "commonLabels": {"part-of": "kafka"},
+    "admissionPolicy": {"exemptUsers": ["system:serviceaccount:ops:break-glass"]},
+    "networkPolicy": {"metricsFrom": [{"podSelector": {}}], "egress": [{"ports": [{"port": 443}]}]},
+    "metrics": {
+        "serviceMonitor": {"enabled": True},
+        "prometheusRule": {"enabled": True, "alertLabels": {"team": "kafka"}, "runbookUrl": "http://runbooks/"},
+        "dashboards": {"enabled": True},
+    },
+}
+VALUE_SETS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "everything-on": EVERYTHING_ON,
+    "everything-off": {
+        "serviceAccount": {"create": False, "name": "mine"},
+        "rbac": {"create": False},
+        "crds": {"enabled": False},
+        "admissionPolicy": {"enabled": False},
+        "networkPolicy": {"enabled": False},
+        "metrics": {"service": {"enabled": False}},
+    },
+}
+
+Render = Callable[..., dict[tuple[str, str], dict[str, Any]]]
+
+
+def environment(objects: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
+    container = objects[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]
+    return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container["env"]}
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_lint_is_clean(helm: Callable[..., Any], values: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "values.yaml"
+    path.write_text(yaml.safe_dump(values))
+    answer = helm("lint", "--strict", "--kube-version", "1.34.0", "--values", str(path), str(CHART))
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_the_defaults_render_exactly_these_objects(render: Render) -> None:
+    assert sorted(render()) == [
+        ("ClusterRole", "kb-brokers"),
+        ("ClusterRole", "kb-controllers"),
+        ("ClusterRole", "kb-edit"),
+        ("ClusterRole", "kb-framework"),
+        ("ClusterRole", "kb-migrations"),
+        ("ClusterRole", "kb-verification"),
+        ("ClusterRole", "kb-view"),
+        ("ClusterRoleBinding", "kb-brokers"),
+        ("ClusterRoleBinding", "kb-controllers"),
+        ("ClusterRoleBinding", "kb-framework"),
+        ("ClusterRoleBinding", "kb-migrations"),
+        ("ClusterRoleBinding", "kb-verification"),
+        CRD,
+        DEPLOYMENT,
+        ("NetworkPolicy", "kb-system/kb"),
+        ("Role", "kb-system/kb-verifier"),
+        ("RoleBinding", "kb-system/kb-verifier"),
+        ("Service", "kb-system/kb-metrics"),
+        ("ServiceAccount", "kb-system/kb"),
+        ("ServiceAccount", "kb-system/kraftbridge-verifier"),
+        ("ValidatingAdmissionPolicy", "kb-locked-statefulsets"),
+        ("ValidatingAdmissionPolicy", "kb-locked-statefulsets-scale"),
+        ("ValidatingAdmissionPolicyBinding", "kb-locked-statefulsets"),
+        ("ValidatingAdmissionPolicyBinding", "kb-locked-statefulsets-scale"),
+    ]
+
+
+def test_everything_off_leaves_the_deployment_and_the_driver_account(render: Render) -> None:
+    assert sorted(render(VALUE_SETS["everything-off"])) == [
+        DEPLOYMENT,
+        ("ServiceAccount", "kb-system/kraftbridge-verifier"),
+    ]
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_every_object_carries_the_charts_labels(render: Render, values: dict[str, Any]) -> None:
+    for (kind, name), manifest in render(values).items():
+        labels = manifest["metadata"]["labels"]
+        assert labels["app.kubernetes.io/instance"] == "kb", f"{kind} {name}"
+        assert labels["app.kubernetes.io/managed-by"] == "Helm"
+        for key, value in values.get("commonLabels", {}).items():
+            assert labels[key] == value
+
+
+# ------------------------------------------------------------------------------------------------ CRD
+
+
+def test_the_charts_copy_of_the_crd_is_byte_identical() -> None:
+    assert (CHART / "files/crds/kafkamigrations.yaml").read_bytes() == (
+        ROOT / "crds/kafkamigrations.yaml"
+    ).read_bytes(), "run: make crds"
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_rendered_crd_differs_from_the_file_in_labels_and_keep_only(render: Render, *, keep: bool) -> None:
+    rendered = render({"crds": {"keep": keep}})[CRD]
+    annotations = rendered["metadata"].pop("annotations", {})
+    assert annotations == ({"helm.sh/resource-policy": "keep"} if keep else {})
+    del rendered["metadata"]["labels"]
+    assert rendered == yaml.safe_load((ROOT / "crds/kafkamigrations.yaml").read_text())
+
+
+def test_no_number_of_the_crd_is_in_scientific_notation(render: Render, template: Callable[..., Any]) -> None:
+    assert "maximum: 2000000000" in template().stdout
+    assert "e+0" not in template().stdout
+
+
+def test_nothing_but_the_crd_survives_an_uninstall_by_policy(render: Render) -> None:
+    kept = [
+        key
+        for key, manifest in render().items()
+        if "helm.sh/resource-policy" in manifest["metadata"].get("annotations", {})
+    ]
+    assert kept == [CRD]
+
+
+# ------------------------------------------------------------------------------------------------ operator
+
+
+def test_one_operator_at_a_time(render: Render) -> None:
+    spec = render()[DEPLOYMENT]["spec"]
+    assert spec["replicas"] == 1
+    assert spec["strategy"] == {"type": "Recreate"}
+
+
+def test_the_operators_environment(render: Render) -> None:
+    assert environment(render()) == {
+        "POD_NAME": {"fieldRef": {"fieldPath": "metadata.name"}},
+        "POD_NAMESPACE": {"fieldRef": {"fieldPath": "metadata.namespace"}},
+        "KRAFTBRIDGE_OPERATOR_IMAGE": "kraftbridge/operator:0.1.0",
+        "KRAFTBRIDGE_VERIFIER_IMAGE": "kraftbridge/verifier:0.1.0",
+        "KRAFTBRIDGE_VERIFIER_SERVICE_ACCOUNT": "kraftbridge-verifier",
+        "KRAFTBRIDGE_NAMESPACES": "",
+        "KRAFTBRIDGE_ADMISSION_POLICY": "kb-locked-statefulsets",
+        "KRAFTBRIDGE_LOG_LEVEL": "info",
+    }
+
+
+def test_the_environment_follows_the_values(render: Render) -> None:
+    digest = "sha256:" + "ab" * 32
+    values = {
+        "operator": {
+            "image": {"repository": "localhost/op", "tag": "dev"},
+            "logLevel": "debug",
+            "extraEnv": [{"name": "X", "value": "1"}],
+        },
+        "verifier": {
+            "image": {"repository": "localhost:5000/v", "tag": "dev", "digest": digest},
+            "serviceAccount": {"name": "spark"},
+        },
+        "watchNamespaces": ["a", "b"],
+        "admissionPolicy": {"enabled": False},
+    }
+    objects = render(values)
+    variables = environment(objects)
+    assert objects[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]["image"] == "localhost/op:dev"
+    assert variables["KRAFTBRIDGE_OPERATOR_IMAGE"] == "localhost/op:dev"
+    assert variables["KRAFTBRIDGE_VERIFIER_IMAGE"] == f"localhost:5000/v@{digest}"
+    assert variables["KRAFTBRIDGE_VERIFIER_SERVICE_ACCOUNT"] == "spark"
+    assert variables["KRAFTBRIDGE_NAMESPACES"] == "a,b"
+    assert variables["KRAFTBRIDGE_ADMISSION_POLICY"] == ""
+    assert (variables["KRAFTBRIDGE_LOG_LEVEL"], variables["X"]) == ("debug", "1")
+
+
+def test_the_pod_is_restricted(render: Render) -> None:
+    pod = render()[DEPLOYMENT]["spec"]["template"]["spec"]
+    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert pod["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]] == ["/tmp"]
+
+
+def test_probes_ask_kopf_and_ports_have_names(render: Render) -> None:
+    container = render()[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]
+    assert container["args"] == ["run"]
+    assert {port["name"]: port["containerPort"] for port in container["ports"]} == {"metrics": 8000, "health": 8080}
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/healthz", "port": "health"}
+
+
+def test_scheduling_values_reach_the_pod(render: Render) -> None:
+    pod = render(EVERYTHING_ON)[DEPLOYMENT]["spec"]["template"]
+    assert pod["spec"]["nodeSelector"] == {"disk": "ssd"}
+    assert pod["spec"]["tolerations"] == [{"key": "infra", "operator": "Exists"}]
+    assert pod["spec"]["priorityClassName"] == "high"
+    assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    assert pod["metadata"]["labels"]["team"] == "kafka"
+    assert pod["metadata"]["annotations"]["a"] == "b"
+
+
+def test_selectors_choose_the_operators_pod(render: Render) -> None:
+    objects = render(EVERYTHING_ON)
+    labels = objects[DEPLOYMENT]["spec"]["template"]["metadata"]["labels"]
+    for selector in (
+        objects[DEPLOYMENT]["spec"]["selector"]["matchLabels"],
+        objects["Service", "kb-system/kb-metrics"]["spec"]["selector"],
+        objects["NetworkPolicy", "kb-system/kb"]["spec"]["podSelector"]["matchLabels"],
+    ):
+        assert selector.items() <= labels.items()
+    service_labels = objects["Service", "kb-system/kb-metrics"]["metadata"]["labels"]
+    assert (
+        objects["ServiceMonitor", "kb-system/kb"]["spec"]["selector"]["matchLabels"].items() <= service_labels.items()
+    )
+
+
+def test_long_release_names_still_fit(render: Render) -> None:
+    name = "a" * 53
+    for kind, object_name in render({}, release=name):
+        longest = 253 if kind.startswith(("ValidatingAdmission", "CustomResource")) else 63
+        assert len(object_name.rpartition("/")[2]) <= longest, f"{kind} {object_name}"
+
+
+# ------------------------------------------------------------------------------------------------ policies
+
+
+def test_the_policies_exempt_the_operator_and_who_is_named(render: Render) -> None:
+    objects = render(EVERYTHING_ON)
+    for suffix in ("", "-scale"):
+        policy = objects["ValidatingAdmissionPolicy", f"kb-locked-statefulsets{suffix}"]["spec"]
+        condition = next(c for c in policy["matchConditions"] if c["name"] == "not-the-operator")
+        exempt = f"['{OPERATOR_USER}','system:serviceaccount:ops:break-glass']"
+        assert condition["expression"] == f"!(request.userInfo.username in {exempt})"
+
+
+def test_the_policies_are_bound_and_deny(render: Render) -> None:
+    for values in ({}, EVERYTHING_ON):
+        objects = render(values)
+        for suffix in ("", "-scale"):
+            name = f"kb-locked-statefulsets{suffix}"
+            binding = objects["ValidatingAdmissionPolicyBinding", name]["spec"]
+            assert binding["policyName"] == name
+            assert binding["validationActions"] == ["Deny"]
+            if values:
+                (expression,) = binding["matchResources"]["namespaceSelector"]["matchExpressions"]
+                assert expression["values"] == ["kafka-a", "kafka-b"]
+            else:
+                assert "matchResources" not in binding
+
+
+def test_the_lock_policy_watches_what_configures_or_restarts_pods(render: Render) -> None:
+    policy = render()["ValidatingAdmissionPolicy", "kb-locked-statefulsets"]["spec"]
+    assert policy["failurePolicy"] == "Fail"
+    text = " ".join(validation["expression"] for validation in policy["validations"])
+    for field in ("spec.template", "spec.updateStrategy", "spec.replicas"):
+        assert f"object.{field} == oldObject.{field}" in text
+
+
+def test_the_scale_policy_knows_the_phases_at_rest(render: Render) -> None:
+    policy = render()["ValidatingAdmissionPolicy", "kb-locked-statefulsets-scale"]["spec"]
+    at_rest = ", ".join(f"'{phase}'" for phase in Phase if phase.at_rest)
+    assert f"params.status.phase in [{at_rest}]" in policy["validations"][0]["expression"]
+    assert policy["failurePolicy"] == "Ignore"
+
+
+# ------------------------------------------------------------------------------------------------ metrics
+
+
+def alerts(objects: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]]:
+    (group,) = objects["PrometheusRule", "kb-system/kb"]["spec"]["groups"]
+    return list(group["rules"])
+
+
+def test_every_alert_has_its_runbook_and_every_runbook_its_alert(render: Render) -> None:
+    names = {alert["alert"] for alert in alerts(render(EVERYTHING_ON))}
+    assert names == {path.stem for path in (ROOT / "docs/runbooks").glob("Kraftbridge*.md")}
+    for alert in alerts(render(EVERYTHING_ON)):
+        assert alert["annotations"]["runbook_url"] == f"http://runbooks/{alert['alert']}.md"
+        assert alert["labels"]["severity"] in {"warning", "critical"}
+        assert alert["labels"]["team"] == "kafka"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "docs/runbooks").glob("Kraftbridge*.md")))
+def test_runbooks_have_the_usual_parts(name: str) -> None:
+    text = (ROOT / "docs/runbooks" / name).read_text()
+    assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == [
+        "Meaning",
+        "Impact",
+        "Diagnosis",
+        "Mitigation",
+    ]
+
+
+def expressions(render: Render) -> list[str]:
+    dashboard = json.loads((CHART / "files/dashboards/migrations.json").read_text())
+    panels = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    return [alert["expr"] for alert in alerts(render(EVERYTHING_ON))] + panels
+
+
+def test_alerts_and_dashboard_read_metrics_that_the_operator_has(render: Render) -> None:
+    collectors = [value for value in vars(metrics).values() if isinstance(value, MetricWrapperBase)]
+    labels: dict[str, set[str]] = {}
+    for collector in collectors:
+        for described in collector.describe():
+            suffix = {"counter": "_total", "histogram": "_bucket"}.get(described.type, "")
+            labels[f"{described.name}{suffix}"] = set(collector._labelnames)
+    used = [match for text in expressions(render) for match in re.findall(r"(kraftbridge_\w+)(?:\{([^}]*)\})?", text)]
+    assert len(used) > 10
+    for name, selector in used:
+        assert name in labels
+        assert set(re.findall(r"(\w+)=~?\"", selector)) <= labels[name], f"{name}{{{selector}}}"
+
+
+def test_alerts_and_dashboard_name_phases_and_conditions_that_exist(render: Render) -> None:
+    text = " ".join(expressions(render))
+    assert set(re.findall(r'type="(\w+)"', text)) <= set(ConditionType)
+    phases = {phase for group in re.findall(r'phase=~"([^"]+)"', text) for phase in group.split("|")}
+    assert phases == {Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION}
+
+
+def test_alerts_are_off_by_default(render: Render) -> None:
+    assert not {kind for kind, _ in render()} & {"PrometheusRule", "ServiceMonitor", "ConfigMap"}
+
+
+def test_the_dashboard_is_delivered_as_it_is(render: Render) -> None:
+    data = render(EVERYTHING_ON)["ConfigMap", "kb-system/kb-dashboards"]["data"]
+    assert json.loads(data["migrations.json"]) == json.loads((CHART / "files/dashboards/migrations.json").read_text())
+
+
+def test_the_dashboard_is_one_that_grafana_can_show() -> None:
+    dashboard = json.loads((CHART / "files/dashboards/migrations.json").read_text())
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(set(cells)) == len(cells), "panels overlap"
+    assert max(x for x, _ in cells) < 24
+    for panel in panels:
+        assert all(target["expr"] for target in panel["targets"])

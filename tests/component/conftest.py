@@ -1,0 +1,147 @@
+"""The operator as its process runs it (kopf, handlers, Kubernetes client), against an API server in this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import hypothesis  # noqa: F401 - its plugin imports it at the very end, when CPython 3.11 may fail to compile it (gh-106905)
+import kopf
+import pytest
+from kubernetes.config import kube_config
+from tests.support.fakes import FakeKafka, FakeKubernetes, migration_object, surroundings, user_stateful_set
+from tests.support.http_api import HttpApi
+from tests.support.observations import spec_document
+
+from kraftbridge.constants import KIND
+from kraftbridge.handlers import startup
+from kraftbridge.services import observer, reconcile
+from kraftbridge.services.world import World
+
+POLICY = "kraftbridge-policy"
+READY_SECONDS = 15.0
+
+
+class RealClock:
+    """The time of day, with a fake clock's face."""
+
+    @property
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+@dataclass
+class OperatorProcess:
+    """kopf on a thread: starts and stops as the process does."""
+
+    thread: threading.Thread | None = None
+    stop_flag: threading.Event = field(default_factory=threading.Event)
+    failure: list[BaseException] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Start it and wait until it watches."""
+        self.stop_flag = threading.Event()
+        ready = threading.Event()
+
+        def run() -> None:
+            try:
+                kopf.run(standalone=True, namespaces=["kafka"], stop_flag=self.stop_flag, ready_flag=ready)
+            except BaseException as e:  # noqa: BLE001 - told by stop()
+                self.failure.append(e)
+
+        self.thread = threading.Thread(target=run, name="operator", daemon=True)
+        self.thread.start()
+        if not ready.wait(READY_SECONDS):
+            self.stop_flag.set()
+            raise AssertionError(f"the operator does not start: {self.failure}")
+
+    def stop(self) -> None:
+        """Stop it, and tell of anything that it died of."""
+        self.stop_flag.set()
+        assert self.thread is not None
+        self.thread.join(READY_SECONDS)
+        assert not self.thread.is_alive(), "the operator does not stop"
+        assert self.failure == []
+
+
+@dataclass
+class Cluster:
+    """API server, Kafka and operator."""
+
+    store: FakeKubernetes
+    api: HttpApi
+    kafka: FakeKafka
+    operator: OperatorProcess
+
+    def create(self, name: str, **changes: Any) -> None:
+        """Create a migration."""
+        document = spec_document(strategy={"addressCacheSeconds": 0, "shortAddressCacheSeconds": 0}) | changes
+        document.setdefault("controllers", {})
+        self.store.create(migration_object(document, name=name))
+
+    def migration(self, name: str) -> dict[str, Any] | None:
+        """Return a migration as stored, None when it is gone."""
+        return self.store.objects.get((KIND, "kafka", name))
+
+    def status(self, name: str) -> dict[str, Any]:
+        """Return its status."""
+        found: dict[str, Any] = (self.migration(name) or {}).get("status", {})
+        return found
+
+    def condition(self, name: str, kind: str) -> tuple[str, str]:
+        """Return status and reason of a condition."""
+        return next(
+            ((c["status"], c["reason"]) for c in self.status(name).get("conditions", []) if c["type"] == kind), ("", "")
+        )
+
+    def eventually(self, what: Callable[[], Any], seconds: float = 15.0) -> Any:
+        """Wait until something is true; return it."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if found := what():
+                return found
+            time.sleep(0.05)
+        raise AssertionError(
+            f"not within {seconds} s; migrations: { {k[2]: o.get('status', {}).get('message') for k, o in self.store.objects.items() if k[0] == KIND} }"
+        )
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    clock: Any = RealClock()
+    store = FakeKubernetes(clock)
+    kafka = FakeKafka(store, clock)
+    store.create(user_stateful_set())
+    for obj in surroundings():
+        store.create(obj)
+    store.create({"kind": "Namespace", "metadata": {"name": "kafka"}})
+    for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
+        store.create({"kind": kind, "metadata": {"name": POLICY}})
+    api = HttpApi(store)
+    with pytest.MonkeyPatch.context() as patch, api.running():
+        kubeconfig: Path = tmp_path_factory.mktemp("kube") / "config"
+        api.write_kubeconfig(kubeconfig)
+        patch.setenv("KUBECONFIG", str(kubeconfig))
+        # The client reads the variable when it is imported.
+        patch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(kubeconfig))
+        patch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        patch.setenv("KRAFTBRIDGE_OPERATOR_IMAGE", "operator:test")
+        patch.setenv("KRAFTBRIDGE_VERIFIER_IMAGE", "verifier:test")
+        patch.setenv("KRAFTBRIDGE_ADMISSION_POLICY", POLICY)
+        patch.setenv("KRAFTBRIDGE_METRICS_PORT", "0")
+        patch.setattr(observer, "read_controller_metrics", kafka.metrics)
+
+        def reconciler(kubernetes: Any, settings: Any) -> reconcile.Reconciler:
+            return reconcile.Reconciler(kubernetes, settings, lambda *_: World(kafka, kafka, kafka))
+
+        patch.setattr(startup, "Reconciler", reconciler)
+        operator = OperatorProcess()
+        operator.start()
+        running = Cluster(store, api, kafka, operator)
+        yield running
+        operator.stop()

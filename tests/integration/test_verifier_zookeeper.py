@@ -1,0 +1,232 @@
+"""How the verifier reads ZooKeeper: old servers without multiRead, TLS, SASL, digest, a dump of an ensemble.
+
+The tree is that of a real cluster in dual-write (`tests/data/metadata/dualwrite`); what is read must be what its dump holds.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_acl, make_digest_acl
+from tests.integration.certificates import Authority
+from tests.support.kafka_processes import free_port
+from tests.support.zookeeper_ensemble import Ensemble, zookeeper_ensemble
+
+from kraftbridge.metadata.dump_entities import DumpReading
+from kraftbridge.metadata.entities import Secrets
+from kraftbridge.metadata.errors import ZooKeeperUnavailableError
+from kraftbridge.metadata.znode_dump import read_dump
+from kraftbridge.metadata.zookeeper_plan import TOPIC_CONFIGS_PATH, TreeReading
+from kraftbridge.metadata.zookeeper_reader import ZooKeeperReader
+from kraftbridge.models.report import EntityKind, ZooKeeperAccess
+from kraftbridge.verification.command_line import main
+
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
+
+DUMP = Path(__file__).resolve().parents[1] / "data" / "metadata" / "dualwrite" / "zk.jsonl.gz"
+CHROOT = "/kafka"
+SECRETS = Secrets(b"salt")
+LAST_WITHOUT_MULTI_READ = "3.5.10"
+Rows = set[tuple[str, str, str]]
+
+
+def rows_of_the_dump() -> Rows:
+    reading = DumpReading(SECRETS)
+    reading.take(read_dump(DUMP, CHROOT))
+    return {(entity.kind, entity.key, entity.value) for entity in reading.entities()}
+
+
+def mirrored_offset() -> int:
+    reading = DumpReading(SECRETS)
+    reading.take(read_dump(DUMP, CHROOT))
+    assert reading.migration is not None
+    return reading.migration.offset
+
+
+def read_all(access: ZooKeeperAccess) -> tuple[Rows, TreeReading]:
+    with ZooKeeperReader(access) as reader:
+        reader.synchronize()
+        reading = TreeReading(reader, SECRETS)
+        plan = reading.plan()
+        entities = list(reading.topics(plan.topics))
+        entities += reading.nodes([*(f"{TOPIC_CONFIGS_PATH}/{topic}" for topic in plan.topic_configs), *plan.nodes])
+    rows = [(entity.kind, entity.key, entity.value) for entity in entities]
+    assert len(set(rows)) == len(rows)
+    return set(rows), reading
+
+
+def secret(folder: Path, **files: str) -> str:
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name.replace("_", ".")).write_text(content)
+    return str(folder)
+
+
+@pytest.mark.parametrize("version", [LAST_WITHOUT_MULTI_READ, None], ids=["3.5 without multiRead", "Kafka's own"])
+def test_every_release_gives_what_the_dump_holds(version):
+    with zookeeper_ensemble(version=version) as ensemble:
+        ensemble.load(DUMP)
+        rows, reading = read_all(ZooKeeperAccess(connect=ensemble.hosts + CHROOT))
+        assert rows == rows_of_the_dump()
+        assert not reading.problems
+        assert (reading.fence.first, reading.fence.last) == (mirrored_offset(),) * 2
+        assert reading.fence.batches > 5
+
+
+def test_an_old_server_is_asked_singly_after_its_first_refusal():
+    with zookeeper_ensemble(version=LAST_WITHOUT_MULTI_READ) as ensemble:
+        ensemble.load(DUMP)
+        with ZooKeeperReader(ZooKeeperAccess(connect=ensemble.hosts + CHROOT)) as reader:
+            first = [znode.path for znode in reader.walk("/brokers")]
+            assert not reader.reads_many_at_once
+            assert [znode.path for znode in reader.walk("/brokers")] == first
+            assert len(first) > 500
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Ensemble]:
+    with zookeeper_ensemble(servers=3) as ensemble:
+        ensemble.load(DUMP)
+        yield ensemble
+
+
+def test_a_dump_of_an_ensemble_holds_what_was_loaded(three, tmp_path):
+    path = tmp_path / "zk.jsonl.gz"
+    assert main(["dump", "--connect", three.hosts + CHROOT, "--output", str(path)]) == 0
+    with gzip.open(path, "rt") as lines:
+        paths = [json.loads(line)["path"] for line in lines]
+    assert len(set(paths)) == len(paths)
+    assert {each for each in paths if each != CHROOT} == {
+        CHROOT + znode.path for znode in read_dump(DUMP, CHROOT) if znode.path != "/"
+    }
+    reading = DumpReading(SECRETS)
+    reading.take(read_dump(path, CHROOT))
+    assert {(entity.kind, entity.key, entity.value) for entity in reading.entities()} == rows_of_the_dump()
+
+
+def test_an_ensemble_with_one_server_down_is_read(three):
+    three.kill(2)
+    rows, reading = read_all(ZooKeeperAccess(connect=three.hosts + CHROOT))
+    assert rows == rows_of_the_dump()
+    assert not reading.problems
+
+
+def test_an_ensemble_without_its_majority_is_an_error_that_names_it(three):
+    three.kill(1)  # after the test above only one of three is left
+    access = ZooKeeperAccess(connect=three.hosts + CHROOT, session_timeout_seconds=5)
+    with pytest.raises(ZooKeeperUnavailableError, match=r"127\.0\.0\.1"):
+        read_all(access)
+
+
+AUTHORITY = Authority()
+SASL = {"mechanism": "DIGEST-MD5", "username": "verifier", "password": "verifier-secret"}
+
+
+@contextmanager
+def owner(ensemble: Ensemble, **options: object) -> Iterator[KazooClient]:
+    client = KazooClient(ensemble.hosts, **options)
+    client.start(20)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory) -> Iterator[tuple[Ensemble, int]]:
+    """A server with a TLS port that wants client certificates, SASL, and one znode that only digest user `reader` may see."""
+    folder, port = tmp_path_factory.mktemp("tls"), free_port()
+    server = AUTHORITY.issue("zookeeper")
+    (folder / "keys.pem").write_text(server.key + server.certificate)
+    (folder / "trust.pem").write_text(AUTHORITY.certificate)
+    settings = {
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "secureClientPort": str(port),
+        "secureClientPortAddress": "127.0.0.1",
+        "ssl.keyStore.location": str(folder / "keys.pem"),
+        "ssl.keyStore.type": "PEM",
+        "ssl.trustStore.location": str(folder / "trust.pem"),
+        "ssl.trustStore.type": "PEM",
+        "authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+    }
+    jaas = 'Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_verifier="verifier-secret"; };\n'
+    with zookeeper_ensemble(settings=settings, jaas=jaas) as ensemble:
+        ensemble.load(DUMP)
+        yield ensemble, port
+
+
+def test_tls_with_a_client_certificate(secured, tmp_path):
+    _, port = secured
+    client = AUTHORITY.issue("verifier")
+    folder = secret(tmp_path / "tls", ca_crt=AUTHORITY.certificate, tls_crt=client.certificate, tls_key=client.key)
+    rows, reading = read_all(ZooKeeperAccess(connect=f"127.0.0.1:{port}{CHROOT}", secret_path=folder))
+    assert rows == rows_of_the_dump()
+    assert not reading.problems
+
+
+@pytest.mark.parametrize("case", ["no certificate", "foreign authority", "no TLS at all"])
+def test_tls_that_does_not_fit_is_an_error(secured, tmp_path, case):
+    _, port = secured
+    foreign = Authority()
+    client = foreign.issue("verifier")
+    folder = {
+        "no certificate": lambda: secret(tmp_path / "s", ca_crt=AUTHORITY.certificate),
+        "foreign authority": lambda: secret(
+            tmp_path / "s", ca_crt=foreign.certificate, tls_crt=client.certificate, tls_key=client.key
+        ),
+        "no TLS at all": lambda: None,
+    }[case]()
+    access = ZooKeeperAccess(connect=f"127.0.0.1:{port}{CHROOT}", secret_path=folder, session_timeout_seconds=4)
+    with pytest.raises(ZooKeeperUnavailableError, match=str(port)):
+        read_all(access)
+
+
+QUOTA = b'{"version":1,"config":{"producer_byte_rate":"5"}}'
+
+
+def test_sasl_shows_what_only_its_user_may_see(secured, tmp_path):
+    ensemble, _ = secured
+    path = f"{CHROOT}/config/users/sasl-only"
+    with owner(ensemble) as client:
+        client.create(path, QUOTA, acl=[make_acl("sasl", "verifier", all=True)])
+    folder = secret(tmp_path / "sasl", username="verifier", password="verifier-secret", scheme="sasl")
+    access = ZooKeeperAccess(connect=ensemble.hosts + CHROOT, secret_path=folder)
+    rows, reading = read_all(access)
+    assert "users/sasl-only" in {key for kind, key, _ in rows if kind == EntityKind.CLIENT_QUOTA}
+    assert not reading.problems
+    _, blind = read_all(ZooKeeperAccess(connect=ensemble.hosts + CHROOT))
+    assert "NoAuth" in blind.problems["/config/users/sasl-only"]
+    wrong = secret(tmp_path / "wrong", username="verifier", password="guessed", scheme="sasl")
+    with pytest.raises(ZooKeeperUnavailableError):
+        read_all(ZooKeeperAccess(connect=ensemble.hosts + CHROOT, secret_path=wrong, session_timeout_seconds=4))
+    with owner(ensemble, sasl_options=SASL) as client:
+        client.delete(path)
+
+
+def test_digest_shows_what_only_its_user_may_see(secured, tmp_path):
+    ensemble, _ = secured
+    path = f"{CHROOT}/config/users/digest-only"
+    with owner(ensemble) as client:
+        acl = [make_digest_acl("reader", "pass:word", all=True)]
+        client.create(path, QUOTA, acl=acl)
+    folder = secret(tmp_path / "digest", username="reader", password="pass:word")
+    _, reading = read_all(ZooKeeperAccess(connect=ensemble.hosts + CHROOT, secret_path=folder))
+    assert not reading.problems
+    _, blind = read_all(ZooKeeperAccess(connect=ensemble.hosts + CHROOT))
+    assert "NoAuth" in blind.problems["/config/users/digest-only"]
+    with owner(ensemble, auth_data=[("digest", "reader:pass:word")]) as client:
+        client.delete(path)
+
+
+def test_a_secret_that_says_nothing_is_refused(secured, tmp_path):
+    ensemble, _ = secured
+    folder = secret(tmp_path / "empty")
+    with pytest.raises(ZooKeeperUnavailableError, match="neither"):
+        read_all(ZooKeeperAccess(connect=ensemble.hosts + CHROOT, secret_path=folder))

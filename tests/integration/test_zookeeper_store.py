@@ -1,0 +1,286 @@
+"""ZooKeeperStore against a real ZooKeeper: TLS, authentication, lost sessions, unreadable znodes, the end of a rollback."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_acl, make_digest_acl
+from tests.integration.certificates import Authority, Certificate
+from tests.support.kafka_processes import CHROOT, KafkaProcesses, free_port, kafka_processes, wait_for
+
+from kraftbridge.exceptions import ConflictError, ObservationError
+from kraftbridge.models.observation import MigrationZnode, Unobserved
+from kraftbridge.storage.zookeeper import ZooKeeperCredentials, ZooKeeperStore, ZooKeeperTls
+
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
+
+AUTHORITY = Authority()
+
+
+@pytest.fixture(scope="module")
+def tls_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def client_certificate() -> Certificate:
+    return AUTHORITY.issue("operator")
+
+
+@pytest.fixture(scope="module")
+def processes(tls_port: int) -> Iterator[KafkaProcesses]:
+    with kafka_processes([], []) as running:
+        server = AUTHORITY.issue("zookeeper")
+        keys, trust = Path(running.directory / "zookeeper.pem"), Path(running.directory / "authority.pem")
+        keys.write_text(server.key + server.certificate)
+        trust.write_text(AUTHORITY.certificate)
+        running.start_zookeeper(
+            {
+                "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+                "secureClientPort": str(tls_port),
+                "secureClientPortAddress": "127.0.0.1",
+                "ssl.keyStore.location": str(keys),
+                "ssl.keyStore.type": "PEM",
+                "ssl.trustStore.location": str(trust),
+                "ssl.trustStore.type": "PEM",
+            }
+        )
+        yield running
+
+
+@pytest.fixture
+def admin(processes: KafkaProcesses) -> Iterator[KazooClient]:
+    """A client that makes the znodes of a test and leaves none."""
+    client = KazooClient(processes.zookeeper_hosts + CHROOT)
+    client.start(10)
+    client.ensure_path("/")
+    yield client
+    for child in client.get_children("/"):
+        client.delete(f"/{child}", recursive=True)
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def store(processes: KafkaProcesses) -> Iterator[ZooKeeperStore]:
+    found = ZooKeeperStore(processes.zookeeper_hosts, CHROOT)
+    yield found
+    found.close()
+
+
+def migration(**changed: object) -> bytes:
+    fields = {
+        "version": 0,
+        "kraft_controller_id": 3000,
+        "kraft_controller_epoch": 7,
+        "kraft_metadata_offset": 9_007_199_254_740_993,
+        "kraft_metadata_epoch": 7,
+    }
+    return json.dumps(fields | changed).encode()
+
+
+def claim(kraft_epoch: int, broker_id: int = 3000) -> bytes:
+    fields = {"version": 2, "brokerid": broker_id, "timestamp": "1", "kraftControllerEpoch": kraft_epoch}
+    return json.dumps(fields).encode()
+
+
+def sessions_are(store: ZooKeeperStore, expected: int) -> bool:
+    count = store.broker_session_count()
+    assert not isinstance(count, Unobserved), count
+    return count == expected
+
+
+def test_an_empty_chroot_is_seen_as_empty(store: ZooKeeperStore) -> None:
+    state = store.observe()
+    assert (state.cluster_id, state.controller, state.migration, state.brokers) == (None, None, None, ())
+
+
+def test_offsets_beyond_53_bits_are_exact(store: ZooKeeperStore, admin: KazooClient) -> None:
+    admin.create("/migration", migration())
+    assert store.observe().migration == MigrationZnode(3000, 7, 9_007_199_254_740_993, 7)
+
+
+def test_acls_say_who_may_write_what(store: ZooKeeperStore, admin: KazooClient, processes: KafkaProcesses) -> None:
+    admin.create("/brokers/topics/open", makepath=True)
+    admin.create("/brokers/topics/closed", acl=[make_digest_acl("kafka", "secret", all=True)])
+    admin.create("/controller_epoch", acl=[make_acl("world", "anyone", read=True)])
+    access = store.access()
+    assert access.topics == {"open", "closed"}
+    assert access.denied == ("/brokers/topics/closed",)
+    (anyone,) = access.acls["/brokers/topics/open"]
+    assert (anyone.scheme, anyone.id, anyone.permissions) == ("world", "anyone", frozenset("cdrwa"))
+    assert access.acls["/controller_epoch"][0].permissions == {"r"}
+    assert "/migration" not in access.acls, "it does not exist"
+    known = ZooKeeperStore(processes.zookeeper_hosts, CHROOT, ZooKeeperCredentials("kafka", "secret"))
+    try:
+        access = known.access()
+    finally:
+        known.close()
+    assert access.denied == ()
+    assert {e.scheme for e in access.acls["/brokers/topics/closed"]} == {"digest"}
+    admin.add_auth("digest", "kafka:secret")  # to remove it
+
+
+@pytest.mark.parametrize("payload", [b"", b"null", b"{", b"[]", b'{"kraft_controller_id": 1}', b"\xff"])
+def test_an_unreadable_migration_znode_is_unobserved_by_itself(
+    store: ZooKeeperStore, admin: KazooClient, payload: bytes
+) -> None:
+    admin.create("/migration", payload)
+    admin.create("/controller_epoch", b"5")
+    state = store.observe()
+    assert isinstance(state.migration, Unobserved)
+    assert "/migration" in state.migration.source
+    assert state.controller_epoch == 5
+
+
+@pytest.mark.parametrize(
+    ("path", "payload"), [("/controller", b"null"), ("/cluster/id", b"{"), ("/controller_epoch", b"x")]
+)
+def test_another_unreadable_znode_is_an_error(
+    store: ZooKeeperStore, admin: KazooClient, path: str, payload: bytes
+) -> None:
+    admin.create(path, payload, makepath=True)
+    with pytest.raises(ObservationError, match="cannot be understood"):
+        store.observe()
+
+
+def test_topic_deletions_reassignments_canary_and_hosts_are_read(store: ZooKeeperStore, admin: KazooClient) -> None:
+    admin.create("/admin/delete_topics/old", b"", makepath=True)
+    admin.create(
+        "/admin/reassign_partitions", b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1]}]}'
+    )
+    admin.create(
+        "/config/users/kraftbridge-canary", b'{"version":1,"config":{"producer_byte_rate":"12.0"}}', makepath=True
+    )
+    endpoints = ["PLAINTEXT://kafka-0.kafka:9092", "SSL://kafka-0.kafka:9093", "SASL_SSL://[fd00::1]:9094"]
+    admin.create("/brokers/ids/0", json.dumps({"version": 5, "endpoints": endpoints}).encode(), makepath=True)
+    state = store.observe()
+    assert state.pending_topic_deletions == ("old",)
+    assert state.reassignments
+    assert state.canary == 12.0
+    assert state.brokers[0].hosts == ("kafka-0.kafka", "fd00::1")
+
+
+def test_the_session_comes_back_by_itself_after_a_restart(store: ZooKeeperStore, processes: KafkaProcesses) -> None:
+    store.observe()
+    options = (processes.directory / "zookeeper.cfg").read_text()
+    processes.stop("zookeeper", signal.SIGKILL)
+    started = time.monotonic()
+    with pytest.raises(ObservationError, match="refused"):
+        store.observe()
+    assert time.monotonic() - started < 6.5
+    processes.start_zookeeper(dict(line.split("=", 1) for line in options.splitlines()))
+    wait_for("the session", lambda: (store.observe(),), 15)
+
+
+def test_a_silent_server_is_an_error_in_time(store: ZooKeeperStore, processes: KafkaProcesses) -> None:
+    store.observe()
+    processes.signal("zookeeper", signal.SIGSTOP)
+    try:
+        started = time.monotonic()
+        with pytest.raises(ObservationError):
+            store.observe()
+        assert time.monotonic() - started < 6.5
+        assert isinstance(store.broker_session_count(), Unobserved)
+    finally:
+        processes.signal("zookeeper", signal.SIGCONT)
+    wait_for("the session", lambda: (store.observe(),), 20)
+
+
+def test_sessions_of_others_are_counted_and_ours_is_not(store: ZooKeeperStore, admin: KazooClient) -> None:
+    store.observe()
+    wait_for("admin's session alone", lambda: sessions_are(store, 1), 15)
+
+
+def test_digest_credentials_open_what_is_closed(
+    processes: KafkaProcesses, store: ZooKeeperStore, admin: KazooClient
+) -> None:
+    admin.create("/controller_epoch", b"5", acl=[make_digest_acl("kafka", "s3cret", all=True)])
+    with pytest.raises(ObservationError, match="NoAuth"):
+        store.observe()
+    allowed = ZooKeeperStore(processes.zookeeper_hosts, CHROOT, ZooKeeperCredentials("kafka", "s3cret"))
+    try:
+        assert allowed.observe().controller_epoch == 5
+    finally:
+        allowed.close()
+        cleaner = KazooClient(processes.zookeeper_hosts + CHROOT, auth_data=[("digest", "kafka:s3cret")])
+        cleaner.start(10)
+        cleaner.delete("/controller_epoch")
+        cleaner.stop()
+        cleaner.close()
+
+
+def test_tls_with_a_client_certificate(
+    processes: KafkaProcesses, tls_port: int, client_certificate: Certificate, admin: KazooClient
+) -> None:
+    admin.create("/controller_epoch", b"5")
+    tls = ZooKeeperTls(AUTHORITY.certificate, client_certificate.certificate, client_certificate.key)
+    store = ZooKeeperStore(f"127.0.0.1:{tls_port}", CHROOT, tls=tls)
+    assert store.observe().controller_epoch == 5
+    wait_for("no other session at the TLS port", lambda: sessions_are(store, 0), 15)
+    other = ZooKeeperStore(f"127.0.0.1:{tls_port}", CHROOT, tls=tls)
+    other.observe()
+    wait_for("the other session", lambda: sessions_are(store, 1), 15)
+    other.close()
+    keys = Path(store._directory)
+    assert {p.name for p in keys.iterdir()} == {"ca.crt", "tls.crt", "tls.key"}
+    assert keys.stat().st_mode & 0o077 == 0
+    store.close()
+    assert not keys.exists()
+
+
+def test_a_server_of_another_authority_is_refused(
+    processes: KafkaProcesses, tls_port: int, client_certificate: Certificate
+) -> None:
+    tls = ZooKeeperTls(Authority().certificate, client_certificate.certificate, client_certificate.key)
+    store = ZooKeeperStore(f"127.0.0.1:{tls_port}", CHROOT, tls=tls)
+    try:
+        with pytest.raises(ObservationError, match=r"(?i)certificate"):
+            store.observe()
+    finally:
+        store.close()
+
+
+def test_a_claim_is_removed_once_and_again(store: ZooKeeperStore, admin: KazooClient) -> None:
+    admin.create("/controller", claim(7))
+    admin.create("/migration", migration())
+    store.remove_controller_claim(expected_kraft_epoch=7)
+    assert admin.exists("/controller") is None
+    assert admin.exists("/migration") is None
+    store.remove_controller_claim(expected_kraft_epoch=7)
+
+
+@pytest.mark.parametrize(("before", "after"), [(b"5", b"7"), (b"9", b"9")])
+def test_controller_epoch_is_lifted_to_what_dual_write_stamped(
+    store: ZooKeeperStore, admin: KazooClient, before: bytes, after: bytes
+) -> None:
+    admin.create("/controller", claim(7))
+    admin.create("/migration", migration(kraft_controller_epoch=7))
+    admin.create("/controller_epoch", before)
+    store.remove_controller_claim(expected_kraft_epoch=7)
+    assert admin.get("/controller_epoch")[0] == after
+
+
+def test_a_claim_of_another_epoch_stays(store: ZooKeeperStore, admin: KazooClient) -> None:
+    admin.create("/controller", claim(8))
+    admin.create("/migration", migration())
+    with pytest.raises(ConflictError, match="KRaft epoch 8, not 7"):
+        store.remove_controller_claim(expected_kraft_epoch=7)
+    assert admin.exists("/controller") is not None
+    assert admin.exists("/migration") is not None
+
+
+def test_only_migration_goes_when_a_broker_is_controller_again(store: ZooKeeperStore, admin: KazooClient) -> None:
+    admin.create("/controller", claim(-1, broker_id=2), ephemeral=True)
+    admin.create("/migration", migration())
+    admin.create("/controller_epoch", b"5")
+    store.remove_controller_claim(expected_kraft_epoch=7)
+    assert store.observe().controller.broker_id == 2
+    assert admin.exists("/migration") is None
+    assert admin.get("/controller_epoch")[0] == b"5", "its controller would resign"

@@ -1,0 +1,622 @@
+"""The Kubernetes side of the simulated cluster: StatefulSets, pods, verification runs; and what the operator sees and does of it all."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeline
+from tests.support.observations import survey
+
+from kraftbridge.models.decision import (
+    Action,
+    ApplyControllers,
+    ArchiveDifferences,
+    ConfigureBrokers,
+    HoldLease,
+    LaunchVerification,
+    LockStatefulSet,
+    PublishFinalManifest,
+    ReleaseLease,
+    ReleaseStatefulSet,
+    ReleaseVerification,
+    RemoveCanary,
+    RemoveControllerClaim,
+    RemoveProbeTopic,
+    RemoveVerification,
+    RestartPod,
+    RestoreStatefulSet,
+    StartProbe,
+    StopControllers,
+    WriteCanary,
+)
+from kraftbridge.models.measurement import ProbeResult
+from kraftbridge.models.observation import (
+    ActionOutcome,
+    Archive,
+    BrokerZnode,
+    ClusterState,
+    ControllerMetrics,
+    ControllersWorkload,
+    ControllerZnode,
+    LeaseState,
+    MigrationZnode,
+    Observation,
+    PodState,
+    QuorumState,
+    RunState,
+    StatefulSetState,
+    TopicRedundancy,
+    Unobserved,
+    VerificationRun,
+    VoterState,
+    ZooKeeperState,
+)
+from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, ZkMigrationState
+from kraftbridge.models.report import Profile, Verdict, VerdictSummary
+from kraftbridge.models.status import MigrationStatus
+from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.rollback import without_controller
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+BROKER_SETS = (("kafka", (0, 1)), ("kafka-b", (2,)))
+"""One StatefulSet of three brokers, or these two."""
+SETTINGS = {"inter.broker.protocol.version": "3.9"}
+NO_LEASE = LeaseState()
+NOT_NEEDED = Unobserved("it", "not needed in this phase")
+
+
+@dataclass
+class Pod:
+    """A pod; a new one has a new UID."""
+
+    name: str
+    node: int
+    uid: str
+    configuration: str
+    revision: str
+    mixed: bool = False
+    """Started on a template of which somebody took a part back: Kafka refuses to run on it."""
+    ready_since: float | None = None
+    deleting: bool = False
+    shown: tuple[float | None, bool, PodState] | None = None
+    """As it was last shown, and what of it may have changed since."""
+
+
+@dataclass
+class Workload:
+    """A StatefulSet."""
+
+    name: str
+    nodes: tuple[int, ...]
+    configuration: str = ""
+    drift: bool = False
+    strategy: str = "RollingUpdate"
+    lock: str = ""
+    observed_at: float = 0.0
+    deleting: bool = False
+    pods: dict[int, Pod] = field(default_factory=dict)
+
+    @property
+    def of_brokers(self) -> bool:
+        """Whether it is the user's."""
+        return self.nodes[0] in BROKERS
+
+    @property
+    def revision(self) -> str:
+        """Kubernetes gives equal templates equal revisions."""
+        return f"rev-{self.configuration or 'user'}{'-mixed' if self.drift else ''}"
+
+
+@dataclass
+class Run:
+    """A verification."""
+
+    record: LaunchVerification
+    generation: int
+    state: RunState = RunState.PENDING
+    read_at: float | None = None
+    released: bool = False
+    verdict: Verdict | None = None
+    misaddressed: bool = False
+    lost_writes: int = 0
+    foreign_edits: int = 0
+
+
+@dataclass
+class Trouble:
+    """Probabilities of what goes wrong in the cluster; all of them 0: nothing does."""
+
+    run_fails: float = 0.0
+    run_hangs: float = 0.0
+    run_misaddressed: float = 0.0
+    never_registers: float = 0.0
+
+
+class Cluster:
+    """Everything outside the operator."""
+
+    def __init__(self, random: Random, identity: Identity, sets: int = 1) -> None:
+        self.random, self.identity = random, identity
+        self.probe: ProbeResult | None = None
+        self.probing = ""
+        self.probe_topics: set[str] = set()
+        self.time = Timeline()
+        self.kafka = Kafka(self.time, random)
+        self.broker_sets = [Workload(name, nodes) for name, nodes in BROKER_SETS[:sets]]
+        if sets == 1:
+            self.broker_sets[0].nodes = BROKERS
+        self._broker_znodes = {i: BrokerZnode(i, (f"{w.name}-{i}.kafka",)) for w in self.broker_sets for i in w.nodes}
+        self.controllers: Workload | None = None
+        self.format_allowed: bool | None = None
+        self.runs: dict[str, Run] = {}
+        self.archives: dict[str, Archive] = {}
+        self.volumes: set[str] | None = None
+        """The last controllers' volumes; None before there were any."""
+        self.trouble = Trouble()
+        self.final_manifest = False
+        self.leases: dict[str, float] = {}
+        """When we last renewed the Lease on a StatefulSet."""
+        self.leases_taken: dict[str, float] = {}
+        """Until when another operator holds it."""
+        self._uids = itertools.count()
+        for workload in self.broker_sets:
+            for node in workload.nodes:
+                self._new_pod(workload, node, at_once=True)
+        self.kafka.in_sync = set(BROKERS)
+        self.kafka.zk_controller = self.random.choice(BROKERS)
+        self.kafka.views = dict.fromkeys(BROKERS, self.kafka.zk_controller)
+        self.time.after(2.0, self._rolling_update)
+
+    def broker_set(self, name: str) -> Workload:
+        """Return a StatefulSet of brokers."""
+        return next(w for w in self.broker_sets if w.name == name)
+
+    def set_of(self, node: int) -> Workload:
+        """Return the StatefulSet of a broker."""
+        return next(w for w in self.broker_sets if node in w.nodes)
+
+    # ----------------------------------------------------------------------------------------- Kubernetes
+
+    def _new_pod(self, workload: Workload, node: int, *, at_once: bool = False) -> None:
+        if workload.deleting or (workload is not self.controllers and workload not in self.broker_sets):
+            return
+        pod = Pod(
+            f"{workload.name}-{node}",
+            node,
+            f"uid-{next(self._uids)}",
+            workload.configuration,
+            workload.revision,
+            workload.drift,
+        )
+        workload.pods[node] = pod
+        if at_once:
+            self._start(workload, pod)
+        else:
+            self.time.after(self.random.uniform(1.0, 8.0), lambda: self._start(workload, pod))
+
+    def _start(self, workload: Workload, pod: Pod) -> None:
+        if workload.pods.get(pod.node) is not pod or pod.deleting or pod.mixed:
+            return
+        if workload.of_brokers:
+            self.kafka.start_broker(pod.node, BrokerMode.of(pod.configuration))
+        else:
+            if self.random.random() < self.trouble.never_registers:
+                self.kafka.never_registers.add(pod.node)
+            self.kafka.start_controller(pod.node, ControllerMode(pod.configuration.partition("-")[0]))
+        pod.ready_since = self.time.now
+
+    def _stop(self, workload: Workload, pod: Pod) -> None:
+        pod.ready_since = None
+        if workload.of_brokers:
+            self.kafka.stop_broker(pod.node)
+        else:
+            self.kafka.stop_controller(pod.node)
+
+    def delete_pod(self, workload: Workload, node: int) -> None:
+        """Let a pod go and its successor come, from whatever the template says then."""
+        pod = workload.pods.get(node)
+        if pod is None or pod.deleting:
+            return
+        pod.deleting = True
+
+        def gone() -> None:
+            self._stop(workload, pod)
+            if workload.pods.get(node) is pod:
+                del workload.pods[node]
+            self.time.after(self.random.uniform(0.2, 1.5), lambda: self._new_pod(workload, node))
+
+        self.time.after(self.random.uniform(0.2, 3.0), gone)
+
+    def crash(self, workload: Workload, node: int) -> None:
+        """Let a container die; the kubelet starts it again in the same pod."""
+        pod = workload.pods.get(node)
+        if pod is None or pod.deleting or pod.ready_since is None:
+            return
+        self._stop(workload, pod)
+        self.time.after(self.random.uniform(1.0, 12.0), lambda: self._start(workload, pod))
+
+    def change_template(self, workload: Workload) -> None:
+        """Note that the StatefulSet's controller needs a moment to see a change."""
+        workload.observed_at = self.time.now + self.random.uniform(0.0, 1.0)
+
+    def _rolling_update(self) -> None:
+        """Restart pods as Kubernetes does under ``RollingUpdate``: from the last one, one at a time, each waited for."""
+        self.time.after(2.0, self._rolling_update)
+        for workload in self.broker_sets:
+            self._roll_one(workload)
+
+    def _roll_one(self, workload: Workload) -> None:
+        if workload.strategy != "RollingUpdate" or len(workload.pods) < len(workload.nodes):
+            return
+        for node in reversed(workload.nodes):
+            pod = workload.pods[node]
+            if pod.deleting or (pod.ready_since is None and pod.revision == workload.revision):
+                return
+            if pod.revision != workload.revision:
+                self.delete_pod(workload, node)
+                return
+
+    # ---------------------------------------------------------------------------------------------- acts
+
+    def act(self, action: Action) -> str:
+        """Carry out an action; return what went wrong."""
+        match action:
+            case LockStatefulSet(name):
+                brokers = self.broker_set(name)
+                brokers.lock, brokers.strategy = self.identity.lock, "OnDelete"
+            case ConfigureBrokers(name, mode):
+                brokers = self.broker_set(name)
+                if not brokers.lock:
+                    return "its former state is not on record yet"
+                brokers.configuration, brokers.drift = f"{mode}-hash", False
+                self.change_template(brokers)
+            case RestoreStatefulSet(name):
+                brokers = self.broker_set(name)
+                brokers.configuration, brokers.drift = "", False
+                self.change_template(brokers)
+            case ReleaseStatefulSet(name):
+                brokers = self.broker_set(name)
+                brokers.lock, brokers.strategy = "", "RollingUpdate"
+            case ApplyControllers(mode, format_allowed):
+                self._apply_controllers(mode, format_allowed=format_allowed)
+            case StopControllers(_, _, volumes):
+                self._stop_controllers(volumes=volumes)
+            case RestartPod(_, uid, node_id):
+                workload = self.set_of(node_id) if node_id in BROKERS else self.controllers
+                pod = workload.pods.get(node_id) if workload is not None else None
+                if workload is not None and pod is not None and pod.uid == uid:
+                    self.delete_pod(workload, node_id)
+            case RemoveControllerClaim(epoch):
+                if self.kafka.claim_epoch >= 0 and self.kafka.claim_epoch != epoch:
+                    return "the claim is another one"
+                self.kafka.remove_claim()
+                self.kafka.zk_canary = None
+            case WriteCanary(value):
+                if self.kafka.active is None:
+                    return "no active controller"
+                self.kafka.write_canary(value)
+            case RemoveCanary():
+                if self.kafka.active is None:
+                    return "no active controller"
+                self.kafka.remove_canary()
+            case StartProbe() | RemoveProbeTopic():
+                self._probe(action)
+            case LaunchVerification() | ReleaseVerification() | RemoveVerification():
+                self._verification(action)
+            case HoldLease(name):
+                if self.leases_taken.get(name, 0.0) > self.time.now:
+                    return "409 somebody else took the Lease"
+                self.leases[name] = self.time.now
+            case ReleaseLease(name):
+                self.leases.pop(name, None)
+            case ArchiveDifferences(run_id, secret):
+                run = self.runs[run_id]
+                self.archives.setdefault(secret, Archive(run_id, run.lost_writes + run.foreign_edits))
+            case PublishFinalManifest():
+                self.final_manifest = True
+        return ""
+
+    def _probe(self, action: StartProbe | RemoveProbeTopic) -> None:
+        topic = action.topic
+        if isinstance(action, RemoveProbeTopic):
+            self.probe_topics.discard(topic)
+            return
+        self.probe_topics.add(topic)
+        self.probing = topic
+
+        def ends() -> None:
+            if self.probing == topic:
+                self.probe_topics.discard(topic)
+                self.probe = ProbeResult(topic, 20, 2.0, 9.0, 3.0, 11.0)
+
+        self.time.after(self.random.uniform(9.0, 31.0), ends)
+
+    def operator_dies(self) -> None:
+        """Let a probe under way die with it: its topic stays."""
+        self.probing, self.probe = "", None
+
+    def _apply_controllers(self, mode: ControllerMode, *, format_allowed: bool) -> None:
+        self.format_allowed = format_allowed
+        if self.controllers is None:
+            self.volumes = {f"data-{i}" for i in CONTROLLERS}
+            self.controllers = Workload(f"{self.identity.name}-kraft", CONTROLLERS, f"{mode}-hash", strategy="OnDelete")
+            for node in CONTROLLERS:
+                self._new_pod(self.controllers, node)
+        self.controllers.configuration = f"{mode}-hash"
+        self.change_template(self.controllers)
+
+    def _stop_controllers(self, *, volumes: bool) -> None:
+        workload = self.controllers
+        if workload is None or workload.deleting:
+            return
+        workload.deleting = True
+
+        def gone() -> None:
+            self.kafka.forget_quorum()
+            workload.pods.clear()
+            self.time.after(self.random.uniform(0.1, 1.0), forgotten)
+
+        def forgotten() -> None:
+            if self.controllers is workload:
+                self.controllers = None
+                workload.pods.clear()  # those that were still starting go with it
+                if volumes:
+                    self.volumes = set()
+
+        self.time.after(self.random.uniform(0.5, 2.0), gone)
+
+    # -------------------------------------------------------------------------------------- verifications
+
+    def _verification(self, action: LaunchVerification | ReleaseVerification | RemoveVerification) -> None:
+        run = self.runs.get(action.run_id)
+        match action:
+            case LaunchVerification(run_id) if run is None:
+                run = Run(action, self.generation_of.get(run_id, self.identity.generation))
+                self.runs[run_id] = run
+                run.misaddressed = self.random.random() < self.trouble.run_misaddressed
+                if self.random.random() < self.trouble.run_hangs:
+                    return
+                fails = self.random.random() < self.trouble.run_fails
+                state = RunState.FAILED if fails else RunState.ARMED
+                self.time.after(self.random.uniform(1.0, 10.0), lambda: self._armed(run, state))
+            case ReleaseVerification() if run is not None and not run.released:
+                run.released = True
+                if run.state is RunState.ARMED:
+                    self._begin(run)
+            case RemoveVerification(run_id, keep_report) if run is not None:
+                if run.state is not RunState.FINISHED or not keep_report:
+                    run.state = RunState.MISSING
+            case _:
+                pass
+
+    generation_of: dict[str, int] = {}
+    """Generation that a run's request was written with."""
+
+    def _armed(self, run: Run, state: RunState) -> None:
+        if run.state is RunState.PENDING:
+            run.state = state
+            if run.released and state is RunState.ARMED:
+                self._begin(run)
+
+    def _begin(self, run: Run) -> None:
+        run.state = RunState.RUNNING
+        self.time.after(self.random.uniform(0.1, 1.0), lambda: self._read(run))
+
+    def _read(self, run: Run) -> None:
+        if run.state is not RunState.RUNNING:
+            return
+        if self.random.random() < self.trouble.run_fails:
+            run.state = RunState.FAILED
+            return
+        run.read_at = self.time.now
+        run.verdict = self._truth(run.record.profile)
+        if run.verdict is Verdict.INCONSISTENT:
+            run.lost_writes, run.foreign_edits = int(self.kafka.lost_write), int(self.kafka.edited)
+
+        def finished() -> None:
+            if run.state is RunState.RUNNING:
+                run.state = RunState.FINISHED
+
+        self.time.after(self.random.uniform(0.5, 4.0), finished)
+
+    def _truth(self, profile: Profile) -> Verdict:
+        kafka = self.kafka
+        match profile:
+            case Profile.ZOOKEEPER:
+                return Verdict.CONSISTENT if self.time.now >= kafka.zookeeper_down_until else Verdict.INCONCLUSIVE
+            case Profile.DUAL_WRITE:
+                if kafka.edited or kafka.lost_write:
+                    return Verdict.INCONSISTENT
+                return Verdict.CONSISTENT if kafka.mirroring() else Verdict.INCONCLUSIVE
+            case Profile.REPLICAS:
+                return Verdict.CONSISTENT if all(c.up for c in kafka.controllers.values()) else Verdict.INCONCLUSIVE
+
+    # ----------------------------------------------------------------------------------------- observation
+
+    def observe(
+        self, status: MigrationStatus, at: datetime, canary_committed: int | None, outcomes: tuple[ActionOutcome, ...]
+    ) -> Observation:
+        """Return what the phase needs, as the real observer does."""
+        phase, quorum_exists = status.phase, status.controllers is not None
+        return Observation(
+            at=at,
+            stateful_sets=tuple(self._broker_set(w) for w in self.broker_sets),
+            controllers=self._controllers(status) if quorum_exists else NOT_NEEDED,
+            zookeeper=self._zookeeper() if phase is not Phase.COMPLETED else NOT_NEEDED,
+            quorum=self._quorum() if quorum_exists and not without_controller(status) else NOT_NEEDED,
+            metrics=self._metrics() if quorum_exists and not without_controller(status) else {},
+            cluster=self._cluster_state(),
+            redundancy=TopicRedundancy((), ()) if phase is Phase.PREFLIGHT else NOT_NEEDED,
+            run=self._run(status),
+            runner_available=True,
+            controller_by_broker=self._views() if phase is Phase.ROLLING_BACK else NOT_NEEDED,
+            registered_controllers=self._registered_controllers(),
+            admission_policy=True,
+            survey=survey() if phase is Phase.PREFLIGHT else NOT_NEEDED,
+            archive=self.archives.get(status.healing.archive) if status.healing is not None else None,
+            canary_committed=canary_committed,
+            outcomes=outcomes,
+            probe=self.probe,
+        )
+
+    def moment(self, seconds: float) -> datetime:
+        """Return a virtual time as the cluster's clocks show it."""
+        return START + timedelta(seconds=seconds)
+
+    def _pod_state(self, pod: Pod) -> PodState:
+        if pod.shown is not None and pod.shown[:2] == (pod.ready_since, pod.deleting):
+            return pod.shown[2]
+        state = self._new_pod_state(pod)
+        pod.shown = (pod.ready_since, pod.deleting, state)
+        return state
+
+    def _new_pod_state(self, pod: Pod) -> PodState:
+        ready = pod.ready_since is not None and not pod.deleting
+        return PodState(
+            pod.name, pod.uid, pod.node, ready, self.moment(pod.ready_since) if pod.ready_since is not None and ready else None,
+            pod.deleting, pod.configuration, pod.revision, f"10.0.0.{pod.node % 250}",
+            "CrashLoopBackOff of container kafka" if pod.mixed else "",
+        )  # fmt: skip
+
+    def _set_state(self, workload: Workload, lease: LeaseState = NO_LEASE) -> StatefulSetState:
+        return StatefulSetState(
+            name=workload.name,
+            uid=f"uid-{workload.name}",
+            replicas=len(workload.nodes),
+            update_strategy=workload.strategy,
+            configuration=workload.configuration,
+            update_revision=workload.revision,
+            observed=self.time.now >= workload.observed_at,
+            lock=workload.lock,
+            container_found=True,
+            settings=SETTINGS,
+            unreadable_settings=frozenset(),
+            java_tool_options="",
+            volumes=frozenset(),
+            drift=("env KAFKA_LISTENER_SECURITY_PROTOCOL_MAP",) if workload.drift else (),
+            pods=tuple(self._pod_state(workload.pods[n]) for n in sorted(workload.pods)),
+            deleting=workload.deleting,
+            lease=lease,
+        )
+
+    def _broker_set(self, workload: Workload) -> StatefulSetState:
+        taken, renewed = self.leases_taken.get(workload.name), self.leases.get(workload.name)
+        if taken is not None and self.time.now < taken:
+            lease = LeaseState("another", age_seconds=1.0)
+        elif renewed is None:
+            lease = LeaseState()
+        else:
+            lease = LeaseState("us", ours=True, age_seconds=self.time.now - renewed)
+        return self._set_state(workload, lease)
+
+    def _controllers(self, status: MigrationStatus) -> ControllersWorkload:
+        if self.controllers is None:
+            return ControllersWorkload(None)
+        uids = {i: f"pvc-{status.attempt}-{i}" for i in CONTROLLERS}
+        return ControllersWorkload(self._set_state(self.controllers), self.format_allowed, uids)
+
+    def _zookeeper(self) -> ZooKeeperState | Unobserved:
+        kafka = self.kafka
+        if self.time.now < kafka.zookeeper_down_until:
+            return Unobserved("ZooKeeper", "no session")
+        if kafka.claim_epoch >= 0:
+            controller = ControllerZnode(kafka.leader or CONTROLLERS[0], kafka.claim_epoch, ephemeral=False)
+        else:
+            holder = kafka.zk_controller
+            controller = None if holder is None else ControllerZnode(holder, -1, ephemeral=True)  # type: ignore[assignment]
+        offset = kafka.offset_in_zookeeper()
+        return ZooKeeperState(
+            cluster_id="cluster",
+            controller=controller,
+            controller_epoch=5,
+            migration=MigrationZnode(CONTROLLERS[0], kafka.migration_epoch, offset, kafka.migration_epoch)
+            if kafka.migration_znode
+            else None,
+            brokers=tuple(
+                self._broker_znodes[i] for i, p in kafka.brokers.items() if p.up and p.mode is not BrokerMode.KRAFT
+            ),
+            pending_topic_deletions=(),
+            reassignments=False,
+            canary=kafka.zk_canary,
+        )
+
+    def _quorum(self) -> QuorumState | Unobserved:
+        kafka = self.kafka
+        if kafka.active is None or sum(c.up for c in kafka.controllers.values()) < MAJORITY:
+            return Unobserved("quorum", "no leader")
+        end = kafka.log_offset()
+        voters = tuple(VoterState(i, end if c.up else end - 60) for i, c in kafka.controllers.items())
+        return QuorumState(kafka.active, kafka.epoch, end, voters, frozenset(kafka.registered))
+
+    def _metrics(self) -> dict[int, ControllerMetrics | Unobserved]:
+        kafka = self.kafka
+        seen: dict[int, ControllerMetrics | Unobserved] = {}
+        migrating = sum(m is BrokerMode.MIGRATION for m in kafka.registered.values())
+        fenced = sum(kafka.fenced(i) for i in kafka.registered)
+        for node, process in kafka.controllers.items():
+            if not process.up or self.controllers is None:
+                seen[node] = Unobserved(f"controller {node}", "connection refused")
+                continue
+            state = kafka.state if process.loaded and kafka.leader is not None else ZkMigrationState.NOT_LOADED
+            leader = kafka.leader if kafka.leader is not None else -1
+            seen[node] = ControllerMetrics(
+                node,
+                node == kafka.active,
+                state,
+                migrating,
+                len(kafka.registered) - fenced,
+                fenced,
+                leader,
+                kafka.epoch,
+            )
+        return seen
+
+    def _registered_controllers(self) -> frozenset[int] | Unobserved:
+        if self.kafka.active is None:
+            return Unobserved("controllers", "no active controller")
+        return frozenset(self.kafka.controllers_registered)
+
+    def _cluster_state(self) -> ClusterState | Unobserved:
+        kafka = self.kafka
+        up = frozenset(i for i, p in kafka.brokers.items() if p.up)
+        if not up:
+            return Unobserved("Kafka", "no broker answers")
+        lacking = tuple(f"t-{i}" for i in BROKERS if i not in kafka.in_sync)
+        offline = () if kafka.in_sync else ("t-0",)
+        return ClusterState(up, kafka.zk_controller or -1, 300, lacking, len(lacking), offline, len(offline))
+
+    def _views(self) -> dict[int, int | Unobserved]:
+        return {
+            i: self.kafka.views.get(i, -1) if p.up else Unobserved(f"broker {i}", "connection refused")
+            for i, p in self.kafka.brokers.items()
+        }
+
+    def _run(self, status: MigrationStatus) -> VerificationRun | None:
+        if not status.verifications:
+            return None
+        record = status.verifications[-1]
+        run = self.runs.get(record.run_id)
+        if run is None:
+            return VerificationRun(record.run_id, RunState.MISSING)
+        if run.state is not RunState.FINISHED or run.verdict is None:
+            return VerificationRun(record.run_id, run.state)
+        now = self.moment(self.time.now)
+        verdict = VerdictSummary(
+            run_id=record.run_id if not run.misaddressed else "another-run",
+            migration_uid=self.identity.uid,
+            generation=run.generation,
+            phase=str(run.record.gate),
+            profile=run.record.profile,
+            verdict=run.verdict,
+            reason="as it is",
+            compared=50,
+            differing=run.lost_writes + run.foreign_edits,
+            mirror_differing=run.lost_writes + run.foreign_edits,
+            partition_state_differing=run.lost_writes,
+            started_at=now,
+            finished_at=now,
+        )
+        return VerificationRun(record.run_id, RunState.FINISHED, verdict=verdict)

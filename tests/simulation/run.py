@@ -1,0 +1,606 @@
+"""One simulated migration under random faults, and the promises that are checked after every step of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from random import Random
+
+from tests.simulation.cluster import BROKER_SETS, Cluster, Trouble, Workload
+from tests.simulation.kafka import BROKERS, CONTROLLERS
+
+from kraftbridge.models.conditions import ConditionType, condition
+from kraftbridge.models.decision import (
+    Action,
+    ApplyControllers,
+    ConfigureBrokers,
+    Decision,
+    RemoveControllerClaim,
+    RestartPod,
+    RestoreStatefulSet,
+    StopControllers,
+    WriteCanary,
+)
+from kraftbridge.models.observation import ActionOutcome, Observation, Unobserved
+from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
+from kraftbridge.models.report import Profile, Verdict
+from kraftbridge.models.spec import ControllerVolumes, Healing, MigrationSpec, OnDeletion, StatefulSetRef
+from kraftbridge.models.status import MigrationStatus, VerificationStatus
+from kraftbridge.phases import machine
+from kraftbridge.phases.draft import Identity
+
+MAX_AGE_SECONDS = 300
+SYNC_PATIENCE_SECONDS = 20
+SPEC = MigrationSpec.model_validate(
+    {
+        "zookeeper": {"connect": "zk:2181"},
+        "brokers": {"statefulSets": [{"name": "kafka"}], "bootstrapServers": "kafka:9092"},
+        "verification": {"maxAgeSeconds": MAX_AGE_SECONDS, "deadlineSeconds": 90},
+        "strategy": {
+            "addressCacheSeconds": 4,
+            "shortAddressCacheSeconds": 1,
+            "sessionTimeoutHoldSeconds": 10,
+            "syncPatienceSeconds": SYNC_PATIENCE_SECONDS,
+        },
+    }
+)
+PATIENCE = timedelta(hours=1)
+"""Virtual time within which a run must be at rest once nothing goes wrong any more."""
+MAX_STEPS = 4000
+
+
+class BrokenPromiseError(AssertionError):
+    """The operator did what it promised never to do."""
+
+
+@dataclass
+class Faults:
+    """How often what goes wrong; each kind is on in about half of the runs."""
+
+    kill: float = 0.0
+    conflict: float = 0.0
+    lost_reply: float = 0.0
+    failed_act: float = 0.0
+    unseen: float = 0.0
+    stale: float = 0.0
+    broker_crash: float = 0.0
+    broker_evicted: float = 0.0
+    controller_crash: float = 0.0
+    controller_evicted: float = 0.0
+    zookeeper_down: float = 0.0
+    zookeeper_edited: float = 0.0
+    lost_write: float = 0.0
+    eviction_blocked: float = 0.0
+    refused: float = 0.0
+    deleted: float = 0.0
+    lease_lost: float = 0.0
+    taken_back: float = 0.0
+    time_jump: float = 0.0
+    clock_skew: float = 0.0
+    pause: float = 0.0
+    retarget: float = 0.0
+
+    @classmethod
+    def drawn(cls, random: Random) -> Faults:
+        """Return a mixture; one run in eight is free of faults."""
+        if random.random() < 0.125:
+            return cls()
+        scale = {
+            "kill": 0.1, "conflict": 0.1, "lost_reply": 0.1, "failed_act": 0.1, "unseen": 0.1, "stale": 0.3, "broker_crash": 0.02,
+            "broker_evicted": 0.015, "controller_crash": 0.02, "controller_evicted": 0.015, "zookeeper_down": 0.02, "zookeeper_edited": 0.01,
+            "lost_write": 0.02, "eviction_blocked": 0.5, "refused": 0.05, "deleted": 0.002, "lease_lost": 0.005, "taken_back": 0.02, "time_jump": 0.01, "clock_skew": 0.02, "pause": 0.02, "retarget": 0.02,
+        }  # fmt: skip
+        return cls(**{name: most * random.random() if random.random() < 0.5 else 0.0 for name, most in scale.items()})
+
+
+@dataclass
+class Coverage:
+    """What runs have been through."""
+
+    states: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Phase and act (or ``-``)."""
+    transitions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    ends: Counter[str] = field(default_factory=Counter)
+    steps: int = 0
+
+
+class Run:
+    """One migration from its creation to its rest."""
+
+    def __init__(self, seed: int, coverage: Coverage, *, guarded: bool = True) -> None:
+        self.guarded = guarded
+        self.random = Random(seed)
+        self.coverage = coverage
+        self.identity = Identity("kafka", "demo", f"{seed:08x}-uid", 1)
+        sets = self.random.choice([1, 1, 2])
+        self.cluster = Cluster(self.random, self.identity, sets)
+        self.cluster.generation_of = {}
+        self.faults = Faults.drawn(self.random)
+        self.chances = {name: chance for name, chance in vars(self.faults).items() if chance}
+        self.faults_end = self.random.uniform(60.0, 900.0)
+        if self.faults != Faults():
+            self.cluster.trouble = Trouble(*(self.random.random() * p for p in (0.2, 0.05, 0.1, 0.15)))
+            self.cluster.kafka.stuck_chance = self.random.choice([0.0, 0.3, 0.8])
+        target = self.random.choice(
+            [Target.KRAFT, Target.KRAFT, Target.KRAFT_BROKERS, Target.DUAL_WRITE, Target.QUORUM_READY]
+        )
+        self.spec = self._spec_of(target, sets).model_copy(update={"measure": seed % 3 == 0})
+        self.deleted = False
+        """Somebody asked for the resource's deletion: the finalizer keeps it until nothing of the user's is held."""
+        self.migrations_wanted = 1
+        self.status = MigrationStatus()
+        self.pace = self.random.choice([1.0, 3.0, 6.0, 10.0])
+        """How long this operator takes for a look at most, in seconds."""
+        self.skew = 0.0
+        self.canary_committed: int | None = None
+        self.outcomes: tuple[ActionOutcome, ...] = ()
+        self.former_look: tuple[float, Observation] | None = None
+        self.down_by_us: dict[int, str] = {}
+        """Brokers that we stopped, with the UID of the pod that went, until the successor is in sync."""
+        self.entered_finalizing = False
+        self.failovers: set[str] = set()
+        """Pods that the healing under way has restarted."""
+        self.looked_at = 0.0
+        self.trail: list[str] = []
+
+    def _spec_of(self, target: Target, sets: int) -> MigrationSpec:
+        """Return a spec for one or two StatefulSets, of those that users write."""
+        choice = self.random.choice
+        strategy = SPEC.strategy.model_copy(
+            update={"hybrid_soak_seconds": choice([0, 0, 25]), "pure_soak_seconds": choice([0, 0, 40])}
+        )
+        changes = {
+            "target": target,
+            "strategy": strategy,
+            "verification": SPEC.verification.model_copy(update={"healing": choice([*Healing, Healing.AUTO])}),
+            "rollback": SPEC.rollback.model_copy(
+                update={
+                    "accept_loss": choice([False, False, False, True]),
+                    "controller_volumes": choice([*ControllerVolumes]),
+                }
+            ),
+            "brokers": SPEC.brokers.model_copy(
+                update={"stateful_sets": tuple(StatefulSetRef(name=name) for name, _ in BROKER_SETS[:sets])}
+            ),
+        }
+        return SPEC.model_copy(update=changes)
+
+    # ----------------------------------------------------------------------------------------------- loop
+
+    def play(self) -> None:
+        """Run to its end; `BrokenPromiseError` tells of the first broken promise."""
+        calm_until: float | None = None
+        for _ in range(MAX_STEPS):
+            now = self.cluster.time.now
+            if now >= self.faults_end and calm_until is None:
+                calm_until = now + PATIENCE.total_seconds()
+                self._calm_down()
+            if calm_until is None:
+                self._misfortune()
+            self.step()
+            if self.deleted and not machine.deletion_blocker(self.status):
+                if self.status.phase is not Phase.PROVISIONING_QUORUM:
+                    self._check_end()
+                self.coverage.ends["deleted"] += 1
+                return
+            if calm_until is not None:
+                if self._at_rest():
+                    self._check_end()
+                    if (
+                        self.status.phase is Phase.ROLLED_BACK
+                        and self.status.attempt <= 2
+                        and self.random.random() < 0.3
+                    ):
+                        self._edit(target=Target.KRAFT)  # and migrates again
+                        calm_until = self.cluster.time.now + PATIENCE.total_seconds()
+                        continue
+                    self.coverage.ends[self.status.phase] += 1
+                    return
+                self._lend_a_hand()
+                if self.cluster.time.now > calm_until:
+                    self._break(
+                        f"not at rest {PATIENCE} after the last fault: {self.status.phase}: {self.status.message}"
+                    )
+        self._break(f"not at rest after {MAX_STEPS} steps: {self.status.phase}: {self.status.message}")
+
+    def step(self) -> None:
+        """Observe, decide, publish, act; then let time pass."""
+        self.coverage.steps += 1
+        cluster, before = self.cluster, self.status
+        now = cluster.moment(cluster.time.now + self.skew)
+        observation, sick = self._look(now)
+        try:
+            decision = machine.decide(self.identity, self.spec, before, observation, now)
+        except Exception as e:
+            raise BrokenPromiseError(f"decide raised {e!r}") from e
+        phase = str(before.phase)
+        if self._happens("conflict"):
+            cluster.time.advance(0.2)
+            return
+        line = f"{phase}: {decision.status.message} {[type(a).__name__ for a in decision.actions]}"
+        if not self.trail or self.trail[-1][10:] != line:
+            self.trail.append(f"{cluster.time.now:9.1f} {line}")
+        self.status = decision.status
+        for v in decision.status.verifications:
+            self.cluster.generation_of.setdefault(v.run_id, v.generation)
+        self._check_transition(before, decision)
+        if before.phase is not decision.status.phase:
+            self.coverage.transitions[phase, str(decision.status.phase)] += 1
+        if not decision.actions:
+            self.coverage.states[phase, "-"] += 1
+        outcomes = []
+        for action in decision.actions:
+            if self._happens("kill"):
+                self._restart_operator()
+                outcomes = []
+                break
+            outcomes.append(self._carry_out(action, sick))
+            self.coverage.states[phase, type(action).__name__] += 1
+            if outcomes[-1].error:
+                break  # a later act may rest upon this one: the loop leaves it to the next step
+            cluster.time.advance(self.random.uniform(0.0, 0.1))
+        self.outcomes = tuple(outcomes)
+        if self.status.healing is None:
+            self.failovers.clear()
+        self._check_always()
+        idle = 0.0 if decision.actions else self.random.uniform(0.0, self.pace)
+        cluster.time.advance(decision.look_again_after.total_seconds() + self.random.uniform(0.05, 0.4) + idle)
+
+    def _look(self, now: datetime) -> tuple[Observation, frozenset[int]]:
+        """Return the observation, and which brokers were down or out of sync when its cluster part was true."""
+        cluster = self.cluster
+        self.looked_at = cluster.time.now
+        observation = cluster.observe(self.status, now, self.canary_committed, self.outcomes)
+        sick = frozenset(i for i in BROKERS if i not in cluster.kafka.in_sync or not cluster.kafka.brokers[i].up)
+        fresh = (cluster.time.now, observation)
+        if self.former_look is not None and self._happens("stale") and cluster.time.now - self.former_look[0] < 1.5:
+            old = self.former_look[1]
+            if old.cluster is not NOT_SEEN:
+                # Metadata of a broker may be a second old; what it said then is what can be judged by.
+                observation = replace(observation, cluster=old.cluster)
+                sick &= self.former_sick
+        if self.faults.unseen and cluster.time.now < self.faults_end:
+            parts = (
+                "stateful_sets",
+                "controllers",
+                "zookeeper",
+                "quorum",
+                "cluster",
+                "run",
+                "registered_controllers",
+                "controller_by_broker",
+            )
+            lost = {p: NOT_SEEN for p in parts if self.random.random() < self.faults.unseen}
+            if "stateful_sets" in lost:
+                lost["stateful_sets"] = (NOT_SEEN,)  # type: ignore[assignment]
+            if "run" in lost and observation.run is None:
+                del lost["run"]
+            metrics = {
+                i: NOT_SEEN if self.random.random() < self.faults.unseen else m for i, m in observation.metrics.items()
+            }
+            observation = replace(observation, metrics=metrics, **lost)  # type: ignore[arg-type]
+        self.former_look, self.former_sick = fresh, sick
+        return observation, sick
+
+    def _carry_out(self, action: Action, sick: frozenset[int]) -> ActionOutcome:
+        name = type(action).__name__
+        if self._happens("failed_act"):
+            return ActionOutcome(name, "connection refused")
+        if self._happens("refused"):
+            return ActionOutcome(name, "422 the API server's rules forbid it", refused=True)
+        if isinstance(action, RestartPod) and action.ready and self._happens("eviction_blocked"):
+            return ActionOutcome(name, "429 a PodDisruptionBudget forbids it now")
+        self._check_act(action, sick)
+        error = self.cluster.act(action)
+        if not error and self._happens("lost_reply"):
+            error = "no answer in time"
+        if not error and isinstance(action, WriteCanary):
+            self.canary_committed = action.value
+        return ActionOutcome(name, error)
+
+    def _restart_operator(self) -> None:
+        """Let the operator die and another one begin, with nothing but what the API server has."""
+        self.canary_committed, self.outcomes = None, ()
+        self.cluster.operator_dies()
+        self.status = MigrationStatus.model_validate_json(self.status.model_dump_json(by_alias=True, exclude_none=True))
+        self.cluster.time.advance(self.random.choice([0.5, 5.0, 60.0]))
+
+    # --------------------------------------------------------------------------------------------- faults
+
+    def _happens(self, name: str) -> bool:
+        chance = self.chances.get(name, 0.0)
+        if chance and self.cluster.time.now < self.faults_end and self.random.random() < chance:
+            self.coverage.faults[name] += 1
+            return True
+        return False
+
+    def _misfortune(self) -> None:
+        cluster, random = self.cluster, self.random
+        if self._happens("broker_crash"):
+            node = random.choice(BROKERS)
+            cluster.crash(cluster.set_of(node), node)
+        if self._happens("broker_evicted"):
+            node = random.choice(BROKERS)
+            cluster.delete_pod(cluster.set_of(node), node)
+        if cluster.controllers is not None:
+            if self._happens("controller_crash"):
+                cluster.crash(cluster.controllers, random.choice(CONTROLLERS))
+            if self._happens("controller_evicted"):
+                cluster.delete_pod(cluster.controllers, random.choice(CONTROLLERS))
+        if self._happens("zookeeper_down"):
+            cluster.kafka.zookeeper_down_until = cluster.time.now + random.uniform(2.0, 60.0)
+        if self._happens("zookeeper_edited"):
+            cluster.kafka.edited = True
+        if cluster.kafka.mirroring() and self._happens("lost_write"):
+            cluster.kafka.lost_write = True
+        if not self.guarded:
+            for brokers in cluster.broker_sets:
+                if brokers.configuration and brokers.lock and self._happens("taken_back"):
+                    self._take_back(brokers)
+        if self._happens("time_jump"):
+            cluster.time.advance(random.uniform(60.0, 4000.0))
+        if self._happens("clock_skew"):
+            self.skew = random.choice([0.0, random.uniform(-90.0, 90.0)])
+        if self._happens("pause"):
+            self._edit(paused=not self.spec.paused)
+        if self._happens("retarget"):
+            self._edit(target=random.choice(list(Target)))
+        if not self.deleted and self._happens("deleted"):
+            self.deleted = True
+            self.identity = replace(self.identity, deleting=True)
+            self.cluster.identity = self.identity
+            self._edit(on_deletion=random.choice(list(OnDeletion)))
+        if self._happens("lease_lost"):
+            name = random.choice(cluster.broker_sets).name
+            cluster.leases.pop(name, None)
+            cluster.leases_taken[name] = cluster.time.now + random.uniform(5.0, 60.0)
+
+    def _take_back(self, brokers: Workload) -> None:
+        """Let somebody's apply restore the user's values: some of them, or the whole manifest, with or without the strategy."""
+        match self.random.randrange(3):
+            case 0:
+                brokers.drift = True
+            case 1:
+                brokers.drift, brokers.strategy = True, "RollingUpdate"
+            case _:
+                brokers.configuration, brokers.drift, brokers.strategy = "", False, "RollingUpdate"
+        self.cluster.change_template(brokers)
+
+    def _edit(self, **changes: object) -> None:
+        self.spec = self.spec.model_copy(update=changes)
+        self.identity = replace(self.identity, generation=self.identity.generation + 1)
+        self.cluster.identity = self.identity
+
+    def _calm_down(self) -> None:
+        """End every fault, and let the user ask for something that can be reached."""
+        self.cluster.trouble, self.skew = Trouble(), 0.0
+        self.cluster.kafka.edited, self.cluster.kafka.stuck_chance = False, 0.0  # whoever edited ZooKeeper repairs it
+        self._edit(paused=False, target=self._reachable_target())
+
+    def _lend_a_hand(self) -> None:
+        """Do what only a person can: where healing is not allowed, or was given up, restart the active controller."""
+        healing, kafka, controllers = self.status.healing, self.cluster.kafka, self.cluster.controllers
+        never = self.spec.verification.healing is Healing.NEVER
+        if controllers is None or kafka.active is None or not (never or (healing is not None and healing.given_up_at)):
+            return
+        if kafka.state is ZkMigrationState.MIGRATION and (kafka.lost_write or kafka.mirror_live_from is None):
+            self.cluster.crash(controllers, kafka.active)
+
+    def _reachable_target(self) -> Target:
+        phase = self.status.phase
+        if not phase.reversible:
+            return Target.KRAFT
+        if self.deleted:
+            self._edit(on_deletion=OnDeletion.FINISH)
+            return Target.KRAFT if phase is Phase.PREFLIGHT else self.random.choice([Target.KRAFT, Target.ZOOKEEPER])
+        wish = self.random.choice(
+            [Target.KRAFT] * 5 + [Target.ZOOKEEPER] * 3 + [Target.KRAFT_BROKERS, Target.DUAL_WRITE]
+        )
+        if wish is Target.ZOOKEEPER and phase is Phase.PREFLIGHT:
+            return Target.KRAFT
+        if phase in FORWARD and wish is not Target.ZOOKEEPER and FORWARD.index(phase) > FORWARD.index(LAST_PHASE[wish]):
+            return Target.KRAFT
+        return wish
+
+    def _at_rest(self) -> bool:
+        ready = condition(self.status.conditions, ConditionType.READY)
+        return (
+            ready is not None
+            and ready.status == "True"
+            and self.status.observed_generation == self.identity.generation
+            and self.status.phase is LAST_PHASE[self.spec.target]
+            and not self.cluster.kafka.under_replicated()
+        )
+
+    # ------------------------------------------------------------------------------------------- promises
+
+    def _break(self, words: str) -> None:
+        raise BrokenPromiseError(words)
+
+    def _passed_at(self, status: MigrationStatus, profile: Profile, gate: Phase) -> list[float]:
+        """Return when runs that really passed, and that we released, read the data."""
+        records: tuple[VerificationStatus, ...] = status.verifications
+        runs = [self.cluster.runs.get(v.run_id) for v in records if v.profile is profile and v.gate is gate]
+        return [
+            r.read_at
+            for r in runs
+            if r is not None and r.read_at is not None and r.verdict is Verdict.CONSISTENT and not r.misaddressed
+        ]
+
+    def _check_transition(self, before: MigrationStatus, decision: Decision) -> None:
+        after = decision.status
+        if after.phase is before.phase:
+            return
+        now = self.cluster.time.now
+        if self.spec.paused and after.phase is not Phase.ROLLING_BACK:
+            self._break(f"{before.phase} was left for {after.phase} although paused")
+        fresh = MAX_AGE_SECONDS + 5 + 2 * 90  # the clocks may be off, and a decision takes its time
+        needs = {
+            Phase.TAKING_OVER: Profile.ZOOKEEPER,
+            Phase.ROLLING_BROKERS: Profile.DUAL_WRITE,
+            Phase.AWAITING_FINALIZATION: Profile.DUAL_WRITE,
+            Phase.COMPLETED: Profile.REPLICAS,
+        }
+        if after.phase in needs:
+            read = self._passed_at(after, needs[after.phase], after.phase)
+            if not any(now - at <= fresh for at in read):
+                self._break(f"{after.phase} entered without a fresh passed verdict")
+        if after.phase is Phase.FINALIZING:
+            if self.spec.target is not Target.KRAFT:
+                self._break(f"Finalizing entered while spec.target is {self.spec.target}")
+            read = self._passed_at(after, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)
+            if not any(now - at <= fresh for at in read):
+                self._break("Finalizing entered without a fresh passed verdict")
+            self.entered_finalizing = True
+
+    def _check_act(self, action: Action, sick: frozenset[int]) -> None:
+        kafka = self.cluster.kafka
+        # A rollback that never touched a StatefulSet needs no Lease: it only takes its own controllers away.
+        own = isinstance(action, StopControllers) and not self.status.changed_fields
+        guarded = isinstance(action, RestartPod | ConfigureBrokers | RestoreStatefulSet | StopControllers) and not own
+        if guarded and any(until > self.looked_at for until in self.cluster.leases_taken.values()):
+            self._break(f"{type(action).__name__} while another operator holds a Lease")
+        match action:
+            case ApplyControllers(ControllerMode.FINAL) if not self.entered_finalizing:
+                self._break("controllers lose the migration flag before Finalizing")
+            case RestartPod(_, uid, node) if node in BROKERS:
+                pod = self.cluster.set_of(node).pods.get(node)
+                if pod is None or pod.uid != uid or pod.deleting:
+                    return  # the precondition makes it harmless
+                # One that is down itself takes nothing with it: its restart can only help.
+                down = node in sick or not kafka.brokers[node].up
+                if not down and (others := sorted(sick - {node})):
+                    self._break(f"broker {node} is stopped while {others} are down or out of sync")
+                self._forget_returned()
+                if others := sorted(self.down_by_us.keys() - {node}):
+                    self._break(f"broker {node} is stopped while we hold {others} down")
+                mode = kafka.brokers[node].mode
+                if (
+                    self.status.phase is Phase.ROLLING_BACK
+                    and mode is BrokerMode.MIGRATION
+                    and not self.cluster.set_of(node).configuration
+                ):
+                    view = kafka.views.get(node)
+                    if (
+                        kafka.brokers[node].up
+                        and view != kafka.zk_controller
+                        and not self.faults.broker_crash + self.faults.broker_evicted
+                    ):
+                        self._break(
+                            f"broker {node} is stopped while it takes {view} for the controller, not {kafka.zk_controller}"
+                        )
+                self.down_by_us[node] = uid
+            case RestartPod(_, uid, node):
+                self._check_healing(uid)
+                down = [i for i, c in kafka.controllers.items() if not c.up and i != node]
+                pod = self.cluster.controllers.pods.get(node) if self.cluster.controllers is not None else None
+                if (
+                    pod is not None
+                    and pod.uid == uid
+                    and not pod.deleting
+                    and down
+                    and not self.faults.controller_crash + self.faults.controller_evicted
+                ):
+                    self._break(f"controller {node} is stopped while {down} are down")
+            case StopControllers():
+                # What the operator could know is a step old: a copy that began in between has not been written to.
+                if kafka.mirrored_offset >= 0 and not self.spec.rollback.accept_loss:
+                    read = self._passed_at(self.status, Profile.DUAL_WRITE, Phase.ROLLING_BACK)
+                    if not any(self.cluster.time.now - at <= MAX_AGE_SECONDS + 185 for at in read):
+                        self._break("controllers are stopped without proof that ZooKeeper has everything")
+            case RemoveControllerClaim() if any(c.up for c in kafka.controllers.values()):
+                self._break("the claim is removed under running controllers")
+            case _:
+                pass
+
+    def _check_healing(self, uid: str) -> None:
+        """Check what the failover of a healing rests upon, in the world and not in status."""
+        healing, allowed = self.status.healing, self.spec.verification.healing
+        if healing is None or healing.failover_at is None or not self.status.phase.reversible:
+            return
+        self.failovers.add(uid)
+        if len(self.failovers) > 3:
+            self._break(f"{len(self.failovers)} controller failovers to heal one difference")
+        if healing.run_id:
+            run = self.cluster.runs[healing.run_id]
+            kept = self.cluster.archives.get(healing.archive)
+            if kept is None or (kept.run_id, kept.entities) != (healing.run_id, run.lost_writes + run.foreign_edits):
+                self._break("a failover overwrites in ZooKeeper what has not been archived")
+            if run.foreign_edits and healing.failovers == 1 and allowed is not Healing.AUTO:
+                self._break("what somebody wrote to ZooKeeper is overwritten unasked")
+
+    def _forget_returned(self) -> None:
+        kafka = self.cluster.kafka
+        pods = {node: pod for workload in self.cluster.broker_sets for node, pod in workload.pods.items()}
+        back = [i for i, uid in self.down_by_us.items() if i in kafka.in_sync and i in pods and pods[i].uid != uid]
+        for node in back:
+            del self.down_by_us[node]
+
+    def _check_always(self) -> None:
+        kafka = self.cluster.kafka
+        self._forget_returned()
+        if kafka.finalized_at is not None and not self.entered_finalizing:
+            self._break("the quorum has finalized before anybody asked for it")
+        if self.status.phase.reversible and any(
+            c.mode is ControllerMode.FINAL for c in kafka.controllers.values() if c.up
+        ):
+            self._break(f"a controller runs without the migration flag in {self.status.phase}")
+
+    def _volumes_trouble(self) -> str:
+        removed = self.spec.rollback.controller_volumes is ControllerVolumes.REMOVE
+        going = self.cluster.controllers is not None and self.cluster.controllers.deleting  # and its volumes with it
+        if self.cluster.volumes is None or removed != bool(self.cluster.volumes) or (removed and going):
+            return ""
+        return f"the controllers' volumes were {'kept' if removed else 'removed'} unasked"
+
+    def _check_end(self) -> None:
+        """Check what must be true at rest, in the world and not in status."""
+        cluster, kafka = self.cluster, self.cluster.kafka
+        modes = {p.mode for p in kafka.brokers.values()}
+        match self.status.phase:
+            case Phase.COMPLETED:
+                wrong = [
+                    "brokers are not all on KRaft" if modes != {BrokerMode.KRAFT} else "",
+                    "controllers keep the flag"
+                    if {c.mode for c in kafka.controllers.values()} != {ControllerMode.FINAL}
+                    else "",
+                    "the StatefulSet is locked"
+                    if any(w.lock or w.strategy != "RollingUpdate" for w in cluster.broker_sets)
+                    else "",
+                    "there is no final manifest" if not cluster.final_manifest else "",
+                    "the canary is still in the log" if kafka.log_canary is not None else "",
+                    "blank volumes may be formatted" if cluster.format_allowed else "",
+                ]
+            case Phase.ROLLED_BACK:
+                wrong = [
+                    "brokers are not all on ZooKeeper" if modes != {BrokerMode.ZOOKEEPER} else "",
+                    # A StatefulSet that is being deleted and has no pods makes none any more.
+                    "there are controllers"
+                    if (left := cluster.controllers) is not None
+                    and not (left.deleting and not left.pods)
+                    and self.status.controllers is not None
+                    else "",
+                    "/controller or /migration is ours" if kafka.claim_epoch >= 0 or kafka.migration_znode else "",
+                    "the StatefulSet is not the user's"
+                    if any(w.lock or w.configuration or w.strategy != "RollingUpdate" for w in cluster.broker_sets)
+                    else "",
+                    "the canary is still in ZooKeeper" if kafka.zk_canary is not None else "",
+                    self._volumes_trouble(),
+                ]
+            case _:
+                allowed = cluster.format_allowed and cluster.controllers is not None
+                wrong = ["blank volumes may be formatted" if allowed else ""]
+        # A probe goes on at rest, and removes its topic at its end.
+        under_way = any(m.finished_at is None for m in self.status.measurements)
+        if cluster.probe_topics and not self.faults.kill and not under_way:
+            wrong.append(f"topics of probes are left: {cluster.probe_topics}")
+        long_ago = cluster.moment(cluster.time.now + self.skew) - timedelta(minutes=2)
+        if any(m.finished_at is None and m.started_at < long_ago for m in self.status.measurements):
+            wrong.append("a measurement has no end")
+        if words := [w for w in wrong if w]:
+            self._break(f"at rest in {self.status.phase}: {'; '.join(words)}")
+
+
+NOT_SEEN = Unobserved("somebody", "no answer in time")

@@ -1,0 +1,58 @@
+"""The file system of a controller's pod below one directory, in which a real shell runs the start script."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from kraftbridge.builders.controllers import START
+
+
+@dataclass
+class Pod:
+    """A controller's file system below one directory."""
+
+    root: Path
+
+    def write(self, path: str, text: str) -> None:
+        target = self.root / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+    def read(self, path: str) -> str:
+        return (self.root / path.lstrip("/")).read_text()
+
+    def start(self, **env: str) -> dict[str, str]:
+        """Run the script; return the environment in which the server would have started."""
+        script = START
+        for folder in ("/tmp/", "/etc/kraftbridge", "/opt/kafka", "/data/"):
+            script = script.replace(folder, f"{self.root}{folder}")
+        environment = {
+            "PATH": os.environ["PATH"],
+            "NODE_ID": "3000",
+            "CLUSTER_ID": "-abc",
+            "EXPORTER": "-javaagent:x",
+        } | env
+        done = subprocess.run(
+            ["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=20, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return dict(line.split("=", 1) for line in self.read("/server.env").splitlines() if "=" in line)
+
+    def properties(self) -> dict[str, str]:
+        return dict(line.split("=", 1) for line in self.read("/tmp/controller.properties").splitlines() if "=" in line)
+
+
+def controller_pod(tmp_path: Path) -> Pod:
+    """Return a pod whose Kafka scripts note what they are given."""
+    made = Pod(tmp_path)
+    made.write("/opt/kafka/bin/kafka-storage.sh", f'#!/bin/bash\nprintf "%s\\n" "$@" > {tmp_path}/format.args\n')
+    made.write("/opt/kafka/bin/kafka-server-start.sh", f"#!/bin/bash\nenv > {tmp_path}/server.env\n")
+    for script in (tmp_path / "opt/kafka/bin").iterdir():
+        script.chmod(0o755)
+    made.write("/tmp/x", "")
+    made.write("/etc/kraftbridge/controller.properties", "process.roles=controller\nzookeeper.connect=zk:2181/kafka\n")
+    made.write("/etc/kraftbridge/format", "allowed")
+    return made

@@ -1,0 +1,684 @@
+"""In-memory fakes of the operator's ports: an API server with its controllers, and a Kafka that its pods drive.
+
+Good enough for our objects: resourceVersion and UID preconditions, field ownership of environment variables, volumes and annotations under
+server-side apply, StatefulSets that recreate evicted pods, bound claims, verification jobs that answer as the real one does.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import itertools
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kraftbridge.builders.settings import parse_properties, setting_of
+from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_RUN
+from kraftbridge.exceptions import ConflictError, ObservationError
+from kraftbridge.models.decision import Event
+from kraftbridge.models.measurement import ProbeResult
+from kraftbridge.models.metadata_version import FEATURE, Upgrade, lowest_without_loss
+from kraftbridge.models.observation import (
+    BrokerZnode,
+    ClusterState,
+    ControllerMetrics,
+    ControllerZnode,
+    FeatureAnswer,
+    MigrationZnode,
+    NodeFeatures,
+    QuorumState,
+    TopicRedundancy,
+    Unobserved,
+    VoterState,
+    ZooKeeperState,
+)
+from kraftbridge.models.phase import ZkMigrationState
+from kraftbridge.models.report import (
+    GO_KEY,
+    READY_KEY,
+    REQUEST_KEY,
+    VERDICT_KEY,
+    Go,
+    Ready,
+    Verdict,
+    VerdictSummary,
+    VerificationRequest,
+)
+from kraftbridge.models.survey import AclEntry, BrokerSetting, Right, SettingSource, Visibility, ZooKeeperAccess
+
+Object = dict[str, Any]
+FLAG = "zookeeper.metadata.migration.enable"
+READ_VERBS = frozenset({"get", "list", "serves", "pod_logs", "may"})
+
+
+class Killed(BaseException):
+    """The operator process dies here."""
+
+
+@dataclass
+class Clock:
+    """Time that tests move."""
+
+    now: datetime = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += timedelta(seconds=seconds)
+
+
+class FakeKubernetes:
+    """An API server with a StatefulSet controller; keeps to `kraftbridge.storage.ports.KubernetesPort`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.objects: dict[tuple[str, str | None, str], Object] = {}
+        self.served = {"SparkApplication"}
+        self.logs: dict[str, str] = {}
+        """By pod."""
+        self.forbidden: set[str] = set()
+        """Rights that we do not have, as `Right` is written."""
+        self.events: list[Event] = []
+        self.calls: list[tuple[str, str, str]] = []
+        """Verb, kind and name of every call, in order."""
+        self.before_call: Callable[[str, str, str], None] = lambda _verb, _kind, _name: None
+        """Fault injection: may raise."""
+        self.after_call: Callable[[str, str, str], None] = lambda _verb, _kind, _name: None
+        self.on_change: Callable[[str, str, Object], None] = lambda _kind, _event, _obj: None
+        """Told of every change: kind, ``ADDED`` and so on, object."""
+        self._lock = threading.RLock()
+        self._numbers = itertools.count(1)
+        self._foreign: dict[tuple[str, str | None, str], set[str]] = {}
+        """Environment variables that were there before anything was applied: somebody else's."""
+        self._applied: dict[tuple[tuple[str, str | None, str], str], Object] = {}
+
+    # -------------------------------------------------------------------------------------------- port
+
+    def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> Object | None:
+        self._called("get", kind, name)
+        found = self.objects.get((kind, namespace, name))
+        return copy.deepcopy(found)
+
+    def list(self, api_version: str, kind: str, namespace: str | None, label_selector: str = "") -> tuple[Object, ...]:
+        self._called("list", kind, label_selector)
+        with self._lock:
+            return self._listed(kind, namespace, label_selector)
+
+    def _listed(self, kind: str, namespace: str | None, label_selector: str) -> tuple[Object, ...]:
+        wanted = dict(part.split("=", 1) for part in label_selector.split(",") if part)
+        return tuple(
+            copy.deepcopy(o)
+            for (k, ns, _), o in sorted(self.objects.items(), key=lambda i: i[0][2])
+            if k == kind and namespace in (None, ns) and wanted.items() <= o["metadata"].get("labels", {}).items()
+        )
+
+    def serves(self, api_version: str, kind: str) -> bool:
+        return kind in self.served
+
+    def may(self, right: Right, namespace: str | None) -> bool:
+        self._called("may", right.resource, right.verb)
+        return str(right) not in self.forbidden
+
+    def pod_logs(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        tail_lines: int = 100,
+        *,
+        previous: bool = False,
+        since_seconds: int | None = None,
+    ) -> str | None:
+        self._called("pod_logs", container, pod)
+        return self.logs.get(pod)
+
+    def create(self, obj: Mapping[str, Any], *, field_manager: str = FIELD_MANAGER) -> Object:
+        key = _key(obj)
+        with self._writing("create", key):
+            if key in self.objects:
+                raise ConflictError(f"{key[0]} {key[2]} exists")
+            self._store(key, _with_string_data(copy.deepcopy(dict(obj))))
+        return copy.deepcopy(self.objects[key])
+
+    def apply(self, obj: Mapping[str, Any], *, force: bool = False, field_manager: str = FIELD_MANAGER) -> Object:
+        key, wanted = _key(obj), copy.deepcopy(dict(obj))
+        with self._writing("apply", key):
+            live = copy.deepcopy(self.objects.get(key, {}))
+            before = self._applied.get((key, field_manager), {})
+            merged = _merged(live, wanted)
+            foreign = self._foreign.setdefault(
+                key,
+                {
+                    n
+                    for c in _template(live).get("spec", {}).get("containers", [])
+                    for n in _env(_template(live), c["name"])
+                },
+            )
+            _drop_unowned(merged, before, wanted, foreign)
+            self._applied[key, field_manager] = wanted
+            self._store(key, merged)
+        return copy.deepcopy(self.objects[key])
+
+    def merge_patch(
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str | None,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        resource_version: str | None = None,
+        subresource: str | None = None,
+        field_manager: str = FIELD_MANAGER,
+    ) -> Object:
+        key = (kind, namespace, name)
+        with self._writing("merge_patch", key):
+            live = self._at_version(key, resource_version)
+            self._store(key, _json_merged(live, patch))
+        return copy.deepcopy(self.objects[key])
+
+    def strategic_patch(
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str | None,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        field_manager: str,
+        resource_version: str | None = None,
+    ) -> Object:
+        key = (kind, namespace, name)
+        with self._writing("strategic_patch", key):
+            self._store(key, _merged(self._at_version(key, resource_version), dict(patch)))
+        return copy.deepcopy(self.objects[key])
+
+    def replace_status(
+        self, api_version: str, kind: str, namespace: str, name: str, status: Mapping[str, Any], resource_version: str
+    ) -> Object:
+        key = (kind, namespace, name)
+        with self._writing("replace_status", key):
+            live = self._at_version(key, resource_version)
+            live["status"] = json.loads(json.dumps(status))
+            self._store(key, live)
+        return copy.deepcopy(self.objects[key])
+
+    def delete(
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        propagation: str = "Background",
+        grace_seconds: int | None = None,
+    ) -> None:
+        key = (kind, namespace, name)
+        with self._writing("delete", key):
+            gone = self.objects.pop(key, None)
+            self._applied = {k: v for k, v in self._applied.items() if k[0] != key}
+            if gone is not None:
+                self.on_change(kind, "DELETED", gone)
+                owned = [k for k, o in self.objects.items() if gone["metadata"]["uid"] in _owners(o)]
+                for k in owned:
+                    del self.objects[k]
+
+    def evict(self, namespace: str, pod: str, uid: str, grace_seconds: int) -> None:
+        key = ("Pod", namespace, pod)
+        with self._writing("evict", key):
+            live = self.objects.get(key)
+            if live is None:
+                return
+            if live["metadata"]["uid"] != uid:
+                raise ConflictError(f"pod {pod} has another UID")
+            del self.objects[key]
+
+    def create_event(self, regarding: Mapping[str, Any], event: Event) -> None:
+        self.events.append(event)
+
+    # -------------------------------------------------------------------------------------- machinery
+
+    def _called(self, verb: str, kind: str, name: str) -> None:
+        self.calls.append((verb, kind, name))
+        self.before_call(verb, kind, name)
+
+    def _writing(self, verb: str, key: tuple[str, str | None, str]) -> _Writing:
+        return _Writing(self, verb, key)
+
+    def _at_version(self, key: tuple[str, str | None, str], version: str | None) -> Object:
+        live = self.objects.get(key)
+        if live is None:
+            raise ConflictError(f"{key[0]} {key[2]} does not exist")
+        if version is not None and live["metadata"]["resourceVersion"] != version:
+            raise ConflictError(f"{key[0]} {key[2]} changed since it was read")
+        return copy.deepcopy(live)
+
+    def _store(self, key: tuple[str, str | None, str], obj: Object) -> None:
+        former = self.objects.get(key)
+        metadata = obj.setdefault("metadata", {})
+        metadata.setdefault("uid", f"uid-{next(self._numbers)}")
+        metadata["resourceVersion"] = str(next(self._numbers))
+        if former is None or former.get("spec") != obj.get("spec"):
+            metadata["generation"] = (former or {}).get("metadata", {}).get("generation", 0) + 1
+        self.objects[key] = obj
+        self.on_change(key[0], "ADDED" if former is None else "MODIFIED", obj)
+
+    def settle(self) -> None:
+        """Let the controllers do what is due: pods, revisions, claims, verification jobs."""
+        for (kind, namespace, name), obj in list(self.objects.items()):
+            if kind == "StatefulSet":
+                self._settle_stateful_set(namespace, name, obj)
+            elif kind == "ConfigMap" and REQUEST_KEY in obj.get("data", {}):
+                self._settle_verification(obj)
+
+    def _settle_stateful_set(self, namespace: str | None, name: str, obj: Object) -> None:
+        spec, template = obj["spec"], obj["spec"]["template"]
+        revision = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:8]
+        obj["status"] = {"updateRevision": revision, "observedGeneration": obj["metadata"]["generation"]}
+        start = spec.get("ordinals", {}).get("start", 0)
+        for ordinal in range(start, start + spec.get("replicas", 1)):
+            key = ("Pod", namespace, f"{name}-{ordinal}")
+            pod = self.objects.get(key)
+            outdated = pod is not None and pod["metadata"]["labels"]["controller-revision-hash"] != revision
+            if outdated and spec.get("updateStrategy", {}).get("type") == "RollingUpdate":
+                pod = None
+            if pod is None:
+                self._store(key, self._pod(obj, key, ordinal, revision))
+            for claim in spec.get("volumeClaimTemplates", []):
+                claim_key = ("PersistentVolumeClaim", namespace, f"{claim['metadata']['name']}-{name}-{ordinal}")
+                if claim_key not in self.objects:
+                    self._store(claim_key, {"metadata": {"name": claim_key[2]}, "status": {"phase": "Bound"}})
+
+    def _pod(self, owner: Object, key: tuple[str, str | None, str], ordinal: int, revision: str) -> Object:
+        template = copy.deepcopy(owner["spec"]["template"])
+        ready_since = self.clock.now.isoformat().replace("+00:00", "Z")
+        labels = {
+            **template["metadata"].get("labels", {}),
+            "controller-revision-hash": revision,
+            "apps.kubernetes.io/pod-index": str(ordinal),
+        }
+        return {
+            "metadata": {
+                "name": key[2],
+                "namespace": key[1],
+                "labels": labels,
+                "annotations": dict(template["metadata"].get("annotations", {})),
+                "ownerReferences": [{"uid": owner["metadata"]["uid"]}],
+            },
+            "spec": template["spec"],
+            "status": {
+                "podIP": f"10.0.{ordinal // 250}.{ordinal % 250}",
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": ready_since}],
+            },
+        }
+
+    verdict: Verdict = Verdict.CONSISTENT
+    verifier_trouble: Object | None = None
+    """What the driver's container waits for, as the kubelet says it."""
+
+    def _settle_verification(self, config_map: Object) -> None:
+        data = config_map["data"]
+        request = VerificationRequest.model_validate_json(data[REQUEST_KEY])
+        namespace = config_map["metadata"]["namespace"]
+        if not any((k, namespace, request.run_id) in self.objects for k in ("SparkApplication", "Job")):
+            return
+        if self.verifier_trouble is not None:
+            key = ("Pod", namespace, f"{request.run_id}-driver")
+            waiting = [{"name": "driver", "state": {"waiting": self.verifier_trouble}}]
+            labels = {LABEL_RUN: request.run_id}
+            if key not in self.objects:
+                pod = {"metadata": {"name": key[2], "namespace": namespace, "labels": labels}}
+                self._store(key, pod | {"status": {"containerStatuses": waiting}})
+            return
+        data.setdefault(READY_KEY, Ready(run_id=request.run_id, at=self.clock.now).to_json())
+        if GO_KEY in data and Go.model_validate_json(data[GO_KEY]).run_id == request.run_id and VERDICT_KEY not in data:
+            data[VERDICT_KEY] = VerdictSummary(
+                run_id=request.run_id,
+                migration_uid=request.migration_uid,
+                generation=request.generation,
+                phase=request.phase,
+                profile=request.profile,
+                verdict=self.verdict,
+                reason="as told",
+                compared=53,
+                started_at=self.clock.now,
+                finished_at=self.clock.now,
+            ).to_json()
+
+
+@dataclass
+class _Writing:
+    """Around each write: faults before it, controllers after it, faults after it."""
+
+    kubernetes: FakeKubernetes
+    verb: str
+    key: tuple[str, str | None, str]
+
+    def __enter__(self) -> None:
+        self.kubernetes._called(self.verb, self.key[0], self.key[2])
+        self.kubernetes._lock.acquire()
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                self.kubernetes.settle()
+        finally:
+            self.kubernetes._lock.release()
+        if kind is None:
+            self.kubernetes.after_call(self.verb, self.key[0], self.key[2])
+
+
+def _key(obj: Mapping[str, Any]) -> tuple[str, str | None, str]:
+    return (obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"])
+
+
+def _owners(obj: Object) -> set[str]:
+    return {r["uid"] for r in obj["metadata"].get("ownerReferences", [])}
+
+
+def _with_string_data(obj: Object) -> Object:
+    for name, value in obj.pop("stringData", {}).items():
+        obj.setdefault("data", {})[name] = base64.b64encode(value.encode()).decode()
+    return obj
+
+
+def _merged(live: Any, wanted: Any) -> Any:
+    """Return a strategic merge: maps by key, lists of named things by name, everything else replaced."""
+    if isinstance(live, dict) and isinstance(wanted, dict):
+        if "configMap" in wanted or "secret" in wanted:
+            return wanted
+        return {**live, **{k: _merged(live.get(k), v) for k, v in wanted.items()}}
+    if (
+        isinstance(live, list)
+        and isinstance(wanted, list)
+        and all(isinstance(i, dict) and "name" in i for i in [*live, *wanted])
+    ):
+        by_name = {i["name"]: i for i in live}
+        by_name |= {i["name"]: _merged(by_name.get(i["name"], {}), i) for i in wanted}
+        return list(by_name.values())
+    return copy.deepcopy(wanted)
+
+
+def _json_merged(live: Any, patch: Mapping[str, Any]) -> Any:
+    result = dict(live) if isinstance(live, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            result[key] = _json_merged(result.get(key), value)
+        else:
+            result[key] = value
+    return result
+
+
+def _drop_unowned(merged: Object, before: Object, wanted: Object, foreign: set[str]) -> None:
+    """Remove what this manager applied before and no longer does; a value that it had forced on others' entries stays blank (measured)."""
+    old, new = _template(before), _template(wanted)
+    template = _template(merged)
+    for name in set(old.get("metadata", {}).get("annotations", {})) - set(
+        new.get("metadata", {}).get("annotations", {})
+    ):
+        template.get("metadata", {}).get("annotations", {}).pop(name, None)
+    for container in template.get("spec", {}).get("containers", []):
+        ours, kept = _env(old, container["name"]), _env(new, container["name"])
+        left = []
+        for entry in container.get("env", []):
+            name = entry["name"]
+            if name not in ours or name in kept:
+                left.append(entry)
+            elif name in foreign:
+                left.append({"name": name} if entry.get("value") == ours[name] else entry)
+        container["env"] = left
+
+
+def _template(obj: Object) -> Object:
+    template: Object = obj.get("spec", {}).get("template", {}) if isinstance(obj.get("spec"), dict) else {}
+    return template
+
+
+def _env(template: Object, container: str) -> dict[str, Any]:
+    found = [c for c in template.get("spec", {}).get("containers", []) if c["name"] == container]
+    return {e["name"]: e.get("value") for c in found for e in c.get("env", [])}
+
+
+# ------------------------------------------------------------------------------------------------- Kafka
+
+
+@dataclass
+class FakeKafka:
+    """ZooKeeper, brokers and controllers as the pods' own configuration makes them; keeps to the other ports."""
+
+    kubernetes: FakeKubernetes
+    clock: Clock
+    namespace: str = "kafka"
+    state: ZkMigrationState = ZkMigrationState.NONE
+    claimed: bool = False
+    canary: int | None = None
+    level: int = 21
+    """Finalized metadata.version."""
+    level_offset: int = 3
+    updates: list[tuple[int, Upgrade]] = field(default_factory=list)
+    probed: list[str] = field(default_factory=list)
+    """Topics that changes were measured with."""
+    under_replicated: tuple[str, ...] = ()
+    silent: set[str] = field(default_factory=set)
+    closed: int = 0
+    _flags: dict[str, bool] = field(default_factory=dict)
+    """By UID of a controller's pod: what it read when it started."""
+
+    def broker_modes(self) -> dict[int, str]:
+        """Return how each broker's process is configured, read from its pod's environment as its image would."""
+        modes = {}
+        for pod in self.kubernetes.list("v1", "Pod", self.namespace, "app=kafka"):
+            container = pod["spec"]["containers"][0]
+            settings = {setting_of(e["name"], "KAFKA_"): e.get("value", "") for e in container.get("env", [])}
+            mode = (
+                "kraft"
+                if settings.get("process.roles") == "broker"
+                else "migration"
+                if settings.get(FLAG) == "true"
+                else "zookeeper"
+            )
+            modes[int(pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])] = mode
+        return modes
+
+    def controller_flags(self) -> dict[int, bool]:
+        """Return for each controller whether its configuration has the migration flag."""
+        flags = {}
+        for pod in self.kubernetes.list("v1", "Pod", self.namespace, "kraftbridge.dev/role=controller"):
+            volume = next(v for v in pod["spec"]["volumes"] if v["name"] == "config")
+            config_map = self.kubernetes.objects["ConfigMap", self.namespace, volume["configMap"]["name"]]
+            settings = parse_properties(config_map["data"]["controller.properties"])
+            started_with = self._flags.setdefault(pod["metadata"]["uid"], settings.get(FLAG) == "true")
+            flags[int(pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])] = started_with
+        return flags
+
+    def _live(self) -> dict[int, bool]:
+        """Let the migration go as far as it would by itself; return the controllers' flags."""
+        flags, modes = self.controller_flags(), self.broker_modes()
+        if not flags:
+            self.state = ZkMigrationState.NONE
+            return flags
+        if self.state is ZkMigrationState.NONE and all(flags.values()):
+            self.state = ZkMigrationState.PRE_MIGRATION
+        if self.state is ZkMigrationState.PRE_MIGRATION and set(modes.values()) == {"migration"}:
+            self.state, self.claimed = ZkMigrationState.MIGRATION, True
+        if self.state is ZkMigrationState.MIGRATION and not flags[min(flags)]:
+            self.state = ZkMigrationState.POST_MIGRATION
+        return flags
+
+    # ZooKeeperPort
+    def observe(self) -> ZooKeeperState:
+        flags = self._live()
+        modes = self.broker_modes()
+        mirrored = self.state is ZkMigrationState.MIGRATION
+        migration = MigrationZnode(3000, 1, int(self.clock.now.timestamp()) if mirrored or self.claimed else -1, 1)
+        holder = min((i for i, m in modes.items() if m != "kraft"), default=None)
+        own = None if holder is None else ControllerZnode(holder, -1, ephemeral=True)
+        return ZooKeeperState(
+            cluster_id="kVx3Yk9aSZ2mJ0wq1Yl5Wg",
+            controller=ControllerZnode(3000, 1, ephemeral=False) if self.claimed else own,
+            controller_epoch=3,
+            migration=migration if flags or self.claimed else None,
+            brokers=tuple(BrokerZnode(i, (f"kafka-{i}.kafka.kafka.svc",)) for i, m in modes.items() if m != "kraft"),
+            pending_topic_deletions=(),
+            reassignments=False,
+            canary=self.canary,
+        )
+
+    def access(self) -> ZooKeeperAccess:
+        anyone = (AclEntry("world", "anyone", frozenset("cdrwa")),)
+        return ZooKeeperAccess({"/": anyone, "/controller": anyone}, (), frozenset({"t"}))
+
+    def payloads(self, paths: Sequence[str]) -> dict[str, bytes | None]:
+        return dict.fromkeys(paths, b"{}")
+
+    def broker_session_count(self) -> int | Unobserved:
+        return 0
+
+    def remove_controller_claim(self, expected_kraft_epoch: int) -> None:
+        self.claimed = False
+
+    # BrokerPort
+    def cluster_state(self) -> ClusterState:
+        lacking = self.under_replicated
+        return ClusterState(frozenset(self.broker_modes()), 0, 10, lacking, len(lacking), (), 0)
+
+    def topic_redundancy(self) -> TopicRedundancy:
+        return TopicRedundancy((), ())
+
+    def visibility(self) -> Visibility:
+        return Visibility(frozenset({"t"}), frozenset({"DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "ALTER"}))
+
+    def broker_settings(self) -> dict[int, tuple[BrokerSetting, ...] | Unobserved]:
+        own = BrokerSetting("inter.broker.protocol.version", "3.9", SettingSource.STATIC, sensitive=False, known=True)
+        return dict.fromkeys(self.broker_modes(), (own,))
+
+    def reassigning_partitions(self) -> tuple[str, ...]:
+        return ()
+
+    def controller_by_broker(self) -> dict[int, int | Unobserved]:
+        return dict.fromkeys(self.broker_modes(), 0)
+
+    def measure_changes(self, topic: str) -> ProbeResult:
+        self.probed.append(topic)
+        return ProbeResult(topic, 20, 2.0, 9.0, 3.0, 11.0)
+
+    def remove_topic(self, topic: str) -> None:
+        self.probed.remove(topic)
+
+    # ControllerPort
+    def quorum_state(self) -> QuorumState:
+        flags = self._live()
+        if not flags:
+            raise ObservationError("quorum", "no controller answers")
+        return QuorumState(min(flags), 1, 100, tuple(VoterState(i, 100) for i in flags), frozenset(self.broker_modes()))
+
+    def registered_controllers(self) -> frozenset[int]:
+        if not self.controller_flags():
+            raise ObservationError("quorum", "no controller answers")
+        return frozenset(self.controller_flags())
+
+    def features(self) -> dict[int, NodeFeatures | Unobserved]:
+        """Return the features of the brokers and the controllers alike; each port's caller takes its own."""
+        flags = {**dict.fromkeys(self.broker_modes(), False), **self.controller_flags()}
+        return {
+            node: NodeFeatures(
+                {FEATURE: self.level}, {FEATURE: (1, 21)}, finalized_epoch=self.level_offset, zk_migration_ready=flag
+            )
+            for node, flag in flags.items()
+        }
+
+    def write_canary(self, value: int) -> None:
+        self.canary = value
+
+    def remove_canary(self) -> None:
+        self.canary = None
+
+    def validate_metadata_version(self, level: int, upgrade: Upgrade) -> FeatureAnswer:
+        """Take every level up to the highest; a downgrade only without loss."""
+        lossy = upgrade is not Upgrade.UPGRADE and level < lowest_without_loss(self.level)
+        words = "" if not lossy else f"Invalid metadata.version {level}. Refusing to perform the requested downgrade"
+        return FeatureAnswer(level, upgrade, accepted=not lossy, words=words)
+
+    def update_metadata_version(self, level: int, upgrade: Upgrade) -> None:
+        self.updates.append((level, upgrade))
+        self.level, self.level_offset = level, 100  # the high watermark that `quorum_state` says
+
+    def close(self) -> None:
+        self.closed += 1
+
+    # In the place of `kraftbridge.storage.metrics.read_controller_metrics`.
+    def metrics(self, node_id: int, host: str, port: int = 9404, timeout_seconds: float = 3.0) -> ControllerMetrics:
+        flags = self._live()
+        modes = [m for m in self.broker_modes().values() if m != "zookeeper"]
+        leader = min(flags)
+        return ControllerMetrics(
+            node_id, node_id == leader, self.state, modes.count("migration"), len(modes), 0, leader, 1
+        )
+
+
+def surroundings() -> list[Object]:
+    """Return what preflight asks of a cluster: a default StorageClass, and a node with room."""
+    return [
+        {
+            "kind": "StorageClass",
+            "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        },
+        {
+            "kind": "Node",
+            "metadata": {"name": "node-1", "labels": {}},
+            "status": {
+                "allocatable": {"cpu": "4", "memory": "16Gi", "pods": "110"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        },
+    ]
+
+
+def user_stateful_set(namespace: str = "kafka", replicas: int = 3) -> Object:
+    """Return a StatefulSet of brokers as a user would have it, in ``Env`` style."""
+    env = {
+        "KAFKA_ZOOKEEPER_CONNECT": "zk-0.zk:2181/kafka",
+        "KAFKA_INTER_BROKER_PROTOCOL_VERSION": "3.9",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "INTERNAL:PLAINTEXT",
+        "KAFKA_AUTHORIZER_CLASS_NAME": "kafka.security.authorizer.AclAuthorizer",
+        "KAFKA_HEAP_OPTS": "-Xmx1g",
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "kafka", "namespace": namespace, "labels": {"app": "kafka"}},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": "kafka"}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+            "template": {
+                "metadata": {"labels": {"app": "kafka"}},
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "kafka",
+                            "image": "kafka:3.9",
+                            "env": [{"name": k, "value": v} for k, v in env.items()],
+                        }
+                    ]
+                },
+            },
+        },
+    }
+
+
+def migration_object(spec: Mapping[str, Any], namespace: str = "kafka", name: str = "demo") -> Object:
+    """Return a KafkaMigration as the API server has it before the first step."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": dict(spec),
+    }

@@ -1,0 +1,495 @@
+"""Healthy situations for every phase: what `decide` is given when its next gate is open, and small ways to spoil them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kraftbridge.models.conditions import initial_conditions
+from kraftbridge.models.decision import Decision
+from kraftbridge.models.metadata_version import FEATURE
+from kraftbridge.models.observation import (
+    BrokerZnode,
+    ClusterState,
+    ControllerMetrics,
+    ControllersWorkload,
+    ControllerZnode,
+    LeaseState,
+    MigrationZnode,
+    NodeFeatures,
+    Observation,
+    PodState,
+    QuorumState,
+    RunState,
+    StatefulSetState,
+    TopicRedundancy,
+    Unobserved,
+    VerificationRun,
+    VoterState,
+    ZooKeeperState,
+)
+from kraftbridge.models.phase import FORWARD, BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
+from kraftbridge.models.report import EntityKind, KindCounts, Profile, Verdict, VerdictSummary
+from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.status import (
+    CanaryStatus,
+    ControllersStatus,
+    MigrationOffset,
+    MigrationStatus,
+    NodeStatus,
+    PhaseRecord,
+    QuorumStatus,
+    VerificationStatus,
+    Waiting,
+    WaitKind,
+)
+from kraftbridge.models.survey import (
+    AclEntry,
+    BrokerSetting,
+    Budget,
+    Capacity,
+    ControllersDemand,
+    Demand,
+    Room,
+    SettingSource,
+    StorageClass,
+    Survey,
+    Visibility,
+    ZooKeeperAccess,
+)
+from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.machine import decide
+
+NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+IDENTITY = Identity("kafka", "demo", "5f0c6a1e-7b1d-4f6e-9a57-0c55aa10f00d", 7)
+BROKER_IDS = (0, 1, 2)
+CONTROLLER_IDS = (3000, 3001, 3002)
+CLUSTER_ID = "kVx3Yk9aSZ2mJ0wq1Yl5Wg"
+BROKER_SET = "kafka"
+CONTROLLERS = f"{IDENTITY.name}-kraft"
+RUN_ID = f"{IDENTITY.name}-{IDENTITY.uid[:8]}-1"
+GATE_RUN: dict[Phase, tuple[Profile, Phase]] = {
+    Phase.PROVISIONING_QUORUM: (Profile.ZOOKEEPER, Phase.TAKING_OVER),
+    Phase.DUAL_WRITE: (Profile.DUAL_WRITE, Phase.ROLLING_BROKERS),
+    Phase.ROLLING_BROKERS: (Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION),
+    Phase.AWAITING_FINALIZATION: (Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION),
+    Phase.FINALIZING: (Profile.REPLICAS, Phase.COMPLETED),
+}
+"""Which verification opens the gate out of a phase; phases that are not here are left without one."""
+
+FINE_SETTINGS = {
+    "broker.id": "",
+    "zookeeper.connect": "zk-0.zk:2181/kafka",
+    "inter.broker.protocol.version": "3.9",
+    "listener.security.protocol.map": "INTERNAL:PLAINTEXT",
+}
+
+
+def spec_document(**changes: Any) -> dict[str, Any]:
+    """Return ``spec`` as a user would write it; keyword arguments replace top-level fields."""
+    document: dict[str, Any] = {
+        "target": "KRaft",
+        "zookeeper": {"connect": "zk-0.zk:2181/kafka"},
+        "brokers": {"statefulSets": [{"name": BROKER_SET}], "bootstrapServers": "kafka-0.kafka:9092"},
+        "controllers": {"listener": {"securityProtocol": "SSL"}, "passwordEncoderSecret": {"name": "p", "key": "k"}},
+    }
+    return document | changes
+
+
+@functools.lru_cache(maxsize=256)
+def _spec(target: Target, *, paused: bool) -> MigrationSpec:
+    return MigrationSpec.model_validate(spec_document(target=str(target), paused=paused))
+
+
+def spec(target: Target = Target.KRAFT, *, paused: bool = False, **changes: Any) -> MigrationSpec:
+    """Return a parsed spec."""
+    return _spec(target, paused=paused).model_copy(update=changes) if changes else _spec(target, paused=paused)
+
+
+def pod(
+    name: str, ordinal: int, configuration: str = "", revision: str = "rev-a", *, uid: str = "", **changes: Any
+) -> PodState:
+    """Return a pod that has long been Ready."""
+    fine = PodState(
+        name=name,
+        uid=uid or f"uid-{name}-{revision}",
+        ordinal=ordinal,
+        ready=True,
+        ready_since=NOW - timedelta(minutes=10),
+        deleting=False,
+        configuration=configuration,
+        revision=revision,
+        ip=f"10.0.0.{ordinal % 250}",
+    )
+    return replace(fine, **changes)
+
+
+def broker_set(
+    mode: BrokerMode | None = None, pods: Iterable[PodState] | None = None, **changes: Any
+) -> StatefulSetState:
+    """Return the brokers' StatefulSet: untouched (None), or locked, rendering ``mode`` and with all pods running it."""
+    configuration = "" if mode is None else f"{mode}-hash"
+    revision = f"rev-{mode or 'user'}"
+    fine = StatefulSetState(
+        name=BROKER_SET,
+        uid="uid-sts",
+        replicas=len(BROKER_IDS),
+        update_strategy="RollingUpdate" if mode is None else "OnDelete",
+        configuration=configuration,
+        update_revision=revision,
+        observed=True,
+        lock="" if mode is None else IDENTITY.lock,
+        container_found=True,
+        settings=FINE_SETTINGS,
+        unreadable_settings=frozenset(),
+        java_tool_options="",
+        volumes=frozenset({"data"}),
+        drift=(),
+        lease=LEASE,
+        pods=tuple(pods)
+        if pods is not None
+        else tuple(pod(f"{BROKER_SET}-{i}", i, configuration, revision) for i in BROKER_IDS),
+    )
+    return replace(fine, **changes)
+
+
+def partly_rolled(done: int, mode: BrokerMode, before: BrokerMode | None, **changes: Any) -> StatefulSetState:
+    """Return the brokers' StatefulSet rendering ``mode``, of whose pods only the first ``done`` run it."""
+    new, old = broker_set(mode), broker_set(before)
+    return replace(new, pods=(*new.pods[:done], *old.pods[done:]), **changes)
+
+
+def controllers_workload(mode: ControllerMode = ControllerMode.MIGRATION, done: int = 3) -> ControllersWorkload:
+    """Return the controllers' StatefulSet rendering ``mode``, of whose pods the first ``done`` run it."""
+
+    def pods_in(running: ControllerMode, ids: tuple[int, ...]) -> tuple[PodState, ...]:
+        return tuple(pod(f"{CONTROLLERS}-{i}", i, f"{running}-hash", f"rev-{running}") for i in ids)
+
+    return ControllersWorkload(
+        broker_set(
+            None,
+            pods=(
+                *pods_in(mode, CONTROLLER_IDS[:done]),
+                *pods_in(ControllerMode.MIGRATION, CONTROLLER_IDS[done:]),
+            ),
+            name=CONTROLLERS,
+            update_strategy="OnDelete",
+            configuration=f"{mode}-hash",
+            update_revision=f"rev-{mode}",
+            settings={},
+        ),
+        format_allowed=False,
+        volume_uids={i: f"pvc-{i}" for i in CONTROLLER_IDS},
+    )
+
+
+def zookeeper(
+    *, taken_over: bool, offset: int = 5_000, brokers: Iterable[int] = BROKER_IDS, **changes: Any
+) -> ZooKeeperState:
+    """Return the znodes before or after the KRaft quorum claimed ``/controller``."""
+    fine = ZooKeeperState(
+        cluster_id=CLUSTER_ID,
+        controller=ControllerZnode(3000, 2, ephemeral=False) if taken_over else ControllerZnode(1, -1, ephemeral=True),
+        controller_epoch=4,
+        migration=MigrationZnode(3000, 2, offset, 2) if taken_over else None,
+        brokers=tuple(BrokerZnode(i, (f"{BROKER_SET}-{i}.kafka.kafka.svc",)) for i in brokers),
+        pending_topic_deletions=(),
+        reassignments=False,
+        canary=None,
+    )
+    return replace(fine, **changes)
+
+
+def quorum(leader: int = 3000, epoch: int = 2, lags: Mapping[int, int] | None = None) -> QuorumState:
+    """Return a quorum in which every voter keeps up, but for ``lags``."""
+    behind = lags or {}
+    voters = tuple(VoterState(i, 6_000 - behind.get(i, 0)) for i in CONTROLLER_IDS)
+    return QuorumState(leader, epoch, 5_999, voters, frozenset(BROKER_IDS))
+
+
+def controller_metrics(
+    state: ZkMigrationState, migrating: int, registered: int = 3, leader: int = 3000, epoch: int = 2, fenced: int = 0
+) -> dict[int, ControllerMetrics | Unobserved]:
+    """Return the gauges of all controllers, which agree on one leader."""
+    return {
+        i: ControllerMetrics(i, i == leader, state, migrating, registered, fenced, leader, epoch)
+        for i in CONTROLLER_IDS
+    }
+
+
+def features(level: int = 21, epoch: int = 5_990, highest: int = 21) -> dict[int, NodeFeatures | Unobserved]:
+    """Return what every node says of itself: all at one level, with one range."""
+    says = NodeFeatures({FEATURE: level}, {FEATURE: (1, highest)}, finalized_epoch=epoch)
+    return dict.fromkeys((*CONTROLLER_IDS, *BROKER_IDS), says)
+
+
+def cluster(**changes: Any) -> ClusterState:
+    """Return a cluster in which every partition has a leader and its full ISR."""
+    return replace(ClusterState(frozenset(BROKER_IDS), 1, 300, (), 0, (), 0), **changes)
+
+
+LEASE = LeaseState("kafka/demo by us", ours=True, age_seconds=1.0, resource_version="7")
+ANYONE = (AclEntry("world", "anyone", frozenset("cdrwa")),)
+GIB = 2**30
+
+
+def setting(
+    name: str, value: str | None, source: SettingSource = SettingSource.STATIC, **changes: bool
+) -> BrokerSetting:
+    """Return a setting of a running broker."""
+    return BrokerSetting(name, value, source, **({"sensitive": value is None, "known": True} | changes))
+
+
+def survey(**changes: Any) -> Survey:
+    """Return surroundings in which nothing stands in a migration's way."""
+    fine = Survey(
+        zookeeper=ZooKeeperAccess(
+            dict.fromkeys(("/", "/controller", "/brokers/topics/t"), ANYONE), (), frozenset({"t"})
+        ),
+        zookeeper_identity="",
+        visibility=Visibility(frozenset({"t"}), frozenset({"DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "ALTER"})),
+        reassigning=(),
+        brokers={i: (setting("num.network.threads", "4"),) for i in BROKER_IDS},
+        listener_settings=frozenset(),
+        demand=ControllersDemand(
+            3,
+            (Demand("kafka", 500, GIB, 1000, GIB), Demand("log-server", 10, 32 << 20, None, 128 << 20)),
+            10 * GIB,
+            {},
+            (),
+            False,
+        ),
+        storage_classes=(StorageClass("standard", default=True),),
+        quotas=(),
+        limits=(),
+        capacity=Capacity(
+            tuple(Room(f"node-{i}", {"zone": str(i)}, (), True, 2000, 4 * GIB, 50) for i in range(3)),
+            all_pods_seen=True,
+        ),
+        budgets=(Budget("kafka", BROKER_SET, 1, 3, 3, 2, up_to_date=True),),
+        missing_rights=(),
+        writers={BROKER_SET: ()},
+    )
+    return replace(fine, **changes)
+
+
+def record(
+    profile: Profile,
+    gate: Phase,
+    purpose: str = "entry",
+    verdict: Verdict | None = Verdict.CONSISTENT,
+    *,
+    finished: bool = True,
+    **changes: Any,
+) -> VerificationStatus:
+    """Return a verification that was released ten and finished five seconds ago."""
+    fields: dict[str, Any] = {
+        "run_id": RUN_ID,
+        "profile": profile,
+        "gate": gate,
+        "purpose": purpose,
+        "generation": IDENTITY.generation,
+        "launched_at": NOW - timedelta(seconds=60),
+        "ready_at": NOW - timedelta(seconds=20),
+        "released_at": NOW - timedelta(seconds=10),
+        "finished_at": NOW - timedelta(seconds=5) if finished else None,
+        "verdict": verdict if finished else None,
+        "report": f"{RUN_ID}-verification",
+    }
+    return VerificationStatus(**(fields | changes))
+
+
+def summary(of: VerificationStatus, verdict: Verdict = Verdict.CONSISTENT, **changes: Any) -> VerdictSummary:
+    """Return the verdict that a run would write."""
+    fields: dict[str, Any] = {
+        "run_id": of.run_id,
+        "migration_uid": IDENTITY.uid,
+        "generation": of.generation,
+        "phase": str(of.gate),
+        "profile": of.profile,
+        "verdict": verdict,
+        "reason": "every entity is equal",
+        "compared": 60,
+        "counts": {EntityKind.TOPIC: KindCounts(zookeeper=60, log=60, compared=60)},
+        "started_at": NOW - timedelta(seconds=9),
+        "finished_at": NOW - timedelta(seconds=6),
+    }
+    return VerdictSummary(**(fields | changes))
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Everything that `decide` is given."""
+
+    spec: MigrationSpec
+    status: MigrationStatus
+    observation: Observation
+    now: datetime = NOW
+    identity: Identity = IDENTITY
+
+    def decide(self) -> Decision:
+        return decide(self.identity, self.spec, self.status, self.observation, self.now)
+
+    def observing(self, **parts: Any) -> Situation:
+        return replace(self, observation=replace(self.observation, **parts))
+
+    def with_status(self, **fields: Any) -> Situation:
+        return replace(self, status=self.status.model_copy(update=fields))
+
+    def asking(self, target: Target | None = None, **fields: Any) -> Situation:
+        changed = fields | ({} if target is None else {"target": target})
+        return replace(self, spec=self.spec.model_copy(update=changed))
+
+    def pacing(self, **fields: int) -> Situation:
+        return self.asking(strategy=self.spec.strategy.model_copy(update=fields))
+
+    def later(self, seconds: float) -> Situation:
+        at = self.now + timedelta(seconds=seconds)
+        return replace(self, now=at, observation=replace(self.observation, at=at))
+
+    def after(self, decision: Decision) -> Situation:
+        """Return the same world one step later, with the decided status."""
+        return replace(self, status=decision.status)
+
+    def judged(self, verdict: Verdict | None = Verdict.CONSISTENT, **changes: Any) -> Situation:
+        """Return the same with another record of the gate's verification."""
+        profile, gate = GATE_RUN[self.status.phase]
+        return self.with_status(verifications=(record(profile, gate, verdict=verdict, **changes),))
+
+    def reporting(self, verdict: VerdictSummary | None, state: RunState = RunState.FINISHED) -> Situation:
+        """Return the same while the gate's run is released, not judged yet, and has written ``verdict``."""
+        profile, gate = GATE_RUN[self.status.phase]
+        pending = record(profile, gate, finished=False)
+        return self.with_status(verifications=(pending,)).observing(run=VerificationRun(RUN_ID, state, verdict=verdict))
+
+
+def _status(phase: Phase, **changes: Any) -> MigrationStatus:
+    entered = NOW - timedelta(minutes=5)
+    past = FORWARD[: FORWARD.index(phase)]
+    history = (
+        *(PhaseRecord(phase=p, entered_at=entered - timedelta(minutes=1), left_at=entered) for p in past),
+        PhaseRecord(phase=phase, entered_at=entered),
+    )
+    beyond_preflight = phase is not Phase.PREFLIGHT
+    mode = ControllerMode.FINAL if phase in (Phase.FINALIZING, Phase.COMPLETED) else ControllerMode.MIGRATION
+    fields: dict[str, Any] = {
+        "phase": phase,
+        "target": Target.KRAFT,
+        "conditions": initial_conditions(entered, IDENTITY.generation),
+        "observed_generation": IDENTITY.generation,
+        "history": history,
+        "waiting": Waiting(kind=WaitKind.WORK, since=entered),
+        "progress_at": NOW - timedelta(minutes=1),
+        "cluster_id": CLUSTER_ID if beyond_preflight else None,
+        "broker_ids": {f"{BROKER_SET}-{i}": i for i in BROKER_IDS} if beyond_preflight else {},
+        "nodes": tuple(
+            NodeStatus(
+                id=i, role="broker", pod=f"{BROKER_SET}-{i}", stateful_set=BROKER_SET, mode="ZooKeeper", ready=True
+            )
+            for i in BROKER_IDS
+        )
+        if beyond_preflight
+        else (),
+        "controllers": ControllersStatus(
+            name=CONTROLLERS,
+            node_ids=CONTROLLER_IDS,
+            mode=mode,
+            format_allowed=False,
+            volume_uids={str(i): f"pvc-{i}" for i in CONTROLLER_IDS},
+        )
+        if beyond_preflight
+        else None,
+        "quorum": QuorumStatus(leader_id=3000, leader_epoch=2, leader_since=NOW - timedelta(minutes=4))
+        if beyond_preflight
+        else None,
+    }
+    if phase in GATE_RUN:
+        fields["verifications"] = (record(*GATE_RUN[phase]),)
+        fields["verification_count"] = 1
+    if FORWARD.index(phase) >= FORWARD.index(Phase.TAKING_OVER):
+        fields["canary"] = CanaryStatus(
+            value=42,
+            written_at=NOW - timedelta(minutes=2),
+            committed_at=NOW - timedelta(minutes=2),
+            mirrored_at=NOW - timedelta(minutes=2),
+            removed_at=NOW - timedelta(minutes=2),
+        )
+        fields["migration_offset"] = MigrationOffset(
+            offset="4990", seen_at=NOW - timedelta(seconds=3), moved_at=NOW - timedelta(seconds=3)
+        )
+    if phase is Phase.FINALIZING:
+        fields["hold_until"] = NOW - timedelta(seconds=1)
+    if phase is Phase.COMPLETED:
+        fields["canary"] = None
+        fields["final_manifest"] = f"{IDENTITY.name}-final-manifest"
+    return MigrationStatus(**(fields | changes))
+
+
+def _observation(phase: Phase, **changes: Any) -> Observation:
+    position = FORWARD.index(phase)
+    beyond_preflight = phase is not Phase.PREFLIGHT
+    finalized = phase in (Phase.FINALIZING, Phase.COMPLETED)
+    taken_over = position >= FORWARD.index(Phase.TAKING_OVER)
+    on_kraft = position >= FORWARD.index(Phase.ROLLING_BROKERS)
+    mode = BrokerMode.KRAFT if on_kraft else BrokerMode.MIGRATION if taken_over else None
+    state = (
+        ZkMigrationState.POST_MIGRATION
+        if finalized
+        else ZkMigrationState.MIGRATION
+        if taken_over
+        else ZkMigrationState.PRE_MIGRATION
+    )
+    brokers = broker_set(mode) if phase is not Phase.COMPLETED else replace(broker_set(mode), lock="")
+    if phase.at_rest:
+        brokers = replace(brokers, lease=LeaseState())
+    not_yet = Unobserved("it", "not needed in this phase")
+    workload = controllers_workload(ControllerMode.FINAL if finalized else ControllerMode.MIGRATION)
+    migrating = 0 if on_kraft or not taken_over else len(BROKER_IDS)
+    registered = len(BROKER_IDS) if taken_over else 0
+    parts: dict[str, Any] = {
+        "at": NOW,
+        "stateful_sets": (brokers,),
+        "controllers": workload if beyond_preflight else not_yet,
+        "zookeeper": zookeeper(taken_over=taken_over, brokers=() if on_kraft else BROKER_IDS)
+        if phase is not Phase.COMPLETED
+        else not_yet,
+        "quorum": quorum() if beyond_preflight else not_yet,
+        "metrics": controller_metrics(state, migrating, registered) if beyond_preflight else {},
+        "cluster": cluster(),
+        "redundancy": TopicRedundancy((), ()) if phase is Phase.PREFLIGHT else not_yet,
+        "run": None,
+        "runner_available": True,
+        "survey": survey() if phase is Phase.PREFLIGHT else not_yet,
+        "admission_policy": not beyond_preflight or not_yet,
+        "registered_controllers": frozenset(CONTROLLER_IDS) if beyond_preflight else not_yet,
+        "features": features() if phase is Phase.COMPLETED else not_yet,
+    }
+    return Observation(**(parts | changes))
+
+
+@functools.lru_cache(maxsize=64)
+def open_gate(phase: Phase, target: Target = Target.KRAFT) -> Situation:
+    """Return a situation of ``phase`` in which nothing keeps `decide` from entering the next one."""
+    return Situation(spec(target), _status(phase), _observation(phase))
+
+
+def rolling(phase: Phase, done: int, **set_changes: Any) -> Situation:
+    """Return TakingOver or RollingBrokers after ``done`` restarts: healthy, nothing under way, nothing held."""
+    fine = open_gate(phase)
+    if phase is Phase.TAKING_OVER:
+        item = partly_rolled(done, BrokerMode.MIGRATION, None, **set_changes)
+        verified = tuple(record(Profile.ZOOKEEPER, Phase.TAKING_OVER, p) for p in ("entry", "last-broker"))
+        return fine.with_status(canary=None, migration_offset=None, verifications=verified).observing(
+            stateful_sets=(item,),
+            zookeeper=zookeeper(taken_over=False),
+            metrics=controller_metrics(ZkMigrationState.PRE_MIGRATION, done, done),
+        )
+    item = partly_rolled(done, BrokerMode.KRAFT, BrokerMode.MIGRATION, **set_changes)
+    return fine.with_status(verifications=(record(Profile.DUAL_WRITE, Phase.ROLLING_BROKERS),)).observing(
+        stateful_sets=(item,),
+        zookeeper=zookeeper(taken_over=True, brokers=BROKER_IDS[done:]),
+        metrics=controller_metrics(ZkMigrationState.MIGRATION, len(BROKER_IDS) - done, len(BROKER_IDS)),
+    )

@@ -1,0 +1,182 @@
+"""The quorum's objects: they outlive us, keep the migration flag exactly as long as they must, and leak nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.support.golden import assert_golden
+from tests.support.observations import CLUSTER_ID, CONTROLLERS, spec_document
+
+from kraftbridge.builders import controllers as quorum
+from kraftbridge.builders.settings import parse_properties
+from kraftbridge.constants import ANNOTATION_CONFIGURATION
+from kraftbridge.models.phase import ControllerMode
+from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.phases.preflight import ACL_AUTHORIZER, STANDARD_AUTHORIZER
+
+FLAG = "zookeeper.metadata.migration.enable"
+FACTS = quorum.ControllersFacts(
+    namespace="kafka",
+    migration="demo",
+    name=CONTROLLERS,
+    cluster_id=CLUSTER_ID,
+    broker_settings={
+        "authorizer.class.name": ACL_AUTHORIZER,
+        "listener.security.protocol.map": "INTERNAL:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "INTERNAL",
+        "min.insync.replicas": "2",
+        "zookeeper.set.acl": "true",
+        "ssl.keystore.password": "hunter2",
+    },
+    operator_image="kraftbridge/operator:test",
+    operator_namespace="kraftbridge-system",
+    broker_labels=({"app": "kafka"},),
+)
+
+
+def migration_spec(**controllers: Any) -> MigrationSpec:
+    document = spec_document()
+    document["controllers"] |= controllers
+    return MigrationSpec.model_validate(document)
+
+
+def objects(mode: ControllerMode, *, format_allowed: bool = True, **controllers: Any) -> dict[str, dict[str, Any]]:
+    built = quorum.controllers_objects(migration_spec(**controllers), FACTS, mode, format_allowed=format_allowed)
+    return {o["kind"]: o for o in built}
+
+
+def settings_in(built: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return parse_properties(built["ConfigMap"]["data"]["controller.properties"])
+
+
+@pytest.mark.parametrize("mode", ControllerMode)
+def test_objects(mode: ControllerMode) -> None:
+    built = quorum.controllers_objects(migration_spec(), FACTS, mode, format_allowed=mode is ControllerMode.MIGRATION)
+    assert built[-1]["kind"] == "StatefulSet", "what the pods need is there before them"
+    # Hashes in the files would change with every setting of the start script: they have tests of their own.
+    text = json.dumps(built).replace(
+        built[-1]["spec"]["template"]["metadata"]["annotations"][ANNOTATION_CONFIGURATION], f"{mode}-HASH"
+    )
+    assert_golden(json.loads(text), f"builders/controllers-{mode.lower()}.yaml")
+
+
+@pytest.mark.parametrize("mode", ControllerMode)
+def test_the_quorum_outlives_its_migration(mode: ControllerMode) -> None:
+    built = objects(mode)
+    assert "ownerReferences" not in json.dumps(built)
+    retention = built["StatefulSet"]["spec"]["persistentVolumeClaimRetentionPolicy"]
+    assert set(retention.values()) == {"Retain"}
+
+
+def test_the_migration_flag_is_there_exactly_in_migration_mode() -> None:
+    migrating, final = settings_in(objects(ControllerMode.MIGRATION)), settings_in(objects(ControllerMode.FINAL))
+    assert migrating[FLAG] == "true"
+    assert migrating["zookeeper.connect"] == "zk-0.zk:2181/kafka"
+    assert not [k for k in final if k.startswith("zookeeper.")]
+
+
+@pytest.mark.parametrize("mode", ControllerMode)
+def test_nobody_can_set_the_flag_by_configuration(mode: ControllerMode) -> None:
+    for value in ("true", "false"):
+        settings = settings_in(objects(mode, config={FLAG: value, "process.roles": "broker", "log.dirs": "/x"}))
+        assert settings.get(FLAG) == ("true" if mode is ControllerMode.MIGRATION else None)
+        assert settings["process.roles"] == "controller"
+        assert settings["log.dirs"] != "/x"
+
+
+def test_a_container_that_merely_restarts_keeps_its_mode() -> None:
+    maps = {mode: objects(mode)["ConfigMap"]["metadata"]["name"] for mode in ControllerMode}
+    assert len(set(maps.values())) == 2
+    for mode, name in maps.items():
+        volumes = objects(mode)["StatefulSet"]["spec"]["template"]["spec"]["volumes"]
+        assert {"name": "config", "configMap": {"name": name}} in volumes
+
+
+def test_controllers_change_only_when_we_say_so() -> None:
+    built = objects(ControllerMode.MIGRATION)["StatefulSet"]["spec"]
+    assert built["updateStrategy"] == {"type": "OnDelete"}
+    assert built["podManagementPolicy"] == "Parallel"
+    assert built["ordinals"] == {"start": 3000}
+
+
+def test_the_configuration_changes_with_what_matters() -> None:
+    spec = migration_spec()
+    seen = {
+        quorum.configuration(spec, FACTS, ControllerMode.MIGRATION),
+        quorum.configuration(spec, FACTS, ControllerMode.FINAL),
+        quorum.configuration(migration_spec(config={"num.network.threads": "9"}), FACTS, ControllerMode.MIGRATION),
+        quorum.configuration(migration_spec(heapOptions="-Xmx1g"), FACTS, ControllerMode.MIGRATION),
+        quorum.configuration(spec, replace(FACTS, cluster_id="other"), ControllerMode.MIGRATION),
+        quorum.configuration(spec, replace(FACTS, operator_image="other"), ControllerMode.MIGRATION),
+    }
+    assert len(seen) == 6
+    assert quorum.configuration(spec, FACTS, ControllerMode.MIGRATION).startswith("Migration-")
+
+
+def test_format_is_said_in_so_many_words() -> None:
+    assert objects(ControllerMode.MIGRATION)["ConfigMap"]["data"]["format"] == "allowed"
+    assert objects(ControllerMode.MIGRATION, format_allowed=False)["ConfigMap"]["data"]["format"] == "refused"
+
+
+def test_only_what_controllers_need_is_copied_from_brokers() -> None:
+    settings = settings_in(objects(ControllerMode.MIGRATION))
+    assert settings["min.insync.replicas"] == "2"
+    assert settings["authorizer.class.name"] == STANDARD_AUTHORIZER
+    assert settings["listener.security.protocol.map"] == "CONTROLLER:SSL,INTERNAL:SASL_PLAINTEXT"
+    assert "hunter2" not in json.dumps(objects(ControllerMode.MIGRATION))
+    own = settings_in(objects(ControllerMode.MIGRATION, config={"min.insync.replicas": "1"}))
+    assert own["min.insync.replicas"] == "1", "the user's word for the controllers counts more"
+
+
+def test_secrets_are_mounted_never_written() -> None:
+    built = objects(
+        ControllerMode.MIGRATION, listener={"securityProtocol": "SASL_SSL", "secretName": "controller-listener"}
+    )
+    text = json.dumps(built)
+    assert '"secretName": "controller-listener"' in text
+    kafka = built["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
+    encoder = next(e for e in kafka["env"] if e["name"] == "PASSWORD_ENCODER_SECRET")
+    assert "value" not in encoder
+
+
+@pytest.mark.parametrize("mode", ControllerMode)
+def test_the_controllers_listener_is_fenced(mode: ControllerMode) -> None:
+    policy = objects(mode)["NetworkPolicy"]["spec"]
+    assert policy["policyTypes"] == ["Ingress"]
+    assert all(rule["from"] and all(rule["from"]) for rule in policy["ingress"]), "an empty peer would let everybody in"
+    selector = objects(mode)["StatefulSet"]["spec"]["selector"]["matchLabels"]
+    assert policy["podSelector"]["matchLabels"] == selector
+
+
+@pytest.mark.parametrize("mode", ControllerMode)
+def test_pods_are_restricted(mode: ControllerMode) -> None:
+    pod = objects(mode)["StatefulSet"]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    for container in (*pod["initContainers"], *pod["containers"]):
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert pod["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("replicas", [1, 3, 5])
+def test_every_voter_is_named(replicas: int) -> None:
+    voters = settings_in(objects(ControllerMode.MIGRATION, replicas=replicas))["controller.quorum.voters"].split(",")
+    assert [v.partition("@")[0] for v in voters] == [str(3000 + i) for i in range(replicas)]
+    assert len(set(voters)) == replicas
+
+
+def test_budgets_of_two_attempts_never_share_a_pod() -> None:
+    """The Eviction API refuses a pod that two budgets select: what an earlier attempt left must not stop a later one."""
+    first, second = (_budgeted(replace(FACTS, name=name)) for name in ("demo-kraft", "demo-kraft-2"))
+    assert first == ["demo-kraft-3000", "demo-kraft-3001", "demo-kraft-3002"]
+    assert not set(first) & set(second)
+
+
+def _budgeted(facts: quorum.ControllersFacts) -> list[str]:
+    built = quorum.controllers_objects(migration_spec(), facts, ControllerMode.MIGRATION, format_allowed=True)
+    (budget,) = (o for o in built if o["kind"] == "PodDisruptionBudget")
+    (names,) = (e["values"] for e in budget["spec"]["selector"]["matchExpressions"])
+    return list(names)

@@ -1,0 +1,73 @@
+"""The controllers' start script, run by a real shell with Kafka's own scripts replaced: what they would be given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.controller_pod import Pod, controller_pod
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> Pod:
+    return controller_pod(tmp_path)
+
+
+def test_without_a_secret_zookeeper_is_reached_as_it_is(pod: Pod) -> None:
+    environment = pod.start()
+    assert environment["KAFKA_OPTS"].split() == ["-javaagent:x"]
+    assert "--cluster-id=-abc" in pod.read("/format.args")
+    assert pod.properties()["node.id"] == "3000"
+    assert not [name for name in pod.properties() if name.startswith("zookeeper.") and name != "zookeeper.connect"]
+
+
+def test_sasl_credentials_become_a_jaas_file_for_this_user_only(pod: Pod) -> None:
+    for name, text in {"username": "kafka", "password": 'p"w\\d s', "scheme": "sasl"}.items():
+        pod.write(f"/etc/kraftbridge-zookeeper/{name}", text)
+    environment = pod.start(KAFKA_OPTS="-Dx=1")
+    assert environment["KAFKA_OPTS"].split() == [
+        "-Dx=1",
+        f"-Djava.security.auth.login.config={pod.root}/tmp/zookeeper.jaas",
+        "-javaagent:x",
+    ]
+    jaas = pod.read("/tmp/zookeeper.jaas")
+    assert jaas.splitlines() == [
+        "Client {",
+        "  org.apache.zookeeper.server.auth.DigestLoginModule required",
+        '  username="kafka"',
+        '  password="p\\"w\\\\d s";',
+        "};",
+    ]
+    assert (pod.root / "tmp/zookeeper.jaas").stat().st_mode & 0o077 == 0
+
+
+def test_digest_credentials_are_the_operators_alone(pod: Pod) -> None:
+    pod.write("/etc/kraftbridge-zookeeper/username", "kafka")
+    pod.write("/etc/kraftbridge-zookeeper/password", "secret")
+    assert "login.config" not in pod.start()["KAFKA_OPTS"]
+
+
+def test_tls_by_pem_files(pod: Pod) -> None:
+    for name in ("ca.crt", "tls.crt", "tls.key"):
+        pod.write(f"/etc/kraftbridge-zookeeper/{name}", f"-- {name} --\n")
+    pod.start()
+    settings = {k: v for k, v in pod.properties().items() if k.startswith("zookeeper.")}
+    assert settings == {
+        "zookeeper.connect": "zk:2181/kafka",
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+        "zookeeper.ssl.truststore.type": "PEM",
+        "zookeeper.ssl.truststore.location": f"{pod.root}/etc/kraftbridge-zookeeper/ca.crt",
+        "zookeeper.ssl.keystore.type": "PEM",
+        "zookeeper.ssl.keystore.location": f"{pod.root}/tmp/zookeeper.pem",
+    }
+    assert pod.read("/tmp/zookeeper.pem") == "-- tls.key --\n-- tls.crt --\n"
+
+
+def test_after_finalization_nothing_of_zookeeper_is_left(pod: Pod) -> None:
+    pod.write("/etc/kraftbridge/controller.properties", "process.roles=controller\n")
+    for name in ("ca.crt", "username", "password"):
+        pod.write(f"/etc/kraftbridge-zookeeper/{name}", "x")
+    pod.write("/etc/kraftbridge-zookeeper/scheme", "sasl")
+    assert "login.config" not in pod.start()["KAFKA_OPTS"]
+    assert not [name for name in pod.properties() if name.startswith("zookeeper.")]

@@ -1,0 +1,123 @@
+"""A verification's objects: request, SparkApplication or Job."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.support.golden import assert_golden
+from tests.support.observations import CONTROLLERS, IDENTITY, RUN_ID, spec_document
+
+from kraftbridge.builders import names, verification
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.report import REQUEST_KEY, Profile, VerificationRequest
+from kraftbridge.models.spec import MigrationSpec, Runner
+
+FACTS = verification.RunFacts(
+    namespace="kafka",
+    migration="demo",
+    migration_uid=IDENTITY.uid,
+    generation=7,
+    run_id=RUN_ID,
+    profile=Profile.DUAL_WRITE,
+    gate=Phase.ROLLING_BROKERS,
+    controllers=CONTROLLERS,
+    image="kraftbridge/verifier:test",
+    service_account="kraftbridge-verifier",
+)
+
+
+def migration_spec(**changes: Any) -> MigrationSpec:
+    return MigrationSpec.model_validate(spec_document(**changes))
+
+
+@pytest.mark.parametrize("runner", Runner)
+def test_application(runner: Runner) -> None:
+    spec = migration_spec()
+    assert_golden(
+        [verification.config_map(spec, FACTS), verification.application(spec, FACTS, runner)],
+        f"builders/verification-{runner.lower()}.yaml",
+    )
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_the_request_names_this_run_and_asks_only_for_what_the_profile_reads(profile: Profile) -> None:
+    built = verification.config_map(migration_spec(), replace(FACTS, profile=profile))
+    request = VerificationRequest.model_validate_json(built["data"][REQUEST_KEY])
+    assert (request.run_id, request.generation, request.phase, request.profile) == (
+        RUN_ID,
+        7,
+        "RollingBrokers",
+        profile,
+    )
+    assert request.migration_uid == IDENTITY.uid
+    assert (request.zookeeper is not None) == (profile is not Profile.REPLICAS)
+    assert [v.id for v in request.voters] == ([] if profile is Profile.ZOOKEEPER else [3000, 3001, 3002])
+    assert request.config_map is not None
+    assert (request.config_map.namespace, request.config_map.name) == ("kafka", built["metadata"]["name"])
+    assert request.config_map.name == names.verification_config_map(RUN_ID)
+
+
+def test_paths_are_given_exactly_where_a_secret_is_mounted() -> None:
+    document = spec_document()
+    document["zookeeper"]["secretName"] = "zk"
+    document["brokers"]["clientConfigSecret"] = "client"
+    document["controllers"]["listener"]["secretName"] = "listener"
+    spec = MigrationSpec.model_validate(document)
+    request = verification.request(spec, FACTS)
+    for runner in Runner:
+        text = json.dumps(verification.application(spec, FACTS, runner))
+        paths = (
+            request.token_path, request.ca_path, request.client_config_path, request.controller_config_path, request.password_encoder_secret_path,
+            request.zookeeper.secret_path if request.zookeeper else None,
+        )  # fmt: skip
+        for path in paths:
+            assert path is not None
+            mounts = [m for m in _mounts(json.loads(text)) if path == m or path.startswith(f"{m}/")]
+            assert mounts, f"{path} is asked for and not mounted"
+    bare = verification.request(migration_spec(controllers={}), FACTS)
+    assert bare.client_config_path is None
+    assert bare.password_encoder_secret_path is None
+    assert bare.zookeeper is not None
+    assert bare.zookeeper.secret_path is None
+
+
+def _mounts(node: Any) -> list[str]:
+    if isinstance(node, dict):
+        own = [node["mountPath"]] if "mountPath" in node else []
+        return own + [m for v in node.values() for m in _mounts(v)]
+    return [m for v in node for m in _mounts(v)] if isinstance(node, list) else []
+
+
+@pytest.mark.parametrize("runner", Runner)
+def test_a_run_is_never_retried_and_goes_with_its_migration(runner: Runner) -> None:
+    built = verification.application(migration_spec(), FACTS, runner)
+    assert [r["uid"] for r in built["metadata"]["ownerReferences"]] == [IDENTITY.uid]
+    if runner is Runner.JOB:
+        assert built["spec"]["backoffLimit"] == 0
+        assert built["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    else:
+        assert built["spec"]["restartPolicy"] == {"type": "Never"}
+
+
+@pytest.mark.parametrize("length", [1, 30, 60])
+def test_names_fit_into_labels(length: int) -> None:
+
+    run_id = f"{'m' * min(length, 30)}-{IDENTITY.uid[:8]}-123"
+    built = verification.application(
+        migration_spec(), replace(FACTS, run_id=run_id, migration="m" * length), Runner.JOB
+    )
+    assert all(len(v) <= 63 for v in built["metadata"]["labels"].values())
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+def test_brokers_are_asked_where_the_user_wants_it_and_brokers_and_log_are_both_there(profile: Profile) -> None:
+    document = spec_document()
+    facts = replace(FACTS, profile=profile)
+    assert not verification.request(MigrationSpec.model_validate(document), facts).compare_served
+    document["verification"] = {**document.get("verification", {}), "compareServed": True}
+    request = verification.request(MigrationSpec.model_validate(document), facts)
+    assert request.compare_served is (profile is Profile.DUAL_WRITE)
+    assert request.bootstrap_servers

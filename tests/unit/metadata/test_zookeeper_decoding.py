@@ -1,0 +1,272 @@
+"""Znodes to canonical entities, against the log of the same real cluster, and dumps."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kraftbridge.metadata.dump_entities import DumpReading
+from kraftbridge.metadata.entities import (
+    Form,
+    Secrets,
+    desanitized,
+    is_sensitive_config,
+    number,
+    partition_key,
+    quota_key,
+    sanitized,
+    topic_of_partition_key,
+)
+from kraftbridge.metadata.errors import DumpFormatError, PasswordDecodingError, UndecodableZnodeError
+from kraftbridge.metadata.log_entities import log_entities
+from kraftbridge.metadata.log_files import LocalLogFiles
+from kraftbridge.metadata.log_replay import LogReplay
+from kraftbridge.metadata.passwords import EncodedPassword, looks_encoded
+from kraftbridge.metadata.znode_dump import read_dump, write_dump
+from kraftbridge.metadata.zookeeper_entities import MigrationState, Znode, znode_entities
+from kraftbridge.metadata.zookeeper_plan import znode_path
+from kraftbridge.metadata.zookeeper_reader import split_connect
+from kraftbridge.models.report import EntityKind
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "metadata"
+DUMP = DATA / "dualwrite" / "zk.jsonl.gz"
+SECRET = "labsecret"
+SECRETS = Secrets(b"test", compare_passwords=True)
+
+
+def read(path=DUMP, secrets=SECRETS, encoder_secret=SECRET):
+    reading = DumpReading(secrets, encoder_secret)
+    reading.take(read_dump(path, "/kafka"))
+    entities = {(entity.kind, entity.key): entity for entity in reading.entities()}
+    assert not reading.problems
+    return reading, entities
+
+
+def of(path, body, secrets=SECRETS, encoder_secret=SECRET):
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    return {
+        (entity.kind, entity.key): entity.attributes
+        for entity in znode_entities(path, data, 5, secrets, encoder_secret)
+    }
+
+
+def test_both_stores_of_a_real_cluster_hold_the_same():
+    _, zookeeper = read()
+    image = LogReplay(LocalLogFiles(DATA / "dualwrite" / "c3000")).advance(1683)
+    log = {(entity.kind, entity.key): entity.value for entity in log_entities(image, Form.MIRRORED, SECRETS)}
+    assert {identity: entity.value for identity, entity in zookeeper.items()} == log
+    assert Counter(kind for kind, _ in log) == {
+        EntityKind.TOPIC: 53,
+        EntityKind.PARTITION: 335,
+        EntityKind.TOPIC_CONFIG: 35,
+        EntityKind.BROKER_CONFIG: 3,
+        EntityKind.CLIENT_QUOTA: 12,
+        EntityKind.SCRAM_CREDENTIAL: 6,
+        EntityKind.ACL: 44,
+        EntityKind.DELEGATION_TOKEN: 3,
+        EntityKind.PRODUCER_IDS: 1,
+        EntityKind.BROKER_REGISTRATION: 3,
+    }
+
+
+def test_every_entity_knows_its_znode():
+    _, entities = read()
+    paths = {znode.path for znode in read_dump(DUMP, "/kafka")}
+    for kind, key in entities:
+        if kind not in {EntityKind.TOPIC, EntityKind.PARTITION}:
+            assert znode_path(kind, key) in paths
+
+
+def test_a_password_is_decoded_with_its_secret_only():
+    value = next(
+        value
+        for znode in read_dump(DUMP, "/kafka")
+        if znode.path == "/config/brokers/0"
+        for value in json.loads(znode.data)["config"].values()
+        if looks_encoded(value)
+    )
+    encoded = EncodedPassword.parse(value)
+    plain = encoded.decoded(SECRET)
+    assert plain.startswith("org.apache.kafka.common.security.scram.ScramLoginModule")
+    assert len(plain) == encoded.length == 98
+    with pytest.raises(PasswordDecodingError, match="not the one"):
+        encoded.decoded("another secret")
+    for broken in (value.replace("AES/CBC", "DES/CBC"), value.replace("iterations:4096", "iterations:0")):
+        with pytest.raises(PasswordDecodingError, match="not supported"):
+            EncodedPassword.parse(broken).decoded(SECRET)
+    with pytest.raises(PasswordDecodingError, match="has no"):
+        EncodedPassword.parse("encryptedPassword:x")
+
+
+def test_wrong_encoder_secret_is_a_problem_not_a_difference():
+    reading = DumpReading(SECRETS, "another secret")
+    reading.take(read_dump(DUMP, "/kafka"))
+    list(reading.entities())
+    assert list(reading.problems) == ["/config/brokers/0"]
+
+
+def test_redacted_dumps_compare_like_the_original(tmp_path):
+    path = tmp_path / "redacted.jsonl.gz"
+    count = write_dump(read_dump(DUMP, "/kafka"), path, "/kafka", redact=True)
+    assert count == sum(1 for _ in read_dump(DUMP, "/kafka"))
+    text = gzip.decompress(path.read_bytes()).decode()
+    for secret in ("salt=MWx1", "stored_key=hpA7", "E4XQi7kryc4rrEuFvYtra"):
+        assert secret in gzip.decompress(DUMP.read_bytes()).decode()
+        assert secret not in text
+    secrets = Secrets(b"test")
+    _, original = read(secrets=secrets, encoder_secret=None)
+    _, redacted = read(path, secrets=secrets, encoder_secret=None)
+    assert redacted == original
+
+
+def test_a_written_dump_reads_back(tmp_path):
+    znodes = [Znode("/", None, children=1), Znode("/x", b"\xff\x00", 3, 4, 5, 6), Znode("/ü", "ü".encode())]
+    for chroot in ("", "/kafka", "/a/b"):
+        write_dump(znodes, tmp_path / "zk.jsonl", chroot)
+        assert list(read_dump(tmp_path / "zk.jsonl", chroot)) == znodes
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "{}",
+        '{"path": "relative", "data": null}',
+        '{"path": "/a", "data": 5}',
+        '{"path": "/a", "data": "x", "enc": "b64"}',
+        '{"path": "/a", "data": "x", "enc": "what"}',
+        '{"path": "/a", "data": "x", "version": "many"}',
+        "[" * 100_000,
+    ],
+)
+def test_a_bad_line_of_a_dump_is_named(tmp_path, line):
+    path = tmp_path / "zk.jsonl"
+    path.write_text('{"path": "/", "data": null}\n' + line + "\n")
+    with pytest.raises(DumpFormatError, match="line 2"):
+        list(read_dump(path, ""))
+
+
+def test_a_truncated_or_missing_dump_is_named(tmp_path):
+    path = tmp_path / "zk.jsonl.gz"
+    path.write_bytes(DUMP.read_bytes()[:-100])
+    with pytest.raises(DumpFormatError, match="cannot be read"):
+        list(read_dump(path, "/kafka"))
+    with pytest.raises(DumpFormatError, match="cannot be read"):
+        list(read_dump(tmp_path / "nowhere", "/kafka"))
+
+
+def test_a_repeated_path_is_refused():
+    with pytest.raises(DumpFormatError, match="/x more than once"):
+        DumpReading(SECRETS).take([Znode("/x", None), Znode("/x", None)])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [(None, "<default>"), ("<default>", "%3Cdefault%3E"), ("a b", "a%20b"), ("ü/*+~", "%C3%BC%2F%2A%2B~"), ("", "")],
+)
+def test_names_are_sanitized_like_kafka(name, text):
+    assert sanitized(name) == text
+    assert desanitized(text) == name
+
+
+def test_quota_keys_are_kafkas_paths():
+    assert quota_key({"client-id": None, "user": "b/c"}) == "users/b%2Fc/clients/<default>"
+    assert quota_key({"ip": "1.2.3.4"}) == "ips/1.2.3.4"
+    assert quota_key({"user": "clients"}) == "users/clients"
+
+
+def test_partition_keys():
+    assert topic_of_partition_key(partition_key("a-1-b", 12)) == "a-1-b"
+
+
+@pytest.mark.parametrize(("text", "value"), [("5", 5), ("5.0", 5), ("5.5", 5.5), ("1e3", 1000), (5.0, 5)])
+def test_numbers_have_one_form(text, value):
+    assert number(text) == value
+    assert type(number(text)) is type(value)
+
+
+def test_quotas_and_credentials_of_one_user():
+    scram = "salt=YQ==,stored_key=Yg==,server_key=Yw==,iterations=4096"
+    config = {"SCRAM-SHA-512": scram, "producer_byte_rate": "10.0"}
+    found = of("/config/users/u%2Fx", {"version": 1, "config": config})
+    assert found[EntityKind.CLIENT_QUOTA, "users/u%2Fx"] == {"producer_byte_rate": 10}
+    assert found[EntityKind.SCRAM_CREDENTIAL, "u/x/SCRAM-SHA-512"]["iterations"] == 4096
+    with pytest.raises(UndecodableZnodeError, match="only a user"):
+        of("/config/clients/c", {"version": 1, "config": config})
+    with pytest.raises(UndecodableZnodeError, match="only a user"):
+        of("/config/users/<default>", {"version": 1, "config": config})
+    assert of("/config/users/empty", None) == {}
+    assert of("/config/users/empty", {"version": 1, "config": {}}) == {}
+
+
+def test_producer_ids():
+    key = (EntityKind.PRODUCER_IDS, "")
+    body = {"version": 1, "broker": 3, "block_start": "4000", "block_end": "4999"}
+    path = "/latest_producer_id_block"
+    assert of(path, body)[key] == {"nextProducerId": 5000}
+    assert of(path, body | {"broker": -1})[key] == {"nextProducerId": 4000}
+    assert of(path, None) == {}
+
+
+def test_an_acl_is_one_however_often_it_is_written():
+    entry = {"principal": "User:a", "host": "*", "operation": "Read", "permissionType": "Allow"}
+    assert len(of("/kafka-acl/Topic/t", {"version": 1, "acls": [entry, entry]})) == 1
+
+
+def test_tokens_of_old_versions_have_no_requester():
+    body = {
+        "owner": "User%3Aa%20b",
+        "renewers": [],
+        "issueTimestamp": 1,
+        "maxTimestamp": "2",
+        "expiryTimestamp": 3,
+        "tokenId": "t",
+    }
+    (attributes,) = of("/delegation_token/tokens/t", body).values()
+    assert attributes["owner"] == attributes["requester"] == "User:a b"
+    with pytest.raises(UndecodableZnodeError, match="holds the token"):
+        of("/delegation_token/tokens/other", body)
+
+
+def test_ipv6_endpoints_have_the_log_s_form():
+    body = {"endpoints": ["PLAINTEXT://[::1]:9092"], "rack": None}
+    (attributes,) = of("/brokers/ids/1", body).values()
+    assert attributes == {"endpoints": ["PLAINTEXT://::1:9092"], "rack": None}
+
+
+@pytest.mark.parametrize("data", [None, b"", b"null", b"[]", b"{}", b'{"version":0}', b'{"version":1}', b"\xff"])
+def test_an_unreadable_migration_znode(data):
+    with pytest.raises(UndecodableZnodeError, match="/migration"):
+        MigrationState.parse(data)
+
+
+def test_the_migration_znode():
+    state = read()[0].migration
+    assert (state.offset, state.epoch, state.controller_id, state.controller_epoch) == (1683, 1, 3000, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "sensitive"),
+    [
+        ("ssl.keystore.password", True),
+        ("listener.name.x.sasl.jaas.config", True),
+        ("ssl.keystore.key", True),
+        ("ssl.truststore.certificates", True),
+        ("retention.ms", False),
+        ("delegation.token.expiry.time.ms", False),
+        ("password.encoder.iterations", False),
+        ("password.encoder.secret", True),
+    ],
+)
+def test_sensitive_names(name, sensitive):
+    assert is_sensitive_config(name) is sensitive
+
+
+def test_connect_strings():
+    assert split_connect("a:1,b:2/kafka/x") == ("a:1,b:2", "/kafka/x")
+    assert split_connect("a:1,b:2") == ("a:1,b:2", "")
+    assert split_connect("a:1/") == ("a:1", "")

@@ -1,0 +1,133 @@
+"""Stuck: what Kafka's own log lines say is named with node and fix, and Stalled carries it once the deadline is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from tests.support.observations import NOW, Situation, open_gate, zookeeper
+
+from kraftbridge.models.clues import Clue, ClueKind, clues_in, fix_of, in_words
+from kraftbridge.models.conditions import ConditionType, condition
+from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.status import Waiting, WaitKind
+from kraftbridge.phases.diagnosis import is_slow
+
+LINES = {
+    ClueKind.BROKERS_NOT_REGISTERED: (
+        "[2026-03-04 05:06:07,123] INFO [KRaftMigrationDriver id=3000] Still waiting for ZK brokers [2] to register with KRaft. (org.apache.kafka.metadata.migration.KRaftMigrationDriver)",
+        "waits for ZK brokers [2]",
+    ),
+    ClueKind.CONTROLLERS_NOT_READY: (
+        "INFO [KRaftMigrationDriver id=3000] Still waiting for all controller nodes ready to begin the migration due to: Controller 3002 has not registered yet. (x)",
+        "Controller 3002 has not registered yet",
+    ),
+    ClueKind.DRIVER_STATE: (
+        "INFO [KRaftMigrationDriver id=3000] 3000 transitioning from ZK_MIGRATION to SYNC_KRAFT_TO_ZK state (x)",
+        "driver is in state SYNC_KRAFT_TO_ZK",
+    ),
+    ClueKind.MIGRATION_ZNODE_CONFLICT: (
+        "java.lang.RuntimeException: Conditional update on KRaft Migration ZNode failed. Sent zkVersion = 9. This indicates that another KRaft controller is making writes to ZooKeeper.",
+        "/migration",
+    ),
+    ClueKind.NO_AUTH_IN_ZOOKEEPER: (
+        "org.apache.zookeeper.KeeperException$NoAuthException: KeeperErrorCode = NoAuth for /config/topics",
+        "znode /config/topics",
+    ),
+    ClueKind.BROKER_ZNODE_EXISTS: (
+        "org.apache.zookeeper.KeeperException$NodeExistsException: KeeperErrorCode = NodeExists for /brokers/ids/1",
+        "/brokers/ids/1",
+    ),
+    ClueKind.ZOOKEEPER_SESSION: ("KeeperErrorCode = ConnectionLoss for /controller", "ConnectionLoss"),
+    ClueKind.WRONG_CLUSTER_ID: (
+        "ERROR [RaftManager id=1] Unexpected error INCONSISTENT_CLUSTER_ID in VOTE response: InboundResponse",
+        "another cluster",
+    ),
+    ClueKind.DISK_FULL: ("java.io.IOException: No space left on device", "disk is full"),
+    ClueKind.OUT_OF_MEMORY: ("java.lang.OutOfMemoryError: Java heap space", "Java heap space"),
+    ClueKind.CONFIG_REFUSED: (
+        "java.lang.IllegalArgumentException: requirement failed: control.plane.listener.name is not supported in KRaft mode.",
+        "control.plane.listener.name is not supported",
+    ),
+    ClueKind.AUTHENTICATION_FAILED: (
+        "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed: Invalid username or password",
+        "Invalid username or password",
+    ),
+    ClueKind.NOT_AUTHORIZED: ("broker registration: CLUSTER_AUTHORIZATION_FAILED", "do not authorize"),
+    ClueKind.NAME_NOT_RESOLVED: ("java.net.UnknownHostException: demo-kraft-3000.demo-kraft.kafka.svc", "demo-kraft-3000"),
+    ClueKind.BLANK_VOLUME: ("volume of controller 3001 is blank and formatting is not allowed any more; see docs", "blank"),
+    ClueKind.LOG_DIR_FAILED: ("ERROR Shutdown broker because all log dirs in /data/a have failed (kafka.log.LogManager)", "/data/a"),
+    ClueKind.FATAL: ("ERROR Encountered fatal fault: Error starting LogManager (x)", "Error starting LogManager"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ClueKind)
+def test_each_line_is_recognized_said_and_has_a_fix(kind: ClueKind) -> None:
+    line, words = LINES[kind]
+    found = clues_in(f"INFO something else\n{line}\nINFO more")
+    assert kind in {c.kind for c in found}
+    clue = next(c for c in found if c.kind is kind)
+    assert words in in_words(clue)
+    assert fix_of(clue) or kind is ClueKind.DRIVER_STATE
+
+
+def test_the_last_line_of_a_kind_counts_and_the_telling_one_comes_first() -> None:
+    log = """transitioning from INACTIVE to WAIT_FOR_BROKERS state
+        Still waiting for ZK brokers [1, 2] to register with KRaft.
+        Still waiting for ZK brokers [2] to register with KRaft."""
+    assert clues_in(log) == (
+        Clue(ClueKind.BROKERS_NOT_REGISTERED, "2"),
+        Clue(ClueKind.DRIVER_STATE, "WAIT_FOR_BROKERS"),
+    )
+    assert clues_in("") == ()
+
+
+def waiting_long(minutes: int = 40) -> Situation:
+    """Return TakingOver after all restarts, waiting for a copy that does not begin."""
+    since = NOW - timedelta(minutes=minutes)
+    silent = open_gate(Phase.TAKING_OVER).observing(zookeeper=replace(zookeeper(taken_over=True), migration=None))
+    silent = silent.after(silent.decide())  # its verification is armed, which is progress
+    return silent.with_status(progress_at=since, waiting=Waiting(kind=WaitKind.WORK, since=since))
+
+
+CLUES = {
+    "controller 3000": (Clue(ClueKind.BROKERS_NOT_REGISTERED, "2"), Clue(ClueKind.DRIVER_STATE, "WAIT_FOR_BROKERS")),
+    "controller 3001": (Clue(ClueKind.DRIVER_STATE, "INACTIVE"),),
+}
+
+
+def test_past_its_deadline_stalled_names_node_and_fix() -> None:
+    decision = waiting_long().observing(clues=CLUES).decide()
+    found = condition(decision.status.conditions, ConditionType.STALLED)
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "DeadlineExceeded")
+    assert "controller 3000: it waits for ZK brokers [2] to register with KRaft" in found.message
+    assert "its migration driver is in state WAIT_FOR_BROKERS" in found.message
+    assert "Look at these brokers' logs" in found.message
+    assert "INACTIVE" not in found.message, "a state alone says less than a reason"
+
+
+def test_before_the_deadline_it_is_told_without_alarm() -> None:
+    decision = waiting_long(3).observing(clues=CLUES).decide()
+    found = condition(decision.status.conditions, ConditionType.STALLED)
+    assert found is not None
+    assert found.status == "False"
+    assert "ZK brokers [2]" in decision.status.message
+
+
+@pytest.mark.parametrize("clues", [{}, Unobserved("log of pod kafka-0", "403")])
+def test_without_clues_the_wait_is_told_as_it_is(clues: object) -> None:
+    plain = waiting_long().decide().status.message
+    assert waiting_long().observing(clues=clues).decide().status.message == plain
+    assert "Logs:" not in plain
+
+
+def test_logs_are_read_only_when_something_that_should_move_does_not() -> None:
+    assert is_slow(waiting_long(3).status, NOW)
+    fresh = waiting_long(3).with_status(progress_at=NOW - timedelta(seconds=50))
+    assert not is_slow(fresh.status, NOW)
+    for kind in (WaitKind.USER, WaitKind.SOAK, WaitKind.HOLD):
+        assert not is_slow(waiting_long(3).with_status(waiting=Waiting(kind=kind, since=NOW)).status, NOW)
+    assert not is_slow(waiting_long(3).with_status(phase=Phase.COMPLETED).status, NOW)

@@ -1,0 +1,319 @@
+"""Findings of the survey: each with its code, object and fix; unknown blocks; what may be accepted opens the gate and stays visible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.support.observations import ANYONE, BROKER_SET, GIB, Situation, open_gate, setting, survey
+
+from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.status import FindingStatus, Severity
+from kraftbridge.models.survey import (
+    AclEntry,
+    Budget,
+    Capacity,
+    Limit,
+    Quota,
+    Right,
+    SettingSource,
+    StorageClass,
+    Survey,
+    Visibility,
+    ZooKeeperAccess,
+)
+from kraftbridge.phases import preflight
+
+UNKNOWN = Unobserved("somebody", "silent")
+FINE = survey()
+NODE = FINE.capacity.rooms[0]  # type: ignore[union-attr]
+DEMAND = FINE.demand
+OPERATIONS = frozenset({"DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"})
+SASL = (AclEntry("sasl", "kafka", frozenset("cdrwa")), AclEntry("world", "anyone", frozenset("r")))
+
+
+def situation(**changes: Any) -> Situation:
+    return open_gate(Phase.PREFLIGHT).observing(survey=survey(**changes))
+
+
+def found(case: Situation) -> dict[str, FindingStatus]:
+    return {f.code: f for f in case.decide().status.findings}
+
+
+def asking(**controllers: Any) -> Callable[[Situation], Situation]:
+    return lambda s: s.asking(controllers=s.spec.controllers.model_copy(update=controllers))
+
+
+def running(*settings: Any) -> dict[str, Any]:
+    return {"brokers": {0: settings, 1: settings, 2: ()}}
+
+
+def limit(kind: str = "Container", **parts: dict[str, int]) -> tuple[Limit, ...]:
+    empty: dict[str, dict[str, int]] = {"minimum": {}, "maximum": {}, "default": {}, "default_request": {}}
+    return (Limit("limits", kind, **(empty | parts)),)
+
+
+def budget(**changes: Any) -> Budget:
+    return replace(FINE.budgets[0], **changes)  # type: ignore[index, type-var]
+
+
+def unstated() -> Any:
+    kafka, server = DEMAND.containers  # type: ignore[union-attr]
+    return replace(DEMAND, containers=(replace(kafka, cpu_request=None, cpu_limit=None), server))  # type: ignore[type-var]
+
+
+BLOCKING: dict[str, tuple[dict[str, Any], str, str]] = {
+    "RightMissing": (
+        {"missing_rights": (Right("create", "", "pods", "eviction"),)},
+        "operator",
+        "create pods/eviction",
+    ),
+    "NoDefaultStorageClass": ({"storage_classes": (StorageClass("slow", default=False),)}, "controllers", "slow"),
+    "DisruptionBudgetForbidsAll": (
+        {"budgets": (budget(disruptions_allowed=0),)},
+        "PodDisruptionBudget/kafka",
+        "all 3 pods are healthy",
+    ),
+    "SeveralDisruptionBudgets": (
+        {"budgets": (budget(), budget(name="second"))},
+        f"StatefulSet/{BROKER_SET}",
+        "kafka, second",
+    ),
+    "BudgetsUnknown": ({"budgets": (budget(up_to_date=False),)}, "PodDisruptionBudget/kafka", "newest version"),
+    "OwnedByController": ({"writers": {BROKER_SET: ("owner Kafka/shop",)}}, f"StatefulSet/{BROKER_SET}", "Kafka/shop"),
+    "QuotaTooSmall": (
+        {"quotas": (Quota("team", {"requests.memory": GIB}),)},
+        "ResourceQuota/team",
+        "1Gi is left",
+    ),
+    "QuotaNeedsRequests": (
+        {"quotas": (Quota("team", {"requests.cpu": 9000}),), "demand": unstated()},
+        "ResourceQuota/team",
+        "requests.cpu",
+    ),
+    "LimitRangeRefuses": (
+        {"limits": limit(maximum={"memory": GIB // 2, "cpu": 4000})},
+        "LimitRange/limits",
+        "container kafka states up to 1Gi memory",
+    ),
+    "NoRoomForControllers": (
+        {"capacity": Capacity((replace(NODE, memory=2 * GIB),), all_pods_seen=True)},
+        "controllers",
+        "1 of 3 controllers find room",
+    ),
+    "OperationsMissing": (
+        {"visibility": Visibility(frozenset({"t"}), OPERATIONS - {"ALTER_CONFIGS"})},
+        "Kafka/kafka-0.kafka:9092",
+        "ALTER_CONFIGS",
+    ),
+    "TopicsHidden": ({"visibility": Visibility(frozenset(), OPERATIONS)}, "Kafka/kafka-0.kafka:9092", "1 topic(s)"),
+    "ReassignmentRunning": ({"reassigning": ("t-0", "t-1")}, "Kafka/kafka-0.kafka:9092", "t-0, t-1"),
+    "ControlPlaneListener": (
+        running(setting("control.plane.listener.name", "CP", SettingSource.DYNAMIC_DEFAULT)),
+        "broker/0",
+        "dynamic, of all brokers",
+    ),
+    "InterBrokerProtocolTooLow": (
+        running(setting("inter.broker.protocol.version", "3.8-IV0")),
+        "broker/0",
+        "inter.broker.protocol.version=3.8-IV0 (static)",
+    ),
+    "MigrationFlagAlreadySet": (
+        running(setting("zookeeper.metadata.migration.enable", "true")),
+        "broker/0",
+        "not by us",
+    ),
+    "ListenerNameTaken": (
+        running(setting("listeners", "PLAINTEXT://:9092,CONTROLLER://:9090")),
+        "broker/0",
+        "listener CONTROLLER",
+    ),
+    "PolicyNotOnControllers": (
+        running(setting("create.topic.policy.class.name", "com.example.Policy")),
+        "create.topic.policy.class.name",
+        "com.example.Policy",
+    ),
+    "DelegationTokenKeyMissing": (running(setting("delegation.token.master.key", None)), "controllers", "secret.key"),
+    "SuperUsersMissingOnControllers": (
+        running(setting("super.users", "User:kafka;User:ann"), setting("authorizer.class.name", "x")),
+        "controllers",
+        "User:ann, User:kafka",
+    ),
+    "ZooKeeperAclDenied": (
+        {"zookeeper": ZooKeeperAccess({}, ("/config/users",), frozenset({"t"}))},
+        "ZooKeeper/zk-0.zk:2181/kafka",
+        "/config/users",
+    ),
+    "ZooKeeperAclForbidsKRaft": (
+        {"zookeeper": ZooKeeperAccess({"/controller": SASL, "/": ANYONE}, (), frozenset({"t"}))},
+        "ZooKeeper/zk-0.zk:2181/kafka",
+        "1 znode(s) may not be written by the KRaft controllers with no credentials: /controller",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", BLOCKING)
+def test_it_blocks_names_its_object_and_says_how_to_go_on(code: str) -> None:
+    changes, obj, words = BLOCKING[code]
+    case = situation(**changes)
+    decision = case.decide()
+    assert decision.status.phase is Phase.PREFLIGHT
+    assert decision.actions == ()
+    finding = next(f for f in decision.status.findings if f.code == code)
+    assert (finding.severity, finding.object) == (Severity.BLOCKING, obj)
+    assert words in finding.reason, finding.reason
+    assert len(finding.fix) > 10
+    accepted = case.asking(
+        preflight=case.spec.preflight.model_validate({"accepted": [{"code": code, "object": obj}]})
+    ).decide()
+    others = [f for f in accepted.status.findings if f.severity is Severity.BLOCKING and f.object != obj]
+    if code in preflight.ACCEPTABLE and not others:
+        assert accepted.status.phase is Phase.PROVISIONING_QUORUM
+        assert (code, True) in {(f.code, f.accepted) for f in accepted.status.findings}
+    else:
+        assert accepted.status.phase is Phase.PREFLIGHT
+
+
+def test_healthy_surroundings_say_nothing() -> None:
+    assert situation().decide().status.findings == ()
+
+
+PARTS = {
+    "missing_rights": "RightsUnknown",
+    "storage_classes": "StorageClassesUnknown",
+    "quotas": "QuotasUnknown",
+    "limits": "LimitsUnknown",
+    "capacity": "CapacityUnknown",
+    "demand": "CapacityUnknown",
+    "budgets": "BudgetsUnknown",
+    "writers": "WritersUnknown",
+    "visibility": "VisibilityUnknown",
+    "reassigning": "ReassignmentsUnknown",
+    "brokers": "BrokerConfigurationUnknown",
+    "zookeeper": "ZooKeeperAclsUnknown",
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_unknown_part_is_a_blocking_finding_of_its_own(part: str) -> None:
+    decision = situation(**{part: UNKNOWN}).decide()
+    assert decision.status.phase is Phase.PREFLIGHT
+    (finding,) = decision.status.findings
+    assert (finding.code, finding.severity) == (PARTS[part], Severity.BLOCKING)
+    assert "somebody could not be observed: silent" in finding.reason
+
+
+def test_a_survey_that_was_not_made_blocks() -> None:
+    assert set(found(open_gate(Phase.PREFLIGHT).observing(survey=UNKNOWN))) == {"SurveyUnknown"}
+
+
+def test_one_broker_whose_configuration_is_unknown_blocks_by_its_name() -> None:
+    finding = found(situation(brokers={0: (), 1: UNKNOWN, 2: ()}))["BrokerConfigurationUnknown"]
+    assert finding.object == "broker/1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "spoil", "code"),
+    [
+        ({"storage_classes": (StorageClass("a", default=True),)}, asking(storage={"storageClassName": "b"}), "StorageClassMissing"),
+        (running(setting("delegation.token.secret.key", None)) | {"listener_settings": UNKNOWN}, None, "ListenerSecretUnknown"),
+        (running(setting("ssl.keystore.password", None, SettingSource.DYNAMIC_BROKER)), asking(password_encoder_secret=None), "NoPasswordEncoderSecret"),
+        ({"visibility": Visibility(frozenset({"t"}), OPERATIONS)}, lambda s: s.asking(metadata_version="3.9"), "OperationsMissing"),
+    ],
+)  # fmt: skip
+def test_it_depends_on_the_spec(
+    changes: dict[str, Any], spoil: Callable[[Situation], Situation] | None, code: str
+) -> None:
+    if code == "StorageClassMissing":
+        storage = open_gate(Phase.PREFLIGHT).spec.controllers.storage.model_copy(update={"storage_class_name": "b"})
+        spoil = asking(storage=storage)
+    case = situation(**changes)
+    case = case if spoil is None else spoil(case)
+    assert found(case)[code].severity is Severity.BLOCKING
+    assert case.decide().status.phase is Phase.PREFLIGHT
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "severity"),
+    [
+        (running(setting("zookeeper.connect", "z")), "SettingsIgnoredByKRaft", Severity.INFORMATION),
+        (running(setting("zookeeper.set.acl", "true", SettingSource.DYNAMIC_DEFAULT)), "DynamicSettingsIgnoredByKRaft", Severity.WARNING),
+        (running(setting("my.plugin", "1", SettingSource.DYNAMIC_BROKER, known=False)), "DynamicSettingsUnknown", Severity.WARNING),
+        (running(setting("controlled.shutdown.enable", "false")), "ControlledShutdownDisabled", Severity.WARNING),
+        (running(setting("ssl.keystore.password", None, SettingSource.DYNAMIC_BROKER)), "SecretsInMetadataLog", Severity.WARNING),
+        ({"writers": {BROKER_SET: ("field manager helm",)}}, "FieldsManagedByOthers", Severity.WARNING),
+        ({"capacity": replace(FINE.capacity, all_pods_seen=False)}, "CapacityPartlyKnown", Severity.INFORMATION),  # type: ignore[type-var]
+        ({"zookeeper": replace(FINE.zookeeper, topics_without_acl=9)}, "ZooKeeperAclsSampled", Severity.INFORMATION),  # type: ignore[type-var]
+    ],
+)  # fmt: skip
+def test_what_does_no_harm_is_told_and_blocks_nothing(changes: dict[str, Any], code: str, severity: Severity) -> None:
+    decision = situation(**changes).decide()
+    assert {f.code: f.severity for f in decision.status.findings}[code] is severity
+    assert decision.status.phase is Phase.PROVISIONING_QUORUM
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"zookeeper_identity": "sasl:kafka", "zookeeper": ZooKeeperAccess({"/controller": SASL}, (), frozenset({"t"}))},
+        {
+            "zookeeper_identity": "sasl:kafka",
+            "zookeeper": ZooKeeperAccess(
+                {"/": (AclEntry("sasl", "kafka@REALM", frozenset("cdrwa")),)}, (), frozenset({"t"})
+            ),
+        },
+        running(setting("listeners", "CONTROLLER_PLANE://:9090")),
+        running(setting("super.users", "User:ann")),
+        running(setting("inter.broker.protocol.version", "3.9-IV0")),
+        {"budgets": (budget(disruptions_allowed=0, healthy_pods=2),)},
+        {"budgets": ()},
+        {"quotas": (Quota("team", {"requests.memory": 4 * GIB, "configmaps": 0, "pods": 3}),)},
+        {"limits": limit(minimum={"cpu": 10}, maximum={"memory": GIB})},
+        {"limits": limit(default={"cpu": 100}), "quotas": (Quota("q", {"limits.cpu": 5000}),)},
+    ],
+)
+def test_what_is_fine_is_no_finding(changes: dict[str, Any]) -> None:
+    decision = situation(**changes).decide()
+    assert not [f for f in decision.status.findings if f.severity is Severity.BLOCKING]
+    assert decision.status.phase is Phase.PROVISIONING_QUORUM
+
+
+def test_delegation_token_key_in_the_listeners_secret_is_enough() -> None:
+    token = running(setting("delegation.token.master.key", None))
+    assert "DelegationTokenKeyMissing" not in found(
+        situation(**token, listener_settings=frozenset({"delegation.token.secret.key"}))
+    )
+
+
+def rooms(*changes: dict[str, Any]) -> Capacity:
+    return Capacity(tuple(replace(NODE, node=f"n{i}", **c) for i, c in enumerate(changes)), all_pods_seen=True)
+
+
+TAINT = {"key": "dedicated", "value": "kafka", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("capacity", "demand", "fits"),
+    [
+        (rooms({"cpu": 1530, "memory": 4 * GIB}), {}, True),
+        (rooms({"cpu": 1529, "memory": 4 * GIB}), {}, False),
+        (rooms({"pods": 2}), {}, False),
+        (rooms({"usable": False}, {"usable": False}), {}, False),
+        (rooms({}, {}), {"apart": True}, False),
+        (rooms({}, {}, {}), {"apart": True}, True),
+        (rooms({}, {}, {}), {"node_selector": {"zone": "1"}}, False),
+        (rooms({"taints": (TAINT,)}), {}, False),
+        (rooms({"taints": (TAINT,)}), {"tolerations": ({"key": "dedicated", "operator": "Exists"},)}, True),
+        (rooms({"taints": (TAINT,)}), {"tolerations": ({"operator": "Exists"},)}, True),
+        (rooms({"taints": (TAINT,)}), {"tolerations": ({"key": "dedicated", "value": "other"},)}, False),
+        (rooms({"taints": (TAINT,)}), {"tolerations": ({"key": "dedicated", "value": "kafka", "effect": "NoExecute"},)}, False),
+    ],
+)  # fmt: skip
+def test_room_is_counted_as_the_scheduler_counts_it(capacity: Capacity, demand: dict[str, Any], fits: bool) -> None:
+    node = replace(capacity, rooms=tuple(replace(r, cpu=r.cpu, memory=max(r.memory, 4 * GIB)) for r in capacity.rooms))
+    case: Survey = survey(capacity=node, demand=replace(DEMAND, **demand))  # type: ignore[type-var]
+    codes = set(found(open_gate(Phase.PREFLIGHT).observing(survey=case)))
+    assert ("NoRoomForControllers" not in codes) is fits

@@ -1,0 +1,389 @@
+"""The way back: its order, and what keeps each of its steps from being taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.support.observations import (
+    BROKER_IDS,
+    BROKER_SET,
+    CONTROLLERS,
+    FORWARD,
+    NOW,
+    Situation,
+    broker_set,
+    cluster,
+    controller_metrics,
+    controllers_workload,
+    open_gate,
+    partly_rolled,
+    pod,
+    record,
+    zookeeper,
+)
+
+from kraftbridge.models.conditions import ConditionType, condition
+from kraftbridge.models.decision import (
+    Action,
+    ConfigureBrokers,
+    ReleaseStatefulSet,
+    RemoveCanary,
+    RemoveControllerClaim,
+    RemoveVerification,
+    RestartPod,
+    RestoreStatefulSet,
+    StopControllers,
+)
+from kraftbridge.models.observation import ControllersWorkload, LeaseState, MigrationZnode, Unobserved
+from kraftbridge.models.phase import BrokerMode, Phase, Target, ZkMigrationState
+from kraftbridge.models.report import Profile, Verdict
+from kraftbridge.models.spec import ControllerVolumes, RollbackSpec
+from kraftbridge.models.status import CanaryStatus, MigrationOffset, Operation, OperationKind, RollbackStatus
+
+REVERSIBLE = FORWARD[1:6]
+STOP = StopControllers(CONTROLLERS, (3000, 3001, 3002))
+UNKNOWN = Unobserved("somebody", "it is silent")
+NO_CONTROLLERS = ControllersWorkload(None)
+GONE: dict[int, Any] = dict.fromkeys((3000, 3001, 3002), UNKNOWN)
+
+
+def kinds(actions: tuple[Action, ...]) -> set[type]:
+    return {type(a) for a in actions}
+
+
+def going_back(**observed: Any) -> Situation:
+    """Return dual-write with all brokers in migration mode, on the way back."""
+    fine = open_gate(Phase.DUAL_WRITE, Target.ZOOKEEPER)
+    verified = record(Profile.DUAL_WRITE, Phase.ROLLING_BACK, "before-controllers-stop")
+    mirrored = {"zookeeper": zookeeper(taken_over=True, offset=5_998)}
+    return fine.with_status(phase=Phase.ROLLING_BACK, verifications=(verified,), verification_count=1).observing(
+        **(mirrored | observed)
+    )
+
+
+def claim_gone(**changes: Any) -> Situation:
+    """Return the moment after controllers and claim are gone: ZooKeeper's own controller serves, brokers are in migration mode."""
+    return going_back(
+        controllers=NO_CONTROLLERS,
+        metrics=GONE,
+        quorum=UNKNOWN,
+        zookeeper=zookeeper(taken_over=False),
+        controller_by_broker=dict.fromkeys(BROKER_IDS, 1),
+    ).with_status(**({"controller_agreed_since": NOW - timedelta(seconds=6)} | changes))
+
+
+@pytest.mark.parametrize("phase", REVERSIBLE)
+def test_one_word_leads_back_from_every_reversible_phase(phase: Phase) -> None:
+    decision = open_gate(phase, Target.ZOOKEEPER).decide()
+    assert decision.status.phase is Phase.ROLLING_BACK
+    assert decision.actions == ()
+
+
+@pytest.mark.parametrize("phase", REVERSIBLE)
+def test_the_way_back_does_not_turn_round(phase: Phase) -> None:
+    entered = open_gate(phase, Target.ZOOKEEPER)
+    entered = entered.after(entered.decide()).asking(Target.KRAFT)
+    assert entered.decide().status.phase is Phase.ROLLING_BACK
+
+
+def test_brokers_leave_kraft_first() -> None:
+    on_kraft = going_back(
+        stateful_sets=(broker_set(BrokerMode.KRAFT),), metrics=controller_metrics(ZkMigrationState.MIGRATION, 0)
+    )
+    assert on_kraft.decide().actions == (ConfigureBrokers(BROKER_SET, BrokerMode.MIGRATION),)
+    half = partly_rolled(1, BrokerMode.MIGRATION, BrokerMode.KRAFT)
+    decision = on_kraft.observing(
+        stateful_sets=(half,), metrics=controller_metrics(ZkMigrationState.MIGRATION, 1)
+    ).decide()
+    assert [a.pod for a in decision.actions if isinstance(a, RestartPod)] == [f"{BROKER_SET}-1"]
+    assert not kinds(decision.actions) & {StopControllers, RemoveControllerClaim, RestoreStatefulSet}
+
+
+def test_the_controllers_stop_after_a_fresh_verdict_only() -> None:
+    assert going_back().decide().actions == (STOP,)
+    for spoiled in (
+        going_back().with_status(verifications=()),
+        going_back().with_status(
+            verifications=(
+                record(Profile.DUAL_WRITE, Phase.ROLLING_BACK, "before-controllers-stop", Verdict.INCONSISTENT),
+            )
+        ),
+        going_back().with_status(
+            verifications=(
+                record(
+                    Profile.DUAL_WRITE,
+                    Phase.ROLLING_BACK,
+                    "before-controllers-stop",
+                    released_at=NOW - timedelta(seconds=601),
+                ),
+            )
+        ),
+        going_back().with_status(verifications=(record(Profile.DUAL_WRITE, Phase.ROLLING_BROKERS),)),
+    ):
+        decision = spoiled.decide()
+        assert StopControllers not in kinds(decision.actions)
+        assert decision.status.phase is Phase.ROLLING_BACK
+
+
+def test_a_run_that_was_armed_for_another_gate_is_given_up() -> None:
+    armed = record(Profile.ZOOKEEPER, Phase.TAKING_OVER, "entry", finished=False, released_at=None)
+    proved = going_back().status.verifications
+    decision = going_back().with_status(verifications=(armed, *proved)).decide()
+    assert RemoveVerification(armed.run_id, keep_report=False) in decision.actions
+    assert decision.status.verifications[0].finished_at == NOW
+    own = record(Profile.DUAL_WRITE, Phase.ROLLING_BACK, "before-controllers-stop", finished=False)
+    assert RemoveVerification not in kinds(going_back().with_status(verifications=(own,)).decide().actions)
+
+
+def test_the_controllers_run_on_while_zookeeper_lacks_something() -> None:
+    frozen = going_back()
+    offset = frozen.status.migration_offset
+    assert offset is not None
+    frozen = frozen.with_status(
+        migration_offset=offset.model_copy(
+            update={"offset": "5998", "seen_at": NOW, "moved_at": NOW - timedelta(minutes=1)}
+        )
+    )
+    decision = frozen.decide()
+    assert decision.actions == ()
+    assert "acceptLoss" in decision.status.message
+    accepted = frozen.asking(rollback=frozen.spec.rollback.model_copy(update={"accept_loss": True}))
+    assert accepted.decide().actions == (STOP,)
+
+
+@pytest.mark.parametrize("part", ["zookeeper", "controllers", "metrics"])
+def test_unknown_stops_no_controller(part: str) -> None:
+    spoiled = going_back(**{part: GONE if part == "metrics" else UNKNOWN})
+    assert not kinds(spoiled.decide().actions) & {RemoveControllerClaim, RestoreStatefulSet}
+    if part != "controllers":
+        assert StopControllers not in kinds(spoiled.decide().actions)
+
+
+def test_what_was_taken_over_must_be_readable() -> None:
+    state = replace(zookeeper(taken_over=False), migration=UNKNOWN)
+    assert StopControllers not in kinds(going_back(zookeeper=state).decide().actions)
+
+
+def test_the_claim_goes_when_the_controllers_are_gone() -> None:
+    decision = going_back(controllers=NO_CONTROLLERS, metrics=GONE, quorum=UNKNOWN).decide()
+    assert decision.actions == (RemoveControllerClaim(2),)
+    still_there = going_back(controllers=controllers_workload(), metrics=GONE)
+    assert RemoveControllerClaim not in kinds(still_there.decide().actions)
+
+
+def test_a_migration_znode_alone_goes_too() -> None:
+    state = replace(zookeeper(taken_over=False), migration=MigrationZnode(-1, -1, -1, -1))
+    assert kinds(claim_gone().observing(zookeeper=state).decide().actions) == {RemoveControllerClaim}
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        {0: 1, 1: 1, 2: 3000},
+        {0: 1, 1: 1, 2: UNKNOWN},
+        {0: 1, 1: 1},
+        {0: 1, 1: 2, 2: 1},
+        {0: -1, 1: -1, 2: -1},
+        {0: 3000, 1: 3000, 2: 3000},
+        {},
+        UNKNOWN,
+    ],
+    ids=str,
+)
+def test_no_broker_stops_before_every_broker_names_the_same_controller(views: Any) -> None:
+    decision = claim_gone().observing(controller_by_broker=views).decide()
+    assert decision.actions == ()
+    assert decision.status.phase is Phase.ROLLING_BACK
+
+
+def test_the_brokers_agreement_must_last() -> None:
+    fresh = claim_gone(controller_agreed_since=None)
+    decision = fresh.decide()
+    assert decision.actions == ()
+    assert decision.status.controller_agreed_since == NOW
+    assert fresh.after(decision).later(4.9).decide().actions == ()
+    assert fresh.after(decision).later(5).decide().actions == (RestoreStatefulSet(BROKER_SET),)
+    disturbed = fresh.after(decision).observing(controller_by_broker={0: 1, 1: 1, 2: 2}).decide()
+    assert disturbed.status.controller_agreed_since is None
+
+
+def test_brokers_go_back_one_at_a_time() -> None:
+    def restored(done: int) -> Any:
+        user = replace(broker_set(None), lock=broker_set(BrokerMode.MIGRATION).lock, update_strategy="OnDelete")
+        return replace(user, pods=(*user.pods[:done], *broker_set(BrokerMode.MIGRATION).pods[done:]))
+
+    for done in range(3):
+        decision = claim_gone().observing(stateful_sets=(restored(done),)).decide()
+        assert len([a for a in decision.actions if isinstance(a, RestartPod)]) == 1
+        sick = claim_gone().observing(
+            stateful_sets=(restored(done),), cluster=cluster(under_replicated=("t-0",), under_replicated_count=1)
+        )
+        assert RestartPod not in kinds(sick.decide().actions)
+    all_back = restored(3)
+    assert claim_gone().observing(stateful_sets=(all_back,)).decide().actions == (ReleaseStatefulSet(BROKER_SET),)
+    # A restart that took too long is dropped; its broker is waited for all the same.
+    starting = replace(all_back, pods=(*all_back.pods[:2], replace(all_back.pods[2], ready=False)))
+    waiting = claim_gone().observing(stateful_sets=(starting,)).decide()
+    assert (waiting.actions, waiting.status.phase) == ((), Phase.ROLLING_BACK)
+    assert f"pod {starting.pods[2].name} is not Ready" in waiting.status.message
+    assert claim_gone().observing(stateful_sets=(broker_set(None),)).decide().status.phase is Phase.ROLLED_BACK
+
+
+def test_a_restart_out_of_migration_mode_ends_without_any_kraft_controller() -> None:
+    user = replace(broker_set(None), lock=broker_set(BrokerMode.MIGRATION).lock, update_strategy="OnDelete")
+    back = pod(f"{BROKER_SET}-0", 0, "", user.update_revision, uid="uid-successor", ready_since=NOW)
+    item = replace(user, pods=(back, *broker_set(BrokerMode.MIGRATION).pods[1:]))
+    operation = Operation(
+        kind=OperationKind.RESTART_BROKER, node_id=0, pod=f"{BROKER_SET}-0", pod_uid="uid-before", started_at=NOW
+    )
+    decision = claim_gone(operation=operation).observing(stateful_sets=(item,)).decide()
+    assert decision.status.operation is None, decision.status.message
+
+
+def test_rolled_back_rests_without_alarm_and_can_begin_anew() -> None:
+    rest = claim_gone(phase=Phase.ROLLED_BACK, canary=None, progress_at=NOW - timedelta(days=2)).observing(
+        stateful_sets=(broker_set(None, lease=LeaseState()),)
+    )
+    rest = rest.after(rest.decide()).with_status(progress_at=NOW - timedelta(days=2))
+    decision = rest.decide()
+    assert decision.actions == ()
+    ready = condition(decision.status.conditions, ConditionType.READY)
+    assert ready is not None
+    assert ready.status == "True"
+    anew = rest.asking(Target.KRAFT).decide()
+    assert anew.status.phase is Phase.PREFLIGHT
+    assert anew.status.attempt == 2
+    assert anew.status.controllers is None
+    assert anew.status.verifications == ()
+
+
+def test_rolled_back_is_never_stalled() -> None:
+    rest = claim_gone(phase=Phase.ROLLED_BACK, canary=None).observing(stateful_sets=(broker_set(None),))
+    rest = rest.after(rest.decide()).with_status(progress_at=NOW - timedelta(days=2))
+    stalled = condition(rest.decide().status.conditions, ConditionType.STALLED)
+    assert stalled is not None
+    assert stalled.status == "False"
+
+
+def test_the_next_attempt_mounts_no_archived_volume() -> None:
+    fine = open_gate(Phase.PREFLIGHT).with_status(attempt=2)
+    controllers = fine.decide().status.controllers
+    assert controllers is not None
+    assert controllers.name != open_gate(Phase.PREFLIGHT).decide().status.controllers.name  # type: ignore[union-attr]
+
+
+def stopped(seconds_ago: float = 2, **changes: Any) -> dict[str, Any]:
+    """Return the record of controllers that were asked to stop."""
+    fields: dict[str, Any] = {"attempt": 1, "controllers_stopped_at": NOW - timedelta(seconds=seconds_ago)}
+    return {"rollback": RollbackStatus(**(fields | changes))}
+
+
+def deleting(*, pods: bool) -> ControllersWorkload:
+    stateful_set = controllers_workload().stateful_set
+    assert stateful_set is not None
+    return ControllersWorkload(replace(stateful_set, deleting=True, pods=stateful_set.pods if pods else ()))
+
+
+def test_the_stop_is_recorded_with_what_zookeeper_mirrored() -> None:
+    rollback = going_back().decide().status.rollback
+    assert rollback is not None
+    assert (rollback.controllers_stopped_at, rollback.high_watermark, rollback.mirrored_offset) == (NOW, "5999", "5998")
+
+
+@pytest.mark.parametrize(("offset", "stops"), [(5_998, True), (5_994, True), (5_993, False), (5_000, False)])
+def test_nothing_unmirrored_is_left_behind(offset: int, stops: bool) -> None:
+    situation = going_back(zookeeper=zookeeper(taken_over=True, offset=offset))
+    assert (StopControllers in kinds(situation.decide().actions)) is stops
+    accepted = situation.asking(rollback=RollbackSpec(accept_loss=True))
+    assert StopControllers in kinds(accepted.decide().actions)
+
+
+def test_an_order_to_stop_is_seen_through_without_asking_the_dying() -> None:
+    silent = going_back(metrics=GONE, quorum=UNKNOWN).with_status(**stopped())
+    assert silent.decide().actions == (STOP,), "a lost act is repeated"
+    assert silent.observing(controllers=deleting(pods=True)).decide().actions == ()
+    late = going_back(metrics=GONE, quorum=UNKNOWN).with_status(**stopped(30)).decide()
+    assert late.actions == (), "an order from long ago is decided anew"
+    assert late.status.rollback is None
+
+
+def test_the_claim_goes_with_the_last_controllers_pod() -> None:
+    situation = going_back(metrics=GONE, quorum=UNKNOWN).with_status(**stopped())
+    assert RemoveControllerClaim not in kinds(situation.observing(controllers=deleting(pods=True)).decide().actions)
+    decision = situation.observing(controllers=deleting(pods=False)).decide()
+    assert decision.actions == (RemoveControllerClaim(2),)
+    assert decision.look_again_after < timedelta(seconds=0.5)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_pause_does_not_hold_while_there_is_no_controller(back: bool) -> None:
+    record = stopped(controller_back_at=NOW if back else None)
+    situation = going_back(controllers=NO_CONTROLLERS, metrics=GONE, quorum=UNKNOWN).with_status(**record)
+    decision = situation.asking(paused=True).decide()
+    assert (RemoveControllerClaim in kinds(decision.actions)) is not back
+
+
+def test_the_time_without_a_controller_is_measured() -> None:
+    decision = claim_gone(**stopped(2.5)).decide()
+    rollback = decision.status.rollback
+    assert rollback is not None
+    assert (rollback.controller_back_at, rollback.controller_unavailable_milliseconds) == (NOW, 2500)
+    nobody = claim_gone(**stopped(2.5)).observing(zookeeper=replace(zookeeper(taken_over=False), controller=None))
+    assert nobody.decide().status.rollback.controller_back_at is None  # type: ignore[union-attr]
+
+
+def test_each_broker_stops_only_while_all_agree_on_a_controller() -> None:
+    user = replace(broker_set(None), lock=broker_set(BrokerMode.MIGRATION).lock, update_strategy="OnDelete")
+    half = replace(user, pods=(*user.pods[:1], *broker_set(BrokerMode.MIGRATION).pods[1:]))
+    fine = claim_gone().observing(stateful_sets=(half,))
+    assert RestartPod in kinds(fine.decide().actions)
+    for views in ({0: 1, 1: 1, 2: 3000}, {0: 1, 1: 1, 2: UNKNOWN}, {0: 1, 1: 1, 2: 2}):
+        assert fine.observing(controller_by_broker=views).decide().actions == ()
+
+
+@pytest.mark.parametrize("volumes", ControllerVolumes)
+def test_the_controllers_volumes_go_as_asked(volumes: ControllerVolumes) -> None:
+    (stop,) = going_back().asking(rollback=RollbackSpec(controller_volumes=volumes)).decide().actions
+    assert isinstance(stop, StopControllers)
+    assert stop.volumes is (volumes is ControllerVolumes.REMOVE)
+
+
+def test_brokers_come_back_to_zookeeper_only_while_it_is_written() -> None:
+    half = partly_rolled(1, BrokerMode.MIGRATION, BrokerMode.KRAFT)
+    fine = going_back(stateful_sets=(half,), metrics=controller_metrics(ZkMigrationState.MIGRATION, 1))
+    assert RestartPod in kinds(fine.decide().actions)
+    stale = fine.with_status(migration_offset=None).observing(zookeeper=UNKNOWN)
+    assert RestartPod not in kinds(stale.decide().actions)
+
+
+def test_a_mirror_that_stands_still_is_failed_over_before_the_canary_must_be_gone() -> None:
+    canary = CanaryStatus(value=7, written_at=NOW, committed_at=NOW, mirrored_at=NOW)
+    since = NOW - timedelta(hours=1)
+    standing = MigrationOffset(offset="5000", seen_at=NOW - timedelta(seconds=1), moved_at=since, standing_since=since)
+    shown = replace(zookeeper(taken_over=True, offset=5_000), canary="7")
+    decision = going_back(zookeeper=shown).with_status(canary=canary, migration_offset=standing).decide()
+    assert {RestartPod, RemoveCanary} <= kinds(decision.actions)
+
+
+def test_a_copy_whose_controller_died_before_it_noted_its_end_is_failed_over() -> None:
+    """The new one writes its image first and can get stuck in that: state MIGRATION, and no offset in ``/migration`` for ever."""
+    copied = going_back(zookeeper=zookeeper(taken_over=True, offset=-1))
+    decision = copied.with_status(migration_offset=None).decide()
+    assert decision.status.migration_offset is not None
+    assert decision.actions == ()
+    since = NOW - timedelta(hours=1)
+    standing = MigrationOffset(offset="-1", seen_at=NOW - timedelta(seconds=1), standing_since=since)
+    assert kinds(copied.with_status(migration_offset=standing).decide().actions) == {RestartPod}
+    copying = copied.observing(metrics=controller_metrics(ZkMigrationState.PRE_MIGRATION, 3))
+    assert copying.with_status(migration_offset=None).decide().status.migration_offset is None
+
+
+def test_a_copy_under_way_is_awaited() -> None:
+    copying = going_back(zookeeper=zookeeper(taken_over=True, offset=-1))
+    decision = copying.decide()
+    assert decision.actions == ()
+    assert "acceptLoss" in decision.status.message
+    assert StopControllers in kinds(copying.asking(rollback=RollbackSpec(accept_loss=True)).decide().actions)

@@ -1,0 +1,412 @@
+"""Restarts: one node at a time, in which order, what must hold before and after, and what happens in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from tests.support.observations import (
+    BROKER_SET,
+    CONTROLLER_IDS,
+    CONTROLLERS,
+    NOW,
+    Situation,
+    broker_set,
+    cluster,
+    controller_metrics,
+    controllers_workload,
+    open_gate,
+    partly_rolled,
+    pod,
+    quorum,
+    record,
+    rolling,
+    zookeeper,
+)
+
+from kraftbridge.models.decision import (
+    Action,
+    ApplyControllers,
+    ConfigureBrokers,
+    Decision,
+    LaunchVerification,
+    LockStatefulSet,
+    PublishFinalManifest,
+    ReleaseStatefulSet,
+    RemoveVerification,
+    RestartPod,
+)
+from kraftbridge.models.observation import ControllersWorkload, ControllerZnode, StatefulSetState
+from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
+from kraftbridge.models.report import Profile
+from kraftbridge.models.status import Operation, OperationKind
+
+ROLLS = [
+    (Phase.TAKING_OVER, BrokerMode.MIGRATION, None),
+    (Phase.ROLLING_BROKERS, BrokerMode.KRAFT, BrokerMode.MIGRATION),
+]
+
+
+def restarts(decision: Decision) -> list[RestartPod]:
+    return [a for a in decision.actions if isinstance(a, RestartPod)]
+
+
+def of_kind(actions: Sequence[Action], *kinds: type) -> list[Action]:
+    return [a for a in actions if isinstance(a, kinds)]
+
+
+def restarting(phase: Phase, done: int) -> Situation:
+    """Return a situation in which the restart of the next broker was just decided and nothing has happened yet."""
+    fine = rolling(phase, done)
+    decision = fine.decide()
+    assert len(restarts(decision)) == 1
+    return fine.after(decision)
+
+
+def in_place_of(situation: Situation, successor_ready: bool) -> Situation:
+    """Return the same with the pod under restart replaced by its successor."""
+    (item,) = situation.observation.stateful_sets
+    operation = situation.status.operation
+    assert isinstance(item, StatefulSetState)
+    assert operation is not None
+    new = tuple(
+        pod(
+            p.name,
+            p.ordinal,
+            item.configuration,
+            item.update_revision,
+            uid="uid-successor",
+            ready=successor_ready,
+            ready_since=NOW,
+        )
+        if p.name == operation.pod
+        else p
+        for p in item.pods
+    )
+    return situation.observing(stateful_sets=(replace(item, pods=new),))
+
+
+@pytest.mark.parametrize(("phase", "mode", "before"), ROLLS)
+def test_before_the_first_restart_the_set_is_locked_then_configured_then_seen(
+    phase: Phase, mode: BrokerMode, before: BrokerMode | None
+) -> None:
+    untouched = rolling(phase, 0)
+    user_owned = untouched.observing(stateful_sets=(broker_set(None),))
+    assert user_owned.decide().actions[-1] == LockStatefulSet(BROKER_SET)
+    old = replace(broker_set(before), lock=partly_rolled(0, mode, before).lock, update_strategy="OnDelete")
+    assert untouched.observing(stateful_sets=(old,)).decide().actions[-1] == ConfigureBrokers(BROKER_SET, mode)
+    unseen = untouched.observing(stateful_sets=(partly_rolled(0, mode, before, observed=False),))
+    assert not restarts(unseen.decide())
+
+
+@pytest.mark.parametrize("strategy", ["RollingUpdate", ""])
+@pytest.mark.parametrize(("phase", "mode", "before"), ROLLS)
+def test_a_strategy_that_somebody_put_back_is_set_again_before_anything_else(
+    phase: Phase, mode: BrokerMode, before: BrokerMode | None, strategy: str
+) -> None:
+    item = partly_rolled(1, mode, before, update_strategy=strategy)
+    decision = rolling(phase, 1).observing(stateful_sets=(item,)).decide()
+    assert decision.actions == (LockStatefulSet(BROKER_SET),)
+
+
+@pytest.mark.parametrize(("phase", "mode", "before"), ROLLS)
+def test_fields_that_somebody_took_back_are_set_again_and_nobody_is_restarted_on_a_mixture(
+    phase: Phase, mode: BrokerMode, before: BrokerMode | None
+) -> None:
+    item = partly_rolled(1, mode, before, drift=("env KAFKA_PROCESS_ROLES",))
+    decision = rolling(phase, 1).observing(stateful_sets=(item,)).decide()
+    assert decision.actions == (ConfigureBrokers(BROKER_SET, mode),)
+    assert "KAFKA_PROCESS_ROLES" in decision.status.message
+
+
+@pytest.mark.parametrize(("phase", "mode", "before"), ROLLS)
+def test_fields_taken_back_during_a_restart_are_set_again(
+    phase: Phase, mode: BrokerMode, before: BrokerMode | None
+) -> None:
+    under_way = restarting(phase, 1)
+    item = partly_rolled(1, mode, before, drift=("env X",))
+    decision = under_way.observing(stateful_sets=(item,)).decide()
+    assert ConfigureBrokers(BROKER_SET, mode) in decision.actions
+
+
+@pytest.mark.parametrize(("phase", "mode", "before"), ROLLS)
+def test_a_broker_that_is_down_is_not_stopped_while_it_just_starts(
+    phase: Phase, mode: BrokerMode, before: BrokerMode | None
+) -> None:
+    item = partly_rolled(1, mode, before)
+    down = {p.name: p for p in item.pods if p.configuration != item.configuration}
+    name = min(down)
+
+    def running_for(seconds: float) -> Situation:
+        pod = replace(down[name], ready=False, ready_since=None, running_since=NOW - timedelta(seconds=seconds))
+        pods = tuple(pod if p.name == name else p for p in item.pods)
+        return rolling(phase, 1).observing(stateful_sets=(replace(item, pods=pods),))
+
+    waiting = running_for(1).decide()
+    assert restarts(waiting) == []
+    assert name in waiting.status.message
+    assert [a.pod for a in restarts(running_for(31).decide())] == [name]
+
+
+@pytest.mark.parametrize("phase", [Phase.TAKING_OVER, Phase.ROLLING_BROKERS])
+def test_the_broker_that_is_controller_comes_last(phase: Phase) -> None:
+    order = []
+    for holder in (0, 1, 2):
+        state = zookeeper(taken_over=phase is Phase.ROLLING_BROKERS)
+        state = replace(state, controller=ControllerZnode(holder, -1, ephemeral=True))
+        (item,) = rolling(phase, 0).observation.stateful_sets
+        assert isinstance(item, StatefulSetState)
+        situation = rolling(Phase.TAKING_OVER, 0).observing(zookeeper=state)
+        order.append(restarts(situation.decide())[0].node_id)
+    assert order == [1, 0, 0]
+
+
+def test_what_the_copy_will_read_is_verified_right_before_the_last_broker() -> None:
+    last = rolling(Phase.TAKING_OVER, 2)
+    entry_only = last.with_status(verifications=(record(Profile.ZOOKEEPER, Phase.TAKING_OVER, "entry"),))
+    decision = entry_only.decide()
+    assert not restarts(decision)
+    launched = of_kind(decision.actions, LaunchVerification)
+    assert [(a.profile, a.gate) for a in launched if isinstance(a, LaunchVerification)] == [
+        (Profile.ZOOKEEPER, Phase.TAKING_OVER)
+    ]
+    old = record(Profile.ZOOKEEPER, Phase.TAKING_OVER, "last-broker", released_at=NOW - timedelta(seconds=601))
+    assert not restarts(last.with_status(verifications=(old,)).decide())
+
+
+@pytest.mark.parametrize("done", [0, 1, 2])
+@pytest.mark.parametrize("phase", [Phase.TAKING_OVER, Phase.ROLLING_BROKERS])
+def test_a_restart_is_on_record_with_the_pods_uid_before_it_begins(phase: Phase, done: int) -> None:
+    decision = rolling(phase, done).decide()
+    (act,) = restarts(decision)
+    operation = decision.status.operation
+    assert operation is not None
+    assert (operation.pod, operation.pod_uid, operation.node_id) == (act.pod, act.uid, act.node_id)
+    assert operation.kind is OperationKind.RESTART_BROKER
+
+
+@pytest.mark.parametrize("phase", [Phase.TAKING_OVER, Phase.ROLLING_BROKERS])
+def test_a_swallowed_eviction_is_repeated_for_the_same_pod_only(phase: Phase) -> None:
+    under_way = restarting(phase, 1)
+    again = under_way.decide()
+    operation = under_way.status.operation
+    assert operation is not None
+    assert [(a.pod, a.uid) for a in restarts(again)] == [(operation.pod, operation.pod_uid)]
+    (item,) = under_way.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    stopping = tuple(replace(p, deleting=True, ready=False) if p.name == operation.pod else p for p in item.pods)
+    assert not restarts(under_way.observing(stateful_sets=(replace(item, pods=stopping),)).decide())
+
+
+@pytest.mark.parametrize("what", ["gone", "starting", "unhealthy", "unregistered", "young"])
+@pytest.mark.parametrize("phase", [Phase.TAKING_OVER, Phase.ROLLING_BROKERS])
+def test_the_next_broker_waits_until_the_one_before_is_back(phase: Phase, what: str) -> None:
+    under_way = restarting(phase, 0)
+    (item,) = under_way.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    operation = under_way.status.operation
+    assert operation is not None
+    if what == "gone":
+        rest = tuple(p for p in item.pods if p.name != operation.pod)
+        spoiled = under_way.observing(
+            stateful_sets=(replace(item, pods=rest),), cluster=cluster(brokers=frozenset({1, 2}))
+        )
+    elif what == "starting":
+        spoiled = in_place_of(under_way, successor_ready=False)
+    else:
+        spoiled = in_place_of(under_way, successor_ready=True)
+        if what == "unhealthy":
+            spoiled = spoiled.observing(cluster=cluster(under_replicated=("t-0",), under_replicated_count=1))
+        elif what == "unregistered":
+            # Before: none in migration mode; or all three still registered as ZooKeeper brokers.
+            migrating, state = (
+                (0, ZkMigrationState.PRE_MIGRATION) if phase is Phase.TAKING_OVER else (3, ZkMigrationState.MIGRATION)
+            )
+            spoiled = spoiled.observing(
+                metrics=controller_metrics(state, migrating, 0 if phase is Phase.TAKING_OVER else 3)
+            )
+        else:
+            migrating, state = (
+                (1, ZkMigrationState.PRE_MIGRATION) if phase is Phase.TAKING_OVER else (2, ZkMigrationState.MIGRATION)
+            )
+            spoiled = spoiled.observing(
+                metrics=controller_metrics(state, migrating, 1 if phase is Phase.TAKING_OVER else 3)
+            )
+    decision = spoiled.decide()
+    assert not restarts(decision)
+    if what == "young":
+        # Back in every respect, but JVMs may have its old address for a while.
+        assert decision.status.operation is None
+        assert decision.status.hold_until is not None
+        assert decision.status.hold_until > NOW
+        assert "holding" in decision.status.message
+    else:
+        assert decision.status.operation == operation.model_copy(
+            update={
+                "last_pod_ready_at": decision.status.operation.last_pod_ready_at if decision.status.operation else None
+            }
+        )
+
+
+def back(phase: Phase, done: int) -> Situation:
+    """Return the moment in which the restarted broker is back in every respect."""
+    healthy = in_place_of(restarting(phase, done), successor_ready=True)
+    if phase is Phase.TAKING_OVER:
+        return healthy.observing(metrics=controller_metrics(ZkMigrationState.PRE_MIGRATION, done + 1, done + 1))
+    return healthy.observing(metrics=controller_metrics(ZkMigrationState.MIGRATION, 2 - done, 3))
+
+
+@pytest.mark.parametrize(
+    ("phase", "done", "seconds"), [(Phase.TAKING_OVER, 0, 35), (Phase.TAKING_OVER, 2, 3), (Phase.ROLLING_BROKERS, 0, 3)]
+)
+def test_the_hold_lasts_as_long_as_addresses_are_cached(phase: Phase, done: int, seconds: int) -> None:
+    decision = back(phase, done).decide()
+    assert decision.status.hold_until == NOW + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("phase", [Phase.TAKING_OVER, Phase.ROLLING_BROKERS])
+def test_a_paused_migration_finishes_the_restart_under_way_and_begins_no_other(phase: Phase) -> None:
+    under_way = restarting(phase, 0)
+    paused = under_way.asking(paused=True)
+    assert len(restarts(paused.decide())) == 1, "the pod is under way: its eviction may be repeated"
+    at_rest = paused.after(back(phase, 0).decide()).later(60)
+    assert at_rest.status.operation is None
+    assert at_rest.decide().actions == ()
+
+
+@pytest.mark.parametrize("phase", [Phase.TAKING_OVER, Phase.ROLLING_BROKERS])
+def test_the_step_that_ends_a_restart_begins_no_other_while_paused(phase: Phase) -> None:
+    ended = back(phase, 0).pacing(address_cache_seconds=0, short_address_cache_seconds=0).asking(paused=True)
+    decision = ended.decide()
+    assert decision.status.operation is None
+    assert not restarts(decision)
+
+
+def test_a_pod_that_is_no_known_broker_is_named_and_breaks_nothing() -> None:
+    item = partly_rolled(1, BrokerMode.MIGRATION, None)
+    extra = pod(f"{BROKER_SET}-3", 3, "", "rev-user")
+    scaled = replace(item, replicas=4, pods=(*item.pods[:1], extra))
+    decision = rolling(Phase.TAKING_OVER, 1).observing(stateful_sets=(replace(scaled, replicas=2),)).decide()
+    assert not restarts(decision)
+    assert f"{BROKER_SET}-3" in decision.status.message
+
+
+# ------------------------------------------------------------------------------------------- controllers
+
+
+def finalizing(done: int, active: int = 3000) -> Situation:
+    metrics = controller_metrics(ZkMigrationState.MIGRATION, 0, leader=active)
+    seen = open_gate(Phase.FINALIZING).status.quorum
+    assert seen is not None
+    return (
+        open_gate(Phase.FINALIZING)
+        .with_status(verifications=(), hold_until=None, quorum=seen.model_copy(update={"leader_id": active}))
+        .observing(controllers=controllers_workload(ControllerMode.FINAL, done), metrics=metrics, quorum=quorum(active))
+    )
+
+
+@pytest.mark.parametrize("active", CONTROLLER_IDS)
+def test_the_active_controller_is_restarted_last(active: int) -> None:
+    first = finalizing(0, active).decide()
+    (act,) = restarts(first)
+    assert act.node_id == min(set(CONTROLLER_IDS) - {active})
+    only_active_left = finalizing(2, 3002).decide()
+    assert [a.node_id for a in restarts(only_active_left)] == [3002]
+
+
+def test_no_controller_restarts_without_an_agreeing_quorum() -> None:
+    lagging = finalizing(1)
+    metrics = dict(lagging.observation.metrics)
+    metrics.pop(3001)
+    assert not restarts(lagging.observing(metrics=metrics).decide())
+    assert not restarts(lagging.observing(cluster=cluster(offline=("t-0",), offline_count=1)).decide())
+
+
+def test_a_restarted_controller_must_have_loaded_its_image() -> None:
+    fine = finalizing(1)
+    operation = Operation(
+        kind=OperationKind.RESTART_CONTROLLER,
+        node_id=3000,
+        pod=f"{CONTROLLERS}-3000",
+        pod_uid="uid-old",
+        started_at=NOW,
+    )
+    waiting = fine.with_status(operation=operation)
+    metrics = dict(fine.observation.metrics)
+    own = metrics[3000]
+    metrics[3000] = replace(own, zk_migration_state=ZkMigrationState.NOT_LOADED)  # type: ignore[type-var]
+    assert waiting.observing(metrics=metrics).decide().status.operation is not None
+    done = waiting.decide()
+    assert done.status.operation is None or done.status.operation.node_id != 3000
+
+
+def test_controllers_keep_the_migration_flag_until_finalizing() -> None:
+    for phase in (
+        Phase.PROVISIONING_QUORUM,
+        Phase.TAKING_OVER,
+        Phase.DUAL_WRITE,
+        Phase.ROLLING_BROKERS,
+        Phase.AWAITING_FINALIZATION,
+    ):
+        for workload in (ControllersWorkload(None), controllers_workload(), controllers_workload(ControllerMode.FINAL)):
+            decision = open_gate(phase).observing(controllers=workload).decide()
+            assert not [
+                a
+                for a in decision.actions
+                if isinstance(a, ApplyControllers) and a.mode is not ControllerMode.MIGRATION
+            ]
+
+
+def test_once_every_voter_is_formatted_no_blank_volume_is() -> None:
+    fresh = open_gate(Phase.PROVISIONING_QUORUM)
+    assert fresh.status.controllers is not None
+    allowed = fresh.with_status(
+        controllers=fresh.status.controllers.model_copy(update={"format_allowed": True, "volume_uids": {}})
+    )
+    allowed = allowed.with_status(verifications=()).observing(
+        controllers=replace(controllers_workload(), format_allowed=True)
+    )
+    decision = allowed.decide()
+    assert decision.status.controllers is not None
+    assert not decision.status.controllers.format_allowed
+    assert decision.status.controllers.volume_uids == {str(i): f"pvc-{i}" for i in CONTROLLER_IDS}
+    for _ in range(2):
+        # Until it is seen refused, so that it is not lost with an operator that dies.
+        decision = allowed.after(decision).decide()
+        assert ApplyControllers(ControllerMode.MIGRATION, format_allowed=False) in decision.actions
+    for unsure in (True, None):
+        waiting = fresh.observing(controllers=replace(controllers_workload(), format_allowed=unsure)).decide()
+        assert waiting.status.phase is Phase.PROVISIONING_QUORUM
+        assert ApplyControllers(ControllerMode.MIGRATION, format_allowed=False) in waiting.actions
+    assert fresh.decide().status.phase is Phase.TAKING_OVER
+    one_missing = ControllersWorkload(controllers_workload().stateful_set, volume_uids={3000: "pvc-3000"})
+    kept = allowed.observing(controllers=one_missing).decide()
+    assert kept.status.controllers is not None
+    assert kept.status.controllers.format_allowed
+
+
+# ---------------------------------------------------------------------------------------------- the end
+
+
+def test_the_sets_are_given_back_at_the_end_one_by_one() -> None:
+    held = open_gate(Phase.COMPLETED).observing(stateful_sets=(broker_set(BrokerMode.KRAFT),))
+    assert held.decide().actions == (PublishFinalManifest(), ReleaseStatefulSet(BROKER_SET))
+    assert open_gate(Phase.COMPLETED).decide().actions == ()
+
+
+def test_a_run_that_waits_for_another_gate_gives_way() -> None:
+    """Only one run is under way: a gate that needs its own now takes the place of one armed for later."""
+    armed = record(Profile.DUAL_WRITE, Phase.ROLLING_BROKERS, finished=False, released_at=None)
+    decision = open_gate(Phase.ROLLING_BROKERS, Target.KRAFT).with_status(verifications=(armed,)).decide()
+    assert RemoveVerification(armed.run_id, keep_report=False) in decision.actions
+    assert len(of_kind(decision.actions, LaunchVerification)) == 1
+    assert sum(v.finished_at is None for v in decision.status.verifications) == 1
+
+
+@pytest.mark.parametrize("phase", [Phase.TAKING_OVER, Phase.ROLLING_BROKERS])
+def test_an_eviction_that_has_not_happened_is_not_repeated_while_another_broker_is_down(phase: Phase) -> None:
+    under_way = restarting(phase, 0)
+    another_fell = under_way.observing(cluster=cluster(under_replicated=("t-2",), under_replicated_count=1))
+    assert not restarts(another_fell.decide())

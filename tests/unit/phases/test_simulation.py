@@ -1,0 +1,71 @@
+"""A small number of simulated migrations under faults; ``python -m tests.simulation`` plays as many as one likes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.simulation.__main__ import main, play_many
+from tests.simulation.planted import PLANTED
+from tests.simulation.run import Coverage, Faults, Run
+
+from kraftbridge.models.phase import FORWARD, Phase
+
+RUNS = 150
+
+
+def test_no_promise_is_broken() -> None:
+    coverage, broken = play_many(0, RUNS, "", guarded=True)
+    assert broken == [], "python -m tests.simulation --trail SEED shows the steps"
+    # A simulation that goes nowhere keeps every promise.
+    assert {str(p) for p in FORWARD} | {"RollingBack", "RolledBack"} <= {phase for phase, _ in coverage.states}
+    assert coverage.ends[Phase.COMPLETED] > RUNS // 4
+    assert coverage.ends[Phase.ROLLED_BACK] > RUNS // 20
+    assert len(coverage.faults) >= 15
+
+
+@pytest.mark.parametrize(
+    ("plant", "words"),
+    [
+        ("trusting", "without a fresh passed verdict"),
+        ("careless", "out of sync"),
+        ("hurried", "for the controller, not"),
+        ("unkept", "has not been archived"),
+    ],
+)
+def test_a_planted_bug_is_found(plant: str, words: str) -> None:
+    assert plant in PLANTED
+    assert any(words in found for seed in range(0, 200, 20) for _, found in play_many(seed, 20, plant, guarded=True)[1])
+
+
+def test_results_are_kept_and_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = tmp_path / "results.jsonl"
+    arguments = ["simulation", "--results", str(results), "--runs", "3"]
+    monkeypatch.setattr("sys.argv", arguments)
+    assert main() == 0
+    first = results.read_text()
+    assert main() == 0
+    assert results.read_text() == first
+    monkeypatch.setattr("sys.argv", [*arguments, "--report"])
+    assert main() == 0
+    assert capsys.readouterr().out.count("3 runs, ") == 3
+    monkeypatch.setattr("tests.simulation.__main__.sources_digest", lambda: "other sources")
+    monkeypatch.setattr("sys.argv", [*arguments, "--report"])
+    assert main() == 0
+    assert "0 runs, 0 steps" in capsys.readouterr().out, "what other sources did says nothing of these"
+
+
+def test_a_run_repeats_from_its_seed() -> None:
+    trails = []
+    for _ in range(2):
+        run = Run(7, Coverage())
+        run.faults = Faults.drawn(run.random)
+        try:
+            run.play()
+        except AssertionError as e:
+            run.trail.append(str(e))
+        trails.append(run.trail)
+    assert trails[0] == trails[1]
+    assert len(trails[0]) > 5

@@ -1,0 +1,123 @@
+"""The operator's loop on fakes, with a clock that tests move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Any
+
+import pytest
+from tests.support.fakes import (
+    READ_VERBS,
+    Clock,
+    FakeKafka,
+    FakeKubernetes,
+    Killed,
+    migration_object,
+    surroundings,
+    user_stateful_set,
+)
+from tests.support.observations import spec_document
+
+from kraftbridge.config import Settings
+from kraftbridge.constants import KIND
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.status import MigrationStatus
+from kraftbridge.services import actuator, observer, reconcile
+from kraftbridge.services.world import World
+
+POLICY = "kraftbridge-policy"
+
+
+@dataclass
+class Operator:
+    """One cluster, and the operator process that runs now."""
+
+    clock: Clock
+    kubernetes: FakeKubernetes
+    kafka: FakeKafka
+    reconciler: reconcile.Reconciler
+
+    def restart(self) -> None:
+        """Let a new process begin, with nothing in memory."""
+        self.reconciler.close()
+        self.reconciler = _reconciler(self.kubernetes, self.kafka)
+
+    def step(self, seconds: float = 2.0) -> MigrationStatus | None:
+        """Let time pass and take one step."""
+        self.clock.advance(seconds)
+        self.kubernetes.settle()
+        return self.reconciler.step("kafka", "demo")
+
+    def walk(self, until: Phase, steps: int = 120) -> MigrationStatus:
+        """Take steps until a phase is entered; a process that dies is replaced."""
+        for _ in range(steps):
+            try:
+                self.step()
+            except Killed:
+                self.restart()
+            status = self.status()
+            if status.phase is until:
+                return status
+        raise AssertionError(f"{until} not reached in {steps} steps: {status.phase}: {status.message}")
+
+    def rest(self, steps: int = 10) -> MigrationStatus:
+        """Take further steps; return the status after them."""
+        for _ in range(steps):
+            self.step()
+        return self.status()
+
+    def status(self) -> MigrationStatus:
+        """Return the status that the API server has."""
+        return MigrationStatus.model_validate(self.migration().get("status") or {})
+
+    def migration(self) -> dict[str, Any]:
+        """Return the stored resource."""
+        return self.kubernetes.objects[KIND, "kafka", "demo"]
+
+    def edit(self, **spec: Any) -> None:
+        """Change the spec as a user would."""
+        live = self.kubernetes.get("", KIND, "kafka", "demo")
+        assert live is not None
+        self.kubernetes.merge_patch("", KIND, "kafka", "demo", {"spec": spec})
+
+    def acts(self) -> list[tuple[str, str, str]]:
+        """Return every write but those of status."""
+        return [c for c in self.kubernetes.calls if c[0] not in READ_VERBS | {"replace_status"}]
+
+
+def _reconciler(kubernetes: FakeKubernetes, kafka: FakeKafka) -> reconcile.Reconciler:
+    settings = Settings(operator_image="operator:test", verifier_image="verifier:test", admission_policy=POLICY)
+    return reconcile.Reconciler(kubernetes, settings, lambda *_: World(kafka, kafka, kafka))
+
+
+@pytest.fixture
+def operator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Operator]:
+    clock = Clock()
+
+    class MovedDatetime(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return clock.now
+
+    for module in (reconcile, actuator, observer):
+        if hasattr(module, "datetime"):
+            monkeypatch.setattr(module, "datetime", MovedDatetime)
+    kubernetes = FakeKubernetes(clock)
+    kafka = FakeKafka(kubernetes, clock)
+    monkeypatch.setattr(observer, "read_controller_metrics", kafka.metrics)
+    kubernetes.create(user_stateful_set())
+    for obj in surroundings():
+        kubernetes.create(obj)
+    for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
+        kubernetes.create({"kind": kind, "metadata": {"name": POLICY}})
+    document = spec_document(
+        strategy={"addressCacheSeconds": 1, "shortAddressCacheSeconds": 0, "sessionTimeoutHoldSeconds": 2}
+    )
+    document["controllers"] = {"listener": {"securityProtocol": "SSL"}}
+    kubernetes.create(migration_object(document))
+    kubernetes.calls.clear()
+    running = Operator(clock, kubernetes, kafka, _reconciler(kubernetes, kafka))
+    yield running
+    running.reconciler.close()

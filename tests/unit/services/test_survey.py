@@ -1,0 +1,152 @@
+"""What preflight alone looks at, read from the objects as the API server has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.services.conftest import Operator
+
+from kraftbridge.exceptions import ObservationError
+from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.survey import Room, Survey
+from kraftbridge.services.survey import writers_of
+
+
+def survey_of(operator: Operator) -> Survey:
+    operator.step()
+    found = operator.reconciler._memories[operator.migration()["metadata"]["uid"]].survey
+    assert found is not None
+    return found[1]
+
+
+def codes(operator: Operator) -> dict[str, str]:
+    return {f.code: f.reason for f in operator.status().findings}
+
+
+def add(operator: Operator, kind: str, name: str, namespace: str | None = "kafka", **fields: Any) -> None:
+    operator.kubernetes.create({"kind": kind, "metadata": {"name": name, "namespace": namespace}, **fields})
+
+
+def test_a_fresh_cluster_is_seen_whole(operator: Operator) -> None:
+    found = survey_of(operator)
+    for part in Survey.__slots__:
+        assert not isinstance(getattr(found, part), Unobserved), part
+    assert operator.status().phase is Phase.PROVISIONING_QUORUM
+
+
+def test_rights_are_asked_for_one_by_one(operator: Operator) -> None:
+    operator.kubernetes.forbidden = {"create pods/eviction", "patch statefulsets.apps"}
+    found = survey_of(operator)
+    assert not isinstance(found.missing_rights, Unobserved)
+    assert {str(r) for r in found.missing_rights} == operator.kubernetes.forbidden
+    assert "create pods/eviction, patch statefulsets.apps" in codes(operator)["RightMissing"]
+
+
+def test_what_the_api_server_does_not_tell_is_unknown_part_by_part(operator: Operator) -> None:
+    def deny(verb: str, kind: str, _name: str) -> None:
+        if verb == "list" and kind in {"Node", "ResourceQuota"}:
+            raise ObservationError(f"{kind} objects", "403")
+
+    operator.kubernetes.before_call = deny
+    found = survey_of(operator)
+    assert {p for p in Survey.__slots__ if isinstance(getattr(found, p), Unobserved)} == {"capacity", "quotas"}
+    assert {"CapacityUnknown", "QuotasUnknown"} <= codes(operator).keys()
+
+
+def test_quotas_count_what_is_left_and_only_those_that_count_us(operator: Operator) -> None:
+    hard = {"pods": "10", "requests.memory": "1Gi"}
+    add(
+        operator,
+        "ResourceQuota",
+        "team",
+        spec={"hard": hard},
+        status={"used": {"pods": "8", "requests.memory": "512Mi"}},
+    )
+    add(operator, "ResourceQuota", "batch", spec={"hard": {"pods": "0"}, "scopes": ["Terminating"]})
+    found = survey_of(operator)
+    assert not isinstance(found.quotas, Unobserved)
+    (quota,) = found.quotas
+    assert quota.left == {"pods": 2, "requests.memory": 512 << 20}
+    assert "pods: the 3 controllers ask for 3, 2 is left" in codes(operator)["QuotaTooSmall"]
+
+
+def test_a_nodes_room_is_what_its_pods_leave(operator: Operator) -> None:
+    requests = {"resources": {"requests": {"cpu": "1500m", "memory": "15Gi"}}}
+    first = {"resources": {"requests": {"cpu": "3"}}}
+    spec = {"nodeName": "node-1", "containers": [requests], "initContainers": [first]}
+    add(operator, "Pod", "busy", "elsewhere", spec=spec, status={"phase": "Running"})
+    add(operator, "Pod", "over", "elsewhere", spec=spec, status={"phase": "Succeeded"})
+    found = survey_of(operator)
+    assert not isinstance(found.capacity, Unobserved)
+    assert found.capacity.rooms == (Room("node-1", {}, (), True, 1000, 1 << 30, 109),)
+    assert found.capacity.all_pods_seen
+
+
+def test_budgets_are_those_that_select_the_brokers(operator: Operator) -> None:
+    status = {
+        "disruptionsAllowed": 0,
+        "expectedPods": 3,
+        "currentHealthy": 3,
+        "desiredHealthy": 3,
+        "observedGeneration": 1,
+    }
+    selectors: dict[str, Any] = {
+        "labels": {"matchLabels": {"app": "kafka"}},
+        "expression": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["kafka", "x"]}]},
+        "everything": {},
+        "other": {"matchLabels": {"app": "web"}},
+        "not-ours": {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["kafka"]}]},
+        "absent": {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]},
+    }
+    for name, selector in selectors.items():
+        add(operator, "PodDisruptionBudget", name, spec={"selector": selector}, status=status)
+    found = survey_of(operator)
+    assert not isinstance(found.budgets, Unobserved)
+    assert {b.name for b in found.budgets} == {"labels", "expression", "everything"}
+    assert {"DisruptionBudgetForbidsAll", "SeveralDisruptionBudgets"} <= codes(operator).keys()
+
+
+def test_the_survey_is_kept_for_some_seconds(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator.kubernetes.forbidden = {"get pods"}
+    first = survey_of(operator)
+    assert survey_of(operator) is first
+    monkeypatch.setattr("kraftbridge.services.observer.SURVEY_EVERY_SECONDS", -1.0)
+    operator.kubernetes.forbidden = set()
+    assert survey_of(operator) is not first
+    assert operator.status().phase is Phase.PROVISIONING_QUORUM
+
+
+def test_writers_are_named_from_marks_owners_and_managed_fields() -> None:
+    template = {"f:spec": {"f:template": {}}}
+    stateful_set = {
+        "metadata": {
+            "labels": {"helm.toolkit.fluxcd.io/name": "kafka"},
+            "annotations": {"argocd.argoproj.io/tracking-id": "shop:apps/StatefulSet:kafka", "meta.helm.sh/release-name": "r"},
+            "ownerReferences": [{"kind": "Kafka", "name": "shop", "controller": True}, {"kind": "App", "name": "x"}],
+            "managedFields": [
+                {"manager": "helm", "fieldsV1": template},
+                {"manager": "kubectl-client-side-apply", "fieldsV1": template},
+                {"manager": "kraftbridge", "fieldsV1": template},
+                {"manager": "hpa", "fieldsV1": {"f:spec": {"f:replicas": {}}}},
+                {"manager": "kube-controller-manager", "subresource": "status", "fieldsV1": {"f:status": {}}},
+            ],
+        }
+    }  # fmt: skip
+    assert writers_of(stateful_set) == (
+        "owner Kafka/shop",
+        "Argo CD shop:apps/StatefulSet:kafka",
+        "Flux HelmRelease kafka",
+        "Helm release r",
+        "field manager helm",
+        "field manager kubectl-client-side-apply",
+    )
+    assert writers_of({"metadata": {}}) == ()
+
+
+def test_an_object_that_cannot_be_understood_is_unknown(operator: Operator) -> None:
+    add(operator, "LimitRange", "odd", spec={"limits": [{"type": "Container", "max": {"memory": "lots"}}]})
+    found = survey_of(operator)
+    assert isinstance(found.limits, Unobserved)
+    assert "'lots' is no quantity" in str(found.limits)

@@ -1,0 +1,64 @@
+"""What Kubernetes tells of a pod, in the operator's words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kraftbridge.services.workloads import pod_state, pods_selector
+
+TRACE = """[2026-11-20 17:00:01,123] ERROR Encountered fatal fault: Error handling state (org.apache.kafka)
+org.apache.kafka.common.errors.KafkaStorageException: Error while appending records
+Caused by: java.io.IOException: No space left on device
+\tat java.base/sun.nio.ch.FileDispatcherImpl.write0(Native Method)
+"""
+
+
+def pod(*containers: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": "demo-kraft-3001", "uid": "u", "labels": {"apps.kubernetes.io/pod-index": "3001"}}
+    return {"metadata": metadata, "status": {"containerStatuses": list(containers)}}
+
+
+def crashed(message: str) -> dict[str, Any]:
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}
+    ended = {"exitCode": 1, "message": message}
+    return {"name": "kafka", "state": {"waiting": waiting}, "lastState": {"terminated": ended}}
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (TRACE, "last exit code 1: Caused by: java.io.IOException: No space left on device"),
+        ("volume of controller 3001 is blank\n", "last exit code 1: volume of controller 3001 is blank"),
+        ("", "last exit code 1"),
+    ],
+)
+def test_a_container_that_crashes_is_quoted(log: str, words: str) -> None:
+    trouble = pod_state(pod(crashed(log))).trouble
+    assert trouble.startswith("CrashLoopBackOff of container kafka")
+    assert trouble.endswith(words)
+
+
+def test_a_pod_runs_since_its_last_container_began() -> None:
+    kafka = {"name": "kafka", "state": {"running": {"startedAt": "2026-11-20T17:00:02Z"}}}
+    other = {"name": "log-server", "state": {"running": {"startedAt": "2026-11-20T17:00:01Z"}}}
+    assert pod_state(pod(kafka, other)).running_since == datetime(2026, 11, 20, 17, 0, 2, tzinfo=UTC)
+    assert pod_state(pod(kafka, crashed(""))).running_since is None
+    assert pod_state(pod()).running_since is None
+
+
+def test_a_selector_with_expressions_selects_no_more_than_it_says() -> None:
+    expressions = [
+        {"key": "app", "operator": "In", "values": ["kafka", "kafka-b"]},
+        {"key": "tier", "operator": "NotIn", "values": ["test"]},
+        {"key": "zone", "operator": "Exists"},
+        {"key": "old", "operator": "DoesNotExist"},
+    ]
+    selector = {"matchLabels": {"team": "a"}, "matchExpressions": expressions}
+    stateful_set = {"metadata": {"name": "kafka"}, "spec": {"selector": selector}}
+    assert pods_selector(stateful_set) == "team=a,app in (kafka,kafka-b),tier notin (test),zone,!old"
+    selector["matchExpressions"] = [{"key": "app", "operator": "Like"}]
+    with pytest.raises(ValueError, match="kafka: unknown operator Like"):
+        pods_selector(stateful_set)

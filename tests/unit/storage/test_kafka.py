@@ -1,0 +1,515 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka.protocol.admin.client_quotas import AlterClientQuotasResponse
+from kafka.protocol.admin.cluster import DescribeClusterResponse, DescribeQuorumResponse, UpdateFeaturesResponse
+from kafka.protocol.admin.configs import DescribeConfigsResponse
+from kafka.protocol.admin.topics import ListPartitionReassignmentsResponse
+from kafka.protocol.metadata.api_versions import ApiVersionsResponse
+from kafka.protocol.metadata.metadata import MetadataResponse
+from tests.unit.storage.servers import KafkaNode
+
+from kraftbridge.client_security import Security
+from kraftbridge.exceptions import ActionError, ActionRefusedError, InvalidSpecError, ObservationError
+from kraftbridge.models.metadata_version import Upgrade
+from kraftbridge.models.observation import (
+    FeatureAnswer,
+    NodeFeatures,
+    QuorumState,
+    TopicRedundancy,
+    Unobserved,
+    VoterState,
+)
+from kraftbridge.models.survey import BrokerSetting, SettingSource, Visibility
+from kraftbridge.storage import kafka as kafka_module
+from kraftbridge.storage import kafka_controllers as controllers_module
+from kraftbridge.storage.kafka import BrokerClient
+from kraftbridge.storage.kafka_controllers import ControllerClient
+from kraftbridge.storage.kafka_wire import host_ports
+
+METADATA, CONFIGS, QUORUM = MetadataResponse.API_KEY, DescribeConfigsResponse.API_KEY, DescribeQuorumResponse.API_KEY
+REASSIGNMENTS, QUOTAS = ListPartitionReassignmentsResponse.API_KEY, AlterClientQuotasResponse.API_KEY
+FEATURES, CLUSTER = UpdateFeaturesResponse.API_KEY, DescribeClusterResponse.API_KEY
+VERSIONS = {
+    ApiVersionsResponse.API_KEY: (0, 4),
+    METADATA: (0, 12),
+    CONFIGS: (1, 4),
+    QUORUM: (0, 2),
+    REASSIGNMENTS: (0, 0),
+    QUOTAS: (0, 1),
+    FEATURES: (0, 1),
+    CLUSTER: (0, 1),
+}
+NOT_LEADER, NOT_CONTROLLER, UNAUTHORIZED, TIMED_OUT = 6, 41, 31, 7
+
+MakeNode = Callable[..., KafkaNode]
+
+
+@pytest.fixture
+def make_node(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeNode]:
+    """Nodes on this host; time limits are cut so that silent ones cost tenths of seconds."""
+    for module in (kafka_module, controllers_module):
+        monkeypatch.setattr(module, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(controllers_module, "WRITE_SECONDS", 0.6)
+    nodes: list[KafkaNode] = []
+
+    def make(answers: dict[int, Any], **said: Any) -> KafkaNode:
+        nodes.append(KafkaNode(answers, VERSIONS, **said))
+        return nodes[-1]
+
+    yield make
+    for node in nodes:
+        node.close()
+
+
+def partition(index: int, replicas: list[int], isr: list[int], leader: int = 0, error: int = 0) -> Any:
+    return MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
+        error_code=error,
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=1,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=[],
+    )
+
+
+def metadata(topics: dict[str, list[Any]], brokers: dict[int, int] | None = None, controller: int = 0) -> Any:
+    """An answer to Metadata; ``brokers`` gives each broker's port."""
+    broker = MetadataResponse.MetadataResponseBroker
+    topic = MetadataResponse.MetadataResponseTopic
+    nodes = {0: 1} if brokers is None else brokers
+    return MetadataResponse, {
+        "throttle_time_ms": 0,
+        "brokers": [broker(node_id=i, host="127.0.0.1", port=port, rack=None) for i, port in nodes.items()],
+        "cluster_id": "c",
+        "controller_id": controller,
+        "topics": [topic(error_code=0, name=n, is_internal=False, partitions=p) for n, p in topics.items()],
+    }
+
+
+def client_of(*nodes: KafkaNode) -> BrokerClient:
+    return BrokerClient(",".join(f"127.0.0.1:{node.port}" for node in nodes), {})
+
+
+def test_partitions_are_counted_and_named(make_node: MakeNode) -> None:
+    partitions = [partition(i, [0, 1], [0]) for i in range(30)] + [partition(30, [0, 1], [0, 1])]
+    topics = {"many": partitions, "gone": [partition(0, [1], [], leader=-1, error=5)]}
+    client = client_of(make_node({METADATA: metadata(topics, {0: 1, 1: 2}, controller=1)}))
+    state = client.cluster_state()
+    assert state.brokers == {0, 1}
+    assert state.controller_id == 1
+    assert state.partitions == 32
+    assert state.under_replicated_count == 31
+    assert len(state.under_replicated) == 20
+    assert (state.offline, state.offline_count) == (("gone-0",), 1)
+
+
+@pytest.mark.parametrize("empty", [metadata({}, {}), metadata({}, {0: 1}, controller=-1)])
+def test_an_empty_view_is_passed_over_for_another_brokers(make_node: MakeNode, empty: Any) -> None:
+    fresh = make_node({METADATA: empty})
+    informed = make_node({METADATA: metadata({"t": [partition(0, [0], [0])]})})
+    assert client_of(fresh, informed).cluster_state().partitions == 1
+    with pytest.raises(ObservationError, match="as yet"):
+        client_of(fresh).cluster_state()
+
+
+def test_a_topic_error_is_no_health(make_node: MakeNode) -> None:
+    response, fields = metadata({"t": []})
+    fields["topics"][0].error_code = 29
+    with pytest.raises(ObservationError, match=r"topic t: TopicAuthorizationFailedError \(29\)"):
+        client_of(make_node({METADATA: (response, fields)})).cluster_state()
+
+
+def test_a_silent_broker_costs_its_time_limit_and_no_more(make_node: MakeNode) -> None:
+    silent, other = make_node({METADATA: None}), make_node({METADATA: metadata({})})
+    client = client_of(silent, other)
+    started = time.monotonic()
+    client.cluster_state()
+    assert 0.3 <= time.monotonic() - started < 1
+    asked = len(silent.asked)
+    client.cluster_state()
+    assert len(silent.asked) == asked, "the broker that answered is kept"
+
+
+def test_brokers_that_were_named_once_help_when_bootstrap_is_gone(make_node: MakeNode) -> None:
+    other = make_node({})
+    first = make_node({METADATA: metadata({}, {0: 1, 1: other.port})})
+    other.answers[METADATA] = first.answers[METADATA]
+    client = client_of(first)
+    client.cluster_state()
+    first.close()
+    assert client.cluster_state().brokers == {0, 1}
+    assert METADATA in other.asked
+
+
+def test_nobody_there_is_an_error_that_names_each(make_node: MakeNode) -> None:
+    one, two = make_node({}), make_node({METADATA: None})
+    one.close()
+    with pytest.raises(ObservationError, match=rf"127.0.0.1:{one.port}: .*refused.*127.0.0.1:{two.port}: .*timed out"):
+        client_of(one, two).cluster_state()
+
+
+def configs(*results: tuple[str, int, str | None]) -> Any:
+    result = DescribeConfigsResponse.DescribeConfigsResult
+    entry = result.DescribeConfigsResourceResult
+    plain = {"read_only": False, "config_source": 5, "is_sensitive": False, "synonyms": [], "config_type": 3}
+    return DescribeConfigsResponse, {
+        "throttle_time_ms": 0,
+        "results": [
+            result(
+                error_code=code,
+                error_message=None,
+                resource_type=2,
+                resource_name=name,
+                configs=[]
+                if value is None
+                else [entry(name="min.insync.replicas", value=value, documentation=None, **plain)],
+            )
+            for name, code, value in results
+        ],
+    }
+
+
+def test_redundancy_compares_the_smallest_replication_factor_with_min_isr(make_node: MakeNode) -> None:
+    topics = {
+        "one": [partition(0, [0], [0])],
+        "fine": [partition(0, [0, 1, 2], [0, 1, 2])],
+        "equal": [partition(0, [0, 1], [0, 1])],
+        "above": [partition(0, [0, 1], [0, 1])],
+        "deleted": [partition(0, [0, 1], [0, 1])],
+        "mixed": [partition(0, [0, 1], [0, 1]), partition(1, [0], [0])],
+    }
+    answers = configs(("fine", 0, "2"), ("equal", 0, "2"), ("above", 0, "3"), ("deleted", 3, None))
+    client = client_of(make_node({METADATA: metadata(topics), CONFIGS: answers}))
+    assert client.topic_redundancy() == TopicRedundancy(("mixed", "one"), ("above", "equal"))
+
+
+def test_redundancy_that_may_not_be_read_is_an_error(make_node: MakeNode) -> None:
+    topics = {"t": [partition(0, [0, 1], [0, 1])]}
+    client = client_of(make_node({METADATA: metadata(topics), CONFIGS: configs(("t", 29, None))}))
+    with pytest.raises(ObservationError, match="configuration of topic t: TopicAuthorizationFailed"):
+        client.topic_redundancy()
+
+
+def test_reassignments_are_listed_or_unknown(make_node: MakeNode) -> None:
+    topic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
+    ongoing = topic.OngoingPartitionReassignment(
+        partition_index=3, replicas=[0], adding_replicas=[1], removing_replicas=[]
+    )
+    fields = {
+        "throttle_time_ms": 0,
+        "error_code": 0,
+        "error_message": None,
+        "topics": [topic(name="t", partitions=[ongoing])],
+    }
+    node = make_node({METADATA: metadata({}), REASSIGNMENTS: (ListPartitionReassignmentsResponse, fields)})
+    client = client_of(node)
+    assert client.reassigning_partitions() == ("t-3",)
+    fields["error_code"] = UNAUTHORIZED
+    with pytest.raises(ObservationError, match="ClusterAuthorizationFailed"):
+        client.reassigning_partitions()
+
+
+def described(operations: set[int], error: int = 0) -> Any:
+    return DescribeClusterResponse, {
+        "throttle_time_ms": 0, "error_code": error, "error_message": None, "endpoint_type": 1, "cluster_id": "c",
+        "controller_id": 0, "brokers": [], "authorized_operations": operations,
+    }  # fmt: skip
+
+
+def test_what_the_principal_may_see_and_do(make_node: MakeNode) -> None:
+    node = make_node({METADATA: metadata({"t": [], "u": []}), CLUSTER: described({8, 10, 11})})
+    client = client_of(node)
+    assert client.visibility() == Visibility(
+        frozenset({"t", "u"}), frozenset({"DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"})
+    )
+    node.answers[CLUSTER] = described(set(), UNAUTHORIZED)
+    with pytest.raises(ObservationError, match="DescribeCluster answered ClusterAuthorizationFailed"):
+        client.visibility()
+
+
+def test_each_broker_says_itself_what_it_runs_with(make_node: MakeNode) -> None:
+    result = DescribeConfigsResponse.DescribeConfigsResult
+    entry = result.DescribeConfigsResourceResult
+
+    def answer(error: int = 0) -> Any:
+        plain = {"read_only": False, "synonyms": [], "documentation": None}
+        configs = [
+            entry(name="zookeeper.connect", value="z", config_source=4, is_sensitive=False, config_type=2, **plain),
+            entry(name="ssl.key.password", value=None, config_source=2, is_sensitive=True, config_type=9, **plain),
+            entry(name="my.plugin", value="1", config_source=3, is_sensitive=False, config_type=0, **plain),
+            entry(name="num.io.threads", value="8", config_source=5, is_sensitive=False, config_type=3, **plain),
+        ]
+        one = result(error_code=error, error_message=None, resource_type=4, resource_name="0", configs=configs)
+        return DescribeConfigsResponse, {"throttle_time_ms": 0, "results": [one]}
+
+    gone, refusing = make_node({}), make_node({CONFIGS: answer(UNAUTHORIZED)})
+    first = make_node({CONFIGS: answer()})
+    first.answers[METADATA] = metadata({}, {0: first.port, 1: refusing.port, 2: gone.port})
+    gone.close()
+    seen = client_of(first).broker_settings()
+    assert seen[0] == (
+        BrokerSetting("zookeeper.connect", "z", SettingSource.STATIC, sensitive=False, known=True),
+        BrokerSetting("ssl.key.password", None, SettingSource.DYNAMIC_BROKER, sensitive=True, known=True),
+        BrokerSetting("my.plugin", "1", SettingSource.DYNAMIC_DEFAULT, sensitive=False, known=False),
+    )
+    assert "ClusterAuthorizationFailed" in str(seen[1])
+    assert isinstance(seen[2], Unobserved)
+
+
+def test_reassignments_are_asked_of_the_controller_in_zookeeper_mode(make_node: MakeNode) -> None:
+    def reassignments(error: int) -> Any:
+        fields = {"throttle_time_ms": 0, "error_code": error, "error_message": None, "topics": []}
+        return ListPartitionReassignmentsResponse, fields
+
+    other, controller = (make_node({REASSIGNMENTS: reassignments(e)}) for e in (NOT_CONTROLLER, 0))
+    brokers = metadata({}, {0: other.port, 1: controller.port}, controller=1)
+    other.answers[METADATA] = controller.answers[METADATA] = brokers
+    client = client_of(other)
+    client.cluster_state()  # the connection that is kept is to the broker that is not the controller
+    assert client.reassigning_partitions() == ()
+    assert controller.asked.count(REASSIGNMENTS) == 1
+    controller.close()
+    with pytest.raises(ObservationError, match="it is not the controller"):
+        client.reassigning_partitions()
+
+
+def test_each_broker_says_itself_who_is_controller(make_node: MakeNode) -> None:
+    gone, other = make_node({}), make_node({METADATA: metadata({}, {0: 1}, controller=2)})
+    first = make_node({})
+    first.answers[METADATA] = metadata({}, {0: first.port, 1: other.port, 2: gone.port}, controller=0)
+    gone.close()
+    seen = client_of(first).controller_by_broker()
+    assert seen[0] == 0
+    assert seen[1] == 2
+    assert isinstance(seen[2], Unobserved)
+    assert f"broker 2 at 127.0.0.1:{gone.port}" in str(seen[2])
+
+
+# ------------------------------------------------------------------------------------------------ controllers
+
+
+def quorum(error: int = 0, top: int = 0) -> Any:
+    topic = DescribeQuorumResponse.TopicData
+    state = topic.PartitionData.ReplicaState
+    fields = topic.PartitionData(
+        partition_index=0,
+        error_code=error,
+        error_message=None,
+        leader_id=3001,
+        leader_epoch=5,
+        high_watermark=99,
+        current_voters=[state(replica_id=i, log_end_offset=100 - i % 10) for i in (3001, 3000)],
+        observers=[state(replica_id=0, log_end_offset=90)],
+    )
+    topics = [topic(topic_name="__cluster_metadata", partitions=[fields])]
+    return DescribeQuorumResponse, {"error_code": top, "error_message": None, "topics": topics, "nodes": []}
+
+
+def quotas(error: int = 0) -> Any:
+    entry = AlterClientQuotasResponse.EntryData(error_code=error, error_message="words", entity=[])
+    return AlterClientQuotasResponse, {"throttle_time_ms": 0, "entries": [entry]}
+
+
+def controllers_of(*nodes: KafkaNode) -> ControllerClient:
+    return ControllerClient({3000 + i: node.address for i, node in enumerate(nodes)}, {})
+
+
+def test_the_leader_is_found_and_remembered(make_node: MakeNode) -> None:
+    follower, leader = make_node({QUORUM: quorum(NOT_LEADER)}), make_node({QUORUM: quorum()})
+    client = controllers_of(follower, leader)
+    expected = QuorumState(3001, 5, 99, (VoterState(3000, 100), VoterState(3001, 99)), frozenset({0}))
+    assert client.quorum_state() == expected
+    assert client.quorum_state() == expected
+    assert follower.asked.count(QUORUM) == 1
+    client.close()
+
+
+def test_without_a_leader_each_controllers_answer_is_told(make_node: MakeNode) -> None:
+    follower, silent, gone = make_node({QUORUM: quorum(NOT_LEADER)}), make_node({QUORUM: None}), make_node({})
+    gone.close()
+    client = controllers_of(follower, silent, gone)
+    words = "no leader: .*3000: NotLeaderForPartitionError.*3001: .*timed out.*3002: .*refused"
+    with pytest.raises(ObservationError, match=words):
+        client.quorum_state()
+
+
+@pytest.mark.parametrize(("error", "top"), [(UNAUTHORIZED, 0), (0, UNAUTHORIZED)])
+def test_a_quorum_that_may_not_be_seen_is_an_observation_error(make_node: MakeNode, error: int, top: int) -> None:
+    with pytest.raises(ObservationError, match="ClusterAuthorizationFailed"):
+        controllers_of(make_node({QUORUM: quorum(error, top)})).quorum_state()
+
+
+def test_a_controller_that_restarted_is_asked_over_a_new_connection(make_node: MakeNode) -> None:
+    node = make_node({QUORUM: quorum()})
+    client = controllers_of(node)
+    client.quorum_state()
+    client._connections[3000]._socket.shutdown(2)
+    assert client.quorum_state().leader_id == 3001
+
+
+def test_the_canary_is_written_by_the_active_controller(make_node: MakeNode) -> None:
+    standby, active = make_node({QUOTAS: quotas(NOT_CONTROLLER)}), make_node({QUOTAS: quotas()})
+    client = controllers_of(standby, active)
+    client.write_canary(7)
+    client.remove_canary()
+    assert standby.asked.count(QUOTAS) == 1
+    assert active.asked.count(QUOTAS) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "refused"),
+    [(quotas(NOT_CONTROLLER), False), (quotas(UNAUTHORIZED), True), (quotas(TIMED_OUT), False), (None, False)],
+)
+def test_a_canary_that_was_not_written_is_told(make_node: MakeNode, answer: Any, *, refused: bool) -> None:
+    client = controllers_of(make_node({QUOTAS: answer}))
+    with pytest.raises(ActionError, match="write of the canary quota of user kraftbridge-canary") as caught:
+        client.write_canary(7)
+    assert isinstance(caught.value, ActionRefusedError) == refused
+
+
+SUPPORTED = [ApiVersionsResponse.SupportedFeatureKey(name="metadata.version", min_version=1, max_version=21)]
+
+
+def finalized(level: int, epoch: int) -> dict[str, Any]:
+    key = ApiVersionsResponse.FinalizedFeatureKey(name="metadata.version", max_version_level=level, min_version_level=1)
+    return {"finalized_features": [key], "finalized_features_epoch": epoch}
+
+
+def test_features_are_asked_of_every_controller_anew(make_node: MakeNode) -> None:
+    ready = make_node({}, supported_features=SUPPORTED, zk_migration_ready=True)
+    gone = make_node({})
+    gone.close()
+    client = controllers_of(ready, gone)
+    seen = client.features()
+    assert seen[3000] == NodeFeatures({}, {"metadata.version": (1, 21)}, zk_migration_ready=True)
+    assert isinstance(seen[3001], Unobserved)
+    ready._said |= finalized(21, 3)
+    again = client.features()[3000]
+    assert isinstance(again, NodeFeatures)
+    assert (again.finalized, again.finalized_epoch) == ({"metadata.version": 21}, 3)
+
+
+def test_features_are_asked_of_every_broker_anew(make_node: MakeNode) -> None:
+    other, gone = make_node({}, supported_features=SUPPORTED, **finalized(20, 7)), make_node({})
+    first = make_node({}, supported_features=SUPPORTED, **finalized(21, 9))
+    first.answers[METADATA] = metadata({}, {0: first.port, 1: other.port, 2: gone.port})
+    gone.close()
+    client = client_of(first)
+    seen = client.features()
+    assert seen[0] == NodeFeatures({"metadata.version": 21}, {"metadata.version": (1, 21)}, finalized_epoch=9)
+    assert seen[1] == NodeFeatures({"metadata.version": 20}, {"metadata.version": (1, 21)}, finalized_epoch=7)
+    assert isinstance(seen[2], Unobserved)
+    other._said |= finalized(21, 10)
+    client._of_each[0]._socket.shutdown(2)  # it restarted
+    first.answers[METADATA] = metadata({}, {0: first.port, 1: other.port})
+    again = client.features()
+    assert again[0] == seen[0]
+    assert again[1] == NodeFeatures({"metadata.version": 21}, {"metadata.version": (1, 21)}, finalized_epoch=10)
+    assert set(again) == {0, 1}
+    client.close()
+
+
+def test_silent_nodes_do_not_use_up_everybodys_time(make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_module, "CALL_SECONDS", 0.0)
+    monkeypatch.setattr(controllers_module, "QUORUM_CALL_SECONDS", 0.0)
+    node = make_node({}, supported_features=SUPPORTED)
+    node.answers[METADATA] = metadata({}, {0: node.port})
+    broker = client_of(node)
+    monkeypatch.setattr(broker, "_ask", lambda _: broker._known.update({0: node.address}))
+    for seen in (broker.features()[0], controllers_of(node).features()[3000]):
+        assert isinstance(seen, Unobserved)
+        assert "not asked any more" in str(seen)
+
+
+def feature_results(top: int = 0, each: int = 0, words: str | None = None) -> Any:
+    result = UpdateFeaturesResponse.UpdatableFeatureResult(
+        feature="metadata.version", error_code=each, error_message=words
+    )
+    fields = {"throttle_time_ms": 0, "error_code": top, "error_message": None, "results": [result]}
+    return UpdateFeaturesResponse, fields
+
+
+@pytest.mark.parametrize(("top", "each"), [(UNAUTHORIZED, 0), (0, 95)])
+def test_a_refused_change_of_metadata_version_is_told(make_node: MakeNode, top: int, each: int) -> None:
+    client = controllers_of(make_node({FEATURES: feature_results(top, each, "no")}))
+    with pytest.raises(ActionRefusedError, match=r"change of metadata.version to level 22 at"):
+        client.update_metadata_version(22, Upgrade.UPGRADE)
+
+
+def test_a_validation_has_kafkas_own_words(make_node: MakeNode) -> None:
+    standby, active = make_node({FEATURES: feature_results(NOT_CONTROLLER)}), make_node({FEATURES: feature_results()})
+    client = controllers_of(standby, active)
+    assert client.validate_metadata_version(20, Upgrade.SAFE_DOWNGRADE) == FeatureAnswer(
+        20, Upgrade.SAFE_DOWNGRADE, accepted=True
+    )
+    words = "Invalid metadata.version 16. Refusing to perform the requested downgrade because"
+    active.answers[FEATURES] = feature_results(0, 95, words)
+    assert client.validate_metadata_version(16, Upgrade.SAFE_DOWNGRADE) == FeatureAnswer(
+        16, Upgrade.SAFE_DOWNGRADE, accepted=False, words=words
+    )
+
+
+@pytest.mark.parametrize("answer", [feature_results(TIMED_OUT), feature_results(NOT_CONTROLLER), None])
+def test_a_validation_without_an_answer_is_unknown(make_node: MakeNode, answer: Any) -> None:
+    with pytest.raises(ObservationError, match=r"metadata\.version"):
+        controllers_of(make_node({FEATURES: answer})).validate_metadata_version(20, Upgrade.UPGRADE)
+
+
+def test_a_node_that_would_overlook_validate_only_is_not_asked(make_node: MakeNode) -> None:
+    old = make_node({FEATURES: feature_results()})
+    old._versions = {**VERSIONS, FEATURES: (0, 0)}
+    with pytest.raises(ObservationError, match="UpdateFeatures up to version 0 only, 1 is needed"):
+        controllers_of(old).validate_metadata_version(20, Upgrade.UPGRADE)
+    assert FEATURES not in old.asked
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({"security.protocol": "TLS"}, "security.protocol TLS is unknown"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER is not supported"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "needs username and password"),
+        ({"security.protocol": "SSL", "ssl.truststore.location": "/x.jks"}, "JKS of /x.jks cannot be read; use PEM"),
+        ({"security.protocol": "SSL", "ssl.truststore.certificates": "rubbish"}, "TLS settings cannot be used"),
+        (
+            {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": "/nowhere"},
+            "TLS settings cannot be used: FileNotFoundError",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_followed_are_refused(properties: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidSpecError, match=words):
+        Security.from_properties(properties)
+
+
+@pytest.mark.parametrize(
+    ("options", "password"),
+    [
+        ('username="ann" password="a;b c"', "a;b c"),
+        ("username=ann password=plain", "plain"),
+        ("password='it is' username='ann'", "it is"),
+        (r'username="ann" password="a\"b\\c"', r'a"b\c'),
+    ],
+)
+def test_jaas_options_are_read_as_java_reads_them(options: str, password: str) -> None:
+    properties = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f"org.apache.kafka.common.security.plain.PlainLoginModule required {options};",
+    }
+    security = Security.from_properties(properties)
+    assert (security.username, security.password) == ("ann", password)
+    assert password not in repr(security)
+
+
+def test_addresses_are_split() -> None:
+    assert host_ports("kafka-0.kafka:9092, [fd00::1]:9093") == (("kafka-0.kafka", 9092), ("fd00::1", 9093))

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from kraftbridge.storage import resolver
+
+
+def test_addresses_come_in_order_without_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
+    def getaddrinfo(*_: object, **__: object) -> list[tuple[object, ...]]:
+        return [(2, 1, 6, "", (address, 1)) for address in ("10.0.0.2", "10.0.0.1", "10.0.0.2")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    assert resolver.resolve("kafka", 1, 1.0) == ("10.0.0.2", "10.0.0.1")
+
+
+def test_a_silent_name_server_costs_no_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: release.wait(10))
+    started = time.monotonic()
+    with pytest.raises(TimeoutError, match="no answer from the name server for 'kafka'"):
+        resolver.resolve("kafka", 1, 0.2)
+    assert time.monotonic() - started < 1
+    release.set()
+
+
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "a" * 64 + ".example", "..."])
+def test_a_name_that_is_none_is_an_os_error(name: str) -> None:
+    with pytest.raises(OSError, match=r"."):
+        resolver.resolve(name, 1, 15.0)

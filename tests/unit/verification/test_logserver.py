@@ -1,0 +1,198 @@
+"""The log server over real TLS on loopback."""
+
+from __future__ import annotations
+
+import datetime as dt
+import http.client
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from kraftbridge.logserver.server import LogServer
+from kraftbridge.metadata.errors import LogUnavailableError
+from kraftbridge.metadata.log_files import FileVanishedError, LocalLogFiles, RemoteLogFiles, listing
+from kraftbridge.metadata.log_replay import LogReplay
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "metadata" / "dualwrite" / "c3000"
+TOKEN = "a-token-of-this-test-run"
+
+
+def write_certificate(folder: Path, name: str = "127.0.0.1") -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    import ipaddress
+
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "tls.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / "tls.key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[LogServer, Path]]:
+    write_certificate(tmp_path)
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    server = LogServer(("127.0.0.1", 0), DATA, tmp_path / "tls.crt", tmp_path / "tls.key", tmp_path / "token")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    yield server, tmp_path
+    server.shutdown()
+    server.server_close()
+
+
+def remote(server: LogServer, folder: Path) -> RemoteLogFiles:
+    return RemoteLogFiles(f"https://127.0.0.1:{server.server_address[1]}", folder / "token", folder / "tls.crt")
+
+
+def get(server: LogServer, folder: Path, path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
+    context = ssl.create_default_context(cafile=str(folder / "tls.crt"))
+    connection = http.client.HTTPSConnection("127.0.0.1", server.server_address[1], context=context, timeout=5)
+    connection.request(method, path, headers=headers)
+    response = connection.getresponse()
+    response.read()
+    return response
+
+
+def test_a_replay_through_the_server_equals_a_local_one(served):
+    server, folder = served
+    local, through = LogReplay(LocalLogFiles(DATA)), LogReplay(remote(server, folder))
+    assert through.advance() == local.advance()
+    assert through.end_offset == local.end_offset == 1684
+
+
+def test_ranges(served):
+    server, folder = served
+    files = remote(server, folder)
+    name = "00000000000000000000.log"
+    whole = (DATA / "__cluster_metadata-0" / name).read_bytes()
+    assert files.read(name, 10, 20) == whole[10:20]
+    assert files.read(name, len(whole) - 5, len(whole) + 100) == whole[-5:]
+    assert files.read(name, len(whole), len(whole) + 1) == b""
+    assert listing(files) == listing(LocalLogFiles(DATA))
+
+
+def test_a_vanished_file_is_told_from_a_failure(served):
+    server, folder = served
+    with pytest.raises(FileVanishedError, match="deleted"):
+        remote(server, folder).read("00000000000000009999.log", 0, 1)
+
+
+@pytest.mark.parametrize("token", ["", "wrong", TOKEN[:-1], TOKEN + "x", "tökén-that-is-not-ascii"])
+def test_without_the_token_nothing_is_served(served, tmp_path, token):
+    server, folder = served
+    for path in ("/v1/files", "/v1/files/00000000000000000000.log"):
+        headers = {"Authorization": f"Bearer {token}".encode().decode("latin-1")}
+        assert get(server, folder, path, **headers).status == 401
+        assert get(server, folder, path).status == 401
+    other = tmp_path / "other"
+    other.write_text(token.encode("ascii", "ignore").decode())
+    files = RemoteLogFiles(f"https://127.0.0.1:{server.server_address[1]}", other, folder / "tls.crt")
+    with pytest.raises(LogUnavailableError, match="401"):
+        listing(files)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/files/../meta.properties",
+        "/v1/files/%2e%2e%2fmeta.properties",
+        "/v1/files/..%2f..%2fetc%2fpasswd",
+        "/v1/files//etc/passwd",
+        "/v1/files/partition.metadata",
+        "/v1/files/00000000000000000000.log%00",
+        "/v1/files/00000000000000000000.log/",
+        "/v1/files/",
+        "/",
+        "/v1",
+        "/v1/files/%E0%A4%A",
+    ],
+)
+def test_nothing_but_the_log_is_served(served, path):
+    server, folder = served
+    assert get(server, folder, path, Authorization=f"Bearer {TOKEN}").status == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
+def test_other_methods_are_refused(served, method):
+    server, folder = served
+    assert get(server, folder, "/v1/files", method, Authorization=f"Bearer {TOKEN}").status == 501
+
+
+@pytest.mark.parametrize(
+    "value", ["bytes=5-2", "bytes=-5", "bytes=a-b", "bytes=0-1,3-4", "lines=0-1", "bytes=999999999-"]
+)
+def test_ranges_that_make_no_sense(served, value):
+    server, folder = served
+    headers = {"Authorization": f"Bearer {TOKEN}", "Range": value}
+    assert get(server, folder, "/v1/files/00000000000000000000.log", **headers).status == 416
+
+
+def test_health_needs_no_token(served):
+    server, folder = served
+    assert get(server, folder, "/healthz").status == 200
+
+
+def test_old_tls_is_refused(served):
+    server, folder = served
+    context = ssl.create_default_context(cafile=str(folder / "tls.crt"))
+    context.minimum_version = ssl.TLSVersion.TLSv1
+    context.maximum_version = ssl.TLSVersion.TLSv1_1
+    connection = http.client.HTTPSConnection("127.0.0.1", server.server_address[1], context=context, timeout=5)
+    with pytest.raises((ssl.SSLError, OSError)):
+        connection.request("GET", "/healthz")
+
+
+def test_certificate_and_token_are_read_again(served):
+    server, folder = served
+    write_certificate(folder)
+    (folder / "token").write_text("another-token-of-this-run")
+    assert get(server, folder, "/v1/files", Authorization=f"Bearer {TOKEN}").status == 401
+    assert get(server, folder, "/v1/files", Authorization="Bearer another-token-of-this-run").status == 200
+
+
+def test_a_broken_new_certificate_leaves_the_old_one(served):
+    server, folder = served
+    trusted = (folder / "tls.crt").read_bytes()
+    (folder / "tls.crt").write_text("nonsense")
+    (folder / "ca.crt").write_bytes(trusted)
+    files = RemoteLogFiles(f"https://127.0.0.1:{server.server_address[1]}", folder / "token", folder / "ca.crt")
+    assert listing(files).segments
+
+
+def test_a_short_token_opens_nothing(served):
+    server, folder = served
+    (folder / "token").write_text("short")
+    assert get(server, folder, "/v1/files", Authorization="Bearer short").status == 401
+    (folder / "token").unlink()
+    assert get(server, folder, "/v1/files", Authorization="Bearer ").status == 401
+
+
+def test_an_untrusted_server_is_not_read(served, tmp_path):
+    server, folder = served
+    (tmp_path / "elsewhere").mkdir()
+    write_certificate(tmp_path / "elsewhere")
+    files = RemoteLogFiles(
+        f"https://127.0.0.1:{server.server_address[1]}", folder / "token", tmp_path / "elsewhere" / "tls.crt"
+    )
+    with pytest.raises(LogUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+        listing(files)

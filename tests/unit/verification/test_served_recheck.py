@@ -1,0 +1,157 @@
+"""What brokers serve against the log: settled, different, in flight, not to be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tests.unit.metadata.record_writer import batch, record, write_log
+
+from kraftbridge.metadata.entities import Entity, Secrets, canonical_json
+from kraftbridge.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from kraftbridge.metadata.log_files import LocalLogFiles
+from kraftbridge.metadata.log_replay import LogReplay
+from kraftbridge.metadata.multi_read import Data, Read
+from kraftbridge.metadata.zookeeper_entities import MigrationState
+from kraftbridge.metadata.zookeeper_reader import Fenced, ZooKeeperReader
+from kraftbridge.models.report import BrokerAccess, EntityKind, Profile, VerificationRequest
+from kraftbridge.verification import served_recheck
+from kraftbridge.verification.inputs import Inputs
+from kraftbridge.verification.plans import LogVoter
+from kraftbridge.verification.run import Run
+from kraftbridge.verification.served import BrokerUnavailableError
+
+STAT = (0,) * 11
+CONFIG, OWN = (EntityKind.TOPIC_CONFIG, "orders"), (EntityKind.BROKER_CONFIG, "1")
+BROKERS = (BrokerAccess(id=1, host="b1", port=9092), BrokerAccess(id=2, host="b2", port=9092))
+
+
+def config(kind: int, name: str, value: str, key: str = "retention.ms") -> bytes:
+    return record("ConfigRecord", resourceType=kind, resourceName=name, name=key, value=value)
+
+
+class Brokers:
+    """Answers of each broker, look by look; the last one for ever. None: it does not answer."""
+
+    def __init__(self, answers: dict[int, Sequence[str | None]]) -> None:
+        self.answers = {broker: list(values) for broker, values in answers.items()}
+        self.asked: list[tuple[int, Sequence[str] | None]] = []
+        self.before_each = lambda: None
+
+    @contextmanager
+    def served(self, access: BrokerAccess, *_: object) -> Iterator[Any]:
+        self.before_each()
+        values = self.answers[access.id]
+        value = values.pop(0) if len(values) > 1 else values[0]
+        if value is None:
+            raise BrokerUnavailableError(f"broker {access.id} is silent")
+        yield _Answer(self, access.id, value)
+
+
+class _Answer:
+    def __init__(self, brokers: Brokers, broker: int, value: str) -> None:
+        self._brokers, self._broker, self._value = brokers, broker, value
+
+    def topics(self, names: Sequence[str] | None = None) -> Iterator[Entity]:
+        self._brokers.asked.append((self._broker, names))
+        yield Entity(*CONFIG, canonical_json({"retention.ms": self._value}), -1)
+
+    def own_configs(self) -> Iterator[Entity]:
+        yield Entity(*OWN, canonical_json({"log.retention.ms": self._value}), -1)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> list[bytes]:
+    records = [
+        config(TOPIC_RESOURCE, "orders", "5"),
+        config(BROKER_RESOURCE, "1", "5", "log.retention.ms"),
+        config(BROKER_RESOURCE, "1", "guess me", "listener.name.a.ssl.key.password"),
+    ]
+    write_log(tmp_path, [batch([value], offset) for offset, value in enumerate(records)])
+    return records
+
+
+@pytest.fixture
+def run(tmp_path: Path, log: list[bytes], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr(served_recheck, "_SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(served_recheck, "_PAUSE_SECONDS", 0.03)
+    request = VerificationRequest(run_id="r", profile=Profile.DUAL_WRITE, fence_seconds=0.6)
+    voter = LogVoter(id=3000, name="3000", url=tmp_path.as_uri(), mirrored=True)
+    inputs = Inputs(Profile.DUAL_WRITE, None, [voter], [], live=True, brokers=BROKERS)
+    return Run(cast("Any", None), request, inputs)
+
+
+def settle(run: Run, monkeypatch: pytest.MonkeyPatch, brokers: Brokers, *pending: served_recheck.Open) -> None:
+    monkeypatch.setattr(served_recheck, "served_broker", brokers.served)
+    served_recheck._settle(run, list(pending))
+
+
+def test_what_equals_the_log_at_one_look_is_settled_for_each_broker_alone(run, monkeypatch):
+    monkeypatch.setattr(served_recheck, "_SETTLE_SECONDS", 60.0)
+    brokers = Brokers({1: ["4", "5", "6"], 2: ["4", "4", "5", "6"]})
+    settle(run, monkeypatch, brokers, (CONFIG, 1), (CONFIG, 2))
+    assert not run.outcome.differences
+    assert not run.outcome.unresolved
+    assert brokers.asked == [(1, ["orders"]), (2, ["orders"]), (1, ["orders"]), (2, ["orders"]), (2, ["orders"])]
+
+
+def test_what_stays_different_without_a_newer_record_is_a_difference_that_names_broker_and_log(run, monkeypatch):
+    settle(run, monkeypatch, Brokers({1: ["5"], 2: ["4"]}), (CONFIG, 1), (CONFIG, 2))
+    (difference,) = run.outcome.differences.values()
+    assert (difference.kind, difference.key) == CONFIG
+    assert [each.values for each in difference.attributes] == [{"log": '"5"', "broker 2": '"4"'}]
+    assert difference.log_offset == 0
+    assert not run.outcome.unresolved
+
+
+class Mirror:
+    """ZooKeeper that mirrors the log up to an offset."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+    def read(self, reads: Sequence[Read]) -> Iterator[Fenced]:
+        yield Fenced(MigrationState(self.offset, 1, 3000, 1), [(each, Data(b"{}", STAT)) for each in reads])
+
+
+@pytest.mark.parametrize("mirrored", [-1, 0])
+def test_brokers_are_given_their_time_from_when_zookeeper_mirrors_a_record(run, monkeypatch, tmp_path, mirrored):
+    monkeypatch.setattr(served_recheck, "served_broker", Brokers({1: ["4"]}).served)
+    zookeeper = cast("ZooKeeperReader", Mirror(mirrored))
+    replay = LogReplay(LocalLogFiles(tmp_path))
+    settling = served_recheck._Settling(run, replay, zookeeper, Secrets(b"salt"))
+    served_recheck._look_until_settled(run, settling, [(CONFIG, 1)])
+    assert bool(run.outcome.differences) is (mirrored == 0)
+    assert bool(run.outcome.unresolved) is (mirrored < 0)
+
+
+def test_what_the_log_touches_again_and_again_stays_in_flight(run, monkeypatch, tmp_path, log):
+    monkeypatch.setattr(served_recheck, "_SETTLE_SECONDS", 1.0)
+    brokers = Brokers({1: ["1"]})
+
+    def append() -> None:
+        log.append(config(TOPIC_RESOURCE, "orders", str(100 + len(log))))
+        write_log(tmp_path, [batch([value], offset) for offset, value in enumerate(log)])
+
+    brokers.before_each = append
+    settle(run, monkeypatch, brokers, (CONFIG, 1))
+    assert not run.outcome.differences
+    assert run.outcome.unresolved == ["topic-config orders at broker 1"]
+
+
+def test_own_configs_are_compared_without_the_secret_ones(run, monkeypatch):
+    settle(run, monkeypatch, Brokers({1: ["5"]}), (OWN, 1))
+    assert not run.outcome.differences
+    settle(run, monkeypatch, Brokers({1: ["4"]}), (OWN, 1))
+    (difference,) = run.outcome.differences.values()
+    assert [each.name for each in difference.attributes] == ["log.retention.ms"]
+
+
+def test_a_broker_that_does_not_answer_leaves_it_open_and_is_named(run, monkeypatch):
+    settle(run, monkeypatch, Brokers({1: ["4", None]}), (CONFIG, 1))
+    assert not run.outcome.differences
+    assert run.outcome.problems == ["broker 1 is silent"]
+    assert run.outcome.unresolved == ["topic-config orders at broker 1"]
