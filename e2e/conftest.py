@@ -1,10 +1,15 @@
 """The cluster that end-to-end tests use, and a guard that keeps them off anybody else's."""
 
+from collections.abc import Iterator
+
 import pytest
 from e2e.harness.kube import Kube, current_kube
+from e2e.harness.sole_use import sole_use
 
 
 @pytest.fixture(scope="session")
-def kube() -> Kube:
-    """The embedded cluster, or that of ``KUBE_CONTEXT``; the harness refuses namespaces that it did not make."""
-    return current_kube()
+def kube() -> Iterator[Kube]:
+    """The embedded cluster without what earlier runs left, or that of ``KUBE_CONTEXT``; the harness refuses namespaces that it did not make."""
+    found = current_kube()
+    with sole_use(found):
+        yield found

@@ -14,6 +14,7 @@ from typing import Any
 from e2e.harness.foreign import ForeignCluster, Style
 from e2e.harness.kube import MANIFESTS, REPOSITORY, current_kube
 from e2e.harness.load import Load, client_impact
+from e2e.harness.sole_use import sole_use
 from rich.console import Console
 
 POD = "bare-migration"
@@ -190,13 +191,15 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=REPOSITORY / ".artifacts/bare/bare.json")
     arguments = parser.parse_args()
     console = Console(highlight=False)
-    cluster = ForeignCluster(current_kube(), arguments.namespace, arguments.style)
+    kube = current_kube()
+    cluster = ForeignCluster(kube, arguments.namespace, arguments.style)
     holds = Holds.as_the_operator(arguments.address_cache_seconds) if arguments.operator_holds else Holds()
-    try:
-        result = migrate_bare(cluster, holds, console)
-    finally:
-        if not arguments.keep:
-            cluster.down()
+    with sole_use(kube):
+        try:
+            result = migrate_bare(cluster, holds, console)
+        finally:
+            if not arguments.keep:
+                cluster.down()
     lines = result.pop("load")
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(result, indent=1))

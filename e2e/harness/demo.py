@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from e2e.harness.load import ClientImpact, Load, client_impact
 from e2e.harness.matrix import Column, Fault
 from e2e.harness.migration import Migration, View, manifest
 from e2e.harness.operator_install import IMAGES, OperatorInstall
+from e2e.harness.sole_use import remove_migration, sole_use
 from e2e.harness.striker import Striker
 from e2e.harness.strikes import Strikes
 from e2e.harness.summary import as_json, broken_promises, print_summary
@@ -30,7 +32,6 @@ MIGRATION = "demo"
 ARTIFACTS = REPOSITORY / ".artifacts/demo"
 # Nothing that the operator waits for by itself keeps it blocked for so long.
 BLOCKED_TIMEOUT_S = 120
-MIGRATION_TIMEOUT_S = 2400
 # Where the operator is killed by --chaos: in every phase in which it does something.
 CHAOS = tuple(c for c in Column if c not in (Column.PREFLIGHT, Column.COPY, Column.ROLLING_BACK))
 
@@ -119,7 +120,7 @@ class Story:
         )
         asked = False
         blocked_since: float | None = None
-        for view in migration.follow(MIGRATION_TIMEOUT_S):
+        for view in migration.follow(self.arguments.within):
             terminal.change(view)
             striker.look(view)
             if view.phase == "AwaitingFinalization" and view.awaits_user and not asked and not striker.open(view.phase):
@@ -199,17 +200,10 @@ def clean(kube: Kube, operator: OperatorInstall, cluster: ForeignCluster) -> Non
     if kube.is_ours(cluster.namespace):
         if kube.get("crd", "kafkamigrations.kraftbridge.dev") is not None:
             for resource in kube.list("kafkamigrations.kraftbridge.dev", cluster.namespace):
-                _remove_migration(kube, cluster.namespace, resource["metadata"]["name"])
+                remove_migration(kube, cluster.namespace, resource["metadata"]["name"])
         # A lock that a migration left denies changes of the StatefulSets, not their deletion with the namespace.
         kube.remove_namespace(cluster.namespace)
     operator.uninstall()
-
-
-def _remove_migration(kube: Kube, namespace: str, name: str) -> None:
-    target = ["kafkamigrations.kraftbridge.dev", name, "-n", namespace]
-    # Its finalizer is for an operator that may be gone with its cut off demo, and what it guards goes as well.
-    kube.kubectl("patch", *target, "--type", "merge", "-p", '{"metadata":{"finalizers":null}}')
-    kube.kubectl("delete", *target, "--ignore-not-found", "--wait=false")
 
 
 def bring_up(terminal: Terminal, *, operator_too: bool) -> Kube:
@@ -236,7 +230,10 @@ def write_artifacts(
 def keep_evidence(story: Story, error: Exception) -> None:
     """Write down what there is to see after a failure."""
     terminal = story.terminal
-    terminal.console.print(f"[red]{type(error).__name__}: {error}[/]", markup=True)
+    terminal.console.print(f"[red]{type(error).__name__}: {error}[/]", soft_wrap=True)
+    with suppress(CommandFailedError):
+        # What a run elsewhere leaves to read is often its last lines only.
+        terminal.console.print(story.kube.troubles(story.cluster.namespace), markup=False, soft_wrap=True)
     evidence: dict[str, Callable[[], str]] = {
         "operator.log": lambda: story.operator.log(5000),
         "pods.txt": lambda: story.kube.kubectl("get", "pods", "-A", "-o", "wide"),
@@ -293,6 +290,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--installed", action="store_true", help="use the operators that are installed; they must serve the namespace"
     )
+    parser.add_argument(
+        "--within", type=int, default=2400, metavar="SECONDS", help="give up a migration after this time"
+    )
     parser.add_argument("--keep", action="store_true", help="leave cluster and operator running at the end")
     parser.add_argument("--clean", action="store_true", help="only remove what an earlier demo left")
     return parser.parse_args()
@@ -316,19 +316,26 @@ def main() -> int:
         arguments,
     )
     try:
-        if arguments.clean:
-            clean(kube, story.operator, story.cluster)
-            return 0
-        code = story.run()
-    except NotOursError as error:
-        terminal.console.print(f"[red]{error}[/]")
+        with sole_use(kube, terminal.say, remove=not arguments.installed):
+            return _tell(story)
+    except (NotOursError, CommandFailedError) as error:
+        terminal.console.print(f"[red]{error}[/]", soft_wrap=True)
         return 1
-    except (CommandFailedError, BlockedError, TimeoutError, RuntimeError, ApiException) as error:
-        keep_evidence(story, error)
-        code = 1
     except KeyboardInterrupt:
         terminal.say("interrupted; the next run removes what is left (or: python -m e2e.demo --clean)")
         return 130
+
+
+def _tell(story: Story) -> int:
+    terminal, arguments = story.terminal, story.arguments
+    if arguments.clean:
+        clean(story.kube, story.operator, story.cluster)
+        return 0
+    try:
+        code = story.run()
+    except (CommandFailedError, BlockedError, TimeoutError, RuntimeError, ApiException) as error:
+        keep_evidence(story, error)
+        code = 1
     if not arguments.keep:
-        terminal.step("removing the cluster and the operator", lambda: clean(kube, story.operator, story.cluster))
+        terminal.step("removing the cluster and the operator", lambda: clean(story.kube, story.operator, story.cluster))
     return code

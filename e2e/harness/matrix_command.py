@@ -14,6 +14,7 @@ from e2e.harness.migration import Migration
 from e2e.harness.operator_install import OperatorInstall
 from e2e.harness.row import Row
 from e2e.harness.small_volumes import SmallVolumes
+from e2e.harness.sole_use import sole_use
 from e2e.harness.strikes import Strikes
 from kubernetes.client.exceptions import ApiException
 from rich.console import Console
@@ -38,9 +39,9 @@ def main() -> int:
         for run in planned:
             terminal.say(f"{run.name}: {', '.join(sorted(f'{f}@{c}' for f, c in run.cells))}")
         return 0
-    bad = 0
-    for run in planned:
-        bad += sum(not cell.good for cell in _one(run, current_kube(), terminal, arguments))
+    kube = current_kube()
+    with sole_use(kube, terminal.say):
+        bad = sum(not cell.good for run in planned for cell in _one(run, kube, terminal, arguments))
     return int(bad > 0)
 
 

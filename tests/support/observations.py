@@ -262,6 +262,7 @@ def survey(**changes: Any) -> Survey:
             (),
             False,
         ),
+        verification=(Demand("driver", 250, GIB, None, GIB), Demand("executor 1", 250, GIB, None, GIB)),
         storage_classes=(StorageClass("standard", default=True),),
         quotas=(),
         limits=(),

@@ -116,7 +116,7 @@ down() {
   # In one step first: a down that is cut off here leaves no half of a state that up would take for a whole.
   rm -rf "$STATE.removed"
   [[ ! -d $STATE ]] || mv "$STATE" "$STATE.removed"
-  rm -rf "$STATE.removed"
+  rm -rf "$STATE.removed" "$STATE.in-use"
   say "down; only the cache is left: $CACHE"
 }
 

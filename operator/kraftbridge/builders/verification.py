@@ -9,6 +9,7 @@ from typing import Any
 from kraftbridge.builders import names
 from kraftbridge.constants import API_VERSION, CONTROLLER_PORT, KIND, LABEL_ROLE, LABEL_RUN, LOG_SERVER_PORT
 from kraftbridge.models.phase import Phase
+from kraftbridge.models.quantities import whole
 from kraftbridge.models.report import (
     REQUEST_KEY,
     ConfigMapReference,
@@ -18,12 +19,15 @@ from kraftbridge.models.report import (
     ZooKeeperAccess,
 )
 from kraftbridge.models.spec import MigrationSpec, Runner
+from kraftbridge.models.survey import Demand
 
 SPARK_API_VERSION = "sparkoperator.k8s.io/v1beta2"
 SPARK_VERSION = "4.0.4"
 MAIN = "/opt/kraftbridge/run_verification.py"
 UID = 185
 """User of the verifier image, as in Spark's own images."""
+
+JOB_MEMORY = "1Gi"
 
 KEPT_SECONDS = 86_400
 """How long an application stays after its end, should its removal be lost."""
@@ -101,6 +105,26 @@ def config_map(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
 def application(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> dict[str, Any]:
     """Return what runs the verification."""
     return _spark_application(spec, facts) if runner is Runner.SPARK_APPLICATION else _job(spec, facts)
+
+
+def demand(spec: MigrationSpec, runner: Runner) -> tuple[Demand, ...]:
+    """Return what the pods of one run ask for: driver and executors, or the Job's only pod.
+
+    Spark adds to a Python driver's memory, and to its executors', 40 % but at least 384 MiB (``spark.kubernetes.memoryOverheadFactor`` for
+    non-JVM jobs, ``ResourceProfile.MEMORY_OVERHEAD_MIN_MIB``); it sets requests and limits of memory alike.
+    """
+    verification = spec.verification
+    cpu = whole("cpu", verification.core_request)
+    if runner is Runner.JOB:
+        return (Demand("verifier", cpu, whole("memory", JOB_MEMORY), None, None),)
+
+    def pod(name: str, heap: str) -> Demand:
+        mebibytes = int(heap[:-1]) * (1024 if heap.endswith("g") else 1)
+        total = (mebibytes + max(mebibytes * 2 // 5, 384)) << 20
+        return Demand(name, cpu, total, None, total)
+
+    executors = (pod(f"executor {i}", verification.executor_memory) for i in range(1, verification.executors + 1))
+    return (pod("driver", verification.driver_memory), *executors)
 
 
 def _arguments(facts: RunFacts) -> list[str]:
@@ -216,7 +240,7 @@ def _job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
         spec, facts, "verifier",
         image=facts.image,
         command=[*command, MAIN, *_arguments(facts)],
-        resources={"requests": {"cpu": verification.core_request, "memory": "1Gi"}},
+        resources={"requests": {"cpu": verification.core_request, "memory": JOB_MEMORY}},
     )  # fmt: skip
     template["spec"] |= {"serviceAccountName": facts.service_account, "restartPolicy": "Never"}
     return {

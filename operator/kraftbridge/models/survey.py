@@ -195,6 +195,8 @@ class Survey:
     listener_settings: frozenset[str] | Unobserved
     """Names of the settings in the controllers' ``listener.properties``."""
     demand: ControllersDemand | Unobserved
+    verification: tuple[Demand, ...]
+    """What the pods of one verification ask for, driver first; they run beside the controllers."""
     storage_classes: tuple[StorageClass, ...] | Unobserved
     quotas: tuple[Quota, ...] | Unobserved
     limits: tuple[Limit, ...] | Unobserved

@@ -53,6 +53,7 @@ ACCEPTABLE = frozenset(
         "LimitsUnknown",
         "NoDefaultStorageClass",
         "NoRoomForControllers",
+        "NoRoomForVerification",
         "OwnedByController",
         "PolicyNotOnControllers",
         "QuotasUnknown",

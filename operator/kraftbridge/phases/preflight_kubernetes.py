@@ -275,8 +275,43 @@ def _room(survey: Survey, demand: ControllersDemand) -> Iterator[FindingStatus]:
             f"{', each on a node of its own' if demand.apart else ''}) on the {len(eligible)} of {len(capacity.rooms)} nodes that may take them",
             "Add nodes, ask for less in spec.controllers.resources or relax nodeSelector, tolerations and affinity; accept this finding where an autoscaler adds nodes",
         )
+    elif waiting := _without_room(capacity, demand, cpu, memory, survey.verification):
+        asked = ", ".join(
+            f"{pod.name} {shown('cpu', pod.cpu_request or 0)} CPU, {shown('memory', pod.memory_request or 0)} memory"
+            for pod in waiting
+        )
+        yield block(
+            "NoRoomForVerification",
+            "verification",
+            f"Beside the {demand.pods} controllers {len(waiting)} of the {len(survey.verification)} pods of a verification find no room: {asked}",
+            "Add nodes, or ask for less in spec.verification; accept this finding where an autoscaler adds nodes",
+        )
     if not capacity.all_pods_seen:
         yield _partly(capacity)
+
+
+def _without_room(
+    capacity: Capacity, demand: ControllersDemand, cpu: int, memory: int, pods: tuple[Demand, ...]
+) -> list[Demand]:
+    """Return the pods of a verification that find no node once the controllers are placed.
+
+    Each goes where most CPU is left, as the scheduler's default scoring spreads them (``NodeResourcesFit``, ``LeastAllocated``).
+    """
+    left = {r.node: [r.cpu, r.memory, r.pods] for r in capacity.rooms}
+
+    def place(nodes: list[str], cpu: int, memory: int) -> str | None:
+        fitting = [n for n in nodes if left[n][0] >= cpu and left[n][1] >= memory and left[n][2] >= 1]
+        chosen = max(fitting, key=lambda n: left[n][0], default=None)
+        if chosen is not None:
+            left[chosen] = [left[chosen][0] - cpu, left[chosen][1] - memory, left[chosen][2] - 1]
+        return chosen
+
+    eligible = [r.node for r in capacity.rooms if _may_go(r, demand)]
+    for _ in range(demand.pods):
+        chosen = place(eligible, cpu, memory)
+        eligible = [n for n in eligible if not (demand.apart and n == chosen)]
+    open_to_all = [r.node for r in capacity.rooms if r.usable and not r.taints]
+    return [pod for pod in pods if place(open_to_all, pod.cpu_request or 0, pod.memory_request or 0) is None]
 
 
 def _partly(capacity: Capacity) -> FindingStatus:

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 from kraftbridge.builders import controllers as quorum
 from kraftbridge.builders.rights import needed_rights
 from kraftbridge.builders.settings import parse_properties
-from kraftbridge.builders.verification import SPARK_API_VERSION
+from kraftbridge.builders.verification import SPARK_API_VERSION, demand
 from kraftbridge.config import Settings
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.quantities import whole, wholes
-from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.models.survey import (
     Budget,
@@ -59,6 +59,7 @@ class Surveyor:
             brokers=_seen(world.brokers.broker_settings),
             listener_settings=_seen(lambda: self._listener_settings(namespace, spec)),
             demand=_seen(lambda: self._demand(identity, spec, status)),
+            verification=demand(spec, self._runner(spec)),
             storage_classes=_seen(self._storage_classes),
             quotas=_seen(lambda: self._quotas(namespace)),
             limits=_seen(lambda: self._limits(namespace)),
@@ -114,6 +115,11 @@ class Surveyor:
             )
         except ValueError as e:
             raise ObservationError("spec.controllers", str(e)) from e
+
+    def _runner(self, spec: MigrationSpec) -> Runner:
+        """Return what will run; the one that asks for more where that cannot be seen."""
+        served = _seen(lambda: self._kubernetes.serves(SPARK_API_VERSION, "SparkApplication"))
+        return Runner.JOB if served is False else spec.verification.runner
 
     def _storage_classes(self) -> tuple[StorageClass, ...]:
         found = self._kubernetes.list("storage.k8s.io/v1", "StorageClass", None)

@@ -104,6 +104,11 @@ BLOCKING: dict[str, tuple[dict[str, Any], str, str]] = {
         "controllers",
         "1 of 3 controllers find room",
     ),
+    "NoRoomForVerification": (
+        {"capacity": Capacity((replace(NODE, cpu=1900, memory=8 * GIB),), all_pods_seen=True)},
+        "verification",
+        "1 of the 2 pods of a verification find no room: executor 1 250m CPU, 1Gi memory",
+    ),
     "OperationsMissing": (
         {"visibility": Visibility(frozenset({"t"}), OPERATIONS - {"ALTER_CONFIGS"})},
         "Kafka/kafka-0.kafka:9092",
@@ -317,3 +322,26 @@ def test_room_is_counted_as_the_scheduler_counts_it(capacity: Capacity, demand: 
     case: Survey = survey(capacity=node, demand=replace(DEMAND, **demand))  # type: ignore[type-var]
     codes = set(found(open_gate(Phase.PREFLIGHT).observing(survey=case)))
     assert ("NoRoomForControllers" not in codes) is fits
+
+
+@pytest.mark.parametrize(
+    ("capacity", "demand", "waiting"),
+    [
+        (rooms({"cpu": 2030, "memory": 8 * GIB}), {}, 0),
+        (rooms({"cpu": 2029, "memory": 8 * GIB}), {}, 1),
+        (rooms({"cpu": 4000, "memory": 5 * GIB}), {}, 1),
+        (rooms({"cpu": 4000, "memory": 8 * GIB, "pods": 3}), {}, 2),
+        (rooms({"cpu": 1530}, {"cpu": 250}, {"cpu": 250}), {}, 0),
+        (rooms({"cpu": 2030, "memory": 8 * GIB, "taints": (TAINT,)}), {"tolerations": ({"operator": "Exists"},)}, 2),
+        (rooms({"cpu": 600}, {"cpu": 600}, {"cpu": 600}), {"apart": True}, 2),
+    ],
+)
+def test_room_for_a_verification_is_what_the_controllers_leave(
+    capacity: Capacity, demand: dict[str, Any], waiting: int
+) -> None:
+    case: Survey = survey(capacity=capacity, demand=replace(DEMAND, **demand))  # type: ignore[type-var]
+    reasons = found(open_gate(Phase.PREFLIGHT).observing(survey=case))
+    assert "NoRoomForControllers" not in reasons
+    assert ("NoRoomForVerification" in reasons) is (waiting > 0)
+    if waiting:
+        assert f" {waiting} of the 2 pods" in reasons["NoRoomForVerification"].reason

@@ -1,0 +1,76 @@
+"""One run at a time on the embedded cluster, which has room for one Kafka; what earlier runs left there is removed first."""
+
+import fcntl
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from e2e.harness.kube import OWNER_LABEL, CommandFailedError, Kube
+from e2e.harness.operator_install import OperatorInstall
+
+HOLDER = "KRAFTBRIDGE_E2E_HOLDER"
+"""In the environment of whoever runs under another program that has the cluster: its process id."""
+RESOURCES = "kafkamigrations.kraftbridge.dev"
+
+
+@contextmanager
+def sole_use(kube: Kube, say: Callable[[str], None] = print, *, remove: bool = True) -> Iterator[None]:
+    """Have the embedded cluster to oneself, without the namespaces that a run before left, kept or was cut off from.
+
+    A cluster of ``KUBE_CONTEXT`` may have other users and is left as it is. So is the embedded one for a program that another one
+    with this lock started. The lock ends with its process, however that ends.
+
+    Raises
+    ------
+    CommandFailedError
+        If another run has it; the message names it.
+    """
+    if not kube.embedded or HOLDER in os.environ:
+        yield
+        return
+    state = Path(kube.environment["KUBECONFIG"]).parent
+    # Beside the cluster's state, which `cluster down` removes. Opened for appending: the holder's words must be readable by others.
+    with state.with_name(f"{state.name}.in-use").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.seek(0)
+            raise CommandFailedError(
+                f"the embedded cluster is in use by {lock.read().strip() or 'another run'}: "
+                "wait until it has ended, or end it"
+            ) from error
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} ({' '.join(sys.argv)})\n")
+        lock.flush()
+        os.environ[HOLDER] = str(os.getpid())
+        try:
+            if remove:
+                remove_leftovers(kube, say)
+            yield
+        finally:
+            del os.environ[HOLDER]
+
+
+def remove_leftovers(kube: Kube, say: Callable[[str], None] = print) -> None:
+    """Remove every namespace that this harness made, and the operator: their pods would take the room of the next run's."""
+    namespaces = [found["metadata"]["name"] for found in kube.list("namespaces", selector=f"{OWNER_LABEL}=true")]
+    if not namespaces:
+        return
+    say(f"removing what an earlier run left: {', '.join(namespaces)}")
+    operator = OperatorInstall(kube, "")
+    operator.uninstall()
+    if kube.get("crd", RESOURCES) is not None:
+        for namespace in namespaces:
+            for resource in kube.list(RESOURCES, namespace):
+                remove_migration(kube, namespace, resource["metadata"]["name"])
+    for namespace in namespaces:
+        kube.remove_namespace(namespace)
+
+
+def remove_migration(kube: Kube, namespace: str, name: str) -> None:
+    """Delete a KafkaMigration whose operator may be gone, and what its finalizer guards goes as well."""
+    target = [RESOURCES, name, "-n", namespace]
+    kube.kubectl("patch", *target, "--type", "merge", "-p", '{"metadata":{"finalizers":null}}')
+    kube.kubectl("delete", *target, "--ignore-not-found", "--wait=false")
