@@ -586,7 +586,8 @@ class Cluster:
             return Unobserved("Kafka", "no broker answers")
         lacking = tuple(f"t-{i}" for i in BROKERS if i not in kafka.in_sync)
         offline = () if kafka.in_sync else ("t-0",)
-        return ClusterState(up, kafka.zk_controller or -1, 300, lacking, len(lacking), offline, len(offline))
+        lagging = frozenset(BROKERS) - frozenset(kafka.in_sync)
+        return ClusterState(up, kafka.zk_controller or -1, 300, lacking, len(lacking), offline, len(offline), lagging)
 
     def _views(self) -> dict[int, int | Unobserved]:
         return {

@@ -547,7 +547,7 @@ class FakeKafka:
     # BrokerPort
     def cluster_state(self) -> ClusterState:
         lacking = self.under_replicated
-        return ClusterState(frozenset(self.broker_modes()), 0, 10, lacking, len(lacking), (), 0)
+        return ClusterState(frozenset(self.broker_modes()), 0, 10, lacking, len(lacking), (), 0, frozenset())
 
     def topic_redundancy(self) -> TopicRedundancy:
         return TopicRedundancy((), ())

@@ -228,7 +228,7 @@ def features(level: int = 21, epoch: int = 5_990, highest: int = 21) -> dict[int
 
 def cluster(**changes: Any) -> ClusterState:
     """Return a cluster in which every partition has a leader and its full ISR."""
-    return replace(ClusterState(frozenset(BROKER_IDS), 1, 300, (), 0, (), 0), **changes)
+    return replace(ClusterState(frozenset(BROKER_IDS), 1, 300, (), 0, (), 0, frozenset()), **changes)
 
 
 LEASE = LeaseState("kafka/demo by us", ours=True, age_seconds=1.0, resource_version="7")

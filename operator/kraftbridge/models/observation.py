@@ -255,6 +255,8 @@ class ClusterState:
     offline: tuple[str, ...]
     """``topic-partition`` without a leader; bounded to 20 names."""
     offline_count: int
+    lagging: frozenset[int]
+    """Brokers that are missing from an ISR."""
 
 
 @dataclass(frozen=True, slots=True)

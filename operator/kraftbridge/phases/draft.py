@@ -72,8 +72,9 @@ class Draft:
             self.status = self.status.model_copy(update=changes)
 
     def act(self, action: Action) -> None:
-        """Add an act to this step."""
-        self.actions.append(action)
+        """Add an act to this step, once."""
+        if action not in self.actions:
+            self.actions.append(action)
 
     def tell(self, reason: EventReason, message: str, kind: EventType = EventType.NORMAL) -> None:
         """Add an event to this step."""

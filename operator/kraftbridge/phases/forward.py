@@ -97,6 +97,7 @@ def provisioning_quorum(draft: Draft) -> Outcome:
 
 def taking_over(draft: Draft) -> Outcome:
     """Roll the brokers into migration mode; the copy starts by itself when the last one registers (KIP-866)."""
+    _reassert(draft, BrokerMode.MIGRATION)
     if (waiting := healing.follow(draft) or _roll(draft, BrokerMode.MIGRATION)) is not None:
         return waiting
     draft.set_condition(
@@ -121,6 +122,7 @@ def taking_over(draft: Draft) -> Outcome:
 
 def dual_write(draft: Draft) -> Outcome:
     """Soak in hybrid dual-write; verify before any broker leaves ZooKeeper."""
+    _reassert(draft, BrokerMode.MIGRATION)
     if (waiting := healing.follow(draft) or _roll(draft, BrokerMode.MIGRATION)) is not None:
         return waiting  # a failover is under way, or somebody took our fields back
     verifying.arm(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS, ENTRY)
@@ -143,6 +145,7 @@ def dual_write(draft: Draft) -> Outcome:
 
 def rolling_brokers(draft: Draft) -> Outcome:
     """Restart the brokers as KRaft brokers, one by one; verify again before saying that only finalization is left."""
+    _reassert(draft, BrokerMode.KRAFT)
     if (waiting := healing.follow(draft) or _roll(draft, BrokerMode.KRAFT)) is not None:
         return waiting
     verifying.arm(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION, ENTRY)
@@ -160,6 +163,7 @@ def rolling_brokers(draft: Draft) -> Outcome:
 
 def awaiting_finalization(draft: Draft) -> Outcome:
     """Pure dual-write, the last exit: soak, and wait for the user's word in ``spec.target``."""
+    _reassert(draft, BrokerMode.KRAFT)
     if (waiting := healing.follow(draft) or _roll(draft, BrokerMode.KRAFT) or healing.unstick(draft)) is not None:
         return waiting  # a failover is under way, or somebody took our fields back
     if (waiting := _soak(draft, draft.spec.strategy.pure_soak_seconds)) is not None:
@@ -183,6 +187,7 @@ def awaiting_finalization(draft: Draft) -> Outcome:
 def finalizing(draft: Draft) -> Outcome:
     """Restart the controllers out of migration mode, the active one last: it writes the end of the migration into the log (KIP-866)."""
     _keep_controllers(draft, ControllerMode.FINAL)
+    _reassert(draft, BrokerMode.KRAFT)
     operation = draft.status.operation
     of_controller = operation is not None and operation.kind is OperationKind.RESTART_CONTROLLER
     if not of_controller and (waiting := _roll(draft, BrokerMode.KRAFT)) is not None:
@@ -239,6 +244,8 @@ def completed(draft: Draft) -> Outcome:
         return Wait(str(sets), look_again_after=SLOW)
     draft.update(final_manifest=f"{draft.identity.name}-final-manifest")
     held = [s for s in sets if s.lock == draft.identity.lock]
+    if len(held) == len(sets) and (waiting := _roll(draft, BrokerMode.KRAFT)) is not None:
+        return waiting  # somebody took our fields back before the last of them were given back
     if held:
         # Both are repeated until the lock is seen gone, so neither is lost with an operator that dies here.
         draft.act(PublishFinalManifest())
@@ -257,7 +264,6 @@ def _roll(draft: Draft, mode: BrokerMode) -> Wait | None:
     """Bring every broker to ``mode``, one at a time; None when all are there."""
     if draft.status.operation is None and (waiting := rolling.configure_brokers(draft, mode)) is not None:
         return waiting
-    _reassert(draft, mode)
     if (waiting := rolling.finish_broker_restart(draft)) is not None:
         return waiting
     roll = rolling.roll_of(draft)
@@ -269,7 +275,7 @@ def _roll(draft: Draft, mode: BrokerMode) -> Wait | None:
         return None
     # The copy starts by itself when the last broker registers: what it copies is verified right before.
     last = mode is BrokerMode.MIGRATION and len(roll.pending) == 1
-    if (broken := rolling.broken_broker(draft, roll)) is not None:
+    if (broken := rolling.broken_broker(draft, roll, mode)) is not None:
         if (
             last
             and (waiting := verifying.require(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)) is not None

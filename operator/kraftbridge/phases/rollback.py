@@ -98,7 +98,7 @@ def _brokers_to(draft: Draft, mode: BrokerMode) -> Wait | None:
         return Wait(str(roll))
     if not roll.pending:
         return None
-    if (broken := rolling.broken_broker(draft, roll)) is not None:
+    if (broken := rolling.broken_broker(draft, roll, mode)) is not None:
         return rolling.restart_broker(draft, broken[1], broken[0])
     if (waiting := rolling.hold(draft)) is not None:
         return waiting

@@ -68,7 +68,7 @@ def roll_of(draft: Draft) -> Roll | Unobserved:
         else None
     )
     pods = [(s, p) for s in sets for p in s.pods]
-    pending = [(s, p) for s, p in pods if p.configuration != s.configuration or p.revision != s.update_revision]
+    pending = [(s, p) for s, p in pods if _is_outdated(s, p)]
     pending.sort(
         key=lambda sp: (draft.status.broker_ids.get(sp[1].name) == holder, draft.status.broker_ids.get(sp[1].name, 0))
     )
@@ -83,6 +83,10 @@ def roll_of(draft: Draft) -> Roll | Unobserved:
     return Roll(done=expected - len(pending), pending=tuple(pending))
 
 
+def _is_outdated(stateful_set: StatefulSetState, pod: PodState) -> bool:
+    return pod.configuration != stateful_set.configuration or pod.revision != stateful_set.update_revision
+
+
 def finish_broker_restart(draft: Draft) -> Wait | None:
     """Follow the restart in progress to its end, by the mode that its template renders; None when there is none (any more)."""
     operation = draft.status.operation
@@ -95,11 +99,16 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
     if found is None:
         return Wait(f"broker {operation.node_id}: pod {operation.pod} is being replaced")
     stateful_set, pod = found
+    late = draft.now - operation.started_at > DEAF_FOR
+    if late and pod.uid != operation.pod_uid and not pod.ready and _is_outdated(stateful_set, pod):
+        # It came back on a template that somebody had changed and will not run: this restart is over, and another one is due.
+        draft.update(operation=None)
+        return None
     if (waiting := _await_successor(draft, operation, pod, gates.cluster_health)) is not None:
         return waiting
     mode = BrokerMode.of(stateful_set.configuration)
     blockers = [*_registered(draft, mode), *gates.cluster_health(draft)]
-    if blockers:
+    if blockers and not _another_is_broken(draft, mode):
         return Wait(f"broker {operation.node_id} is back ({mode}); {blockers[0]}")
     impact.note_restart(draft, draft.status.operation or operation)
     ready_at = (draft.status.operation or operation).last_pod_ready_at or draft.now
@@ -128,15 +137,56 @@ def hold(draft: Draft) -> Wait | None:
     return Wait(f"holding until {until:%H:%M:%S} UTC, when {draft.status.hold_reason}", WaitKind.HOLD)
 
 
-def broken_broker(draft: Draft, roll: Roll) -> tuple[StatefulSetState, PodState] | None:
-    """Return a broker that alone is down, with another configuration than it should have: restarting it can only help."""
-    broken = next((sp for sp in roll.pending if not sp[1].ready and not sp[1].deleting), None)
-    if broken is None:
-        return None
-    if (since := broken[1].running_since) is not None and draft.now - since < DEAF_FOR:
-        return None
-    others = frozenset(i for name, i in draft.status.broker_ids.items() if name != broken[1].name)
-    return broken if gates.serves_everywhere(draft.observation.cluster, others) else None
+def broken_broker(draft: Draft, roll: Roll, mode: BrokerMode) -> tuple[StatefulSetState, PodState] | None:
+    """Return a broker that is out and has another configuration than it should have: restarting it can only help.
+
+    It is not Ready on a template that is not ours, or it is back on the user's own while KRaft leads: a broker on ZooKeeper without the
+    migration flag does not register with the quorum and is told nothing (KIP-866). All the others must serve.
+    """
+    broken = [
+        sp
+        for sp in roll.pending
+        if not sp[1].deleting and (_is_down(draft, sp[1]) or _is_left_behind(draft, sp[1], mode))
+    ]
+    names = {pod.name for _, pod in broken}
+    others = frozenset(i for name, i in draft.status.broker_ids.items() if name not in names)
+    return broken[0] if broken and gates.serves_everywhere(draft.observation.cluster, others) else None
+
+
+def _is_down(draft: Draft, pod: PodState) -> bool:
+    return not pod.ready and (pod.running_since is None or draft.now - pod.running_since >= DEAF_FOR)
+
+
+_LED_BY_KRAFT = (
+    Phase.DUAL_WRITE,
+    Phase.ROLLING_BROKERS,
+    Phase.AWAITING_FINALIZATION,
+    Phase.FINALIZING,
+    Phase.COMPLETED,
+)
+
+
+def _is_left_behind(draft: Draft, pod: PodState, mode: BrokerMode) -> bool:
+    zookeeper, phase = draft.observation.zookeeper, draft.status.phase
+    leads = (
+        isinstance(zookeeper, ZooKeeperState)
+        and zookeeper.controller is not None
+        and zookeeper.controller.kraft_controller_epoch >= 0
+    )
+    leads = leads or phase in _LED_BY_KRAFT
+    return leads and mode is not BrokerMode.ZOOKEEPER and BrokerMode.of(pod.configuration) is BrokerMode.ZOOKEEPER
+
+
+def _another_is_broken(draft: Draft, mode: BrokerMode) -> bool:
+    """Whether all that is awaited after a restart is a broken broker elsewhere, so that waiting is in vain before that one is mended."""
+    cluster, operation, roll = draft.observation.cluster, draft.status.operation, roll_of(draft)
+    if isinstance(cluster, Unobserved) or isinstance(roll, Unobserved) or operation is None:
+        return False
+    broken = broken_broker(draft, roll, mode)
+    back = operation.kind is OperationKind.RESTART_CONTROLLER or (
+        operation.node_id in cluster.brokers and operation.node_id not in cluster.lagging
+    )
+    return back and broken is not None and broken[1].name != operation.pod
 
 
 def paused(draft: Draft) -> Wait | None:
@@ -196,16 +246,14 @@ def finish_controller_restart(draft: Draft, mode: ControllerMode, *, whole_clust
         metrics is None or isinstance(metrics, Unobserved) or metrics.zk_migration_state is ZkMigrationState.NOT_LOADED
     ):
         blockers = [f"controller {operation.node_id} has not loaded its image yet"]
-    active = draft.observation.active_controller
-    if (
-        mode is ControllerMode.FINAL
-        and not blockers
-        and (active is None or active.active_brokers != len(draft.status.broker_ids))
-    ):
-        blockers = [
-            f"{active.active_brokers if active else 'unknown'} of {len(draft.status.broker_ids)} brokers have found the active controller"
-        ]
-    blockers = blockers or (gates.cluster_health(draft) if whole_cluster else [])
+    final = mode is ControllerMode.FINAL
+    if not blockers and not _another_is_broken(draft, BrokerMode.KRAFT if final else BrokerMode.ZOOKEEPER):
+        active, total = draft.observation.active_controller, len(draft.status.broker_ids)
+        if final and (active is None or active.active_brokers != total):
+            blockers = [
+                f"{active.active_brokers if active else 'unknown'} of {total} brokers have found the active controller"
+            ]
+        blockers = blockers or (gates.cluster_health(draft) if whole_cluster else [])
     if blockers:
         return Wait(f"controller {operation.node_id} is back ({mode}); {blockers[0]}")
     impact.note_restart(draft, draft.status.operation or operation)

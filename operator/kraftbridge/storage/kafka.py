@@ -291,6 +291,7 @@ class BrokerClient:
 
 def _cluster_state(source: str, metadata: Any) -> ClusterState:
     partitions, under_replicated, offline = 0, [], []
+    lagging: set[int] = set()
     for topic in metadata.topics:
         if topic.error_code:
             raise ObservationError(source, f"topic {topic.name}: {error_name(topic.error_code)}")
@@ -299,6 +300,7 @@ def _cluster_state(source: str, metadata: Any) -> ClusterState:
             name = f"{topic.name}-{partition.partition_index}"
             if len(partition.isr_nodes) < len(partition.replica_nodes):
                 under_replicated.append(name)
+                lagging.update(set(partition.replica_nodes).difference(partition.isr_nodes))
             if partition.leader_id < 0:
                 offline.append(name)
     return ClusterState(
@@ -309,6 +311,7 @@ def _cluster_state(source: str, metadata: Any) -> ClusterState:
         under_replicated_count=len(under_replicated),
         offline=tuple(sorted(offline)[:_NAMED_PARTITIONS]),
         offline_count=len(offline),
+        lagging=frozenset(lagging),
     )
 
 

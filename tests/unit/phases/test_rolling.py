@@ -38,7 +38,7 @@ from kraftbridge.models.decision import (
     RemoveVerification,
     RestartPod,
 )
-from kraftbridge.models.observation import ControllersWorkload, ControllerZnode, StatefulSetState
+from kraftbridge.models.observation import ControllersWorkload, ControllerZnode, PodState, StatefulSetState
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile
 from kraftbridge.models.status import Operation, OperationKind
@@ -148,6 +148,110 @@ def test_a_broker_that_is_down_is_not_stopped_while_it_just_starts(
     assert restarts(waiting) == []
     assert name in waiting.status.message
     assert [a.pod for a in restarts(running_for(31).decide())] == [name]
+
+
+def with_pods(situation: Situation, **changed: PodState) -> Situation:
+    """Return the same with some of the brokers' pods replaced, by ``broker_<index>``."""
+    (item,) = situation.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    pods = tuple(changed.get(f"broker_{index}", p) for index, p in enumerate(item.pods))
+    return situation.observing(stateful_sets=(replace(item, pods=pods),))
+
+
+def broker_pod(situation: Situation, index: int) -> PodState:
+    (item,) = situation.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    return item.pods[index]
+
+
+def on_the_users_template(pod: PodState) -> PodState:
+    return replace(pod, configuration="", revision="rev-user", uid="uid-theirs")
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_brokers_that_somebody_put_back_to_zookeeper_are_restarted_first(serves: bool) -> None:
+    """KRaft leads and tells them nothing: their replicas lag, and no other restart may be waited for."""
+    fine = rolling(Phase.ROLLING_BROKERS, 1)
+    lost = with_pods(
+        fine,
+        broker_1=on_the_users_template(broker_pod(fine, 1)),
+        broker_2=on_the_users_template(broker_pod(fine, 2)),
+    ).observing(
+        cluster=cluster(
+            brokers=frozenset({0} if serves else {1, 2}),
+            under_replicated=("t-1", "t-2"),
+            under_replicated_count=2,
+            lagging=frozenset({1, 2}),
+        )
+    )
+    assert [a.pod for a in restarts(lost.decide())] == ([broker_pod(fine, 1).name] if serves else [])
+
+
+def test_before_the_takeover_a_broker_on_the_users_template_is_where_it_should_be() -> None:
+    fine = rolling(Phase.TAKING_OVER, 1)
+    lagging = fine.observing(
+        cluster=cluster(under_replicated=("t-1",), under_replicated_count=1, lagging=frozenset({1}))
+    )
+    assert not restarts(lagging.decide())
+
+
+@pytest.mark.parametrize(("seconds", "outdated", "over"), [(31, True, True), (29, True, False), (31, False, False)])
+def test_a_broker_that_came_back_on_a_mixture_and_does_not_start_is_restarted_again(
+    seconds: int, outdated: bool, over: bool
+) -> None:
+    under_way = restarting(Phase.ROLLING_BROKERS, 0)
+    operation = under_way.status.operation
+    assert operation is not None
+    successor = broker_pod(in_place_of(under_way, successor_ready=False), 0)
+    assert successor.name == operation.pod
+    down = replace(successor, revision="rev-mixed" if outdated else successor.revision)
+    later = with_pods(under_way, broker_0=down).observing(cluster=cluster(brokers=frozenset({1, 2}))).later(seconds)
+    assert [a.uid for a in restarts(later.decide())] == ([down.uid] if over else [])
+
+
+@pytest.mark.parametrize(("lagging", "over"), [({2}, True), ({0, 2}, False)])
+def test_a_restart_is_over_when_only_a_broken_broker_keeps_the_cluster_from_being_whole(
+    lagging: set[int], over: bool
+) -> None:
+    """Otherwise each would wait for the other."""
+    under_way = back(Phase.ROLLING_BROKERS, 0)
+    theirs = replace(on_the_users_template(broker_pod(under_way, 2)), ready=False)
+    decision = (
+        with_pods(under_way, broker_2=theirs)
+        .observing(
+            cluster=cluster(
+                brokers=frozenset({0, 1}),
+                under_replicated=("t-2",),
+                under_replicated_count=1,
+                lagging=frozenset(lagging),
+            )
+        )
+        .decide()
+    )
+    assert [a.pod for a in restarts(decision)] == ([theirs.name] if over else [])
+
+
+def test_fields_taken_back_while_a_controller_restarts_are_set_again() -> None:
+    fine = open_gate(Phase.FINALIZING)
+    pod_under_restart = f"{CONTROLLERS}-{CONTROLLER_IDS[0]}"
+    operation = Operation(
+        kind=OperationKind.RESTART_CONTROLLER,
+        node_id=CONTROLLER_IDS[0],
+        pod=pod_under_restart,
+        pod_uid="old",
+        started_at=NOW,
+    )
+    (item,) = fine.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    drifted = replace(item, drift=("env X",), lock=fine.identity.lock, update_strategy="OnDelete")
+    decision = fine.with_status(operation=operation).observing(stateful_sets=(drifted,)).decide()
+    assert ConfigureBrokers(BROKER_SET, BrokerMode.KRAFT) in decision.actions
+
+
+def test_what_somebody_took_back_is_set_again_before_the_sets_are_given_back() -> None:
+    taken = replace(broker_set(BrokerMode.KRAFT), configuration="")
+    decision = open_gate(Phase.COMPLETED).observing(stateful_sets=(taken,)).decide()
+    assert decision.actions == (ConfigureBrokers(BROKER_SET, BrokerMode.KRAFT),)
 
 
 @pytest.mark.parametrize("phase", [Phase.TAKING_OVER, Phase.ROLLING_BROKERS])
