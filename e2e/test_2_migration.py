@@ -52,7 +52,7 @@ def test_demo(demo_exit_code: int) -> None:
     assert summary["clients"]["lost"] == 0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_metadata_version_goes_down_as_far_as_kafka_allows_and_up_again(kube: Kube, demo_exit_code: int) -> None:
     """Each step verified before and after; what would lose something is refused in Kafka's words and changes nothing."""
     assert demo_exit_code == 0
@@ -88,7 +88,7 @@ def _in_force(view: View, name: str) -> bool:
 
 
 def _when(migration: Migration, enough: Callable[[View], bool]) -> View:
-    return next(view for view in migration.follow(120) if enough(view))
+    return next(view for view in migration.follow(300) if enough(view))
 
 
 def test_the_quorum_outlives_resource_and_chart(kube: Kube, demo_exit_code: int) -> None:
