@@ -66,7 +66,10 @@ class Load:
         kube, namespace = self.cluster.kube, self.cluster.namespace
         kube.kubectl("delete", "pod", self.pod, "-n", namespace, "--ignore-not-found")
         kube.apply(MANIFESTS / "load.yaml", namespace, PREFIX=self.cluster.prefix)
-        eventually(self._flows, "the load's records are acknowledged and received", 120)
+        try:
+            eventually(self._flows, "the load's records are acknowledged and received", 120)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}\n{kube.troubles(namespace) or self.lines()[-3:]}") from error
 
     def stop(self) -> list[dict[str, Any]]:
         """Let it drain; return its lines, the last of them its balance."""
