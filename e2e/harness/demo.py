@@ -21,7 +21,7 @@ from e2e.harness.load import ClientImpact, Load, client_impact
 from e2e.harness.matrix import Column, Fault
 from e2e.harness.migration import Migration, View, manifest
 from e2e.harness.operator_install import IMAGES, OperatorInstall
-from e2e.harness.sole_use import remove_migration, sole_use
+from e2e.harness.sole_use import remove_with_migrations, sole_use
 from e2e.harness.striker import Striker
 from e2e.harness.strikes import Strikes
 from e2e.harness.summary import as_json, broken_promises, print_summary
@@ -198,11 +198,7 @@ def clean(kube: Kube, operator: OperatorInstall, cluster: ForeignCluster) -> Non
     if kube.is_ours(cluster.namespace) is False:
         kube.remove_namespace(cluster.namespace)  # raises, and says why
     if kube.is_ours(cluster.namespace):
-        if kube.get("crd", "kafkamigrations.kraftbridge.dev") is not None:
-            for resource in kube.list("kafkamigrations.kraftbridge.dev", cluster.namespace):
-                remove_migration(kube, cluster.namespace, resource["metadata"]["name"])
-        # A lock that a migration left denies changes of the StatefulSets, not their deletion with the namespace.
-        kube.remove_namespace(cluster.namespace)
+        remove_with_migrations(kube, cluster.namespace)
     operator.uninstall()
 
 

@@ -59,18 +59,17 @@ def remove_leftovers(kube: Kube, say: Callable[[str], None] = print) -> None:
     if not namespaces:
         return
     say(f"removing what an earlier run left: {', '.join(namespaces)}")
-    operator = OperatorInstall(kube, "")
-    operator.uninstall()
-    if kube.get("crd", RESOURCES) is not None:
-        for namespace in namespaces:
-            for resource in kube.list(RESOURCES, namespace):
-                remove_migration(kube, namespace, resource["metadata"]["name"])
+    OperatorInstall(kube, "").uninstall()
     for namespace in namespaces:
-        kube.remove_namespace(namespace)
+        remove_with_migrations(kube, namespace)
 
 
-def remove_migration(kube: Kube, namespace: str, name: str) -> None:
-    """Delete a KafkaMigration whose operator may be gone, and what its finalizer guards goes as well."""
-    target = [RESOURCES, name, "-n", namespace]
-    kube.kubectl("patch", *target, "--type", "merge", "-p", '{"metadata":{"finalizers":null}}')
-    kube.kubectl("delete", *target, "--ignore-not-found", "--wait=false")
+def remove_with_migrations(kube: Kube, namespace: str) -> None:
+    """Delete a namespace of ours with its KafkaMigrations, whose operator may be gone; what their finalizer guards goes as well."""
+    if kube.get("crd", RESOURCES) is not None:
+        for resource in kube.list(RESOURCES, namespace):
+            target = [RESOURCES, resource["metadata"]["name"], "-n", namespace]
+            kube.kubectl("patch", *target, "--type", "merge", "-p", '{"metadata":{"finalizers":null}}')
+            kube.kubectl("delete", *target, "--ignore-not-found", "--wait=false")
+    # A lock that a migration left denies changes of the StatefulSets, not their deletion with the namespace.
+    kube.remove_namespace(namespace)
