@@ -28,7 +28,10 @@ def check(spark: SparkSession, cluster: LiveCluster, tmp_path: Path) -> Callable
     secret.write_text(ENCODER_SECRET)
 
     def run(**options: object) -> VerificationReport:
-        return verify_live(spark, cluster.request(password_encoder_secret_path=str(secret), **options))
+        report = verify_live(spark, cluster.request(password_encoder_secret_path=str(secret), **options))
+        # Shown by pytest where the test fails, which otherwise cuts a report short.
+        print(report.verdict, report.reason, *(each.to_json() for each in report.differences[:20]), sep="\n  ")
+        return report
 
     return run
 
