@@ -153,13 +153,22 @@ def test_no_false_alarm_while_everything_changes(cluster, check):
 
 @pytest.mark.long
 def test_what_brokers_serve_agrees_while_everything_changes(cluster, check):
-    """What never settles within a minute is no verdict; it is no difference either, and settles when the changes end."""
+    """What never settles within a minute is no verdict; it is no difference either, and settles some time after the changes."""
     with broker_restarting(cluster) as restarts, churning(cluster, CLIENTS):
         reports = [check(compare_served=True) for _ in range(RUNS)]
     print([(report.verdict, report.reason, report.timings_seconds) for report in reports], len(restarts), "restarts")
     assert Verdict.INCONSISTENT not in {report.verdict for report in reports}
-    report = check(compare_served=True)
+    report = conclusive(check)
     assert report.verdict is Verdict.CONSISTENT, report.reason
+
+
+def conclusive(check, **options: object) -> VerificationReport:
+    """Ask again as the operator does: brokers that work off a backlog of changes are no verdict."""
+    for _ in range(5):
+        report = check(compare_served=True, **options)
+        if report.verdict is not Verdict.INCONCLUSIVE:
+            break
+    return report
 
 
 def test_configs_that_are_in_force_at_brokers_are_compared(cluster, check):
@@ -169,8 +178,8 @@ def test_configs_that_are_in_force_at_brokers_are_compared(cluster, check):
     changes.broker_config("1", "log.cleaner.backoff.ms", "15001")
     changes.broker_config("", "log.cleaner.io.max.bytes.per.second", "1000000")
     cluster.quiet()
-    report = check(compare_served=True, brokers=[], bootstrap_servers=cluster.processes.bootstrap_servers)
-    assert report.verdict is Verdict.CONSISTENT, report
+    report = conclusive(check, brokers=[], bootstrap_servers=cluster.processes.bootstrap_servers)
+    assert report.verdict is Verdict.CONSISTENT, report.reason
     before = edit(cluster, "/config/brokers/1", lambda body: body["config"].update({"log.cleaner.backoff.ms": "15002"}))
     notify = b'{"version":2,"entity_path":"brokers/1"}'
     cluster.zookeeper.create("/config/changes/config_change_", notify, sequence=True)

@@ -22,6 +22,7 @@ from kraftbridge.models.observation import (
     ZooKeeperState,
 )
 from kraftbridge.models.phase import ControllerMode
+from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import Healing
 from kraftbridge.models.status import HealingKind, HealingStatus, OperationKind, VerificationStatus, healing_archive
 from kraftbridge.phases import gates, rolling
@@ -147,6 +148,10 @@ def unstick(draft: Draft) -> Wait | None:
         return Wait(message, reason=Reason.HEALING, stalled=True)
     if draft.now - since < _patience(draft):
         return None
+    if (record := _unhealed(draft)) is not None:
+        # The failover writes the whole image: what is known to differ is overwritten with it.
+        message = f"/migration stands still at {_offset(draft)}; a controller failover would overwrite the {record.differing} entities that {record.run_id} found different: {advice(draft, record)}"
+        return heal(draft, record) or Wait(message, reason=Reason.HEALING, stalled=True)
     if current is None:
         current = HealingStatus(kind=HealingKind.STUCK_SYNC, started_at=draft.now)
     return _fail_over(draft, current)
@@ -160,6 +165,20 @@ def advice(draft: Draft, record: VerificationStatus) -> str:
     if may_heal(Healing.AUTO, record):
         return "repair them, or let a controller failover overwrite ZooKeeper's side (archived first) with spec.verification.healing=Auto"
     return "repair them"
+
+
+def unarchived(draft: Draft, run_id: str) -> bool:
+    """Whether a healing still needs the report of a run."""
+    current = draft.status.healing
+    return current is not None and current.run_id == run_id and current.archived_at is None
+
+
+def _unhealed(draft: Draft) -> VerificationStatus | None:
+    """Return the run whose differences are the last that is known about ZooKeeper, None where there is none."""
+    dual_write = (v for v in reversed(draft.status.verifications) if v.profile is Profile.DUAL_WRITE)
+    last = next((v for v in dual_write if v.verdict not in {None, Verdict.INCONCLUSIVE}), None)
+    found = last is not None and last.verdict is Verdict.INCONSISTENT and not outlived(draft, last)
+    return last if found else None
 
 
 def _fail_over(draft: Draft, current: HealingStatus) -> Wait:

@@ -197,9 +197,10 @@ def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
         report=f"{run_id}-verification",
     )
     runs = (*draft.status.verifications, record)
-    for old in runs[: -draft.spec.verification.keep_runs]:
-        draft.act(RemoveVerification(old.run_id, keep_report=False))
-    draft.update(verifications=runs[-draft.spec.verification.keep_runs :], verification_count=number)
+    old = [v for v in runs[: -draft.spec.verification.keep_runs] if not healing.unarchived(draft, v.run_id)]
+    for each in old:
+        draft.act(RemoveVerification(each.run_id, keep_report=False))
+    draft.update(verifications=tuple(v for v in runs if v not in old), verification_count=number)
     draft.act(LaunchVerification(run_id, profile, gate))
     draft.tell(EventReason.VERIFICATION_STARTED, f"Verification {run_id} ({profile}) before {gate} launched")
 

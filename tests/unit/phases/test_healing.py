@@ -224,6 +224,44 @@ def test_a_mirror_that_stands_still_is_failed_over(phase: Phase, setting: Healin
     assert restarted(allowing(standing(PATIENCE - 1, phase), setting)) == []
 
 
+@pytest.mark.parametrize("setting", [Healing.PARTITION_STATE, Healing.AUTO])
+@pytest.mark.parametrize("found", FOUND)
+@pytest.mark.parametrize("phase", GATES)
+def test_a_failover_of_a_mirror_that_stands_still_overwrites_nothing_that_is_known_and_not_kept(
+    phase: Phase, found: str, setting: Healing
+) -> None:
+    known = inconsistent(phase, found, setting).status.verifications
+    situation = allowing(standing(PATIENCE, phase, verifications=known), setting)
+    decision = situation.decide()
+    allowed = setting in HEALED_BY.get(found, set())
+    assert [a for a in decision.actions if isinstance(a, ArchiveDifferences)] == (
+        [ArchiveDifferences(RUN_ID, ARCHIVE)] if allowed else []
+    )
+    assert restarted(situation) == []
+    stalled = condition(decision.status.conditions, ConditionType.STALLED)
+    assert (stalled is not None and stalled.status == "True") is not allowed
+    if allowed:
+        kept = situation.with_status(healing=decision.status.healing).observing(
+            archive=Archive(RUN_ID, FOUND[found][0])
+        )
+        assert restarted(kept) == [3000]
+
+
+def test_the_report_of_what_is_not_archived_yet_outlives_newer_runs() -> None:
+    situation = inconsistent(Phase.DUAL_WRITE, "a lost partition state", Healing.AUTO)
+    (found,) = situation.status.verifications
+    keep = situation.spec.verification.keep_runs
+    late = [
+        found.model_copy(update={"run_id": f"later-{i}", "verdict": None, "finished_at": NOW - timedelta(seconds=90)})
+        for i in range(keep)
+    ]
+    for archived_at, kept in ((None, True), (NOW, False)):
+        current = under_way(archived_at=archived_at)
+        after = situation.with_status(verifications=(found, *late), healing=current).decide().status
+        assert after.verification_count == situation.status.verification_count + 1, "nothing was launched"
+        assert (found in after.verifications) is kept
+
+
 @pytest.mark.parametrize(
     "spoiled",
     [

@@ -24,6 +24,11 @@ def test_no_promise_is_broken() -> None:
     assert len(coverage.faults) >= 15
 
 
+def test_a_failover_of_a_mirror_that_stands_still_archives_first() -> None:
+    """The archive's act was lost with the operator, then the mirror stood still."""
+    assert play_many(42422, 1, "", guarded=True)[1] == []
+
+
 @pytest.mark.parametrize("seed", [145, 184, 296, 341, 382, 433, 521, 586, 610, 727, 784])
 def test_brokers_on_a_template_that_somebody_took_back_are_mended(seed: int) -> None:
     """Without an admission policy; each of these once waited for ever for a broker that only a restart could bring back."""

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.metadata.record_writer import batch, record, write_log
 
-from kraftbridge.metadata.entities import Entity, Secrets, canonical_json
+from kraftbridge.metadata.entities import Entity, Secrets, canonical_json, uuid_text
 from kraftbridge.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from kraftbridge.metadata.log_files import LocalLogFiles
 from kraftbridge.metadata.log_replay import LogReplay
@@ -56,7 +56,8 @@ class _Answer:
         self._brokers, self._broker, self._value = brokers, broker, value
 
     def topics(self, names: Sequence[str] | None = None) -> Iterator[Entity]:
-        self._brokers.asked.append((self._broker, names))
+        if names:
+            self._brokers.asked.append((self._broker, names))
         yield Entity(*CONFIG, canonical_json({"retention.ms": self._value}), -1)
 
     def own_configs(self) -> Iterator[Entity]:
@@ -66,6 +67,7 @@ class _Answer:
 @pytest.fixture
 def log(tmp_path: Path) -> list[bytes]:
     records = [
+        *(record("RegisterBrokerRecord", brokerId=broker.id, fenced=False, brokerEpoch=1) for broker in BROKERS),
         config(TOPIC_RESOURCE, "orders", "5"),
         config(BROKER_RESOURCE, "1", "5", "log.retention.ms"),
         config(BROKER_RESOURCE, "1", "guess me", "listener.name.a.ssl.key.password"),
@@ -77,6 +79,7 @@ def log(tmp_path: Path) -> list[bytes]:
 @pytest.fixture
 def run(tmp_path: Path, log: list[bytes], monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(served_recheck, "_SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(served_recheck, "_STILL_SECONDS", 0.2)
     monkeypatch.setattr(served_recheck, "_PAUSE_SECONDS", 0.03)
     request = VerificationRequest(run_id="r", profile=Profile.DUAL_WRITE, fence_seconds=0.6)
     voter = LogVoter(id=3000, name="3000", url=tmp_path.as_uri(), mirrored=True)
@@ -90,7 +93,7 @@ def settle(run: Run, monkeypatch: pytest.MonkeyPatch, brokers: Brokers, *pending
 
 
 def test_what_equals_the_log_at_one_look_is_settled_for_each_broker_alone(run, monkeypatch):
-    monkeypatch.setattr(served_recheck, "_SETTLE_SECONDS", 60.0)
+    monkeypatch.setattr(served_recheck, "_STILL_SECONDS", 60.0)
     brokers = Brokers({1: ["4", "5", "6"], 2: ["4", "4", "5", "6"]})
     settle(run, monkeypatch, brokers, (CONFIG, 1), (CONFIG, 2))
     assert not run.outcome.differences
@@ -103,7 +106,7 @@ def test_what_stays_different_without_a_newer_record_is_a_difference_that_names_
     (difference,) = run.outcome.differences.values()
     assert (difference.kind, difference.key) == CONFIG
     assert [each.values for each in difference.attributes] == [{"log": '"5"', "broker 2": '"4"'}]
-    assert difference.log_offset == 0
+    assert difference.log_offset == 2
     assert not run.outcome.unresolved
 
 
@@ -117,15 +120,15 @@ class Mirror:
         yield Fenced(MigrationState(self.offset, 1, 3000, 1), [(each, Data(b"{}", STAT)) for each in reads])
 
 
-@pytest.mark.parametrize("mirrored", [-1, 0])
+@pytest.mark.parametrize("mirrored", [1, 2])
 def test_brokers_are_given_their_time_from_when_zookeeper_mirrors_a_record(run, monkeypatch, tmp_path, mirrored):
     monkeypatch.setattr(served_recheck, "served_broker", Brokers({1: ["4"]}).served)
     zookeeper = cast("ZooKeeperReader", Mirror(mirrored))
     replay = LogReplay(LocalLogFiles(tmp_path))
     settling = served_recheck._Settling(run, replay, zookeeper, Secrets(b"salt"))
     served_recheck._look_until_settled(run, settling, [(CONFIG, 1)])
-    assert bool(run.outcome.differences) is (mirrored == 0)
-    assert bool(run.outcome.unresolved) is (mirrored < 0)
+    assert bool(run.outcome.differences) is (mirrored == 2)
+    assert bool(run.outcome.unresolved) is (mirrored < 2)
 
 
 def test_what_the_log_touches_again_and_again_stays_in_flight(run, monkeypatch, tmp_path, log):
@@ -155,3 +158,68 @@ def test_a_broker_that_does_not_answer_leaves_it_open_and_is_named(run, monkeypa
     assert not run.outcome.differences
     assert run.outcome.problems == ["broker 1 is silent"]
     assert run.outcome.unresolved == ["topic-config orders at broker 1"]
+
+
+def looked(
+    run: Run, monkeypatch: pytest.MonkeyPatch, directory: Path, brokers: Brokers, *pending: served_recheck.Open
+) -> list[served_recheck.Open]:
+    """Return what is called different after two looks that are more than a settling apart."""
+    monkeypatch.setattr(served_recheck, "_SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(served_recheck, "served_broker", brokers.served)
+    settling = served_recheck._Settling(run, LogReplay(LocalLogFiles(directory)), None, Secrets(b"salt"))
+    for _ in range(3):
+        left = settling.look(pending)
+    return settling.differing(left)
+
+
+def test_a_broker_that_works_off_a_backlog_is_waited_for(run, monkeypatch, tmp_path):
+    """One entity of it changes from look to look, so the other may change, too."""
+    monkeypatch.setattr(served_recheck, "_STILL_SECONDS", 0.0)
+    still, moving = Brokers({1: ["4"]}), Brokers({1: ["1", "2", "3"]})
+    assert looked(run, monkeypatch, tmp_path, still, (CONFIG, 1)) == [(CONFIG, 1)]
+    monkeypatch.setattr(served_recheck, "_STILL_SECONDS", 0.05)
+    assert looked(run, monkeypatch, tmp_path, moving, (CONFIG, 1)) == []
+
+
+@pytest.mark.parametrize("fenced", [True, None])
+def test_a_broker_that_is_not_there_for_the_quorum_is_not_called_different(run, monkeypatch, tmp_path, log, fenced):
+    monkeypatch.setattr(served_recheck, "_STILL_SECONDS", 0.0)
+    after = (
+        ("UnregisterBrokerRecord", {"brokerId": 1}) if fenced is None else ("FenceBrokerRecord", {"id": 1, "epoch": 1})
+    )
+    log.append(record(after[0], **after[1]))
+    write_log(tmp_path, [batch([value], offset) for offset, value in enumerate(log)])
+    assert looked(run, monkeypatch, tmp_path, Brokers({1: ["4"]}), (CONFIG, 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("knows", "pending", "different"),
+    [
+        ("newest", (EntityKind.TOPIC, "lost"), True),
+        ("another newest", (EntityKind.TOPIC, "lost"), False),
+        ("nothing", (EntityKind.TOPIC, "lost"), False),
+        ("newest", (EntityKind.TOPIC, "last"), False),
+        ("newest", CONFIG, False),
+    ],
+)
+def test_a_broker_that_knows_a_newer_topic_is_past_the_record(
+    run, monkeypatch, tmp_path, log, knows, pending, different
+):
+    identities = {"lost": b"l" * 16, "newest": b"n" * 16, "last": b"x" * 16}
+    for name, identity in identities.items():
+        log.append(record("TopicRecord", name=name, topicId=identity))
+    write_log(tmp_path, [batch([value], offset) for offset, value in enumerate(log)])
+    told = {"newest": identities["newest"], "another newest": b"o" * 16, "nothing": None}[knows]
+
+    class Answer(_Answer):
+        def topics(self, names: Sequence[str] | None = None) -> Iterator[Entity]:
+            if told is not None and names is not None and "newest" in names:
+                yield Entity(EntityKind.TOPIC, "newest", canonical_json({"topicId": uuid_text(told)}), -1)
+
+    @contextmanager
+    def served(access: BrokerAccess, *_: object) -> Iterator[Any]:
+        yield Answer(Brokers({}), access.id, "")
+
+    brokers = Brokers({})
+    brokers.served = served  # type: ignore[method-assign]
+    assert looked(run, monkeypatch, tmp_path, brokers, (pending, 1)) == ([(pending, 1)] if different else [])
