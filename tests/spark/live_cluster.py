@@ -32,6 +32,8 @@ _ACLS = (
 class _Processes(KafkaProcesses):
     """Controllers that take ACLs, decode passwords and reach ZooKeeper through a relay."""
 
+    heap = "640m"
+    """Thousands of partitions are created and deleted: with too little, brokers are busy collecting garbage."""
     relay: Relay
     controllers_session_seconds: int
 

@@ -68,13 +68,13 @@ def restarted(cluster: LiveCluster) -> bool:
 
 
 @contextmanager
-def broker_restarting(cluster: LiveCluster) -> Iterator[list[float]]:
+def broker_restarting(cluster: LiveCluster, every_seconds: float = RESTART_EVERY_SECONDS) -> Iterator[list[float]]:
     """Restart a broker again and again, which changes leaders and in-sync replicas; give the times at which it was up."""
     stop = threading.Event()
     times: list[float] = []
 
     def restart() -> None:
-        while not stop.wait(RESTART_EVERY_SECONDS):
+        while not stop.wait(every_seconds):
             restarted(cluster)
             times.append(time.monotonic())
 
@@ -87,7 +87,7 @@ def broker_restarting(cluster: LiveCluster) -> Iterator[list[float]]:
         thread.join(90)
         # Processes die with the thread that started them; unlike a restart under load, this one has to succeed.
         cluster.wait(lambda: restarted(cluster), 90)
-        cluster.wait(cluster.in_sync, 120)
+        cluster.wait(cluster.in_sync, 300)
 
 
 def measured(cluster: LiveCluster, number: int, check) -> dict[str, object]:
@@ -154,7 +154,8 @@ def test_no_false_alarm_while_everything_changes(cluster, check):
 @pytest.mark.long
 def test_what_brokers_serve_agrees_while_everything_changes(cluster, check):
     """What never settles within a minute is no verdict; it is no difference either, and settles some time after the changes."""
-    with broker_restarting(cluster) as restarts, churning(cluster, CLIENTS):
+    # Brokers that are told of more than they can apply would fall behind for ever.
+    with broker_restarting(cluster, 3 * RESTART_EVERY_SECONDS) as restarts, churning(cluster, CLIENTS // 2):
         reports = [check(compare_served=True) for _ in range(RUNS)]
     print([(report.verdict, report.reason, report.timings_seconds) for report in reports], len(restarts), "restarts")
     assert Verdict.INCONSISTENT not in {report.verdict for report in reports}
