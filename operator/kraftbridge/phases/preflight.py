@@ -52,6 +52,7 @@ ACCEPTABLE = frozenset(
         "DelegationTokenKeyMissing",
         "LimitsUnknown",
         "NoDefaultStorageClass",
+        "NoQuotaForVerification",
         "NoRoomForControllers",
         "NoRoomForVerification",
         "OwnedByController",

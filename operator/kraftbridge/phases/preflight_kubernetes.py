@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kraftbridge.models.observation import Unobserved
@@ -29,7 +29,7 @@ def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
         return
     limits = () if isinstance(survey.limits, Unobserved) else survey.limits
     demand = replace(survey.demand, containers=tuple(_defaulted(c, limits) for c in survey.demand.containers))
-    yield from _quotas(survey, demand)
+    yield from _quotas(survey, demand, limits)
     yield from _limits(survey, demand)
     yield from _room(survey, demand)
 
@@ -143,7 +143,7 @@ def _writers(survey: Survey) -> Iterator[FindingStatus]:
 # ------------------------------------------------------------------------------------------------ room
 
 
-def _quotas(survey: Survey, demand: ControllersDemand) -> Iterator[FindingStatus]:
+def _quotas(survey: Survey, demand: ControllersDemand, limits: tuple[Limit, ...]) -> Iterator[FindingStatus]:
     if isinstance(survey.quotas, Unobserved):
         yield block(
             "QuotasUnknown",
@@ -152,10 +152,11 @@ def _quotas(survey: Survey, demand: ControllersDemand) -> Iterator[FindingStatus
             "Let the operator list resourcequotas, or accept this finding",
         )
         return
+    wanted = _wanted(demand)
+    beside = _counted([_defaulted(pod, limits) for pod in survey.verification])
     for quota in survey.quotas:
-        wanted = _wanted(demand)
         for resource, left in sorted(quota.left.items()):
-            needed = wanted.get(resource, 0)
+            needed, more = wanted.get(resource, 0), beside.get(resource, 0)
             if needed is None:
                 yield block(
                     "QuotaNeedsRequests",
@@ -170,26 +171,39 @@ def _quotas(survey: Survey, demand: ControllersDemand) -> Iterator[FindingStatus
                     f"{resource}: the {demand.pods} controllers ask for {shown(resource, needed)}, {shown(resource, left)} is left",
                     "Raise the quota, or ask for less in spec.controllers",
                 )
+            elif more is None or needed + more > left:
+                asked = "what its pods do not state" if more is None else shown(resource, more)
+                yield block(
+                    "NoQuotaForVerification",
+                    f"ResourceQuota/{quota.name}",
+                    f"{resource}: beside the controllers a verification needs {asked}, {shown(resource, left - needed)} is left",
+                    "Raise the quota, ask for less in spec.verification, or give a default in a LimitRange",
+                )
 
 
 def _wanted(demand: ControllersDemand) -> Mapping[str, int | None]:
     """Return what a quota would count of the controllers; None where a container does not say."""
-
-    def total(parts: list[int | None]) -> int | None:
-        stated = [p for p in parts if p is not None]
-        return None if len(stated) != len(parts) else sum(stated) * demand.pods
-
-    cpu, memory = (
-        total([c.cpu_request for c in demand.containers]),
-        total([c.memory_request for c in demand.containers]),
-    )
-    return {
-        "cpu": cpu, "requests.cpu": cpu, "memory": memory, "requests.memory": memory,
-        "limits.cpu": total([c.cpu_limit for c in demand.containers]), "limits.memory": total([c.memory_limit for c in demand.containers]),
+    of_one = _counted(demand.containers)
+    return {name: None if value is None else value * demand.pods for name, value in of_one.items()} | {
         "pods": demand.pods, "count/pods": demand.pods,
         "persistentvolumeclaims": demand.pods, "count/persistentvolumeclaims": demand.pods,
         "requests.storage": demand.storage_bytes * demand.pods,
         "count/statefulsets.apps": 1, "services": 1, "count/services": 1,
+    }  # fmt: skip
+
+
+def _counted(parts: Sequence[Demand]) -> Mapping[str, int | None]:
+    """Return what a quota would count of pods of one container each; None where one does not say."""
+
+    def total(each: Sequence[int | None]) -> int | None:
+        stated = [value for value in each if value is not None]
+        return None if len(stated) != len(each) else sum(stated)
+
+    cpu, memory = total([p.cpu_request for p in parts]), total([p.memory_request for p in parts])
+    return {
+        "cpu": cpu, "requests.cpu": cpu, "memory": memory, "requests.memory": memory,
+        "limits.cpu": total([p.cpu_limit for p in parts]), "limits.memory": total([p.memory_limit for p in parts]),
+        "pods": len(parts), "count/pods": len(parts),
     }  # fmt: skip
 
 

@@ -94,6 +94,11 @@ BLOCKING: dict[str, tuple[dict[str, Any], str, str]] = {
         "ResourceQuota/team",
         "requests.cpu",
     ),
+    "NoQuotaForVerification": (
+        {"quotas": (Quota("team", {"requests.cpu": 1780}),)},
+        "ResourceQuota/team",
+        "requests.cpu: beside the controllers a verification needs 500m, 250m is left",
+    ),
     "LimitRangeRefuses": (
         {"limits": limit(maximum={"memory": GIB // 2, "cpu": 4000})},
         "LimitRange/limits",
@@ -275,7 +280,7 @@ def test_what_does_no_harm_is_told_and_blocks_nothing(changes: dict[str, Any], c
         running(setting("inter.broker.protocol.version", "3.9-IV0")),
         {"budgets": (budget(disruptions_allowed=0, healthy_pods=2),)},
         {"budgets": ()},
-        {"quotas": (Quota("team", {"requests.memory": 4 * GIB, "configmaps": 0, "pods": 3}),)},
+        {"quotas": (Quota("team", {"requests.memory": 6 * GIB, "configmaps": 0, "pods": 5}),)},
         {"limits": limit(minimum={"cpu": 10}, maximum={"memory": GIB})},
         {"limits": limit(default={"cpu": 100}), "quotas": (Quota("q", {"limits.cpu": 5000}),)},
     ],
