@@ -22,6 +22,7 @@ from tests.support.kafka_processes import FINAL, KRAFT, KafkaProcesses, kafka_li
 from tests.support.observations import IDENTITY, broker_set, open_gate
 
 from kraftbridge.exceptions import ActionRefusedError, ObservationError
+from kraftbridge.kafka_wire import Connection, Security
 from kraftbridge.metadata.entities import Secrets
 from kraftbridge.metadata.log_entities import Form, log_entities
 from kraftbridge.metadata.log_files import open_log_files
@@ -45,7 +46,6 @@ from kraftbridge.models.status import MetadataVersionState, MetadataVersionStatu
 from kraftbridge.phases.machine import decide
 from kraftbridge.storage.kafka import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient
-from kraftbridge.storage.kafka_wire import Connection, Security
 from kraftbridge.storage.metrics import read_controller_metrics
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]

@@ -27,6 +27,7 @@ from tests.support.kafka_processes import (
 
 from kraftbridge.client_security import Security
 from kraftbridge.exceptions import ActionError, ActionRefusedError, MigrationError, ObservationError
+from kraftbridge.kafka_wire import Connection
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.observation import (
     ClusterState,
@@ -40,7 +41,6 @@ from kraftbridge.models.phase import ZkMigrationState
 from kraftbridge.models.survey import SettingSource
 from kraftbridge.storage.kafka import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient
-from kraftbridge.storage.kafka_wire import Connection
 from kraftbridge.storage.metrics import read_controller_metrics
 from kraftbridge.storage.zookeeper import ZooKeeperStore
 

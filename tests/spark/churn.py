@@ -31,7 +31,8 @@ from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from kafka.protocol.admin.configs import IncrementalAlterConfigsRequest
 
-from kraftbridge.verification.connection import Connection
+from kraftbridge.client_security import Security
+from kraftbridge.kafka_wire import Connection
 
 if TYPE_CHECKING:
     from tests.spark.live_cluster import LiveCluster
@@ -69,7 +70,7 @@ class Changes:
         request = AlterPartitionReassignmentsRequest
         partition = request.ReassignableTopic.ReassignablePartition(partition_index=0, replicas=list(replicas))
         topics = [request.ReassignableTopic(name=topic, partitions=[partition])]
-        response = self._call(request(version=0, timeout_ms=20_000, topics=topics))
+        response = self._call(request, version=0, timeout_ms=20_000, topics=topics)
         if response.error_code or any(each.error_code for each in response.responses[0].partitions):
             raise RuntimeError(f"reassignment of {topic}: {response}")
 
@@ -92,7 +93,7 @@ class Changes:
         parts = [entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()]
         operation = entry.OpData(key=key, value=value or 0.0, remove=value is None)
         entries = [entry(entity=parts, ops=[operation])]
-        response = self._call(request(version=0, entries=entries, validate_only=False))
+        response = self._call(request, version=0, entries=entries, validate_only=False)
         if any(result.error_code for result in response.entries):
             raise RuntimeError(f"quota of {entity}: {response}")
 
@@ -118,7 +119,7 @@ class Changes:
         resources = [resource(resource_type=_BROKER_RESOURCE, resource_name=broker, configs=[change])]
         deadline = time.monotonic() + 30
         while True:
-            response = self._call(request(version=1, resources=resources, validate_only=False), int(broker or 0))
+            response = self._call(request, int(broker or 0), version=1, resources=resources, validate_only=False)
             codes = {result.error_code for result in response.responses}
             if codes == {0}:
                 return
@@ -133,10 +134,11 @@ class Changes:
         for future in self.cluster.admin.incremental_alter_configs([resource]).values():
             future.result(30)
 
-    def _call(self, request: Any, broker: int | None = None) -> Any:
+    def _call(self, request: Any, broker: int | None = None, *, version: int, **fields: Any) -> Any:
         ports = self.cluster.processes.broker_ports
-        with Connection("127.0.0.1", ports[min(ports) if broker is None else broker], {}, 20.0) as wire:
-            return wire.call(request)
+        port = ports[min(ports) if broker is None else broker]
+        with Connection("127.0.0.1", port, Security(), 20.0) as wire:
+            return wire.call(request, 20.0, min_version=version, max_version=version, **fields)
 
 
 class Churn(Changes):

@@ -130,7 +130,10 @@ def test_a_corrupt_snapshot(spark, cluster):
 def test_a_voter_that_is_behind(spark, cluster):
     path = cluster.log("c3001")
     path.write_bytes(path.read_bytes()[:-20])
-    inconclusive(run(spark, cluster), "c3001", "have not reached")
+    report = run(spark, cluster)
+    inconclusive(report, "c3001", "have not reached")
+    assert "c3000" not in report.reason
+    assert "c3002" not in report.reason
 
 
 def test_a_torn_tail_beyond_the_fence_is_reported(spark, cluster):

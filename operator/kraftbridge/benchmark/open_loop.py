@@ -15,8 +15,8 @@ from kraftbridge.benchmark.samples import Sample
 from kraftbridge.benchmark.workloads import Workload
 from kraftbridge.client_security import Security
 from kraftbridge.exceptions import ActionError
+from kraftbridge.kafka_wire import Connection, WireError
 from kraftbridge.storage.kafka_changes import Change, is_visible, view_of
-from kraftbridge.storage.kafka_wire import Connection, WireError
 from kraftbridge.storage.kafka_writer import ChangeWriter
 
 WRITERS: Final = 16

@@ -12,7 +12,7 @@ from typing import Any, Final
 from kafka.protocol.admin.topics import CreateTopicsRequest
 
 from kraftbridge.client_security import Security
-from kraftbridge.storage.kafka_wire import Connection, WireError, host_ports
+from kraftbridge.kafka_wire import Connection, WireError, host_ports
 
 PROBE_TOPIC: Final = "kraftbridge-probe"
 PROBE_SECONDS: Final = 1.0

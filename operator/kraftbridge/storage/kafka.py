@@ -14,12 +14,12 @@ from kafka.protocol.admin.topics import ListPartitionReassignmentsRequest
 
 from kraftbridge.client_security import Security
 from kraftbridge.exceptions import ObservationError
+from kraftbridge.kafka_wire import NOT_CONTROLLER, Connection, WireError, error_name, host_ports
 from kraftbridge.models.measurement import ProbeResult
 from kraftbridge.models.observation import ClusterState, NodeFeatures, TopicRedundancy, Unobserved
 from kraftbridge.models.survey import BrokerSetting, SettingSource, Visibility
 from kraftbridge.storage.change_probe import measure_changes, remove_topic
 from kraftbridge.storage.kafka_changes import topic_configs
-from kraftbridge.storage.kafka_wire import NOT_CONTROLLER, Connection, WireError, error_name, host_ports
 
 CONNECT_SECONDS: Final = 2.0
 REQUEST_SECONDS: Final = 3.0

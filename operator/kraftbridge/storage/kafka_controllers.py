@@ -13,9 +13,9 @@ from kafka.protocol.admin.cluster import DescribeClusterRequest, DescribeQuorumR
 from kraftbridge.client_security import Security
 from kraftbridge.constants import CANARY_USER
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
+from kraftbridge.kafka_wire import NOT_CONTROLLER, Connection, ConnectionLostError, WireError, error_name
 from kraftbridge.models.metadata_version import FEATURE, Upgrade, text_of
 from kraftbridge.models.observation import FeatureAnswer, NodeFeatures, QuorumState, Unobserved, VoterState
-from kraftbridge.storage.kafka_wire import NOT_CONTROLLER, Connection, ConnectionLostError, WireError, error_name
 from kraftbridge.storage.znodes import CANARY_QUOTA
 
 CONNECT_SECONDS: Final = 2.0

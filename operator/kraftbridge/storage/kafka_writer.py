@@ -17,6 +17,7 @@ from kafka.protocol.admin.topics import (
 
 from kraftbridge.client_security import Security
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
+from kraftbridge.kafka_wire import NOT_CONTROLLER, UNKNOWN_TOPIC, Connection, WireError, error_name
 from kraftbridge.storage.kafka_changes import (
     ANY,
     TOPIC,
@@ -29,7 +30,6 @@ from kraftbridge.storage.kafka_changes import (
     GrowTopic,
     Reassign,
 )
-from kraftbridge.storage.kafka_wire import NOT_CONTROLLER, UNKNOWN_TOPIC, Connection, WireError, error_name
 
 CONNECT_SECONDS: Final = 2.0
 _RETRY_SECONDS: Final = 0.05

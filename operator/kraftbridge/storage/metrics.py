@@ -14,7 +14,7 @@ from kraftbridge.constants import METRICS_PORT
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import ControllerMetrics
 from kraftbridge.models.phase import ZkMigrationState
-from kraftbridge.storage.resolver import resolve
+from kraftbridge.resolver import resolve
 
 _PAGE_LIMIT_BYTES: Final = 32 * 1024 * 1024
 _CHUNK_BYTES: Final = 64 * 1024

@@ -26,7 +26,7 @@ from kraftbridge.constants import CANARY_USER
 from kraftbridge.exceptions import ActionError, ConflictError, InvalidSpecError, ObservationError
 from kraftbridge.models.observation import MigrationZnode, Unobserved, ZooKeeperState
 from kraftbridge.models.survey import ZooKeeperAccess
-from kraftbridge.storage.resolver import resolve
+from kraftbridge.resolver import resolve
 from kraftbridge.storage.znode_acls import read_access
 from kraftbridge.storage.znodes import (
     Znode,

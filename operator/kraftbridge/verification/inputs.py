@@ -117,6 +117,11 @@ def _apply_view(inputs: Inputs, view: QuorumView) -> None:
         raise QuorumUnavailableError(
             f"the quorum's voters are {sorted(view.end_offsets)}, the request names {sorted(known)}: all are needed"
         )
+    silent = sorted(voter for voter, end in view.end_offsets.items() if end < 0)
+    if silent:  # `LeaderState`: no fetch since the election
+        raise QuorumUnavailableError(
+            f"voter(s) {silent} have not fetched from leader {view.leader_id} since it was elected: is each up, and can it write its log?"
+        )
     inputs.high_watermark = view.high_watermark
     inputs.leader_id, inputs.leader_epoch = view.leader_id, view.leader_epoch
     inputs.states = [
@@ -142,6 +147,7 @@ def _apply_logs(inputs: Inputs) -> None:
     inputs.voters = [
         voter.model_copy(update={"mirrored": index == leader}) for index, voter in enumerate(inputs.voters)
     ]
+    inputs.states = [state.model_copy(update={"end_offset": ends[index]}) for index, state in enumerate(inputs.states)]
     inputs.leader_id = inputs.leader_id if inputs.leader_id is not None else inputs.voters[leader].id
     inputs.replicas_offset = min(ends.values()) - 1
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.models.report import VoterAccess
-from kraftbridge.verification.connection import Connection, read_properties
+from kraftbridge.verification.connection import connected, read_security
 
 _METADATA_TOPIC: Final = "__cluster_metadata"
 
@@ -47,7 +47,7 @@ def describe_quorum(
     """
     from kafka.protocol.admin.cluster import DescribeQuorumRequest  # noqa: PLC0415
 
-    properties = read_properties(config_path)
+    security = read_security(config_path)
     answers = []
     topic = DescribeQuorumRequest.TopicData
     for voter in voters:
@@ -55,12 +55,13 @@ def describe_quorum(
             continue
         where = f"{voter.id}@{voter.host}:{voter.port}"
         try:
-            with Connection(voter.host, voter.port, properties, timeout_seconds) as connection:
+            with connected(voter.host, voter.port, security, timeout_seconds) as connection:
+                partitions = [topic.PartitionData(partition_index=0)]
                 response = connection.call(
-                    DescribeQuorumRequest(
-                        version=1,
-                        topics=[topic(topic_name=_METADATA_TOPIC, partitions=[topic.PartitionData(partition_index=0)])],
-                    )
+                    DescribeQuorumRequest,
+                    timeout_seconds,
+                    max_version=1,
+                    topics=[topic(topic_name=_METADATA_TOPIC, partitions=partitions)],
                 )
             if response.error_code:
                 answers.append(f"{where}: error {response.error_code}")
@@ -75,6 +76,6 @@ def describe_quorum(
                 high_watermark=partition.high_watermark,
                 end_offsets={state.replica_id: state.log_end_offset for state in partition.current_voters},
             )
-        except (OSError, MetadataError, ValueError, IndexError) as error:
+        except (MetadataError, IndexError) as error:
             answers.append(f"{where}: {error}")
     raise QuorumUnavailableError(f"no voter answers as leader ({'; '.join(answers) or 'no listener is given'})")

@@ -135,7 +135,8 @@ def _take_voter(run: Run, index: int, state: VoterState, note: dict[str, Any]) -
     inputs = run.inputs
     inputs.states[index] = state.model_copy(
         update={
-            "end_offset": note.get("endOffset"),
+            # Offline the end is known; this replay went as far as all logs reach.
+            "end_offset": state.end_offset if state.end_offset is not None else note.get("endOffset"),
             "snapshot_offset": note.get("snapshotOffset"),
             "records": note.get("records"),
             "problem": note["problem"],

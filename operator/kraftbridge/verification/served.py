@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kraftbridge.metadata.entities import (
     Entity,
@@ -18,7 +18,10 @@ from kraftbridge.metadata.entities import (
 )
 from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.models.report import BrokerAccess, EntityKind
-from kraftbridge.verification.connection import Connection, read_properties
+from kraftbridge.verification.connection import NodeUnavailableError, connected, read_security
+
+if TYPE_CHECKING:
+    from kraftbridge.kafka_wire import Connection
 
 CLUSTER_DEFAULT: Final = "<default>"
 _TOPIC_RESOURCE: Final = 2
@@ -53,22 +56,25 @@ def brokers_behind(
     BrokerUnavailableError
         None answers; the message says what each did.
     """
-    from kafka.protocol.metadata import MetadataRequest  # noqa: PLC0415 - kafka-python is heavy
+    from kraftbridge.kafka_wire import host_ports  # noqa: PLC0415 - kafka-python is heavy
 
-    properties = read_properties(config_path)
+    security = read_security(config_path)
+    try:
+        servers = host_ports(bootstrap_servers)
+    except ValueError as error:
+        raise BrokerUnavailableError(f"bootstrap servers {bootstrap_servers!r} cannot be read: {error}") from error
     failures = []
-    for server in bootstrap_servers.split(","):
-        host, _, port = server.strip().rpartition(":")
+    for host, port in servers:
         try:
-            with Connection(host, int(port), properties, timeout_seconds) as connection:
-                response = connection.call(MetadataRequest(version=9, topics=[], allow_auto_topic_creation=False))
-        except (OSError, ValueError, MetadataError) as error:
-            failures.append(f"{server}: {error!r}")
+            with connected(host, port, security, timeout_seconds) as connection:
+                response = connection.metadata(timeout_seconds)
+        except NodeUnavailableError as error:
+            failures.append(f"{host}:{port}: {error}")
             continue
         if response.brokers:
             found = [BrokerAccess(id=each.node_id, host=each.host, port=each.port) for each in response.brokers]
             return sorted(found, key=lambda broker: broker.id)
-        failures.append(f"{server}: it knows no brokers as yet")
+        failures.append(f"{host}:{port}: it knows no brokers as yet")
     raise BrokerUnavailableError(f"no bootstrap server names the brokers ({'; '.join(failures)})")
 
 
@@ -79,6 +85,8 @@ class ServedBroker:
     access: BrokerAccess
     connection: Connection
     secrets: Secrets
+    timeout_seconds: float
+    """For each request."""
 
     @property
     def where(self) -> str:
@@ -124,24 +132,32 @@ class ServedBroker:
         topics = None
         if names is not None:
             topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-        request = MetadataRequest(
-            version=12, topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=False
-        )
-        answered = self.connection.call(request).topics
+        answered = self.connection.call(
+            MetadataRequest,
+            self.timeout_seconds,
+            min_version=10,  # KIP-516: topic ids
+            max_version=12,
+            topics=topics,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        ).topics
         return [topic for topic in answered if self._is_there(topic.error_code, f"topic {topic.name}", "Describe")]
 
     def _configs(self, kind: int, names: Sequence[str], source: int) -> dict[str, dict[str, Any]]:
         from kafka.protocol.admin.configs import DescribeConfigsRequest  # noqa: PLC0415 - kafka-python is heavy
 
         resource = DescribeConfigsRequest.DescribeConfigsResource
-        request = DescribeConfigsRequest(
-            version=4,
+        answered = self.connection.call(
+            DescribeConfigsRequest,
+            self.timeout_seconds,
+            min_version=1,  # KIP-226: where a value comes from
+            max_version=4,
             resources=[resource(resource_type=kind, resource_name=name, configuration_keys=None) for name in names],
             include_synonyms=False,
             include_documentation=False,
         )
         found = {}
-        for result in self.connection.call(request).results:
+        for result in answered.results:
             what = f"configs of {'topic' if kind == _TOPIC_RESOURCE else 'broker'} {result.resource_name}"
             if self._is_there(result.error_code, what, "DescribeConfigs"):
                 found[result.resource_name] = {
@@ -172,11 +188,14 @@ def served_broker(
     BrokerUnavailableError
         It does not answer.
     """
+    where = f"broker {access.id} at {access.host}:{access.port}"
     try:
-        with Connection(access.host, access.port, read_properties(config_path), timeout_seconds) as connection:
-            yield ServedBroker(access, connection, secrets)
-    except (OSError, ValueError, AttributeError) as error:
-        raise BrokerUnavailableError(f"broker {access.id} at {access.host}:{access.port}: {error!r}") from error
+        with connected(access.host, access.port, read_security(config_path), timeout_seconds) as connection:
+            yield ServedBroker(access, connection, secrets, timeout_seconds)
+    except NodeUnavailableError as error:
+        raise BrokerUnavailableError(f"{where}: {error}") from error
+    except (ValueError, AttributeError) as error:  # an answer that is not of the protocol
+        raise BrokerUnavailableError(f"{where}: {error!r}") from error
 
 
 def _topics_and_partitions(topics: Sequence[Any]) -> Iterator[Entity]:

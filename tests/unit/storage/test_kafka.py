@@ -15,6 +15,7 @@ from tests.unit.storage.servers import KafkaNode
 
 from kraftbridge.client_security import Security
 from kraftbridge.exceptions import ActionError, ActionRefusedError, InvalidSpecError, ObservationError
+from kraftbridge.kafka_wire import host_ports
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.observation import (
     FeatureAnswer,
@@ -29,7 +30,6 @@ from kraftbridge.storage import kafka as kafka_module
 from kraftbridge.storage import kafka_controllers as controllers_module
 from kraftbridge.storage.kafka import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient
-from kraftbridge.storage.kafka_wire import host_ports
 
 METADATA, CONFIGS, QUORUM = MetadataResponse.API_KEY, DescribeConfigsResponse.API_KEY, DescribeQuorumResponse.API_KEY
 REASSIGNMENTS, QUOTAS = ListPartitionReassignmentsResponse.API_KEY, AlterClientQuotasResponse.API_KEY

@@ -1,4 +1,4 @@
-"""One connection to one Kafka node: kafka-python's protocol classes over a socket of ours.
+"""One connection to one Kafka node, for operator and verifier alike: kafka-python's protocol classes over a socket of ours.
 
 kafka-python's clients bootstrap by Metadata, which controllers don't answer, and back off on their own schedule while
 nodes restart. A connection of ours says within its time limit whether one node answers.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterable
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 from kafka.errors import KafkaError, for_code
 from kafka.net.sasl import get_sasl_mechanism
@@ -20,7 +21,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from kraftbridge.client_security import Security
 from kraftbridge.models.observation import NodeFeatures
-from kraftbridge.storage.resolver import resolve
+from kraftbridge.resolver import resolve
 
 __all__ = ["Connection", "ConnectionLostError", "Security", "WireError", "error_name", "host_ports"]
 
@@ -72,6 +73,14 @@ class Connection:
         except (OSError, KafkaError, ValueError) as e:
             self.close()
             raise WireError(f"{type(e).__name__}: {e}") from e
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the socket."""
