@@ -118,8 +118,9 @@ class Striker:
             self.say(f"[yellow]{visit.column}: {visit.fault} had no effect: {visit.missed}[/]")
 
     def _lasts(self, visit: Visit) -> bool:
-        # What a gate has to see through is not waited for: the word is given while it lasts.
-        return visit.struck.undo is not None and not visit.undone and visit.fault is Fault.IMAGE_MISSING
+        # What a gate has to see through is not waited for: the word is given while it lasts. A full disk is named first.
+        named = visit.fault in {Fault.IMAGE_MISSING, Fault.CONTROLLER_DISK_FULL}
+        return visit.struck.undo is not None and not visit.undone and named
 
     def _undo(self, visit: Visit, view: View) -> None:
         if visit.struck.undo is None or visit.undone or not (visit.struck.is_due(view) or visit.left_at is not None):

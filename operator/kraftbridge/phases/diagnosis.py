@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from kraftbridge.models.clues import Clue, ClueKind, fix_of, in_words
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.status import MigrationStatus, WaitKind
+from kraftbridge.phases import gates
 from kraftbridge.phases.draft import Draft, Wait
 
 LOOK_INTO_LOGS_AFTER = timedelta(seconds=60)
@@ -27,7 +28,10 @@ def is_slow(status: MigrationStatus, now: datetime) -> bool:
 
 
 def explained(draft: Draft, waiting: Wait) -> Wait:
-    """Return the wait with what the logs say about it and what helps."""
+    """Return the wait with the controller that is down, whoever waits, and what the logs say about it and what helps."""
+    pod, trouble = gates.controller_in_trouble(draft)
+    if pod and pod not in waiting.message:
+        waiting = replace(waiting, message=f"{waiting.message}. Down: pod {pod}: {trouble}")
     clues = draft.observation.clues
     if isinstance(clues, Unobserved) or not clues or waiting.kind is WaitKind.USER:
         return waiting

@@ -71,10 +71,10 @@ def provisioning_quorum(draft: Draft) -> Outcome:
         rolling.replace_outdated_controllers(draft)
     verifying.arm(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, ENTRY)
     blockers = gates.controllers_running(draft, ControllerMode.MIGRATION)
-    trouble = gates.controllers_trouble(draft)
+    pod, trouble = gates.controller_in_trouble(draft)
     if blockers:
         passing = "CrashLoop" in trouble or "Unschedulable" in trouble
-        return Wait(trouble or blockers[0], stalled=bool(trouble) and not passing)
+        return Wait(f"pod {pod}: {trouble}" if pod else blockers[0], stalled=bool(trouble) and not passing)
     blockers = gates.quorum_agrees(draft) or gates.every_voter_in_state(draft, ZkMigrationState.PRE_MIGRATION)
     if blockers:
         return Wait(blockers[0])

@@ -80,12 +80,12 @@ def controllers_running(draft: Draft, mode: ControllerMode) -> Blockers:
     return blockers
 
 
-def controllers_trouble(draft: Draft) -> str:
-    """Return why a controller's pod cannot run, ``""`` when nothing stands in its way."""
+def controller_in_trouble(draft: Draft) -> tuple[str, str]:
+    """Return the first controller's pod that cannot run, and why; two empty words when nothing stands in their way."""
     workload = draft.observation.controllers
     if not isinstance(workload, ControllersWorkload) or workload.stateful_set is None:
-        return ""
-    return next((f"pod {p.name}: {p.trouble}" for p in workload.stateful_set.pods if p.trouble and not p.ready), "")
+        return "", ""
+    return next(((p.name, p.trouble) for p in workload.stateful_set.pods if p.trouble and not p.ready), ("", ""))
 
 
 def _controller_trouble(draft: Draft, node_id: int) -> str:

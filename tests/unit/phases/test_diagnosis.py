@@ -10,7 +10,7 @@ from tests.support.observations import NOW, Situation, open_gate, zookeeper
 
 from kraftbridge.models.clues import Clue, ClueKind, clues_in, fix_of, in_words
 from kraftbridge.models.conditions import ConditionType, condition
-from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.observation import ControllersWorkload, Unobserved
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import Waiting, WaitKind
 from kraftbridge.phases.diagnosis import is_slow
@@ -131,3 +131,30 @@ def test_logs_are_read_only_when_something_that_should_move_does_not() -> None:
     for kind in (WaitKind.USER, WaitKind.SOAK, WaitKind.HOLD):
         assert not is_slow(waiting_long(3).with_status(waiting=Waiting(kind=kind, since=NOW)).status, NOW)
     assert not is_slow(waiting_long(3).with_status(phase=Phase.COMPLETED).status, NOW)
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [
+        Phase.PROVISIONING_QUORUM,
+        Phase.DUAL_WRITE,
+        Phase.ROLLING_BROKERS,
+        Phase.AWAITING_FINALIZATION,
+        Phase.FINALIZING,
+    ],
+)
+def test_a_controller_that_cannot_run_is_named_at_once_whoever_waits(phase: Phase) -> None:
+    """Measured: with a full disk, DualWrite said for 216 s that voters had not reached an offset, and of none why."""
+    situation = open_gate(phase).with_status(verifications=())
+    workload = situation.observation.controllers
+    assert isinstance(workload, ControllersWorkload)
+    assert workload.stateful_set is not None
+    why = "CrashLoopBackOff of container kafka, last exit code 1: No space left on device"
+    first, *others = workload.stateful_set.pods
+    down = replace(first, ready=False, trouble=why)
+    pods = replace(workload, stateful_set=replace(workload.stateful_set, pods=(down, *others)))
+    decision = situation.observing(controllers=pods).decide()
+    ready = condition(decision.status.conditions, ConditionType.READY)
+    assert ready is not None
+    assert f"pod {first.name}" in ready.message
+    assert ready.message.count(why) == 1
