@@ -71,7 +71,7 @@ def _application(kubernetes: KubernetesPort, identity: Identity, run_id: str) ->
         case "":
             return (
                 RunState.PENDING,
-                "the Spark operator has not taken it up; its spark.jobNamespaces must list this namespace",
+                "the Spark operator has not taken it up yet (its spark.jobNamespaces has to list this namespace)",
             )
         case "FAILED" | "SUBMISSION_FAILED" | "FAILING" as word:
             return RunState.FAILED, f"SparkApplication {run_id} is {word}: {state.get('errorMessage', '')}"[:400]
