@@ -23,6 +23,7 @@ from e2e.harness.vitals import PodWatch, Vitals, longest_without_controller_s, o
 
 BLOCKED_LIMIT_S = 150
 SOAK_PER_FAULT_S = 16
+DISK_FULL_SOAK_S = 60
 IN_PHASE_FOR_S = 8
 """How long a phase has lasted when its way back is taken, where nothing else says that it is half-way."""
 
@@ -67,9 +68,11 @@ class Row:
             cluster, migration.name, target="Preflight", runner=self.runner, address_cache_seconds=self.hold_s,
             storage_class=STORAGE_CLASS if volumes is not None else None,
         )  # fmt: skip
-        in_dual_write = max(len(a.strikes.get(Column.DUAL_WRITE, ())) for a in self.planned.attempts)
-        # By itself the phase lasts a few seconds: not enough for a second fault.
-        resource["spec"]["strategy"]["hybridSoakSeconds"] = max(0, in_dual_write - 1) * SOAK_PER_FAULT_S
+        in_dual_write = max((a.strikes.get(Column.DUAL_WRITE, ()) for a in self.planned.attempts), key=len)
+        # By itself the phase lasts a few seconds: not enough for a second fault, or for a disk to be missed.
+        soak_s = max(0, len(in_dual_write) - 1) * SOAK_PER_FAULT_S
+        soak_s += DISK_FULL_SOAK_S if Fault.CONTROLLER_DISK_FULL in in_dual_write else 0
+        resource["spec"]["strategy"]["hybridSoakSeconds"] = soak_s
         cluster.kube.apply(json.dumps(resource), cluster.namespace)
         try:
             for number, attempt in enumerate(self.planned.attempts, 1):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,22 @@ class Strikes:
         claim = f"data-{name}"
         path = self.volumes.fill(claim)
         words = re.compile(re.escape(name) + r"|controller " + name.rsplit("-", 1)[1])
-        return Struck(f"filled volume {claim}", undo=lambda: path.unlink(missing_ok=True), named=words)
+        before = self._life(name)
+
+        def missed(_: View) -> str:
+            try:
+                return "" if self._life(name) != before else f"{name} had room for what it wrote meanwhile"
+            except NotStruckError:  # it is gone
+                return ""
+
+        undo = partial(path.unlink, missing_ok=True)
+        return Struck(f"filled volume {claim}", undo=undo, named=words, missed=missed)
+
+    def _life(self, name: str) -> tuple[str, int]:
+        """Return what tells one life of a pod's processes from the next."""
+        pod = self._pod(name)
+        restarts = sum(container["restartCount"] for container in pod["status"].get("containerStatuses", []))
+        return pod["metadata"]["uid"], restarts
 
     def _driver_killed(self, view: View) -> Struck:
         run_id = view.verifications[-1]["runId"]
