@@ -200,7 +200,9 @@ class Strikes:
 
         def missed(later: View) -> str:
             record = next((v for v in later.verifications if v["runId"] == run_id), {})
-            return f"{run_id} had ended with {record['verdict']} already" if record.get("verdict") else ""
+            # A driver that is being ended may still say that it was.
+            told = record.get("verdict") not in {None, "Inconclusive"}
+            return f"{run_id} had ended with {record['verdict']} already" if told else ""
 
         struck.missed = missed
         return struck
