@@ -119,4 +119,6 @@ def _report(run: Run, started: datetime) -> VerificationReport:
 def failure_reason(error: Exception) -> str:
     """Return what a failed Spark job was about: the source's own error where one is in its trace."""
     own = re.findall(r"kraftbridge\.[\w.]+Error: (.+)", str(error))
-    return own[-1].strip() if own else f"the run broke off: {type(error).__name__}: {str(error)[:500]}"
+    return (
+        own[-1].strip() if own else f"the run broke off: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    )
