@@ -10,7 +10,7 @@ from random import Random
 from tests.simulation.cluster import BROKER_SETS, Cluster, Trouble, Workload
 from tests.simulation.kafka import BROKERS, CONTROLLERS
 
-from kraftbridge.models.conditions import ConditionType, condition
+from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import (
     Action,
     ApplyControllers,
@@ -381,9 +381,12 @@ class Run:
 
     def _lend_a_hand(self) -> None:
         """Do what only a person can: where healing is not allowed, or was given up, restart the active controller."""
-        healing, kafka, controllers = self.status.healing, self.cluster.kafka, self.cluster.controllers
+        kafka, controllers = self.cluster.kafka, self.cluster.controllers
         never = self.spec.verification.healing is Healing.NEVER
-        if controllers is None or kafka.active is None or not (never or (healing is not None and healing.given_up_at)):
+        stalled = condition(self.status.conditions, ConditionType.STALLED)
+        asked = stalled is not None and stalled.status == "True" and stalled.reason == Reason.HEALING
+        given_up = self.status.healing is not None and self.status.healing.given_up_at is not None
+        if controllers is None or kafka.active is None or not (never or given_up or asked):
             return
         if kafka.state is ZkMigrationState.MIGRATION and (kafka.lost_write or kafka.mirror_live_from is None):
             self.cluster.crash(controllers, kafka.active)

@@ -150,7 +150,12 @@ def unstick(draft: Draft) -> Wait | None:
         return None
     if (record := _unhealed(draft)) is not None:
         # The failover writes the whole image: what is known to differ is overwritten with it.
-        message = f"/migration stands still at {_offset(draft)}; a controller failover would overwrite the {record.differing} entities that {record.run_id} found different: {advice(draft, record)}"
+        allowing = (
+            "set spec.verification.healing=Auto, which archives them first, or "
+            if may_heal(Healing.AUTO, record)
+            else ""
+        )
+        message = f"/migration stands still at {_offset(draft)}, and a controller failover would overwrite in ZooKeeper what {record.run_id} found different ({record.differing} entities): {allowing}restart the active controller yourself"
         return heal(draft, record) or Wait(message, reason=Reason.HEALING, stalled=True)
     if current is None:
         current = HealingStatus(kind=HealingKind.STUCK_SYNC, started_at=draft.now)
