@@ -50,7 +50,7 @@ from kraftbridge.verification.served import CLUSTER_DEFAULT, BrokerUnavailableEr
 _SETTLE_SECONDS: Final = 10.0
 """Time for a broker to apply a record; a difference must outlive it without a newer record."""
 _STILL_SECONDS: Final = 30.0
-"""A broker whose answers have been the same for so long has no more to apply; measured: a restarted one with 2,400 partitions took 17."""
+"""A broker whose answers have been the same for so long has no more to apply; measured: a restarted one of 2,400 partitions served none after 17."""
 _NEWEST_TOPICS: Final = 50
 _PAUSE_SECONDS: Final = 1.0
 
