@@ -41,11 +41,9 @@ def check_fence(run: Run) -> None:
         raise MetadataError(
             f"/migration says epoch {run.fence.epoch} for offset {first}, the log has epoch {epoch}: another log"
         )
-    # What the leader reported is older than the fence, and a replay may end where the shortest log does.
-    ends = {s.name: max(s.end_offset or 0, s.reported_end_offset or 0) for s in run.inputs.states if not s.problem}
-    behind = {name: end for name, end in ends.items() if end <= first}
+    behind = [state for state in run.inputs.states if state.end_offset is not None and state.end_offset <= first]
     if behind:
-        names = ", ".join(f"{name} (ends at {end})" for name, end in behind.items())
+        names = ", ".join(f"{state.name} (ends at {state.end_offset})" for state in behind)
         raise MetadataError(f"voters have not reached offset {first}, which ZooKeeper mirrors: {names}")
 
 
