@@ -1,4 +1,4 @@
-"""A second opinion that shares no code with the verification: Kafka's own log dump and plain reads of ZooKeeper.
+"""A second opinion that shares no code with the verification but a connection: Kafka's own log dump and plain reads of ZooKeeper.
 
 The log is decoded by `kafka.tools.DumpLogSegments` and added up here, by rules as short as they can be; ZooKeeper is read
 znode by znode. Neither is a point in time: what differs while records are being written is looked at again.
@@ -9,12 +9,16 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Collection, Iterator
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from kafka.protocol.metadata import MetadataRequest
 from kazoo.exceptions import NoNodeError
 
+from kraftbridge.client_security import Security
+from kraftbridge.kafka_wire import Connection
 from kraftbridge.models.report import EntityKind
 
 if TYPE_CHECKING:
@@ -46,11 +50,50 @@ def differences(
     only
         Entities to look at; all where it is left out, which ends only on a cluster at rest.
     """
-    known = _differences_now(cluster, only)
+    return _lasting(lambda: _differences_now(cluster, only), seconds)
+
+
+def served_differences(
+    cluster: LiveCluster, only: Collection[Identity], seconds: float = 10.0
+) -> dict[Identity, tuple[Any, Any]]:
+    """Return which of these topics and partitions any broker serves otherwise than the log has them, for `seconds` without a change."""
+    return _lasting(lambda: _served_now(cluster, only), seconds) if only else {}
+
+
+def _served_now(cluster: LiveCluster, only: Collection[Identity]) -> dict[Identity, tuple[Any, Any]]:
+    served = [_served_state(port) for port in cluster.processes.broker_ports.values()]
+    logged = log_state(cluster)
+    return {
+        identity: (state.get(identity), logged.get(identity))
+        for identity in only
+        for state in served
+        if state.get(identity) != logged.get(identity)
+    }
+
+
+def _served_state(port: int) -> State:
+    """Return the topics and partitions that one broker answers with when asked for all."""
+    state: State = {}
+    with Connection("127.0.0.1", port, Security(), 20.0) as wire:
+        answer = wire.call(
+            MetadataRequest, 20.0, min_version=10, max_version=12, topics=None, allow_auto_topic_creation=False
+        )
+    for topic in answer.topics:
+        state[EntityKind.TOPIC, topic.name] = urlsafe_b64encode(topic.topic_id.bytes).rstrip(b"=").decode()
+        for each in topic.partitions:
+            parts = (each.leader_id, each.leader_epoch, sorted(each.isr_nodes), list(each.replica_nodes))
+            state[EntityKind.PARTITION, f"{topic.name}-{each.partition_index}"] = parts
+    return state
+
+
+def _lasting(
+    differing: Callable[[], dict[Identity, tuple[Any, Any]]], seconds: float
+) -> dict[Identity, tuple[Any, Any]]:
+    known = differing()
     since = dict.fromkeys(known, time.monotonic())
     while known and min(time.monotonic() - since[identity] for identity in known) < seconds:
         time.sleep(1)
-        now = _differences_now(cluster, only)
+        now = differing()
         since = {
             identity: since[identity] if known.get(identity) == pair else time.monotonic()
             for identity, pair in now.items()

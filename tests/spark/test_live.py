@@ -87,7 +87,24 @@ def broker_restarting(cluster: LiveCluster, every_seconds: float = RESTART_EVERY
         thread.join(90)
         # Processes die with the thread that started them; unlike a restart under load, this one has to succeed.
         cluster.wait(lambda: restarted(cluster), 90)
-        cluster.wait(cluster.in_sync, 300)
+        settle(cluster)
+
+
+def settle(cluster: LiveCluster) -> None:
+    """Bring brokers to what the log says, after restarts under load: by one more restart, at rest.
+
+    A starting broker in migration mode takes requests that were meant for the one before it until it has its own epoch
+    (``ZkBrokerEpochManager``, whose epoch is -1 until then), and refuses those that follow; what comes after its registration does not put
+    all of it right (``MigrationPropagator``). It then serves topics that are deleted, or does not fetch a replica, until it is restarted.
+    """
+    for attempt in range(3):
+        cluster.quiet(120)
+        cluster.wait(lambda: restarted(cluster), 90)
+        try:
+            return cluster.wait(cluster.in_sync, 60)
+        except AssertionError:
+            print(f"not all replicas are in sync after restart {attempt + 1} at rest")
+    raise AssertionError("replicas are not in sync, whatever is restarted")
 
 
 def measured(cluster: LiveCluster, number: int, check) -> dict[str, object]:
@@ -154,11 +171,17 @@ def test_no_false_alarm_while_everything_changes(cluster, check):
 @pytest.mark.long
 def test_what_brokers_serve_agrees_while_everything_changes(cluster, check):
     """What never settles within a minute is no verdict; it is no difference either, and settles some time after the changes."""
+    reports: list[VerificationReport] = []
+    confirmations: list[set[tuple[EntityKind, str]]] = []
     # Brokers that are told of more than they can apply would fall behind for ever.
     with broker_restarting(cluster, 3 * RESTART_EVERY_SECONDS) as restarts, churning(cluster, CLIENTS // 2):
-        reports = [check(compare_served=True) for _ in range(RUNS)]
+        for _ in range(RUNS):
+            reports.append(check(compare_served=True))
+            confirmations.append(set(independent.served_differences(cluster, only=names(reports[-1]))))
     print([(report.verdict, report.reason, report.timings_seconds) for report in reports], len(restarts), "restarts")
-    assert Verdict.INCONSISTENT not in {report.verdict for report in reports}
+    assert not [
+        each for report, confirmed in zip(reports, confirmations, strict=True) for each in names(report) - confirmed
+    ]
     report = conclusive(check)
     assert report.verdict is Verdict.CONSISTENT, report.reason
 
