@@ -93,8 +93,8 @@ class ServedBroker:
         """The broker, for messages."""
         return f"broker {self.access.id} at {self.access.host}:{self.access.port}"
 
-    def topics(self, names: Sequence[str] | None = None) -> Iterator[Entity]:
-        """Yield topics, their partitions and their dynamic configs: of all topics, or of these as far as they exist.
+    def topics(self, names: Sequence[str] | None = None, *, configs: bool = True) -> Iterator[Entity]:
+        """Yield topics, their partitions and, where asked for, their dynamic configs: of all topics, or of these as far as they exist.
 
         Raises
         ------
@@ -108,12 +108,12 @@ class ServedBroker:
         for chunk in chunks:
             topics = self._metadata(chunk)
             yield from _topics_and_partitions(topics)
-            held = [topic.name for topic in topics]
+            held = [topic.name for topic in topics] if configs else []
             for start in range(0, len(held), _TOPICS_PER_REQUEST):
                 part = held[start : start + _TOPICS_PER_REQUEST]
-                for name, configs in self._configs(_TOPIC_RESOURCE, part, _DYNAMIC_TOPIC_CONFIG).items():
-                    if configs:
-                        yield Entity(EntityKind.TOPIC_CONFIG, name, canonical_json(configs), -1)
+                for name, config in self._configs(_TOPIC_RESOURCE, part, _DYNAMIC_TOPIC_CONFIG).items():
+                    if config:
+                        yield Entity(EntityKind.TOPIC_CONFIG, name, canonical_json(config), -1)
 
     def own_configs(self) -> Iterator[Entity]:
         """Yield the dynamic configs that are in force at this broker, its own and the cluster's; none that is secret."""

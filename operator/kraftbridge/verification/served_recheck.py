@@ -239,7 +239,8 @@ class _Settling:
             with served_broker(broker, self.run.inputs.client_config_path, self.secrets, _SETTLE_SECONDS) as asked:
                 if names:
                     # First: what it knows before it is asked for an entity, it has been told before.
-                    known += (entity for entity in asked.topics(newest) if entity.kind is EntityKind.TOPIC)
+                    told = asked.topics(newest, configs=False)
+                    known += (entity for entity in told if entity.kind is EntityKind.TOPIC)
                     entities += asked.topics(sorted(names))
                 if any(kind is EntityKind.BROKER_CONFIG for kind, _ in identities):
                     entities += asked.own_configs()

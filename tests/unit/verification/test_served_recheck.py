@@ -55,7 +55,7 @@ class _Answer:
     def __init__(self, brokers: Brokers, broker: int, value: str) -> None:
         self._brokers, self._broker, self._value = brokers, broker, value
 
-    def topics(self, names: Sequence[str] | None = None) -> Iterator[Entity]:
+    def topics(self, names: Sequence[str] | None = None, *, configs: bool = True) -> Iterator[Entity]:
         if names:
             self._brokers.asked.append((self._broker, names))
         yield Entity(*CONFIG, canonical_json({"retention.ms": self._value}), -1)
@@ -212,7 +212,7 @@ def test_a_broker_that_knows_a_newer_topic_is_past_the_record(
     told = {"newest": identities["newest"], "another newest": b"o" * 16, "nothing": None}[knows]
 
     class Answer(_Answer):
-        def topics(self, names: Sequence[str] | None = None) -> Iterator[Entity]:
+        def topics(self, names: Sequence[str] | None = None, *, configs: bool = True) -> Iterator[Entity]:
             if told is not None and names is not None and "newest" in names:
                 yield Entity(EntityKind.TOPIC, "newest", canonical_json({"topicId": uuid_text(told)}), -1)
 
