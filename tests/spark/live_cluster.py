@@ -36,6 +36,7 @@ class _Processes(KafkaProcesses):
     """Thousands of partitions are created and deleted: with too little, brokers are busy collecting garbage."""
     relay: Relay
     controllers_session_seconds: int
+    brokers_session_seconds: int
 
     def tool_command(self, arguments: Sequence[str]) -> list[str]:
         """Return the command line of one of Kafka's tools: its class, then its arguments."""
@@ -49,6 +50,7 @@ class _Processes(KafkaProcesses):
         with Path(path).open("a") as file:
             file.write(
                 f"zookeeper.session.timeout.ms={1000 * self.controllers_session_seconds}\n"
+                f"broker.session.timeout.ms={1000 * self.brokers_session_seconds}\n"
                 "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
                 "super.users=User:ANONYMOUS\nallow.everyone.if.no.acl.found=true\n"
                 f"password.encoder.secret={ENCODER_SECRET}\n"
@@ -180,10 +182,13 @@ class LiveCluster:
 
 
 @contextmanager
-def dual_write_cluster(*, topics: int = 20, controllers_session_seconds: int = 18) -> Iterator[LiveCluster]:
-    """Give a cluster in dual-write; controllers keep Kafka's default of 18 s for their ZooKeeper session unless told."""
+def dual_write_cluster(
+    *, topics: int = 20, controllers_session_seconds: int = 18, brokers_session_seconds: int = 9
+) -> Iterator[LiveCluster]:
+    """Give a cluster in dual-write; controllers' sessions at ZooKeeper and brokers' at the controllers end after Kafka's defaults unless told."""
     with kafka_processes(BROKERS, CONTROLLERS, _Processes) as processes:
         processes.controllers_session_seconds = controllers_session_seconds
+        processes.brokers_session_seconds = brokers_session_seconds
         with Relay(processes.zookeeper_port) as processes.relay:
             cluster = LiveCluster(processes)
             cluster.start()
