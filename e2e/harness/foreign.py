@@ -99,6 +99,10 @@ class ForeignCluster:
         """Return the sessions that ZooKeeper has, one line each."""
         return json.loads(self.run_client("zookeeper_sessions", f"{self.zookeeper}-0.{self.zookeeper}"))
 
+    def edit_partition(self) -> str:
+        """Give a partition another leader epoch in ZooKeeper alone; return which."""
+        return json.loads(self.run_client("edit_partition", self.zookeeper_connect))
+
     def pods_with_zookeeper_session(self) -> list[str]:
         """Return the pods of this namespace that have a ZooKeeper session: while a broker does, it is still needed."""
         addresses = {

@@ -35,6 +35,7 @@ class Fault(StrEnum):
     BROKER_KILLED = "broker-killed"
     ZOOKEEPER_FROZEN = "zookeeper-frozen"
     ZOOKEEPER_RESTARTED = "zookeeper-restarted"
+    ZOOKEEPER_EDITED = "zookeeper-edited"
     API_SERVER_RESTARTED = "api-server-restarted"
     DRIVER_KILLED_ARMED = "spark-driver-killed-armed"
     DRIVER_KILLED_VERIFYING = "spark-driver-killed-verifying"
@@ -50,6 +51,7 @@ WHAT = {
     Fault.BROKER_KILLED: "a broker's pod is deleted without grace",
     Fault.ZOOKEEPER_FROZEN: "ZooKeeper's process is stopped by SIGSTOP for 25 s",
     Fault.ZOOKEEPER_RESTARTED: "ZooKeeper's pod is deleted",
+    Fault.ZOOKEEPER_EDITED: "a partition's leader epoch is changed in ZooKeeper behind Kafka's back; the verification has to name it and a controller failover to heal it",
     Fault.API_SERVER_RESTARTED: "the API server is stopped and started again",
     Fault.DRIVER_KILLED_ARMED: "the Spark driver's pod is deleted without grace before it was given its go",
     Fault.DRIVER_KILLED_VERIFYING: "the Spark driver's pod is deleted without grace while it compares",
@@ -61,6 +63,8 @@ _NO_RUN = "no verification runs in it"
 _CONTROLLERS_GO = "the controllers are stopped in it; before that it is DualWrite's cell"
 _ONE_COPY = "it lasts a second; nothing but the controllers takes part in it besides ZooKeeper and brokers, whose faults TakingOver has"
 _ENDED = "there is no way back from it"
+_NOT_MIRRORED = "ZooKeeper is what is copied, or nothing reads it"
+_WRITTEN_ANEW = "each broker's restart writes its partitions anew"
 
 NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
     **{
@@ -85,6 +89,13 @@ NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
     },
     (Fault.DRIVER_KILLED_ARMED, Column.ROLLING_BACK): "its run is given its go as soon as it is armed",
     (Fault.IMAGE_MISSING, Column.ROLLING_BACK): "as in RollingBrokers: the same gate",
+    **{
+        (Fault.ZOOKEEPER_EDITED, column): _NOT_MIRRORED
+        for column in (Column.PREFLIGHT, Column.PROVISIONING_QUORUM, Column.FINALIZING)
+    },
+    (Fault.ZOOKEEPER_EDITED, Column.TAKING_OVER): _WRITTEN_ANEW,
+    (Fault.ZOOKEEPER_EDITED, Column.ROLLING_BROKERS): _WRITTEN_ANEW,
+    (Fault.ZOOKEEPER_EDITED, Column.ROLLING_BACK): "as in DualWrite: the same gate",
     (Fault.ROLLBACK, Column.PREFLIGHT): "nothing was changed, so there is nothing to roll back: the operator says so",
     (Fault.ROLLBACK, Column.COPY): "part of TakingOver: the operator waits for its end before it stops the controllers",
     (Fault.ROLLBACK, Column.FINALIZING): _ENDED,

@@ -24,6 +24,7 @@ from e2e.harness.vitals import PodWatch, Vitals, longest_without_controller_s, o
 BLOCKED_LIMIT_S = 150
 SOAK_PER_FAULT_S = 16
 DISK_FULL_SOAK_S = 60
+EDITED_SOAK_S = 10
 IN_PHASE_FOR_S = 8
 """How long a phase has lasted when its way back is taken, where nothing else says that it is half-way."""
 
@@ -71,6 +72,7 @@ class Row:
         in_dual_write = max((a.strikes.get(Column.DUAL_WRITE, ()) for a in self.planned.attempts), key=len)
         # By itself the phase lasts a few seconds: not enough for a second fault, or for a disk to be missed.
         soak_s = max(0, len(in_dual_write) - 1) * SOAK_PER_FAULT_S
+        soak_s += EDITED_SOAK_S if Fault.ZOOKEEPER_EDITED in in_dual_write else 0
         soak_s += DISK_FULL_SOAK_S if Fault.CONTROLLER_DISK_FULL in in_dual_write else 0
         resource["spec"]["strategy"]["hybridSoakSeconds"] = soak_s
         cluster.kube.apply(json.dumps(resource), cluster.namespace)
