@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from e2e.harness.matrix import Column, Fault
+from e2e.harness.matrix import UNFELT, Column, Fault
 
 
 class Outcome(StrEnum):
@@ -81,7 +81,7 @@ def write(path: Path, cells: Iterable[Cell]) -> None:
 
 
 def read(directory: Path) -> dict[tuple[Fault, Column], Cell]:
-    """Return the latest result of each cell; a torn last line is passed over."""
+    """Return the latest result of each cell; a torn last line is passed over, and a way back that faults struck is no measure of it."""
     found: dict[tuple[Fault, Column], Cell] = {}
     lines = [line for path in sorted(directory.glob("*.jsonl")) for line in path.read_text().splitlines()]
     cells = []
@@ -95,6 +95,12 @@ def read(directory: Path) -> dict[tuple[Fault, Column], Cell]:
             "said": tuple(value["said"]), "broken": tuple(value["broken"]),
         }  # fmt: skip
         cells.append(Cell(**value))
+    struck = {_run(cell) for cell in cells if cell.column is Column.ROLLING_BACK and cell.fault not in UNFELT}
     for cell in sorted(cells, key=lambda c: c.run.get("at", "")):
-        found[cell.fault, cell.column] = cell
+        if cell.fault is not Fault.ROLLBACK or _run(cell) not in struck:
+            found[cell.fault, cell.column] = cell
     return found
+
+
+def _run(cell: Cell) -> tuple[str, str]:
+    return str(cell.run.get("name")), str(cell.run.get("at"))

@@ -102,6 +102,9 @@ NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
     (Fault.ROLLBACK, Column.ROLLING_BACK): "it is that phase",
 }  # fmt: skip
 
+UNFELT = frozenset({Fault.DRIVER_KILLED_ARMED, Fault.DRIVER_KILLED_VERIFYING, Fault.IMAGE_MISSING})
+"""Faults that brokers and controllers do not feel: a way back is measured all the same."""
+
 IN_MAKE_TEST = frozenset(
     {(Fault.OPERATOR_KILLED, Column.ROLLING_BROKERS), (Fault.CONTROLLER_KILLED, Column.DUAL_WRITE)}
 )
@@ -122,6 +125,14 @@ class Attempt:
     strikes: Mapping[Column, tuple[Fault, ...]] = field(default_factory=dict)
     back_from: Column | None = None
 
+    @property
+    def cells(self) -> Cells:
+        """What it judges; a way back that faults strike is no measure of the way back."""
+        struck = {(fault, column) for column, faults in self.strikes.items() for fault in faults}
+        if self.back_from is None or set(self.strikes.get(Column.ROLLING_BACK, ())) - UNFELT:
+            return struck
+        return struck | {(Fault.ROLLBACK, self.back_from)}
+
 
 @dataclass(frozen=True)
 class Run:
@@ -133,8 +144,7 @@ class Run:
     @property
     def cells(self) -> Cells:
         """What the run judges."""
-        struck = {(fault, column) for a in self.attempts for column, faults in a.strikes.items() for fault in faults}
-        return struck | {(Fault.ROLLBACK, a.back_from) for a in self.attempts if a.back_from is not None}
+        return {cell for attempt in self.attempts for cell in attempt.cells}
 
 
 AT_ONCE = {
@@ -166,7 +176,7 @@ def _runs_back(left: Cells) -> list[Run]:
     columns = [c for c in Column if (Fault.ROLLBACK, c) in left]
     faults = [f for f in Fault if (f, Column.ROLLING_BACK) in left]
     # A fault on the way back is struck coming from DualWrite, where the quorum and both stores are in use.
-    backs = [Attempt(back_from=c) for c in columns]
-    backs += [Attempt({Column.ROLLING_BACK: (f,)}, back_from=Column.DUAL_WRITE) for f in faults]
-    parts = [backs[i : i + BACKS_PER_RUN] for i in range(0, len(backs), BACKS_PER_RUN)]
+    measured = [Attempt(back_from=c) for c in columns]
+    struck = [Attempt({Column.ROLLING_BACK: (f,)}, back_from=Column.DUAL_WRITE) for f in faults]
+    parts = [backs[i : i + BACKS_PER_RUN] for backs in (measured, struck) for i in range(0, len(backs), BACKS_PER_RUN)]
     return [Run(f"rollback-{i}", (*part, *([Attempt()] if i == 1 else []))) for i, part in enumerate(parts, 1)]

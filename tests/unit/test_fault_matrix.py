@@ -9,7 +9,7 @@ import pytest
 from e2e.harness import cells, matrix_page
 from e2e.harness.cells import Cell, Outcome
 from e2e.harness.load import ClientImpact
-from e2e.harness.matrix import IN_MAKE_TEST, NOT_SENSIBLE, Column, Fault, runs, sensible
+from e2e.harness.matrix import IN_MAKE_TEST, NOT_SENSIBLE, Attempt, Column, Fault, runs, sensible
 from e2e.harness.promises import PodSeen, PodsSeen, broken_restarts, brokers_down_by_us, stops
 from e2e.harness.vitals import longest_without_controller_s
 
@@ -118,6 +118,17 @@ def test_cells_outlive_a_torn_line_and_the_latest_counts(tmp_path: Path) -> None
     with (tmp_path / "a.jsonl").open("a") as file:
         file.write('{"fault": "broker-ki')
     assert cells.read(tmp_path) == {(Fault.BROKER_KILLED, Column.DUAL_WRITE): later}
+
+
+@pytest.mark.parametrize(("struck", "counts"), [(Fault.BROKER_KILLED, False), (Fault.DRIVER_KILLED_VERIFYING, True)])
+def test_a_way_back_that_a_fault_struck_is_no_measure_of_it(tmp_path: Path, struck: Fault, counts: bool) -> None:
+    way_back = (Fault.ROLLBACK, Column.DUAL_WRITE)
+    attempt = Attempt({Column.ROLLING_BACK: (struck,)}, back_from=Column.DUAL_WRITE)
+    assert (way_back in attempt.cells) == counts
+    run = {"name": "rollback-1", "at": "2026-11-20T16:00:00Z"}
+    cells.write(tmp_path / "a.jsonl", [cell(fault=struck, column=Column.ROLLING_BACK, run=run)])
+    cells.write(tmp_path / "a.jsonl", [cell(fault=Fault.ROLLBACK, run=run)])
+    assert (way_back in cells.read(tmp_path)) == counts
 
 
 @pytest.mark.parametrize(
