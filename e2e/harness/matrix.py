@@ -93,6 +93,7 @@ NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
         (Fault.ZOOKEEPER_EDITED, column): _NOT_MIRRORED
         for column in (Column.PREFLIGHT, Column.PROVISIONING_QUORUM, Column.FINALIZING)
     },
+    (Fault.ZOOKEEPER_EDITED, Column.AWAITING_FINALIZATION): "its gate takes a verdict from shortly before (`verification.maxAgeSeconds`), and KRaft is the truth by then",
     (Fault.ZOOKEEPER_EDITED, Column.TAKING_OVER): _WRITTEN_ANEW,
     (Fault.ZOOKEEPER_EDITED, Column.ROLLING_BROKERS): _WRITTEN_ANEW,
     (Fault.ZOOKEEPER_EDITED, Column.ROLLING_BACK): "as in DualWrite: the same gate",

@@ -173,7 +173,11 @@ class Strikes:
         partition = self.cluster.edit_partition()
 
         def missed(later: View) -> str:
-            return "" if healings(later) > before else f"{partition} was written anew before a verification read it"
+            return (
+                ""
+                if healings(later) > before
+                else f"{partition} was healed by no failover: written anew meanwhile, or not read by a verification"
+            )
 
         named = re.compile(f"{re.escape(partition)}|differing entities|controller failover")
         return Struck(f"leader_epoch of {partition} changed in ZooKeeper", named=named, missed=missed)
