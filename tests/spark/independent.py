@@ -56,8 +56,9 @@ def differences(
 def served_differences(
     cluster: LiveCluster, only: Collection[Identity], seconds: float = 10.0
 ) -> dict[Identity, tuple[Any, Any]]:
-    """Return which of these topics and partitions any broker serves otherwise than the log has them, for `seconds` without a change."""
-    return _lasting(lambda: _served_now(cluster, only), seconds) if only else {}
+    """Return which of these any broker serves otherwise than the log has them, for `seconds` without a change: topics and partitions only."""
+    asked = [identity for identity in only if identity[0] in {EntityKind.TOPIC, EntityKind.PARTITION}]
+    return _lasting(lambda: _served_now(cluster, asked), seconds) if asked else {}
 
 
 def _served_now(cluster: LiveCluster, only: Collection[Identity]) -> dict[Identity, tuple[Any, Any]]:

@@ -179,6 +179,7 @@ def test_what_brokers_serve_agrees_while_everything_changes(cluster, check):
             reports.append(check(compare_served=True))
             confirmations.append(set(independent.served_differences(cluster, only=names(reports[-1]))))
     print([(report.verdict, report.reason, report.timings_seconds) for report in reports], len(restarts), "restarts")
+    assert all(report.differences for report in reports if report.verdict is Verdict.INCONSISTENT)
     assert not [
         each for report, confirmed in zip(reports, confirmations, strict=True) for each in names(report) - confirmed
     ]
