@@ -76,7 +76,6 @@ NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
         for fault in (Fault.DRIVER_KILLED_ARMED, Fault.DRIVER_KILLED_VERIFYING, Fault.IMAGE_MISSING)
         for column in (Column.PREFLIGHT, Column.AWAITING_FINALIZATION)
     },
-    (Fault.DRIVER_KILLED_ARMED, Column.DUAL_WRITE): "its run is armed in TakingOver already",
     (Fault.IMAGE_MISSING, Column.DUAL_WRITE): "its run is launched in TakingOver already",
     **{
         (fault, Column.COPY): _ONE_COPY

@@ -168,7 +168,8 @@ class VerificationSpec(Model):
     executors: Annotated[int, Field(ge=1, le=100)] = 1
     driver_memory: Annotated[str, Field(pattern=r"^[0-9]+[mg]$")] = "768m"
     executor_memory: Annotated[str, Field(pattern=r"^[0-9]+[mg]$")] = "768m"
-    core_request: Annotated[str, Field(pattern=r"^[0-9]+m?$")] = "250m"
+    core_request: Annotated[str, Field(pattern=r"^[0-9]+m?$")] = "50m"
+    """What driver and executor each ask for, which is also their share of a node that is short of CPU: keep it below the brokers'."""
     max_age_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
     """How old a passed verdict may be when its gate opens."""
     deadline_seconds: Annotated[int, Field(ge=30, le=86_400)] = 900

@@ -214,8 +214,6 @@ def finalizing(draft: Draft) -> Outcome:
             return Wait(f"before the next controller restarts: {blockers[0]}")
         active = draft.observation.active_controller
         pending.sort(key=lambda p: (active is not None and p.ordinal == active.node_id, p.ordinal))
-        if len(pending) == 1:
-            verifying.arm(draft, Profile.REPLICAS, Phase.COMPLETED, ENTRY)
         return rolling.paused(draft) or rolling.restart_controller(draft, pending[0])
     verifying.arm(draft, Profile.REPLICAS, Phase.COMPLETED, ENTRY)
     blockers = gates.quorum_agrees(draft) or gates.every_voter_in_state(draft, ZkMigrationState.POST_MIGRATION)
@@ -269,12 +267,13 @@ def _roll(draft: Draft, mode: BrokerMode) -> Wait | None:
     roll = rolling.roll_of(draft)
     if isinstance(roll, Unobserved):
         return Wait(str(roll))
-    if len(roll.pending) <= 2 and draft.status.phase in (Phase.TAKING_OVER, Phase.ROLLING_BROKERS):  # noqa: PLR2004 - early enough for the run to be armed when its gate comes
-        _arm_for_end_of(draft, mode)
     if not roll.pending:
         return None
     # The copy starts by itself when the last broker registers: what it copies is verified right before.
     last = mode is BrokerMode.MIGRATION and len(roll.pending) == 1
+    if last and draft.status.phase is Phase.TAKING_OVER:
+        # In the hold before it: Spark does not start beside a broker that restarts, which would be away for longer.
+        verifying.arm(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)
     if (broken := rolling.broken_broker(draft, roll, mode)) is not None:
         if (
             last
@@ -301,18 +300,6 @@ def _roll(draft: Draft, mode: BrokerMode) -> Wait | None:
         return waiting
     stateful_set, pod = roll.pending[0]
     return rolling.restart_broker(draft, pod, stateful_set)
-
-
-def _arm_for_end_of(draft: Draft, mode: BrokerMode) -> None:
-    match mode:
-        case BrokerMode.MIGRATION if verifying.passed(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER):
-            verifying.arm(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS, ENTRY)
-        case BrokerMode.MIGRATION:
-            verifying.arm(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)
-        case BrokerMode.KRAFT:
-            verifying.arm(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION, ENTRY)
-        case BrokerMode.ZOOKEEPER:
-            pass
 
 
 def _reassert(draft: Draft, mode: BrokerMode) -> None:

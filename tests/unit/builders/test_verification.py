@@ -135,4 +135,4 @@ def test_demand_is_what_spark_will_ask_for(runner: Runner, memory: str, mebibyte
     spec = migration_spec(verification={"executors": 2, "executorMemory": memory})
     demand = verification.demand(spec, runner)
     assert {pod.name: (pod.memory_request or 0) >> 20 for pod in demand} == mebibytes
-    assert {pod.cpu_request for pod in demand} == {250}
+    assert {pod.cpu_request for pod in demand} == {50}

@@ -280,6 +280,33 @@ def test_what_the_copy_will_read_is_verified_right_before_the_last_broker() -> N
     assert not restarts(last.with_status(verifications=(old,)).decide())
 
 
+@pytest.mark.parametrize(
+    ("phase", "done", "launched"),
+    [
+        (Phase.TAKING_OVER, 0, []),
+        (Phase.TAKING_OVER, 1, [(Profile.ZOOKEEPER, Phase.TAKING_OVER)]),
+        (Phase.TAKING_OVER, 2, [(Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)]),
+        (Phase.ROLLING_BROKERS, 0, []),
+        (Phase.ROLLING_BROKERS, 1, []),
+        (Phase.ROLLING_BROKERS, 2, [(Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)]),
+    ],
+)
+def test_a_run_is_launched_ahead_of_time_but_never_beside_a_restart(
+    phase: Phase, done: int, launched: list[tuple[Profile, Phase]]
+) -> None:
+    entered = (record(Profile.ZOOKEEPER, Phase.TAKING_OVER, "entry"),)
+    verified = (*entered, record(Profile.ZOOKEEPER, Phase.TAKING_OVER, "last-broker"))
+    before = verified if phase is Phase.ROLLING_BROKERS or done == 2 else entered
+    restart = rolling(phase, done).with_status(verifications=before).decide()
+    assert len(restarts(restart)) == 1
+    assert not of_kind(restart.actions, LaunchVerification)
+    away = restarting(phase, done).with_status(verifications=before)
+    assert not of_kind(away.decide().actions, LaunchVerification)
+    held = back(phase, done).with_status(verifications=before).decide()
+    assert not restarts(held)
+    assert [(a.profile, a.gate) for a in held.actions if isinstance(a, LaunchVerification)] == launched
+
+
 @pytest.mark.parametrize("done", [0, 1, 2])
 @pytest.mark.parametrize("phase", [Phase.TAKING_OVER, Phase.ROLLING_BROKERS])
 def test_a_restart_is_on_record_with_the_pods_uid_before_it_begins(phase: Phase, done: int) -> None:
