@@ -271,6 +271,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--measure", action="store_true", help="spec.measure: probe metadata changes before, in dual-write, after"
     )
+    parser.add_argument("--secured", action="store_true", help="the controllers' listener asks for SASL (Env style)")
+    parser.add_argument("--two-sets", action="store_true", help="the last broker has a StatefulSet of its own")
     parser.add_argument("--chaos", choices=("operator-restart",), help="delete the operator's pod once in every phase")
     parser.add_argument(
         "--strike",
@@ -291,7 +293,10 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--keep", action="store_true", help="leave cluster and operator running at the end")
     parser.add_argument("--clean", action="store_true", help="only remove what an earlier demo left")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.secured and arguments.style is not Style.ENV:
+        parser.error("--secured is for brokers of style Env")
+    return arguments
 
 
 def main() -> int:
@@ -305,7 +310,7 @@ def main() -> int:
     kube = current_kube() if arguments.clean else bring_up(terminal, operator_too=not arguments.installed)
     story = Story(
         kube,
-        ForeignCluster(kube, arguments.namespace, arguments.style),
+        ForeignCluster(kube, arguments.namespace, arguments.style, secured=arguments.secured, split=arguments.two_sets),
         OperatorInstall(kube, arguments.namespace, ours=not arguments.installed),
         Migration(kube, arguments.namespace, MIGRATION),
         terminal,

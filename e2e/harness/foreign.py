@@ -1,11 +1,13 @@
 """A ZooKeeper-based Kafka cluster that belongs to somebody else: plain StatefulSets, made with ``kubectl apply``."""
 
+import copy
 import json
 from dataclasses import dataclass
 from enum import StrEnum
 from string import Template
 from typing import Any
 
+import yaml
 from e2e.harness.kube import MANIFESTS, Kube, eventually
 
 BROKERS = 3
@@ -44,11 +46,25 @@ class ForeignCluster:
     prefix: str = ""
     secured: bool = False
     """Whether the brokers can speak to controllers by SASL, and the Secrets for the controllers' listener are there."""
+    split: bool = False
+    """Whether the last broker has a StatefulSet of its own, as brokers of another rack or disk size often have."""
 
     @property
     def brokers(self) -> str:
-        """The brokers' StatefulSet."""
+        """The brokers' StatefulSet, of all but the last broker where they are split."""
         return f"{self.prefix}kafka"
+
+    @property
+    def stateful_sets(self) -> dict[str, range]:
+        """The ordinals of each of the brokers' StatefulSets; they are the broker ids."""
+        if not self.split:
+            return {self.brokers: range(BROKERS)}
+        return {self.brokers: range(BROKERS - 1), f"{self.brokers}-last": range(BROKERS - 1, BROKERS)}
+
+    @property
+    def broker_pods(self) -> list[str]:
+        """The brokers' pods, by broker id."""
+        return [f"{name}-{ordinal}" for name, ordinals in self.stateful_sets.items() for ordinal in ordinals]
 
     @property
     def zookeeper(self) -> str:
@@ -63,7 +79,12 @@ class ForeignCluster:
     @property
     def bootstrap(self) -> str:
         """The brokers' addresses inside the cluster."""
-        return ",".join(f"{self.brokers}-{i}.{self.brokers}-headless:9092" for i in range(BROKERS))
+        return ",".join(f"{pod}.{self.brokers}-headless:9092" for pod in self.broker_pods)
+
+    @property
+    def placeholders(self) -> dict[str, str]:
+        """What the manifests leave open."""
+        return {"PREFIX": self.prefix, "BOOTSTRAP": self.bootstrap}
 
     def up(self) -> None:
         """Bring it up in a fresh namespace and wait until every pod is ready."""
@@ -77,7 +98,8 @@ class ForeignCluster:
         if self.secured:
             self._apply_secrets()
         self._apply({Style.ENV: "kafka-env.yaml", Style.PROPERTIES: "kafka-properties.yaml"}[self.style])
-        self.kube.rollout_complete(f"statefulset/{self.brokers}", self.namespace, timeout_s=300)
+        for name in self.stateful_sets:
+            self.kube.rollout_complete(f"statefulset/{name}", self.namespace, timeout_s=300)
         self.kube.kubectl(
             "wait", "-n", self.namespace, f"pod/{self.prefix}clients", "--for=condition=Ready", "--timeout=120s"
         )
@@ -150,4 +172,23 @@ class ForeignCluster:
                     f"            - {{name: {n}, value: {json.dumps(v)}}}\n" for n, v in _BROKERS_PART.items()
                 )
                 text = text.replace("          volumeMounts:\n", f"{more}          volumeMounts:\n", 1)
-            self.kube.apply(Template(text).safe_substitute(PREFIX=self.prefix), self.namespace)
+            text = Template(text).safe_substitute(self.placeholders)
+            self.kube.apply(self._in_sets(text) if manifest.startswith("kafka-") else text, self.namespace)
+
+    def _in_sets(self, manifests: str) -> str:
+        """Return the brokers' manifests with one StatefulSet for each of ours; one set stays as it is written."""
+        if not self.split:
+            return manifests
+        documents = []
+        for document in yaml.safe_load_all(manifests):
+            if document["kind"] != "StatefulSet":
+                documents.append(document)
+                continue
+            for name, ordinals in self.stateful_sets.items():
+                item = copy.deepcopy(document)
+                item["metadata"]["name"] = name
+                item["spec"] |= {"replicas": len(ordinals), "ordinals": {"start": ordinals.start}}
+                item["spec"]["selector"]["matchLabels"]["set"] = name
+                item["spec"]["template"]["metadata"]["labels"]["set"] = name
+                documents.append(item)
+        return yaml.safe_dump_all(documents)

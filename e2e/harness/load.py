@@ -65,7 +65,7 @@ class Load:
         """Start it and wait until records go round."""
         kube, namespace = self.cluster.kube, self.cluster.namespace
         kube.kubectl("delete", "pod", self.pod, "-n", namespace, "--ignore-not-found")
-        kube.apply(MANIFESTS / "load.yaml", namespace, PREFIX=self.cluster.prefix)
+        kube.apply(MANIFESTS / "load.yaml", namespace, **self.cluster.placeholders)
         try:
             eventually(self._flows, "the load's records are acknowledged and received", 120)
         except TimeoutError as error:

@@ -36,7 +36,7 @@ def manifest(
 ) -> dict[str, Any]:
     """Return the one resource that a user writes; what is None stays the operator's default."""
     brokers: dict[str, Any] = {
-        "statefulSets": [{"name": cluster.brokers}],
+        "statefulSets": [{"name": name} for name in cluster.stateful_sets],
         "container": "kafka",
         "configStyle": cluster.style.value,
         "bootstrapServers": cluster.bootstrap,

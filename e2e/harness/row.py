@@ -9,7 +9,6 @@ from typing import Any
 
 from e2e.harness.bare import inventory_differences
 from e2e.harness.cells import Cell, Outcome
-from e2e.harness.foreign import BROKERS
 from e2e.harness.kube import REPOSITORY, CommandFailedError, eventually, run
 from e2e.harness.load import Load, client_impact
 from e2e.harness.matrix import Attempt, Column, Fault, Run
@@ -89,7 +88,7 @@ class Row:
         watch.stop()
         self._keep(seen, lines, watch)
         struck = frozenset(uid for visit in self.visits for uid in visit.struck.uids)
-        brokers = frozenset(f"{cluster.brokers}-{i}" for i in range(BROKERS))
+        brokers = frozenset(cluster.broker_pods)
         impact = client_impact(lines)
         facts = {
             "name": self.planned.name, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from e2e.harness.foreign import BROKERS, ForeignCluster
+from e2e.harness.foreign import ForeignCluster
 from e2e.harness.kube import CLUSTER, run
 from e2e.harness.matrix import Fault
 from e2e.harness.migration import VERIFIER_IMAGE, Migration, View
@@ -128,8 +128,7 @@ class Strikes:
 
     def _idle_broker(self, view: View) -> str:
         busy = (view.status.get("operation") or {}).get("pod")
-        names = [f"{self.cluster.brokers}-{i}" for i in reversed(range(BROKERS))]
-        return next(name for name in names if name != busy)
+        return next(name for name in reversed(self.cluster.broker_pods) if name != busy)
 
     def _pod(self, name: str) -> dict[str, Any]:
         pod = self.cluster.kube.get("pod", name, self.cluster.namespace)

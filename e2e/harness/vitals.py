@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ class PodWatch(threading.Thread):
                 answer = self._core.list_namespaced_pod(
                     self._cluster.namespace, _preload_content=False, _request_timeout=REQUEST_TIMEOUT_S
                 )
-                pods = _seen(json.loads(answer.data)["items"], self._cluster.brokers)
+                pods = _seen(json.loads(answer.data)["items"], self._cluster.broker_pods)
             except (HTTPError, ApiException, ValueError, KeyError):
                 continue  # the API server may be the one that was struck
             if not self.samples or self.samples[-1].pods != pods:
@@ -46,7 +46,7 @@ class PodWatch(threading.Thread):
         self._ended.set()
 
 
-def _seen(pods: Iterable[Mapping[str, Any]], brokers: str) -> dict[str, PodSeen]:
+def _seen(pods: Iterable[Mapping[str, Any]], brokers: Collection[str]) -> dict[str, PodSeen]:
     return {
         pod["metadata"]["name"]: PodSeen(
             pod["metadata"]["uid"],
@@ -54,7 +54,7 @@ def _seen(pods: Iterable[Mapping[str, Any]], brokers: str) -> dict[str, PodSeen]
             "deletionTimestamp" in pod["metadata"],
         )
         for pod in pods
-        if pod["metadata"]["name"].rpartition("-")[0] == brokers
+        if pod["metadata"]["name"] in brokers
         or (pod["metadata"].get("labels") or {}).get("kraftbridge.dev/role") == "controller"
     }
 
@@ -71,7 +71,7 @@ class Vitals:
 
     def start(self) -> None:
         """Start it and wait for its first line."""
-        self.cluster.kube.apply(MANIFESTS / "vitals.yaml", self.cluster.namespace, PREFIX=self.cluster.prefix)
+        self.cluster.kube.apply(MANIFESTS / "vitals.yaml", self.cluster.namespace, **self.cluster.placeholders)
         eventually(self.lines, "the cluster's vitals are watched", 60)
 
     def lines(self) -> list[dict[str, Any]]:
