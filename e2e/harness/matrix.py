@@ -29,6 +29,7 @@ class Fault(StrEnum):
     """What is done to the cluster. ``ROLLBACK`` is no fault: its user changes ``spec.target`` to ZooKeeper."""
 
     OPERATOR_KILLED = "operator-killed"
+    OPERATOR_FROZEN = "operator-frozen"
     CONTROLLER_KILLED = "controller-killed"
     CONTROLLER_EVICTED = "controller-evicted"
     CONTROLLER_DISK_FULL = "controller-disk-full"
@@ -45,6 +46,7 @@ class Fault(StrEnum):
 
 WHAT = {
     Fault.OPERATOR_KILLED: "the operator's pod is deleted without grace",
+    Fault.OPERATOR_FROZEN: "the operator's process is stopped by SIGSTOP, as if its node were lost, and another operator started; once that one has taken the Lease over, the first goes on",
     Fault.CONTROLLER_KILLED: "the active KRaft controller's pod is deleted without grace (in the copy: SIGKILL to its process)",
     Fault.CONTROLLER_EVICTED: "the active KRaft controller's pod is evicted (Eviction API)",
     Fault.CONTROLLER_DISK_FULL: "the volume of the active KRaft controller is filled, and freed once that was named",
@@ -64,6 +66,7 @@ _CONTROLLERS_GO = "the controllers are stopped in it; before that it is DualWrit
 _ONE_COPY = "it lasts a second; nothing but the controllers takes part in it besides ZooKeeper and brokers, whose faults TakingOver has"
 _ENDED = "there is no way back from it"
 _NOT_MIRRORED = "ZooKeeper is what is copied, or nothing reads it"
+_SAME_LEASE = "as in TakingOver and RollingBrokers, where two drivers could stop two brokers"
 _WRITTEN_ANEW = "each broker's restart writes its partitions anew"
 
 NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
@@ -85,6 +88,11 @@ NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
     **{
         (fault, Column.ROLLING_BACK): _CONTROLLERS_GO
         for fault in (Fault.CONTROLLER_EVICTED, Fault.CONTROLLER_DISK_FULL)
+    },
+    **{
+        (Fault.OPERATOR_FROZEN, column): _SAME_LEASE
+        for column in Column
+        if column not in (Column.TAKING_OVER, Column.ROLLING_BROKERS)
     },
     (Fault.DRIVER_KILLED_ARMED, Column.ROLLING_BACK): "its run is given its go as soon as it is armed",
     (Fault.IMAGE_MISSING, Column.ROLLING_BACK): "as in RollingBrokers: the same gate",

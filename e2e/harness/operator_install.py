@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from e2e.harness.kube import CLUSTER, REPOSITORY, CommandFailedError, Kube, NotOursError, run
 
@@ -83,12 +84,20 @@ class OperatorInstall:
 
     def kill(self) -> list[str]:
         """Delete the operator's pods without a grace period, as a crash would; return their names."""
-        pods = [pod["metadata"]["name"] for pod in self.kube.list("pods", self.namespace, OPERATOR_SELECTOR)]
+        pods = [pod["metadata"]["name"] for pod in self.pods()]
         if pods:
             self.kube.kubectl(
                 "delete", "pod", *pods, "-n", self.namespace, "--grace-period=0", "--force", "--wait=false"
             )
         return pods
+
+    def pods(self) -> list[dict[str, Any]]:
+        """Return the operator's pods."""
+        return self.kube.list("pods", self.namespace, OPERATOR_SELECTOR)
+
+    def scale(self, replicas: int) -> None:
+        """Run so many operators."""
+        self.kube.kubectl("scale", "-n", self.namespace, f"deployment/{RELEASE}", f"--replicas={replicas}")
 
     def log(self, lines: int = 200) -> str:
         """Return the operator's last words."""

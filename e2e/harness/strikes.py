@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,8 @@ from e2e.harness.operator_install import OperatorInstall
 from e2e.harness.small_volumes import SmallVolumes
 
 FROZEN_S = 25.0
+OPERATOR_FROZEN_S = 50.0
+"""Longer than a Lease lasts (30 s) and a new operator needs to start, shorter than the kubelet waits for a probe's answer."""
 UNDO_AFTER_S = 8.0
 NO_SUCH_IMAGE = "localhost/kraftbridge-verifier:no-such-tag"
 
@@ -74,6 +76,8 @@ class Strikes:
         match fault:
             case Fault.OPERATOR_KILLED:
                 return self._operator_killed()
+            case Fault.OPERATOR_FROZEN:
+                return self._operator_frozen()
             case Fault.CONTROLLER_KILLED:
                 return self._pod_deleted(self._active_controller(view))
             case Fault.CONTROLLER_EVICTED:
@@ -105,7 +109,7 @@ class Strikes:
     def killer(self, pod: str) -> Callable[[], Struck]:
         """Return what sends SIGKILL to a pod's Java process at once; its container starts again in the same pod."""
         # Looked up beforehand: the copy takes a second.
-        pids = java_processes(self._pod(pod)["metadata"]["uid"])
+        pids = processes(self._pod(pod)["metadata"]["uid"], "java")
 
         def kill() -> Struck:
             for pid in pids:
@@ -119,6 +123,42 @@ class Strikes:
         if not pods:
             raise NotStruckError("the operator has no pod just now")
         return Struck(f"deleted {', '.join(pods)}")
+
+    def _operator_frozen(self) -> Struck:
+        pods = self.operator.pods()
+        if len(pods) != 1 or not (pids := processes(pods[0]["metadata"]["uid"])):
+            raise NotStruckError(f"the operator has {len(pods)} pods just now, or no process on this machine")
+        before = self._lease_holder()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        self.operator.scale(2)
+
+        def thaw() -> None:
+            after = self._lease_holder()
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+            if after == before:
+                raise RuntimeError(f"nobody has taken the Lease over from {before} in {OPERATOR_FROZEN_S:.0f} s")
+
+        def settle() -> None:
+            try:
+                thaw()
+            finally:
+                # Both are awake now for a moment; then Kubernetes ends one of them.
+                time.sleep(5)
+                self.operator.scale(1)
+
+        name = pods[0]["metadata"]["name"]
+        what = f"SIGSTOP to the process of pod {name} for {OPERATOR_FROZEN_S:.0f} s, and a second operator"
+        return Struck(what, undo=settle, undo_at_latest_s=OPERATOR_FROZEN_S)
+
+    def _lease_holder(self) -> str:
+        name = f"kraftbridge-{self.cluster.brokers}"
+        lease = self.cluster.kube.get("lease", name, self.cluster.namespace)
+        if lease is None:
+            raise NotStruckError(f"there is no Lease {name} yet")
+        return str(lease["spec"]["holderIdentity"])
 
     def _active_controller(self, view: View) -> str:
         quorum, controllers = view.status.get("quorum") or {}, view.status.get("controllers") or {}
@@ -150,7 +190,7 @@ class Strikes:
         return Struck(f"evicted pod {name}", frozenset({uid}))
 
     def _frozen(self, name: str) -> Struck:
-        pids = java_processes(self._pod(name)["metadata"]["uid"])
+        pids = processes(self._pod(name)["metadata"]["uid"], "java")
         if not pids:
             raise NotStruckError(f"pod {name} has no process on this machine")
         for pid in pids:
@@ -232,8 +272,8 @@ class Strikes:
         self.migration.patch({"spec": {"verification": {"image": image}}})
 
 
-def java_processes(pod_uid: str) -> list[int]:
-    """Return the pids on this machine of a pod's Java processes, by their control group."""
+def processes(pod_uid: str, program: str = "") -> list[int]:
+    """Return the pids on this machine of a pod's processes, by their control group; those that run one program where it is named."""
     forms = (pod_uid, pod_uid.replace("-", "_"))
     found = []
     for directory in Path("/proc").iterdir():
@@ -243,7 +283,7 @@ def java_processes(pod_uid: str) -> list[int]:
             group, name = (directory / "cgroup").read_text(), (directory / "comm").read_text().strip()
         except OSError:
             continue
-        if name == "java" and any(form in group for form in forms):
+        if (name == program if program else name != "pause") and any(form in group for form in forms):
             found.append(int(directory.name))
     return found
 

@@ -26,12 +26,14 @@ def tick(*, namespace: str | None, name: str, uid: str, meta: kopf.Meta, memo: A
     reconciler: Reconciler = memo.reconciler
     if reconciler.due(uid, int(meta.get("generation", 0))):
         try:
-            reconciler.step(str(namespace), name)
-            # While there is no controller a tick is too long to wait.
+            status = reconciler.step(str(namespace), name)
+            # Right after an act or a new phase, and while there is no controller, a tick is too long to wait.
             until = time.monotonic() + HASTE_SECONDS
-            while 0.0 < (wait := reconciler.due_in(uid)) < TICK_SECONDS / 2 and time.monotonic() < until:
-                time.sleep(wait)
-                reconciler.step(str(namespace), name)
+            while time.monotonic() < until and (wait := reconciler.due_in(uid)) < TICK_SECONDS / 2:
+                if status is None and wait <= 0.0:
+                    break  # it is gone
+                time.sleep(max(wait, 0.0))
+                status = reconciler.step(str(namespace), name)
         except MigrationError as e:
             raise kopf.TemporaryError(str(e), delay=2) from e
 

@@ -65,6 +65,7 @@ class Memory:
     probe: BackgroundProbe | None = None
     outcomes: tuple[ActionOutcome, ...] = ()
     look_again_at: float = 0.0
+    quick_looks: int = 0
     generation: int = -1
     former: dict[tuple[int, str], former.Former] = field(default_factory=dict)
 

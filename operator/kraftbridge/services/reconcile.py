@@ -39,6 +39,10 @@ Object = dict[str, Any]
 OpenWorld = Callable[[KubernetesPort, str, str, MigrationSpec, str], World]
 _CONFLICT_RETRY = timedelta(milliseconds=200)
 _INVALID_RETRY = timedelta(seconds=10)
+_WHILE_A_NODE_IS_AWAY = timedelta(milliseconds=240)
+_AFTER_AN_ACT = timedelta(milliseconds=100)
+_QUICK_LOOKS = 2
+"""In a row: an act that has to be repeated for long is repeated at the usual pace."""
 
 
 class Reconciler:
@@ -137,7 +141,7 @@ class Reconciler:
         self._tell(migration, decision)
         _export(identity, decision.status)
         memory.generation = identity.generation
-        memory.look_again_at = time.monotonic() + decision.look_again_after.total_seconds()
+        memory.look_again_at = time.monotonic() + _pause(decision, memory).total_seconds()
         return decision.status
 
     def _carry_out(self, step: Step, decision: Decision) -> tuple[ActionOutcome, ...]:
@@ -257,6 +261,18 @@ def _words(error: ValidationError | InvalidSpecError) -> str:
     path = ".".join(str(p) for p in first["loc"])
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"spec.{path}: {first['msg']}{more}"
+
+
+def _pause(decision: Decision, memory: Memory) -> timedelta:
+    """Return when to look again: soon after an act that succeeded, since what it did is there by then, and while a node is away."""
+    asked = decision.look_again_after
+    if decision.status.operation is not None:
+        asked = min(asked, _WHILE_A_NODE_IS_AWAY)
+    acted = bool(memory.outcomes) and not any(o.error for o in memory.outcomes)
+    memory.quick_looks = memory.quick_looks + 1 if acted else 0
+    if acted and memory.quick_looks <= _QUICK_LOOKS:
+        return min(asked, _AFTER_AN_ACT)
+    return asked
 
 
 def _export(identity: Identity, status: MigrationStatus) -> None:

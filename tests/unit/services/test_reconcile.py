@@ -14,6 +14,7 @@ from tests.unit.services.conftest import Operator
 
 from kraftbridge.constants import ANNOTATION_LOCK, API_VERSION, KIND
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
+from kraftbridge.handlers.migration import TICK_SECONDS
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import Phase
@@ -271,6 +272,49 @@ def test_a_step_is_due_at_once_for_a_new_generation(operator: Operator) -> None:
     operator.reconciler.forget("kafka", "demo", uid)
     assert operator.reconciler.due(uid, generation)
     assert operator.kafka.closed == 3
+
+
+def test_what_was_just_done_is_looked_at_at_once_but_what_failed_at_the_usual_pace(operator: Operator) -> None:
+    operator.walk(Phase.TAKING_OVER)
+    uid = operator.migration()["metadata"]["uid"]
+    operator.kubernetes.calls.clear()
+    operator.step()
+    assert operator.acts() != []
+    assert operator.reconciler.due_in(uid) <= 0.1
+
+    def refuse(verb: str, kind: str, name: str) -> None:
+        if verb in {"evict", "apply", "merge_patch"}:
+            raise ActionError(f"{verb} {kind}/{name}: 503")
+
+    operator.kubernetes.before_call = refuse
+    operator.step()
+    assert 0.3 < operator.reconciler.due_in(uid) <= 0.5
+
+
+def test_while_a_node_is_away_it_looks_twice_as_often(operator: Operator) -> None:
+    operator.walk(Phase.TAKING_OVER)
+    uid, waits = operator.migration()["metadata"]["uid"], set()
+    for _ in range(20):
+        status = operator.step()
+        assert status is not None
+        if status.operation is not None:
+            waits.add(operator.reconciler.due_in(uid))
+    assert len(waits) > 2
+    assert max(waits) < TICK_SECONDS / 2, "or it waits for the next tick"
+
+
+def test_an_act_that_is_repeated_is_repeated_at_the_usual_pace(operator: Operator) -> None:
+    operator.walk(Phase.TAKING_OVER)
+    uid, waits = operator.migration()["metadata"]["uid"], []
+    operator.kubernetes.before_call = lambda *_: None
+    for _ in range(4):
+        # Taken back at once by somebody: the step that puts it back follows.
+        operator.kubernetes.objects["StatefulSet", "kafka", "kafka"]["metadata"].get("annotations", {}).pop(
+            ANNOTATION_LOCK, None
+        )
+        operator.step()
+        waits.append(operator.reconciler.due_in(uid))
+    assert [w <= 0.1 for w in waits] == [True, True, False, False]
 
 
 def test_jobs_run_verifications_where_there_is_no_spark_operator(operator: Operator) -> None:
