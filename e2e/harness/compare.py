@@ -45,7 +45,7 @@ def operator_times(summary: dict[str, Any]) -> dict[str, Any]:
         work[phase["phase"]] = work.get(phase["phase"], 0.0) + phase["work_s"]
     return {
         "work": work,
-        "hold_s": summary["hold_s"],
+        "hold_s": sum(phase["hold_s"] for phase in summary["phases"]),
         "verification_s": summary["verification_s"],
         "total_s": summary["total_s"],
         "stall_s": summary["clients"]["longest_produce_stall_s"],

@@ -170,7 +170,7 @@ class Story:
         write_artifacts(
             view, impact, lines, broken,
             serving=serving, differences=differences, migration_wall_s=round(migration_s, 1), steps=terminal.steps,
-            style=cluster.style.value, chaos=[f"{f}@{c}" for c, faults in planned_strikes(self.arguments).items() for f in faults], runner=self.arguments.runner, hold_s=self.arguments.hold,
+            style=cluster.style.value, chaos=[f"{f}@{c}" for c, faults in planned_strikes(self.arguments).items() for f in faults], runner=self.arguments.runner, address_cache_s=self.arguments.hold,
         )  # fmt: skip
         terminal.console.print()
         print_summary(terminal.console, view, impact, lines, broken)

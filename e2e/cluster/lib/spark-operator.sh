@@ -12,6 +12,7 @@ watched_namespaces() {
 
 # install_spark_operator NAMESPACE...: idempotent; namespaces of earlier calls stay watched. The webhook stays off:
 # pods are shaped by the templates of the SparkApplication itself (spec.driver.template), which need no webhook.
+# spark-submit lives for seconds: a compiler that optimizes for hours takes a third of them, from Kafka on a small node.
 install_spark_operator() {
   local chart namespace namespaces image=localhost/kraftbridge-spark-operator
   build_helm
@@ -28,6 +29,7 @@ install_spark_operator() {
     --set image.registry=localhost --set image.repository=kraftbridge-spark-operator \
     --set image.tag="$SPARK_OPERATOR_VERSION" --set image.pullPolicy=Never \
     --set "spark.jobNamespaces={$namespaces}" --set webhook.enable=false \
+    --set 'controller.env[0].name=SPARK_SUBMIT_OPTS' --set-string 'controller.env[0].value=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' \
     --set controller.resources.requests.cpu=20m --set controller.resources.requests.memory=128Mi \
     --wait --timeout 180s >/dev/null || die "the Spark operator did not become ready: kubectl -n spark-operator describe pods"
   say "Spark operator $SPARK_OPERATOR_VERSION watches: ${namespaces//,/ }"

@@ -186,6 +186,8 @@ def _spark_conf() -> dict[str, str]:
         "spark.kubernetes.submission.waitAppCompletion": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.kubernetes.executor.deleteOnTermination": "true",
+        # The driver loads what it plans with while the executors start, instead of waiting for them first.
+        "spark.scheduler.minRegisteredResourcesRatio": "0",
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.kubernetes.executor.podNamePrefix": "",
@@ -234,7 +236,7 @@ def _job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
     verification = spec.verification
     command = ["/opt/spark/bin/spark-submit", "--master", "local[2]", "--driver-memory", verification.driver_memory]
     for key, value in _spark_conf().items():
-        if value and "kubernetes" not in key and "executor" not in key:
+        if value and not any(word in key for word in ("kubernetes", "executor", "scheduler")):
             command += ["--conf", f"{key}={value}"]
     template = _pod_template(
         spec, facts, "verifier",
