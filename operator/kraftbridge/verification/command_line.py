@@ -1,4 +1,4 @@
-"""`python -m kraftbridge.verification`: `run` (the job), `offline` and `dump` (by hand)."""
+"""`python -m kraftbridge.verification`: `run` (the job), `offline`, `dump` and `page` (by hand)."""
 
 from __future__ import annotations
 
@@ -87,6 +87,11 @@ def _parser() -> argparse.ArgumentParser:
     dump.add_argument("--credentials", metavar="DIRECTORY", help="folder with username, password and, maybe, scheme")
     dump.add_argument("--tls", metavar="DIRECTORY", help="folder with ca.crt and, maybe, tls.crt and tls.key")
     dump.set_defaults(command=_dump)
+
+    page = commands.add_parser("page", help="write the page of a report that a run left")
+    page.add_argument("report", type=Path, metavar="REPORT.json", help="unpacked from the run's ConfigMap")
+    page.add_argument("html", type=Path, metavar="FILE.html")
+    page.set_defaults(command=_page)
     return parser
 
 
@@ -159,6 +164,18 @@ def _write(report: VerificationReport, options: argparse.Namespace) -> None:
 
         options.html.write_text(render_page(report), encoding="utf-8")
     logger.info("%s: %s", report.verdict, report.reason)
+
+
+def _page(options: argparse.Namespace) -> int:
+    from kraftbridge.verification.page import render_page  # noqa: PLC0415 - only where a page is wanted
+
+    try:
+        report = VerificationReport.model_validate_json(options.report.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise MetadataError(f"{options.report} cannot be read as a verification's report: {error}") from error
+    options.html.write_text(render_page(report), encoding="utf-8")
+    logger.info("%s: %s", report.verdict, report.reason)
+    return EXIT_FINISHED
 
 
 def _dump(options: argparse.Namespace) -> int:

@@ -22,6 +22,7 @@ from kraftbridge.models.report import (
     VerificationReport,
     VoterState,
 )
+from kraftbridge.verification.command_line import main
 from kraftbridge.verification.page import kind_bars, offset_marks, render_page, shown_value
 
 HOSTILE = "<script>alert('x')</script>\"&"
@@ -142,3 +143,20 @@ def test_values_are_shown_as_people_read_them():
 def test_the_text_is_readable_without_css():
     text = re.sub(r"<style>.*?</style>", "", render_page(report()), flags=re.DOTALL)
     assert "in all, 1 blocking" in re.sub(r"\s+", " ", text)
+
+
+def test_a_page_is_made_of_what_a_run_left(tmp_path) -> None:
+    kept, page = tmp_path / "report.json", tmp_path / "report.html"
+    kept.write_text(report().to_json())
+    assert main(["page", str(kept), str(page)]) == 0
+    assert "<h1>Inconsistent</h1>" in page.read_text()
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", '{"runId": 1'])
+def test_what_is_no_report_is_named_and_no_page_is_written(tmp_path, caplog, text: str | None) -> None:
+    kept, page = tmp_path / "report.json", tmp_path / "report.html"
+    if text is not None:
+        kept.write_text(text)
+    assert main(["page", str(kept), str(page)]) == 2
+    assert str(kept) in caplog.text
+    assert not page.exists()
