@@ -141,6 +141,7 @@ class Run:
         """Brokers that we stopped, with the UID of the pod that went, until the successor is in sync."""
         self.entered_finalizing = False
         self.failovers: set[str] = set()
+        self.last_healed: tuple[object, ...] = ()
         """Pods that the healing under way has restarted."""
         self.looked_at = 0.0
         self.trail: list[str] = []
@@ -242,8 +243,10 @@ class Run:
                 break  # a later act may rest upon this one: the loop leaves it to the next step
             cluster.time.advance(self.random.uniform(0.0, 0.1))
         self.outcomes = tuple(outcomes)
-        if self.status.healing is None:
+        # One healing may end and another begin in the same step.
+        if self.status.healing is None or self.status.healings[-1:] != self.last_healed:
             self.failovers.clear()
+        self.last_healed = self.status.healings[-1:]
         self._check_always()
         idle = 0.0 if decision.actions else self.random.uniform(0.0, self.pace)
         cluster.time.advance(decision.look_again_after.total_seconds() + self.random.uniform(0.05, 0.4) + idle)
