@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from e2e.harness.foreign import ForeignCluster
 from e2e.harness.kube import CommandFailedError, Kube, eventually
-from e2e.harness.migration import Migration, View, manifest
+from e2e.harness.migration import Migration, View, controller_volumes, manifest
 from e2e.harness.operator_install import OperatorInstall
 
 NAMESPACE = "kafka-bad-input"
@@ -66,6 +66,11 @@ def _stalled(migration: Migration, timeout_s: float) -> View:
     return found
 
 
+def _phase(migration: Migration) -> str:
+    view = migration.view()
+    return "" if view is None else view.phase
+
+
 @pytest.mark.usefixtures("owners_objects")
 @pytest.mark.parametrize(
     ("name", "change", "code", "words"),
@@ -97,11 +102,21 @@ def test_a_blocking_finding_is_named(
 
 @pytest.mark.usefixtures("owners_objects")
 def test_an_image_that_never_starts_is_named(cluster: ForeignCluster) -> None:
-    migration = _applied(cluster, "no-image", {"controllers.image": "localhost/no-such-image:1"})
+    change = {"controllers.image": "localhost/no-such-image:1", "rollback": {"controllerVolumes": "Remove"}}
+    migration = _applied(cluster, "no-image", change)
     try:
         view = _stalled(migration, 120)
         assert view.phase == "ProvisioningQuorum"
         assert "no-such-image" in view.blocked
+        assert controller_volumes(cluster.kube, NAMESPACE, "no-image") != set()
+        migration.set_target("ZooKeeper")
+        eventually(lambda: _phase(migration) == "RolledBack", "the migration is rolled back", 60)
+        assert cluster.kube.get("statefulset", "no-image-kraft", NAMESPACE) is None
+        eventually(
+            lambda: not controller_volumes(cluster.kube, NAMESPACE, "no-image"),
+            "the controllers' volumes are removed, as asked",
+            60,
+        )
     finally:
         cluster.kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", "no-image", "-n", NAMESPACE, "--timeout=60s")
         cluster.kube.kubectl("delete", "statefulset", "no-image-kraft", "-n", NAMESPACE, "--ignore-not-found")

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 from e2e.harness.foreign import ForeignCluster, Style
-from e2e.harness.kube import REPOSITORY, Kube, eventually
+from e2e.harness.kube import REPOSITORY, Kube
 from e2e.harness.load import Load, client_impact
-from e2e.harness.migration import Migration, View, manifest
+from e2e.harness.migration import Migration, View, controller_volumes, manifest
 from e2e.harness.operator_install import OperatorInstall
 
 NAMESPACE = "kafka-rollback"
@@ -44,20 +44,17 @@ def test_back_from_dual_write(cluster: ForeignCluster) -> None:
     load = Load(cluster)
     load.start()  # makes __consumer_offsets
     inventory = cluster.inventory()
-    resource = manifest(cluster, target="DualWrite", runner="Job")
-    resource["spec"]["rollback"] = {"controllerVolumes": "Remove"}
-    kube.apply(json.dumps(resource), NAMESPACE)
+    kube.apply(json.dumps(manifest(cluster, target="DualWrite", runner="Job")), NAMESPACE)
     migration = Migration(kube, NAMESPACE)
     forward = _rest(migration, "DualWrite")
     assert forward.condition("RollbackPossible")["status"] == "True"
-    assert _volumes(kube) == {f"data-demo-kraft-{i}" for i in (3000, 3001, 3002)}
     migration.set_target("ZooKeeper")
     back = _rest(migration, "RolledBack")
     gates = {v["gate"]: v.get("verdict") for v in back.status["verifications"]}
     assert gates["RollingBack"] == "Consistent"
     assert _template(cluster) == before
     assert kube.get("statefulset", "demo-kraft", NAMESPACE) is None
-    eventually(lambda: not _volumes(kube), "the controllers' volumes are removed, as asked", 60)
+    assert controller_volumes(kube, NAMESPACE, "demo") == {f"data-demo-kraft-{i}" for i in (3000, 3001, 3002)}
     lines = load.stop()
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     (ARTIFACTS / "load.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -66,11 +63,6 @@ def test_back_from_dual_write(cluster: ForeignCluster) -> None:
     assert impact.unharmed, json.dumps(impact.as_json())
     assert cluster.inventory() == inventory
     assert cluster.prove_serving()
-
-
-def _volumes(kube: Kube) -> set[str]:
-    claims = kube.list("persistentvolumeclaim", NAMESPACE, "kraftbridge.dev/migration=demo")
-    return {claim["metadata"]["name"] for claim in claims}
 
 
 def _template(cluster: ForeignCluster) -> object:

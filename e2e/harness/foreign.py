@@ -173,12 +173,12 @@ class ForeignCluster:
                 )
                 text = text.replace("          volumeMounts:\n", f"{more}          volumeMounts:\n", 1)
             text = Template(text).safe_substitute(self.placeholders)
-            self.kube.apply(self._in_sets(text) if manifest.startswith("kafka-") else text, self.namespace)
+            if self.split and manifest.startswith("kafka-"):
+                text = self._in_sets(text)
+            self.kube.apply(text, self.namespace)
 
     def _in_sets(self, manifests: str) -> str:
-        """Return the brokers' manifests with one StatefulSet for each of ours; one set stays as it is written."""
-        if not self.split:
-            return manifests
+        """Return the brokers' manifests with one StatefulSet for each of ours."""
         documents = []
         for document in yaml.safe_load_all(manifests):
             if document["kind"] != "StatefulSet":

@@ -134,7 +134,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--secured", action="store_true", help="the controllers' listener asks for SASL")
     parser.add_argument("--keep", action="store_true", help="leave the cluster for a look")
     parser.add_argument("--discard", action="store_true", help="do not keep the results")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.secured and arguments.style is not Style.ENV:
+        parser.error("--secured is for brokers of style Env")
+    return arguments
 
 
 def _run(text: str) -> Run:

@@ -80,6 +80,12 @@ def manifest(
     }
 
 
+def controller_volumes(kube: Kube, namespace: str, migration: str) -> set[str]:
+    """Return the names of the claims that a migration's controllers have, or have left."""
+    claims = kube.list("persistentvolumeclaim", namespace, f"kraftbridge.dev/migration={migration}")
+    return {claim["metadata"]["name"] for claim in claims}
+
+
 @dataclass(frozen=True)
 class View:
     """A KafkaMigration at one time."""

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +25,7 @@ from e2e.harness.small_volumes import SmallVolumes
 FROZEN_S = 25.0
 OPERATOR_FROZEN_S = 50.0
 """Longer than a Lease lasts (30 s) and a new operator needs to start, shorter than the kubelet waits for a probe's answer."""
+BOTH_AWAKE_S = 5.0
 UNDO_AFTER_S = 8.0
 NO_SUCH_IMAGE = "localhost/kraftbridge-verifier:no-such-tag"
 
@@ -112,8 +113,7 @@ class Strikes:
         pids = processes(self._pod(pod)["metadata"]["uid"], "java")
 
         def kill() -> Struck:
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
+            signal_all(pids, signal.SIGKILL)
             return Struck(f"SIGKILL to the process of pod {pod}")
 
         return kill
@@ -129,29 +129,22 @@ class Strikes:
         if len(pods) != 1 or not (pids := processes(pods[0]["metadata"]["uid"])):
             raise NotStruckError(f"the operator has {len(pods)} pods just now, or no process on this machine")
         before = self._lease_holder()
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
         self.operator.scale(2)
+        signal_all(pids, signal.SIGSTOP)
 
         def thaw() -> None:
-            after = self._lease_holder()
-            for pid in pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
-            if after == before:
-                raise RuntimeError(f"nobody has taken the Lease over from {before} in {OPERATOR_FROZEN_S:.0f} s")
-
-        def settle() -> None:
             try:
-                thaw()
+                if self._lease_holder() == before:
+                    raise RuntimeError(f"nobody has taken the Lease over from {before} in {OPERATOR_FROZEN_S:.0f} s")
             finally:
-                # Both are awake now for a moment; then Kubernetes ends one of them.
-                time.sleep(5)
+                signal_all(pids, signal.SIGCONT)
+                # Both are awake for a moment; then Kubernetes ends one of them.
+                time.sleep(BOTH_AWAKE_S)
                 self.operator.scale(1)
 
         name = pods[0]["metadata"]["name"]
         what = f"SIGSTOP to the process of pod {name} for {OPERATOR_FROZEN_S:.0f} s, and a second operator"
-        return Struck(what, undo=settle, undo_at_latest_s=OPERATOR_FROZEN_S)
+        return Struck(what, undo=thaw, undo_at_latest_s=OPERATOR_FROZEN_S)
 
     def _lease_holder(self) -> str:
         name = f"kraftbridge-{self.cluster.brokers}"
@@ -193,13 +186,8 @@ class Strikes:
         pids = processes(self._pod(name)["metadata"]["uid"], "java")
         if not pids:
             raise NotStruckError(f"pod {name} has no process on this machine")
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-
-        def thaw() -> None:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
-
+        signal_all(pids, signal.SIGSTOP)
+        thaw = partial(signal_all, pids, signal.SIGCONT)
         return Struck(
             f"SIGSTOP to the process of pod {name} for {FROZEN_S:.0f} s", undo=thaw, undo_at_latest_s=FROZEN_S
         )
@@ -286,6 +274,13 @@ def processes(pod_uid: str, program: str = "") -> list[int]:
         if (name == program if program else name != "pause") and any(form in group for form in forms):
             found.append(int(directory.name))
     return found
+
+
+def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to processes; one that has ended meanwhile needs none."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 @contextmanager

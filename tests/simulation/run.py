@@ -141,8 +141,9 @@ class Run:
         """Brokers that we stopped, with the UID of the pod that went, until the successor is in sync."""
         self.entered_finalizing = False
         self.failovers: set[str] = set()
-        self.last_healed: tuple[object, ...] = ()
         """Pods that the healing under way has restarted."""
+        self.last_healed: tuple[object, ...] = ()
+        """The healing that ended last, to tell the next one's failovers from its."""
         self.looked_at = 0.0
         self.trail: list[str] = []
 

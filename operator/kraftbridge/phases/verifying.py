@@ -73,12 +73,6 @@ def require(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> Wait |
             return Wait(message, WaitKind.VERIFICATION, Reason.INCONCLUSIVE, stalled=tries >= MAX_INCONCLUSIVE)
 
 
-def passed(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> bool:
-    """Whether the latest run of this kind passed, however long ago."""
-    record = _latest(draft, profile, gate, purpose)
-    return record is not None and record.verdict is Verdict.CONSISTENT
-
-
 def counts(draft: Draft, gate: Phase, purpose: str) -> dict[str, int] | None:
     """Return how many entities of each kind the latest passed run compared; None when it is not kept any more."""
     record = _latest(draft, Profile.REPLICAS, gate, purpose)

@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     page = commands.add_parser("page", help="write the page of a report that a run left")
     page.add_argument("report", type=Path, metavar="REPORT.json", help="unpacked from the run's ConfigMap")
     page.add_argument("html", type=Path, metavar="FILE.html")
-    page.set_defaults(command=_page)
+    page.set_defaults(command=_page, json=None)
     return parser
 
 
@@ -167,14 +167,11 @@ def _write(report: VerificationReport, options: argparse.Namespace) -> None:
 
 
 def _page(options: argparse.Namespace) -> int:
-    from kraftbridge.verification.page import render_page  # noqa: PLC0415 - only where a page is wanted
-
     try:
         report = VerificationReport.model_validate_json(options.report.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise MetadataError(f"{options.report} cannot be read as a verification's report: {error}") from error
-    options.html.write_text(render_page(report), encoding="utf-8")
-    logger.info("%s: %s", report.verdict, report.reason)
+    _write(report, options)
     return EXIT_FINISHED
 
 
