@@ -60,6 +60,7 @@ class Reconciler:
         self._open_world = open_connections
         self._worlds: dict[str, tuple[str, World]] = {}
         self._memories: dict[str, Memory] = {}
+        self._released = False
 
     def close(self) -> None:
         """End all connections."""
@@ -68,7 +69,11 @@ class Reconciler:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def release_leases(self) -> None:
-        """Let every Lease lapse, for a successor to go on at once; to be called when no step runs any more."""
+        """Let every Lease lapse, for a successor to go on at once, and do nothing from then on.
+
+        A step may still run: kopf does not wait for a timer's thread when it exits (``kopf._core.engines.daemons.stop_daemon``).
+        """
+        self._released = True
         self._leases.release_all()
 
     def due(self, uid: str, generation: int) -> bool:
@@ -95,14 +100,14 @@ class Reconciler:
         Returns
         -------
         MigrationStatus or None
-            The status as published; None when there is no such migration or somebody else wrote at the same time.
+            The status as published; None when there is no such migration, somebody else wrote at the same time, or the Leases were released.
 
         Raises
         ------
         ObservationError
             The API server does not answer.
         """
-        migration = self._kubernetes.get(API_VERSION, KIND, namespace, name)
+        migration = None if self._released else self._kubernetes.get(API_VERSION, KIND, namespace, name)
         if migration is None:
             return None
         metadata = migration["metadata"]
@@ -129,7 +134,7 @@ class Reconciler:
         now = datetime.now(UTC)
         observation = self._observer.observe(identity, spec, status, world, memory, now)
         decision = decide(identity, spec, status, observation, now)
-        if not self._publish(migration, decision.status, memory):
+        if self._released or not self._publish(migration, decision.status, memory):
             return None
         memory.outcomes = ()
         step = Step(identity, spec, decision.status, world, memory)
@@ -148,6 +153,8 @@ class Reconciler:
         """Do the acts in order; one that fails ends the step, since later ones may rest on it."""
         outcomes: list[ActionOutcome] = []
         for action in decision.actions:
+            if self._released:
+                break
             outcomes.append(self._actuator.carry_out(step, action))
             if outcomes[-1].error:
                 break

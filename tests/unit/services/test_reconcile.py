@@ -274,6 +274,26 @@ def test_a_step_is_due_at_once_for_a_new_generation(operator: Operator) -> None:
     assert operator.kafka.closed == 3
 
 
+@pytest.mark.parametrize("moment", ["get", "replace_status"])
+def test_a_step_that_runs_when_the_leases_are_released_does_nothing_more(operator: Operator, moment: str) -> None:
+    operator.walk(Phase.TAKING_OVER)
+    operator.kubernetes.calls.clear()
+
+    def released(verb: str, kind: str, _name: str) -> None:
+        if verb == moment and kind == KIND:
+            operator.kubernetes.before_call = lambda *_: None
+            operator.reconciler.release_leases()
+
+    operator.kubernetes.before_call = released
+    operator.step()
+    # Giving a Lease up is the only write besides the status that was under way.
+    writes = [c for c in operator.kubernetes.calls if c[0] not in READ_VERBS and c[1] != KIND]
+    assert {(c[0], c[1]) for c in writes} == {("merge_patch", "Lease")}
+    operator.kubernetes.calls.clear()
+    assert operator.step() is None
+    assert operator.kubernetes.calls == []
+
+
 def test_what_was_just_done_is_looked_at_at_once_but_what_failed_at_the_usual_pace(operator: Operator) -> None:
     operator.walk(Phase.TAKING_OVER)
     uid = operator.migration()["metadata"]["uid"]
