@@ -21,18 +21,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from bench.data import CHROOT, Cluster, name, write_segment
-from kraftbridge.metadata.block_replay import decoded_columns, decoded_record, parts
-from kraftbridge.metadata.log_files import LocalLogFiles
-from kraftbridge.metadata.log_replay import LogReplay
-from kraftbridge.metadata.multi_read import Data, MultiRead, Operation, Read, batches
-from kraftbridge.metadata.record_batches import BatchScan
-from kraftbridge.metadata.record_blocks import record_block
-from kraftbridge.metadata.zookeeper_reader import BATCH_READS, IN_FLIGHT, ZooKeeperReader
+from kraftbridge.metadata.log.batches import BatchScan
+from kraftbridge.metadata.log.block_replay import decoded_columns, decoded_record, parts
+from kraftbridge.metadata.log.blocks import record_block
+from kraftbridge.metadata.log.files import LocalLogFiles
+from kraftbridge.metadata.log.replay import LogReplay
+from kraftbridge.metadata.zookeeper.multi_read import Data, MultiRead, Operation, Read, batches
+from kraftbridge.metadata.zookeeper.reader import BATCH_READS, IN_FLIGHT, ZooKeeperReader
 from kraftbridge.models.report import Profile, Verdict, VerificationRequest, VoterAccess, ZooKeeperAccess
-from kraftbridge.verification.comparison import compare
-from kraftbridge.verification.rows import SCHEMA_DDL, Leg
+from kraftbridge.verification.compare.places import compare
 from kraftbridge.verification.runner import verify_live
 from kraftbridge.verification.session import set_shuffle_size
+from kraftbridge.verification.sources.rows import SCHEMA_DDL, Leg
 
 JAVA = Path(__file__).with_name("java")
 

@@ -20,8 +20,9 @@ from tests.support.observations import spec_document
 
 from kraftbridge.constants import KIND
 from kraftbridge.handlers import startup
-from kraftbridge.services import observer, reconcile
-from kraftbridge.services.world import World
+from kraftbridge.services import reconcile
+from kraftbridge.services.clients import World
+from kraftbridge.services.observe import observer
 
 POLICY = "kraftbridge-policy"
 READY_SECONDS = 15.0

@@ -16,14 +16,14 @@ from tests.integration.certificates import Authority, Certificate
 from tests.support.kafka_processes import ZOOKEEPER, free_port, kafka_processes, wait_for
 
 from kraftbridge.builders.settings import render_properties
-from kraftbridge.client_security import Security
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
-from kraftbridge.kafka_wire import Connection
+from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.wire import Connection
 from kraftbridge.metadata.entities import Secrets
 from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.models.report import BrokerAccess
-from kraftbridge.storage.kafka import BrokerClient
-from kraftbridge.verification.served import brokers_behind, served_broker
+from kraftbridge.storage.kafka_brokers import BrokerClient
+from kraftbridge.verification.sources.broker import brokers_behind, served_broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
 

@@ -22,11 +22,11 @@ from tests.support.kafka_processes import FINAL, KRAFT, KafkaProcesses, kafka_li
 from tests.support.observations import IDENTITY, broker_set, open_gate
 
 from kraftbridge.exceptions import ActionRefusedError, ObservationError
-from kraftbridge.kafka_wire import Connection, Security
+from kraftbridge.kafka.wire import Connection, Security
 from kraftbridge.metadata.entities import Secrets
-from kraftbridge.metadata.log_entities import Form, log_entities
-from kraftbridge.metadata.log_files import open_log_files
-from kraftbridge.metadata.log_replay import LogReplay
+from kraftbridge.metadata.log.entities import Form, log_entities
+from kraftbridge.metadata.log.files import open_log_files
+from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.decision import Decision, LaunchVerification, ReleaseVerification, UpdateMetadataVersion
 from kraftbridge.models.metadata_version import FEATURE, VERSIONS, Upgrade, lowest_without_loss
@@ -44,7 +44,7 @@ from kraftbridge.models.report import EntityKind, KindCounts, Profile, Verdict, 
 from kraftbridge.models.spec import ControllersSpec, MigrationSpec
 from kraftbridge.models.status import MetadataVersionState, MetadataVersionStatus, MigrationStatus
 from kraftbridge.phases.machine import decide
-from kraftbridge.storage.kafka import BrokerClient
+from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient
 from kraftbridge.storage.metrics import read_controller_metrics
 

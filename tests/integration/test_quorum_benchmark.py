@@ -14,7 +14,7 @@ from tests.support.kafka_processes import ZOOKEEPER, kafka_processes, wait_for
 from kraftbridge.__main__ import main
 from kraftbridge.benchmark.quorum import LOADS
 from kraftbridge.models.measurement import ProbeResult
-from kraftbridge.storage.kafka import BrokerClient
+from kraftbridge.storage.kafka_brokers import BrokerClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
 

@@ -25,9 +25,9 @@ from tests.support.kafka_processes import (
     wait_for,
 )
 
-from kraftbridge.client_security import Security
 from kraftbridge.exceptions import ActionError, ActionRefusedError, MigrationError, ObservationError
-from kraftbridge.kafka_wire import Connection
+from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.wire import Connection
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.observation import (
     ClusterState,
@@ -39,7 +39,7 @@ from kraftbridge.models.observation import (
 )
 from kraftbridge.models.phase import ZkMigrationState
 from kraftbridge.models.survey import SettingSource
-from kraftbridge.storage.kafka import BrokerClient
+from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient
 from kraftbridge.storage.metrics import read_controller_metrics
 from kraftbridge.storage.zookeeper import ZooKeeperStore

@@ -18,12 +18,12 @@ from tests.integration.certificates import Authority
 from tests.support.kafka_processes import free_port
 from tests.support.zookeeper_ensemble import Ensemble, zookeeper_ensemble
 
-from kraftbridge.metadata.dump_entities import DumpReading
 from kraftbridge.metadata.entities import Secrets
 from kraftbridge.metadata.errors import ZooKeeperUnavailableError
-from kraftbridge.metadata.znode_dump import read_dump
-from kraftbridge.metadata.zookeeper_plan import TOPIC_CONFIGS_PATH, TreeReading
-from kraftbridge.metadata.zookeeper_reader import ZooKeeperReader
+from kraftbridge.metadata.zookeeper.dump import read_dump
+from kraftbridge.metadata.zookeeper.dump_entities import DumpReading
+from kraftbridge.metadata.zookeeper.plan import TOPIC_CONFIGS_PATH, TreeReading
+from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader
 from kraftbridge.models.report import EntityKind, ZooKeeperAccess
 from kraftbridge.verification.command_line import main
 

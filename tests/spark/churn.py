@@ -31,8 +31,8 @@ from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from kafka.protocol.admin.configs import IncrementalAlterConfigsRequest
 
-from kraftbridge.client_security import Security
-from kraftbridge.kafka_wire import Connection
+from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.wire import Connection
 
 if TYPE_CHECKING:
     from tests.spark.live_cluster import LiveCluster

@@ -17,8 +17,8 @@ from urllib.parse import quote, unquote
 from kafka.protocol.metadata import MetadataRequest
 from kazoo.exceptions import NoNodeError
 
-from kraftbridge.client_security import Security
-from kraftbridge.kafka_wire import Connection
+from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.wire import Connection
 from kraftbridge.models.report import EntityKind
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import pytest
 from tests.spark.planting import ENCODER_SECRET, LOG_END, Cluster
 from tests.unit.metadata.record_writer import record
 
-from kraftbridge.metadata.log_files import LocalLogFiles
-from kraftbridge.metadata.log_replay import LogReplay
+from kraftbridge.metadata.log.files import LocalLogFiles
+from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.models.report import DifferenceState as State
 from kraftbridge.models.report import EntityKind as Kind
 from kraftbridge.models.report import Profile, Verdict, VerificationRequest

@@ -20,10 +20,10 @@ from kraftbridge.models.report import (
     VoterAccess,
     ZooKeeperAccess,
 )
-from kraftbridge.verification.comparison import compare
+from kraftbridge.verification.compare.places import compare
 from kraftbridge.verification.inputs import Dump, offline_inputs
-from kraftbridge.verification.rows import SCHEMA_DDL, Leg
 from kraftbridge.verification.runner import verify, verify_live
+from kraftbridge.verification.sources.rows import SCHEMA_DDL, Leg
 
 NOOP = record("NoOpRecord")
 

@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from tests.support.kafka_processes import free_port, kafka_libraries
 
 from kraftbridge.benchmark.processes import installed_tool
-from kraftbridge.metadata.znode_dump import read_dump
+from kraftbridge.metadata.zookeeper.dump import read_dump
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>

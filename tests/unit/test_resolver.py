@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kraftbridge import resolver
+from kraftbridge.kafka import resolver
 
 
 def test_addresses_come_in_order_without_doubles(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from kraftbridge.benchmark.processes import (
 )
 from kraftbridge.exceptions import MigrationError
 from kraftbridge.models.observation import MigrationZnode
-from kraftbridge.storage.kafka import BrokerClient
+from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient
 from kraftbridge.storage.zookeeper import ZooKeeperStore
 

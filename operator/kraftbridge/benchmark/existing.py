@@ -23,10 +23,10 @@ from kraftbridge.benchmark.workloads import (
     burst_topics,
     workloads,
 )
-from kraftbridge.client_security import Security
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
-from kraftbridge.kafka_wire import host_ports
-from kraftbridge.storage.kafka import BrokerClient
+from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.wire import host_ports
+from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_changes import Change, CreateTopic, DeleteTopic
 from kraftbridge.storage.kafka_controllers import ControllerClient
 from kraftbridge.storage.kafka_writer import cluster_brokers

@@ -13,9 +13,9 @@ from typing_extensions import override
 
 from kraftbridge.benchmark.samples import Sample
 from kraftbridge.benchmark.workloads import Workload
-from kraftbridge.client_security import Security
 from kraftbridge.exceptions import ActionError
-from kraftbridge.kafka_wire import Connection, WireError
+from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.wire import Connection, WireError
 from kraftbridge.storage.kafka_changes import Change, is_visible, view_of
 from kraftbridge.storage.kafka_writer import ChangeWriter
 

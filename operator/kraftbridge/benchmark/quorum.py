@@ -30,8 +30,8 @@ from kraftbridge.benchmark.workloads import (
     incident_workload,
     workloads,
 )
-from kraftbridge.client_security import Security
 from kraftbridge.exceptions import InvalidSpecError
+from kraftbridge.kafka.security import Security
 from kraftbridge.storage.kafka_changes import Change, CreateTopic, DeleteTopic
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from kraftbridge.builders.settings import render_properties, short_hash, variabl
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, CONTROLLER_PORT
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
-from kraftbridge.phases.preflight import ACL_AUTHORIZER, STANDARD_AUTHORIZER
+from kraftbridge.phases.preflight.findings import ACL_AUTHORIZER, STANDARD_AUTHORIZER
 
 CONTROLLER_LISTENER = "CONTROLLER"
 SHORT_ADDRESS_CACHE = "-Dsun.net.inetaddr.ttl=1 -Dsun.net.inetaddr.negative.ttl=0"

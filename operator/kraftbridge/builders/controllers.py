@@ -15,7 +15,7 @@ from kraftbridge.builders.settings import render_properties, short_hash, with_li
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, CONTROLLER_PORT, LABEL_ROLE, LOG_SERVER_PORT, METRICS_PORT
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.phases.preflight import ACL_AUTHORIZER, STANDARD_AUTHORIZER
+from kraftbridge.phases.preflight.findings import ACL_AUTHORIZER, STANDARD_AUTHORIZER
 
 Objects = list[dict[str, Any]]
 

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from typing_extensions import override
 
-from kraftbridge.metadata.log_files import FILES_PATH, LOG_FOLDER
+from kraftbridge.metadata.log.files import FILES_PATH, LOG_FOLDER
 
 logger = logging.getLogger(__name__)
 

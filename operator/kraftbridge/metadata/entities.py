@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from kraftbridge.metadata.passwords import java_length
+from kraftbridge.metadata.zookeeper.passwords import java_length
 from kraftbridge.models.report import EntityKind
 
 DEFAULT_ENTITY: Final = "<default>"

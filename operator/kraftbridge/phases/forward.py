@@ -18,9 +18,10 @@ from kraftbridge.models.observation import ControllersWorkload, Unobserved, ZooK
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile
 from kraftbridge.models.status import ControllersStatus, NodeStatus, OperationKind, WaitKind, controllers_name
-from kraftbridge.phases import canary, gates, healing, metadata_version, preflight, rolling, verifying
+from kraftbridge.phases import canary, gates, healing, metadata_version, rolling, verifying
 from kraftbridge.phases.draft import Draft, Enter, Outcome, Wait
 from kraftbridge.phases.measuring import measured
+from kraftbridge.phases.preflight import findings as preflight
 
 SLOW = timedelta(seconds=5)
 """How often to look while a person is awaited."""

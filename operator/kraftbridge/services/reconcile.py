@@ -27,10 +27,10 @@ from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.machine import decide
-from kraftbridge.services.actuator import Actuator, Step
+from kraftbridge.services.act.actuator import Actuator, Step
+from kraftbridge.services.clients import World, open_world
 from kraftbridge.services.leases import Leases
-from kraftbridge.services.observer import Memory, Observer
-from kraftbridge.services.world import World, open_world
+from kraftbridge.services.observe.observer import Memory, Observer
 from kraftbridge.storage.ports import KubernetesPort
 
 log = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kraftbridge.client_security import Security
 from kraftbridge.exceptions import ActionError, ObservationError
-from kraftbridge.kafka_wire import Connection, WireError
+from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.wire import Connection, WireError
 from kraftbridge.models.measurement import ProbeResult
 from kraftbridge.storage.kafka_changes import AlterTopicConfig, Change, CreateTopic, DeleteTopic, is_visible, view_of
 from kraftbridge.storage.kafka_writer import ChangeWriter, cluster_brokers

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from kafka.protocol.admin.topics import CreateTopicsRequest
 
-from kraftbridge.client_security import Security
-from kraftbridge.kafka_wire import Connection, WireError, host_ports
+from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.wire import Connection, WireError, host_ports
 
 PROBE_TOPIC: Final = "kraftbridge-probe"
 PROBE_SECONDS: Final = 1.0

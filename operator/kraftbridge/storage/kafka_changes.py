@@ -10,7 +10,7 @@ from typing import Final, assert_never
 from kafka.protocol.admin.acl import DescribeAclsRequest
 from kafka.protocol.admin.configs import DescribeConfigsRequest
 
-from kraftbridge.kafka_wire import UNKNOWN_TOPIC, Connection, WireError, error_name
+from kraftbridge.kafka.wire import UNKNOWN_TOPIC, Connection, WireError, error_name
 
 TOPIC: Final = 2
 """``ConfigResource.Type.TOPIC`` and ``ResourceType.TOPIC``."""

@@ -10,10 +10,10 @@ from typing import Any, Final, TypeVar
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from kafka.protocol.admin.cluster import DescribeClusterRequest, DescribeQuorumRequest, UpdateFeaturesRequest
 
-from kraftbridge.client_security import Security
 from kraftbridge.constants import CANARY_USER
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
-from kraftbridge.kafka_wire import NOT_CONTROLLER, Connection, ConnectionLostError, WireError, error_name
+from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, ConnectionLostError, WireError, error_name
 from kraftbridge.models.metadata_version import FEATURE, Upgrade, text_of
 from kraftbridge.models.observation import FeatureAnswer, NodeFeatures, QuorumState, Unobserved, VoterState
 from kraftbridge.storage.znodes import CANARY_QUOTA

@@ -15,9 +15,9 @@ from kafka.protocol.admin.topics import (
     DeleteTopicsRequest,
 )
 
-from kraftbridge.client_security import Security
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
-from kraftbridge.kafka_wire import NOT_CONTROLLER, UNKNOWN_TOPIC, Connection, WireError, error_name
+from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.wire import NOT_CONTROLLER, UNKNOWN_TOPIC, Connection, WireError, error_name
 from kraftbridge.storage.kafka_changes import (
     ANY,
     TOPIC,

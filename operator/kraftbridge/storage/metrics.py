@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kraftbridge.constants import METRICS_PORT
 from kraftbridge.exceptions import ObservationError
+from kraftbridge.kafka.resolver import resolve
 from kraftbridge.models.observation import ControllerMetrics
 from kraftbridge.models.phase import ZkMigrationState
-from kraftbridge.resolver import resolve
 
 _PAGE_LIMIT_BYTES: Final = 32 * 1024 * 1024
 _CHUNK_BYTES: Final = 64 * 1024

@@ -134,7 +134,7 @@ class ZooKeeperPort(Protocol):
 
 
 class BrokerPort(Protocol):
-    """The brokers; see `kraftbridge.storage.kafka.BrokerClient`."""
+    """The brokers; see `kraftbridge.storage.kafka_brokers.BrokerClient`."""
 
     def cluster_state(self) -> ClusterState:
         """Return the cluster as a broker serves it."""

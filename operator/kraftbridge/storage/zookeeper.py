@@ -24,9 +24,9 @@ from typing_extensions import override
 
 from kraftbridge.constants import CANARY_USER
 from kraftbridge.exceptions import ActionError, ConflictError, InvalidSpecError, ObservationError
+from kraftbridge.kafka.resolver import resolve
 from kraftbridge.models.observation import MigrationZnode, Unobserved, ZooKeeperState
 from kraftbridge.models.survey import ZooKeeperAccess
-from kraftbridge.resolver import resolve
 from kraftbridge.storage.znode_acls import read_access
 from kraftbridge.storage.znodes import (
     Znode,

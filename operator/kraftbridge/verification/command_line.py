@@ -176,8 +176,8 @@ def _page(options: argparse.Namespace) -> int:
 
 
 def _dump(options: argparse.Namespace) -> int:
-    from kraftbridge.metadata.znode_dump import write_dump  # noqa: PLC0415 - needs kazoo
-    from kraftbridge.metadata.zookeeper_reader import ZooKeeperReader, split_connect  # noqa: PLC0415
+    from kraftbridge.metadata.zookeeper.dump import write_dump  # noqa: PLC0415 - needs kazoo
+    from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader, split_connect  # noqa: PLC0415
     from kraftbridge.models.report import ZooKeeperAccess  # noqa: PLC0415
 
     access = ZooKeeperAccess(connect=options.connect, credentials_path=options.credentials, tls_path=options.tls)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import javaproperties
 
-from kraftbridge.client_security import Security
 from kraftbridge.exceptions import InvalidSpecError
+from kraftbridge.kafka.security import Security
 from kraftbridge.metadata.errors import MetadataError
 
 if TYPE_CHECKING:
-    from kraftbridge.kafka_wire import Connection
+    from kraftbridge.kafka.wire import Connection
 
 
 class ConnectionSettingsError(MetadataError):
@@ -52,7 +52,7 @@ def connected(host: str, port: int, security: Security, timeout_seconds: float) 
     NodeUnavailableError
         It does not answer, in time or as expected.
     """
-    from kraftbridge.kafka_wire import Connection, WireError  # noqa: PLC0415 - kafka-python is heavy
+    from kraftbridge.kafka.wire import Connection, WireError  # noqa: PLC0415 - kafka-python is heavy
 
     try:
         with Connection(host, port, security, timeout_seconds) as connection:

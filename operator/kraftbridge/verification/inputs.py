@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from kraftbridge.metadata.errors import LogUnavailableError, MetadataError
-from kraftbridge.metadata.log_files import LOG_FOLDER, open_log_files
-from kraftbridge.metadata.log_replay import end_offset
+from kraftbridge.metadata.log.files import LOG_FOLDER, open_log_files
+from kraftbridge.metadata.log.replay import end_offset
 from kraftbridge.models.report import BrokerAccess, Profile, VerificationRequest, VoterState, ZooKeeperAccess
-from kraftbridge.verification.plans import LogVoter
 from kraftbridge.verification.quorum import QuorumUnavailableError, QuorumView, describe_quorum
-from kraftbridge.verification.served import brokers_behind
+from kraftbridge.verification.sources.broker import brokers_behind
+from kraftbridge.verification.sources.plans import LogVoter
 
 _QUORUM_STATE: Final = "quorum-state"
 

@@ -11,13 +11,13 @@ from pyspark.sql import DataFrame
 
 from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.models.report import Difference, KindCounts, Profile, Severity, VerificationReport
-from kraftbridge.verification.comparison import MAXIMUM_FLAGGED, compare
-from kraftbridge.verification.differences import difference_of_flagged
-from kraftbridge.verification.mirror import check_fence, compare_mirror
+from kraftbridge.verification.compare.differences import difference_of_flagged
+from kraftbridge.verification.compare.mirror import check_fence, compare_mirror
+from kraftbridge.verification.compare.places import MAXIMUM_FLAGGED, compare
+from kraftbridge.verification.compare.served import compare_served
 from kraftbridge.verification.readings import check_tree, read_logs, read_zookeeper
-from kraftbridge.verification.rows import Leg, voter_place
 from kraftbridge.verification.run import Run
-from kraftbridge.verification.served_recheck import compare_served
+from kraftbridge.verification.sources.rows import Leg, voter_place
 from kraftbridge.verification.verdict import conclude
 
 logger = logging.getLogger(__name__)

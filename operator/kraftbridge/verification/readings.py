@@ -9,15 +9,15 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from kraftbridge.metadata.entities import PASSWORD_LENGTH_PREFIX
-from kraftbridge.metadata.soundness import Soundness
+from kraftbridge.metadata.zookeeper.soundness import Soundness
 from kraftbridge.models.report import EntityKind, Fence, Finding, Profile, Severity, VoterState, ZooKeeperAccess
-from kraftbridge.verification.comparison import compare
-from kraftbridge.verification.differences import difference_of_flagged
+from kraftbridge.verification.compare.differences import difference_of_flagged
+from kraftbridge.verification.compare.places import compare
 from kraftbridge.verification.inputs import Dump
-from kraftbridge.verification.plans import LogPlan, ZooKeeperPlan
-from kraftbridge.verification.rows import ZOOKEEPER, Leg, Note
 from kraftbridge.verification.run import Run, notes_among
 from kraftbridge.verification.session import set_shuffle_size
+from kraftbridge.verification.sources.plans import LogPlan, ZooKeeperPlan
+from kraftbridge.verification.sources.rows import ZOOKEEPER, Leg, Note
 
 _FEW_ROWS: Final = 50_000
 

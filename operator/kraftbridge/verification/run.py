@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from kraftbridge.metadata.entities import PASSWORD_LENGTH_PREFIX
 from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.models.report import EntityKind, Fence, KindCounts, VerificationRequest
-from kraftbridge.verification.comparison import Comparison
+from kraftbridge.verification.compare.places import Comparison
 from kraftbridge.verification.inputs import Inputs
 from kraftbridge.verification.session import load
 from kraftbridge.verification.verdict import Outcome

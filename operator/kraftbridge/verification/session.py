@@ -9,12 +9,12 @@ from typing import Final
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from kraftbridge.verification.comparison import compare
-from kraftbridge.verification.log_source import KraftLogSource
-from kraftbridge.verification.plans import LogPlan, LogVoter
-from kraftbridge.verification.rows import SCHEMA_DDL, Leg
-from kraftbridge.verification.served_source import BrokerServedSource
-from kraftbridge.verification.zookeeper_source import ZooKeeperSource
+from kraftbridge.verification.compare.places import compare
+from kraftbridge.verification.sources.log import KraftLogSource
+from kraftbridge.verification.sources.plans import LogPlan, LogVoter
+from kraftbridge.verification.sources.rows import SCHEMA_DDL, Leg
+from kraftbridge.verification.sources.served import BrokerServedSource
+from kraftbridge.verification.sources.zookeeper import ZooKeeperSource
 
 SOURCES: Final = (ZooKeeperSource, KraftLogSource, BrokerServedSource)
 _SMALL_SHUFFLE_PARTITIONS: Final = 2

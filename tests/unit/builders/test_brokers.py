@@ -14,7 +14,7 @@ from kraftbridge.builders.settings import parse_properties
 from kraftbridge.constants import ANNOTATION_CONFIGURATION
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.phases.preflight import ACL_AUTHORIZER, STANDARD_AUTHORIZER
+from kraftbridge.phases.preflight.findings import ACL_AUTHORIZER, STANDARD_AUTHORIZER
 
 FILE = """# kept as it is
 broker.id=1

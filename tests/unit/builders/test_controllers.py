@@ -15,7 +15,7 @@ from kraftbridge.builders.settings import parse_properties
 from kraftbridge.constants import ANNOTATION_CONFIGURATION
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.phases.preflight import ACL_AUTHORIZER, STANDARD_AUTHORIZER
+from kraftbridge.phases.preflight.findings import ACL_AUTHORIZER, STANDARD_AUTHORIZER
 
 FLAG = "zookeeper.metadata.migration.enable"
 FACTS = quorum.ControllersFacts(

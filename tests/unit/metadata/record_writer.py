@@ -10,7 +10,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from kraftbridge.metadata.message_definitions import FieldDefinition, RecordDefinition, record_definitions
+from kraftbridge.metadata.log.definitions import FieldDefinition, RecordDefinition, record_definitions
 
 _NUMBERS = {
     "int8": "b",

@@ -17,11 +17,11 @@ import pytest
 from tests.support.kafka_processes import kafka_libraries
 from tests.unit.metadata.test_record_blocks import plain_rows
 
-from kraftbridge.metadata.block_replay import decoded_columns, decoded_record
 from kraftbridge.metadata.entities import Secrets
-from kraftbridge.metadata.message_definitions import record_definitions
-from kraftbridge.metadata.record_batches import BatchScan
-from kraftbridge.metadata.record_blocks import record_block
+from kraftbridge.metadata.log.batches import BatchScan
+from kraftbridge.metadata.log.block_replay import decoded_columns, decoded_record
+from kraftbridge.metadata.log.blocks import record_block
+from kraftbridge.metadata.log.definitions import record_definitions
 
 SOURCE = Path(__file__).with_name("java") / "RandomRecords.java"
 SEED = int(os.environ.get("KRAFTBRIDGE_SEED", "20261120"))
@@ -135,7 +135,7 @@ def test_definitions_are_those_of_the_jar():
     jar = next(kafka_libraries().glob("kafka-metadata-3.9.1.jar"))
     ours = {
         entry.name: entry.read_bytes()
-        for entry in resources.files("kraftbridge.metadata").joinpath("schemas").iterdir()
+        for entry in resources.files("kraftbridge.metadata.log").joinpath("schemas").iterdir()
     }
     with zipfile.ZipFile(jar) as archive:
         theirs = {

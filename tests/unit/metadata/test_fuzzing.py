@@ -9,17 +9,17 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.unit.metadata.record_writer import record
 
-from kraftbridge.metadata.block_replay import apply_batches, decoded_record
-from kraftbridge.metadata.dump_entities import DumpReading
 from kraftbridge.metadata.entities import Secrets
 from kraftbridge.metadata.errors import CorruptBatchError, MetadataError, UndecodableRecordError
-from kraftbridge.metadata.image import MetadataImage
-from kraftbridge.metadata.message_definitions import record_definitions
-from kraftbridge.metadata.passwords import EncodedPassword
-from kraftbridge.metadata.record_batches import BatchScan
-from kraftbridge.metadata.soundness import Soundness
-from kraftbridge.metadata.znode_dump import read_dump, redacted_data
-from kraftbridge.metadata.zookeeper_entities import MigrationState, Znode, znode_entities
+from kraftbridge.metadata.log.batches import BatchScan
+from kraftbridge.metadata.log.block_replay import apply_batches, decoded_record
+from kraftbridge.metadata.log.definitions import record_definitions
+from kraftbridge.metadata.log.image import MetadataImage
+from kraftbridge.metadata.zookeeper.dump import read_dump, redacted_data
+from kraftbridge.metadata.zookeeper.dump_entities import DumpReading
+from kraftbridge.metadata.zookeeper.entities import MigrationState, Znode, znode_entities
+from kraftbridge.metadata.zookeeper.passwords import EncodedPassword
+from kraftbridge.metadata.zookeeper.soundness import Soundness
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata" / "dualwrite"
 LOG = next((DATA / "c3000" / "__cluster_metadata-0").glob("*.log")).read_bytes()

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from tests.unit.metadata.record_writer import batch, control_batch, record, snapshot, write_log
 
-from kraftbridge.metadata.block_replay import decoded_record
 from kraftbridge.metadata.entities import Form, Secrets
 from kraftbridge.metadata.errors import (
     CorruptBatchError,
@@ -17,10 +16,11 @@ from kraftbridge.metadata.errors import (
     MetadataError,
     UndecodableRecordError,
 )
-from kraftbridge.metadata.log_entities import log_entities
-from kraftbridge.metadata.log_files import FileVanishedError, LocalLogFiles
-from kraftbridge.metadata.log_replay import LogReplay, end_offset
-from kraftbridge.metadata.record_batches import BatchScan
+from kraftbridge.metadata.log.batches import BatchScan
+from kraftbridge.metadata.log.block_replay import decoded_record
+from kraftbridge.metadata.log.entities import log_entities
+from kraftbridge.metadata.log.files import FileVanishedError, LocalLogFiles
+from kraftbridge.metadata.log.replay import LogReplay, end_offset
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata" / "dualwrite"
 NODES = ("c3000", "c3001", "c3002", "b0")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from kraftbridge.metadata.dump_entities import DumpReading
 from kraftbridge.metadata.entities import (
     Form,
     Secrets,
@@ -22,14 +21,15 @@ from kraftbridge.metadata.entities import (
     topic_of_partition_key,
 )
 from kraftbridge.metadata.errors import DumpFormatError, PasswordDecodingError, UndecodableZnodeError
-from kraftbridge.metadata.log_entities import log_entities
-from kraftbridge.metadata.log_files import LocalLogFiles
-from kraftbridge.metadata.log_replay import LogReplay
-from kraftbridge.metadata.passwords import EncodedPassword, looks_encoded
-from kraftbridge.metadata.znode_dump import read_dump, write_dump
-from kraftbridge.metadata.zookeeper_entities import MigrationState, Znode, znode_entities
-from kraftbridge.metadata.zookeeper_plan import znode_path
-from kraftbridge.metadata.zookeeper_reader import split_connect
+from kraftbridge.metadata.log.entities import log_entities
+from kraftbridge.metadata.log.files import LocalLogFiles
+from kraftbridge.metadata.log.replay import LogReplay
+from kraftbridge.metadata.zookeeper.dump import read_dump, write_dump
+from kraftbridge.metadata.zookeeper.dump_entities import DumpReading
+from kraftbridge.metadata.zookeeper.entities import MigrationState, Znode, znode_entities
+from kraftbridge.metadata.zookeeper.passwords import EncodedPassword, looks_encoded
+from kraftbridge.metadata.zookeeper.plan import znode_path
+from kraftbridge.metadata.zookeeper.reader import split_connect
 from kraftbridge.models.report import EntityKind
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata"

@@ -25,7 +25,7 @@ from kraftbridge.models.survey import (
     Visibility,
     ZooKeeperAccess,
 )
-from kraftbridge.phases import preflight
+from kraftbridge.phases.preflight import findings as preflight
 
 UNKNOWN = Unobserved("somebody", "silent")
 FINE = survey()

@@ -24,8 +24,10 @@ from kraftbridge.config import Settings
 from kraftbridge.constants import KIND
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.services import actuator, observer, reconcile
-from kraftbridge.services.world import World
+from kraftbridge.services import reconcile
+from kraftbridge.services.act import actuator
+from kraftbridge.services.clients import World
+from kraftbridge.services.observe import observer
 
 POLICY = "kraftbridge-policy"
 

@@ -22,7 +22,7 @@ from kraftbridge.models.report import (
     VerdictSummary,
     VerificationReport,
 )
-from kraftbridge.services import archives
+from kraftbridge.services.act import archives
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.survey import Room, Survey
-from kraftbridge.services.survey import writers_of
+from kraftbridge.services.observe.survey import writers_of
 
 
 def survey_of(operator: Operator) -> Survey:
@@ -112,7 +112,7 @@ def test_the_survey_is_kept_for_some_seconds(operator: Operator, monkeypatch: py
     operator.kubernetes.forbidden = {"get pods"}
     first = survey_of(operator)
     assert survey_of(operator) is first
-    monkeypatch.setattr("kraftbridge.services.observer.SURVEY_EVERY_SECONDS", -1.0)
+    monkeypatch.setattr("kraftbridge.services.observe.observer.SURVEY_EVERY_SECONDS", -1.0)
     operator.kubernetes.forbidden = set()
     assert survey_of(operator) is not first
     assert operator.status().phase is Phase.PROVISIONING_QUORUM

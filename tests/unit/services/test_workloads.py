@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kraftbridge.services.workloads import pod_state, pods_selector
+from kraftbridge.services.observe.workloads import pod_state, pods_selector
 
 TRACE = """[2026-11-20 17:00:01,123] ERROR Encountered fatal fault: Error handling state (org.apache.kafka)
 org.apache.kafka.common.errors.KafkaStorageException: Error while appending records

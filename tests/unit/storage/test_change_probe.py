@@ -10,8 +10,8 @@ from kafka.protocol.admin.topics import CreateTopicsResponse, DeleteTopicsRespon
 from kafka.protocol.metadata.metadata import MetadataResponse
 from tests.unit.storage.servers import KafkaNode
 
-from kraftbridge.client_security import Security
 from kraftbridge.exceptions import ActionError
+from kraftbridge.kafka.security import Security
 from kraftbridge.storage.change_probe import _quantile, measure_changes, remove_topic
 
 METADATA, CREATE, DELETE, ALTER, DESCRIBE = 3, 19, 20, 44, 32

@@ -13,9 +13,9 @@ from kafka.protocol.metadata.api_versions import ApiVersionsResponse
 from kafka.protocol.metadata.metadata import MetadataResponse
 from tests.unit.storage.servers import KafkaNode
 
-from kraftbridge.client_security import Security
 from kraftbridge.exceptions import ActionError, ActionRefusedError, InvalidSpecError, ObservationError
-from kraftbridge.kafka_wire import host_ports
+from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.wire import host_ports
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.observation import (
     FeatureAnswer,
@@ -26,9 +26,9 @@ from kraftbridge.models.observation import (
     VoterState,
 )
 from kraftbridge.models.survey import BrokerSetting, SettingSource, Visibility
-from kraftbridge.storage import kafka as kafka_module
+from kraftbridge.storage import kafka_brokers as kafka_module
 from kraftbridge.storage import kafka_controllers as controllers_module
-from kraftbridge.storage.kafka import BrokerClient
+from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient
 
 METADATA, CONFIGS, QUORUM = MetadataResponse.API_KEY, DescribeConfigsResponse.API_KEY, DescribeQuorumResponse.API_KEY

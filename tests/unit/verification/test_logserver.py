@@ -17,8 +17,8 @@ from cryptography.x509.oid import NameOID
 
 from kraftbridge.logserver.server import LogServer
 from kraftbridge.metadata.errors import LogUnavailableError
-from kraftbridge.metadata.log_files import FileVanishedError, LocalLogFiles, RemoteLogFiles, listing
-from kraftbridge.metadata.log_replay import LogReplay
+from kraftbridge.metadata.log.files import FileVanishedError, LocalLogFiles, RemoteLogFiles, listing
+from kraftbridge.metadata.log.replay import LogReplay
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata" / "dualwrite" / "c3000"
 TOKEN = "a-token-of-this-test-run"

@@ -12,15 +12,15 @@ from kazoo.exceptions import NoNodeError
 from tests.unit.metadata.record_writer import batch, record, write_log
 
 from kraftbridge.metadata.entities import Secrets
-from kraftbridge.metadata.image import TOPIC_RESOURCE
-from kraftbridge.metadata.log_files import LocalLogFiles
-from kraftbridge.metadata.log_replay import LogReplay
-from kraftbridge.metadata.multi_read import Data, Operation, Read
-from kraftbridge.metadata.zookeeper_entities import MigrationState
-from kraftbridge.metadata.zookeeper_reader import Fenced, ZooKeeperReader
+from kraftbridge.metadata.log.files import LocalLogFiles
+from kraftbridge.metadata.log.image import TOPIC_RESOURCE
+from kraftbridge.metadata.log.replay import LogReplay
+from kraftbridge.metadata.zookeeper.entities import MigrationState
+from kraftbridge.metadata.zookeeper.multi_read import Data, Operation, Read
+from kraftbridge.metadata.zookeeper.reader import Fenced, ZooKeeperReader
 from kraftbridge.models.report import EntityKind
-from kraftbridge.verification import recheck
-from kraftbridge.verification.recheck import Recheck, Rechecked
+from kraftbridge.verification.compare import recheck
+from kraftbridge.verification.compare.recheck import Recheck, Rechecked
 
 BROKER = (EntityKind.BROKER_REGISTRATION, "1")
 HOT, COLD = (EntityKind.TOPIC_CONFIG, "hot"), (EntityKind.TOPIC_CONFIG, "cold")

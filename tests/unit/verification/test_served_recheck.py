@@ -11,18 +11,18 @@ import pytest
 from tests.unit.metadata.record_writer import batch, record, write_log
 
 from kraftbridge.metadata.entities import Entity, Secrets, canonical_json, uuid_text
-from kraftbridge.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
-from kraftbridge.metadata.log_files import LocalLogFiles
-from kraftbridge.metadata.log_replay import LogReplay
-from kraftbridge.metadata.multi_read import Data, Read
-from kraftbridge.metadata.zookeeper_entities import MigrationState
-from kraftbridge.metadata.zookeeper_reader import Fenced, ZooKeeperReader
+from kraftbridge.metadata.log.files import LocalLogFiles
+from kraftbridge.metadata.log.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from kraftbridge.metadata.log.replay import LogReplay
+from kraftbridge.metadata.zookeeper.entities import MigrationState
+from kraftbridge.metadata.zookeeper.multi_read import Data, Read
+from kraftbridge.metadata.zookeeper.reader import Fenced, ZooKeeperReader
 from kraftbridge.models.report import BrokerAccess, EntityKind, Profile, VerificationRequest
-from kraftbridge.verification import served_recheck
+from kraftbridge.verification.compare import served as served_recheck
 from kraftbridge.verification.inputs import Inputs
-from kraftbridge.verification.plans import LogVoter
 from kraftbridge.verification.run import Run
-from kraftbridge.verification.served import BrokerUnavailableError
+from kraftbridge.verification.sources.broker import BrokerUnavailableError
+from kraftbridge.verification.sources.plans import LogVoter
 
 STAT = (0,) * 11
 CONFIG, OWN = (EntityKind.TOPIC_CONFIG, "orders"), (EntityKind.BROKER_CONFIG, "1")

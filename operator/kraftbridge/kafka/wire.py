@@ -1,0 +1,240 @@
+"""One connection to one Kafka node, for operator and verifier alike: kafka-python's protocol classes over a socket of ours.
+
+kafka-python's clients bootstrap by Metadata, which controllers don't answer, and back off on their own schedule while
+nodes restart. A connection of ours says within its time limit whether one node answers.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kafka.errors import KafkaError, for_code
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.protocol.metadata.api_versions import ApiVersionsRequest
+from kafka.protocol.metadata.metadata import MetadataRequest
+from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from kraftbridge.kafka.resolver import resolve
+from kraftbridge.kafka.security import Security
+from kraftbridge.models.observation import NodeFeatures
+
+__all__ = ["Connection", "ConnectionLostError", "Security", "WireError", "error_name", "host_ports"]
+
+_CLIENT_ID: Final = "kraftbridge"
+_RECEIVE_BYTES: Final = 256 * 1024
+_REAUTHENTICATE_AT: Final = 0.7
+"""Part of a SASL session's lifetime (KIP-368) after which the connection is made anew."""
+
+UNKNOWN_TOPIC: Final = 3
+NOT_CONTROLLER: Final = 41
+"""Codes of ``org.apache.kafka.common.protocol.Errors``."""
+
+
+class WireError(Exception):
+    """A node could not be asked: unreachable, silent, or not speaking Kafka's protocol to us."""
+
+
+class ConnectionLostError(WireError):
+    """The connection broke, where the node did not stay silent: a new one may well stand."""
+
+
+class Connection:
+    """A connection to one node. Not thread-safe; after any `WireError` it is closed for good.
+
+    Parameters
+    ----------
+    host, port
+        The node; its name is looked up here, every time.
+    timeout_seconds
+        For name, TCP, TLS, SASL and version negotiation together.
+    """
+
+    def __init__(self, host: str, port: int, security: Security, timeout_seconds: float) -> None:
+        self.address = f"{host}:{port}"
+        self._deadline = time.monotonic() + timeout_seconds
+        self._protocol = KafkaProtocol(client_id=_CLIENT_ID)
+        self._socket: socket.socket | None = None
+        self._expires_at: float | None = None
+        self._versions: dict[int, tuple[int, int]] = {}
+        try:
+            self._socket = self._open(host, port, security)
+            self.node = self._api_versions()
+            self._versions = {key.api_key: (key.min_version, key.max_version) for key in self.node.api_keys}
+            if security.mechanism is not None:
+                self._authenticate(security)
+        except WireError:
+            self.close()
+            raise
+        except (OSError, KafkaError, ValueError) as e:
+            self.close()
+            raise WireError(f"{type(e).__name__}: {e}") from e
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is open and its SASL session won't end soon."""
+        return self._socket is not None and (self._expires_at is None or time.monotonic() < self._expires_at)
+
+    def features(self, timeout_seconds: float) -> NodeFeatures:
+        """Return what the node says of itself now (ApiVersions may be asked again at any time).
+
+        Raises
+        ------
+        WireError
+            No answer in time, or the connection broke.
+        """
+        self._deadline = time.monotonic() + timeout_seconds
+        try:
+            self.node = self._api_versions()
+        except (OSError, KafkaError, ValueError) as e:
+            self.close()
+            error = ConnectionLostError if isinstance(e, ConnectionError) else WireError
+            raise error(f"{type(e).__name__}: {e}") from e
+        return NodeFeatures(
+            finalized={f.name: f.max_version_level for f in self.node.finalized_features or ()},
+            supported={f.name: (f.min_version, f.max_version) for f in self.node.supported_features or ()},
+            zk_migration_ready=bool(self.node.zk_migration_ready),
+            finalized_epoch=self.node.finalized_features_epoch,
+        )
+
+    def call(
+        self, request_class: Any, timeout_seconds: float, *, max_version: int, min_version: int = 0, **fields: Any
+    ) -> Any:
+        """Send a request in the newest version that both sides know and return the response.
+
+        Parameters
+        ----------
+        max_version
+            Newest version that the caller understands.
+        min_version
+            Oldest version that has all the fields that matter: an older one would drop them without a word.
+
+        Raises
+        ------
+        WireError
+            No answer in time, the connection broke, or the node does not know the request.
+        """
+        if request_class.API_KEY not in self._versions:
+            raise WireError(f"it does not answer {request_class.__name__.removesuffix('Request')}")
+        lowest, highest = self._versions[request_class.API_KEY]
+        version = min(highest, max_version, request_class.max_version)
+        if version < min_version:
+            raise WireError(
+                f"it answers {request_class.__name__.removesuffix('Request')} up to version {version} only, {min_version} is needed"
+            )
+        if version < lowest:
+            raise WireError(f"it answers {request_class.__name__.removesuffix('Request')} from version {lowest} only")
+        self._deadline = time.monotonic() + timeout_seconds
+        try:
+            return self._request(request_class(version=version, **fields))
+        except (OSError, KafkaError, ValueError) as e:
+            self.close()
+            error = ConnectionLostError if isinstance(e, ConnectionError) else WireError
+            raise error(f"{type(e).__name__}: {e}") from e
+
+    def metadata(self, timeout_seconds: float, topics: Iterable[str] | None = ()) -> Any:
+        """Return brokers and controller as the node knows them, with the named topics (None: all of them); asking makes no topic.
+
+        Raises
+        ------
+        WireError
+            No answer in time, or the connection broke.
+        """
+        named = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        return self.call(MetadataRequest, timeout_seconds, max_version=9, topics=named, allow_auto_topic_creation=False)
+
+    def _api_versions(self) -> Any:
+        answer = self._request(
+            ApiVersionsRequest(version=3, client_software_name=_CLIENT_ID, client_software_version="1")
+        )
+        if answer.error_code:
+            raise WireError(f"ApiVersions answered {error_name(answer.error_code)}")
+        return answer
+
+    def _open(self, host: str, port: int, security: Security) -> socket.socket:
+        failure: OSError | None = None
+        for address in resolve(host, port, self._left()):
+            try:
+                connection = socket.create_connection((address, port), self._left())
+            except OSError as e:
+                failure = e
+                continue
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security.tls is None:
+                return connection
+            try:
+                connection.settimeout(self._left())
+                return security.tls.wrap_socket(connection, server_hostname=host)
+            except OSError as e:
+                connection.close()
+                failure = e
+        raise failure or OSError(f"{host} has no address")
+
+    def _request(self, request: Any) -> Any:
+        if self._socket is None:
+            raise WireError("the connection is closed")
+        self._protocol.send_request(request)
+        self._socket.settimeout(self._left())
+        self._socket.sendall(bytes(self._protocol.send_bytes()))
+        while True:
+            self._socket.settimeout(self._left())
+            data = self._socket.recv(_RECEIVE_BYTES)
+            if not data:
+                raise ConnectionResetError("the node closed the connection")
+            for _, response in self._protocol.receive_bytes(data):
+                return response
+
+    def _authenticate(self, security: Security) -> None:
+        answer = self._request(SaslHandshakeRequest(version=1, mechanism=security.mechanism))
+        if answer.error_code:
+            offered = ", ".join(answer.mechanisms)
+            raise WireError(f"SASL {security.mechanism}: {error_name(answer.error_code)}; the node offers {offered}")
+        mechanism = get_sasl_mechanism(security.mechanism)(
+            sasl_mechanism=security.mechanism,
+            sasl_plain_username=security.username,
+            sasl_plain_password=security.password,
+        )
+        version = min(2, self._versions.get(SaslAuthenticateRequest.API_KEY, (0, 0))[1])
+        while not mechanism.is_done():
+            answer = self._request(SaslAuthenticateRequest(version=version, auth_bytes=mechanism.auth_bytes()))
+            if answer.error_code:
+                raise WireError(f"SASL {security.mechanism} as {security.username}: {answer.error_message}")
+            mechanism.receive(answer.auth_bytes)
+        lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
+        if lifetime_ms > 0:
+            self._expires_at = time.monotonic() + lifetime_ms / 1000 * _REAUTHENTICATE_AT
+
+    def _left(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the time for the whole call is up")
+        return left
+
+
+def error_name(code: int) -> str:
+    """Return Kafka's name and number of an error: ``NotControllerError (41)``."""
+    return f"{for_code(code).__name__} ({code})"
+
+
+def host_ports(bootstrap_servers: str) -> tuple[tuple[str, int], ...]:
+    """Split ``host:port,host:port``; IPv6 addresses stand in brackets."""
+    pairs = [entry.strip().rpartition(":") for entry in bootstrap_servers.split(",") if entry.strip()]
+    return tuple((host.strip("[]"), int(port)) for host, _, port in pairs)

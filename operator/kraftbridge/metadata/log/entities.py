@@ -1,0 +1,148 @@
+"""Canonical entities of a metadata image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from kraftbridge.metadata.entities import (
+    Entity,
+    Form,
+    Secrets,
+    canonical_json,
+    is_sensitive_config,
+    number,
+    scram_key,
+    uuid_text,
+)
+from kraftbridge.metadata.log.definitions import Fields
+from kraftbridge.metadata.log.image import OFFSET, MetadataImage, acl_identity, config_identity, scram_mechanism
+from kraftbridge.metadata.log.partition_entities import partition_columns
+from kraftbridge.metadata.zookeeper.passwords import looks_encoded
+from kraftbridge.models.report import EntityKind
+
+ENCODED_MARK = "cipher text instead of the plain value, "
+"""Shown for a password that was copied into the log undecoded (KAFKA-14801): brokers would use it as it is."""
+
+
+def log_entities(
+    image: MetadataImage, form: Form, secrets: Secrets, wanted: AbstractSet[tuple[EntityKind, str]] | None = None
+) -> Iterator[Entity]:
+    """Yield every entity of an image, each once, or the wanted ones."""
+    keys = None if wanted is None else sorted(key for kind, key in wanted if kind is EntityKind.PARTITION)
+    for columns in partition_columns(image, form, keys):
+        rows = zip(*(column.to_pylist() for column in columns), strict=True)
+        yield from (Entity(EntityKind.PARTITION, *row) for row in rows)
+    for entity in entities_beside_partitions(image, form, secrets):
+        if wanted is None or (entity.kind, entity.key) in wanted:
+            yield entity
+
+
+def entities_beside_partitions(image: MetadataImage, form: Form, secrets: Secrets) -> Iterator[Entity]:
+    """Yield every entity of an image that is no partition."""
+    yield from _topics(image)
+    match form:
+        case Form.MIRRORED:
+            yield from _mirrored_brokers(image)
+        case Form.WHOLE:
+            yield from _whole_nodes(image)
+        case Form.SERVED:
+            pass
+    for (resource_type, resource), config in image.configs.items():
+        kind, key = config_identity(resource_type, resource)
+        if form is Form.SERVED and kind is not EntityKind.TOPIC_CONFIG:
+            continue
+        values = {
+            name: _config_value(kind, name, value, secrets, whole=form is Form.WHOLE)
+            for name, value in config.values.items()
+        }
+        yield Entity(kind, key, canonical_json(values), config.offset)
+    if form is Form.SERVED:
+        return
+    for key, quota in image.quotas.items():
+        limits = {name: number(value) for name, value in quota.values.items()}
+        yield Entity(EntityKind.CLIENT_QUOTA, key, canonical_json(limits), quota.offset)
+    yield from _principals(image, secrets)
+    if image.producer_ids is not None:
+        # A snapshot keeps only the next id (`ProducerIdsImage.write`), not the broker that asked for the block.
+        value = canonical_json({"nextProducerId": image.producer_ids["nextProducerId"]})
+        yield Entity(EntityKind.PRODUCER_IDS, "", value, image.producer_ids[OFFSET])
+
+
+def _topics(image: MetadataImage) -> Iterator[Entity]:
+    for topic in image.topics.values():
+        yield Entity(EntityKind.TOPIC, topic.name, canonical_json({"topicId": uuid_text(topic.id)}), topic.offset)
+
+
+def _mirrored_brokers(image: MetadataImage) -> Iterator[Entity]:
+    for identity, broker in image.brokers.items():
+        if not broker.get("isMigratingZkBroker"):
+            continue  # a KRaft broker has no znode
+        endpoints = sorted(f"{end['name']}://{end['host']}:{end['port']}" for end in broker["endPoints"])
+        value = canonical_json({"endpoints": endpoints, "rack": broker["rack"]})
+        yield Entity(EntityKind.BROKER_REGISTRATION, str(identity), value, broker[OFFSET])
+
+
+def _whole_nodes(image: MetadataImage) -> Iterator[Entity]:
+    for identity, broker in image.brokers.items():
+        yield _record(EntityKind.BROKER_REGISTRATION, str(identity), broker)
+    for identity, controller in image.controllers.items():
+        yield _record(EntityKind.CONTROLLER_REGISTRATION, str(identity), controller)
+    for name, feature in image.features.items():
+        yield _record(EntityKind.FEATURE_LEVEL, name, feature)
+    if image.migration_state is not None:
+        yield _record(EntityKind.MIGRATION_STATE, "", image.migration_state)
+
+
+def _principals(image: MetadataImage, secrets: Secrets) -> Iterator[Entity]:
+    for (user, mechanism), credential in image.scram.items():
+        value = canonical_json(
+            {
+                "salt": secrets.hashed(credential["salt"]),
+                "storedKey": secrets.hashed(credential["storedKey"]),
+                "serverKey": secrets.hashed(credential["serverKey"]),
+                "iterations": credential["iterations"],
+            }
+        )
+        key = scram_key(user, scram_mechanism(mechanism))
+        yield Entity(EntityKind.SCRAM_CREDENTIAL, key, value, credential[OFFSET])
+    for acl in image.acls.values():
+        yield Entity(EntityKind.ACL, acl_identity(acl), "{}", acl[OFFSET])
+    for identity, token in image.tokens.items():
+        value = canonical_json(
+            {
+                "owner": token["owner"],
+                "requester": token["requester"],
+                "renewers": sorted(token["renewers"]),
+                "issueTimestampMs": token["issueTimestamp"],
+                "maxTimestampMs": token["maxTimestamp"],
+                "expirationTimestampMs": token["expirationTimestamp"],
+            }
+        )
+        yield Entity(EntityKind.DELEGATION_TOKEN, identity, value, token[OFFSET])
+
+
+def _record(kind: EntityKind, key: str, fields: Fields) -> Entity:
+    attributes = {name: _plain(value) for name, value in fields.items() if name != OFFSET}
+    return Entity(kind, key, canonical_json(attributes), fields[OFFSET])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return uuid_text(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return value
+
+
+def _config_value(kind: EntityKind, name: str, value: str, secrets: Secrets, *, whole: bool) -> str:
+    if kind is not EntityKind.BROKER_CONFIG:
+        return secrets.hashed(value) if is_sensitive_config(name) else value
+    if looks_encoded(value):
+        return secrets.hashed(value) if whole else ENCODED_MARK + secrets.hashed(value)
+    if not is_sensitive_config(name):
+        return value
+    return secrets.hashed(value) if whole else secrets.password(value)

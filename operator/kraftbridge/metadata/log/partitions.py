@@ -1,0 +1,162 @@
+"""Partitions of an image as columns: a cluster may have a million, and one dictionary for each would be too slow and too big."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kraftbridge.metadata.log.blocks import Columns, Int64s, Lists, array, spread
+
+NO_LEADER_CHANGE: Final = -2
+NUMBERS: Final = ("partitionId", "leader", "leaderRecoveryState", "leaderEpoch", "partitionEpoch")
+BROKER_LISTS: Final = (
+    "replicas",
+    "isr",
+    "removingReplicas",
+    "addingReplicas",
+    "eligibleLeaderReplicas",
+    "lastKnownElr",
+)
+DIRECTORIES: Final = "directories"
+LISTS: Final = (*BROKER_LISTS, DIRECTORIES)
+_UUID: Final = "V16"
+_FIRST_CAPACITY: Final = 64
+
+
+def element_format(name: str) -> str:
+    """Return the numpy format of a list's elements."""
+    return _UUID if name == DIRECTORIES else "i4"
+
+
+class _Growing:
+    """An array that grows at its end."""
+
+    def __init__(self, format_: str) -> None:
+        self._array: npt.NDArray[Any] = np.empty(_FIRST_CAPACITY, format_)
+        self.size = 0
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        return self._array[: self.size]
+
+    def append(self, values: npt.NDArray[Any]) -> int:
+        """Append values; return the index of the first."""
+        first, end = self.size, self.size + len(values)
+        if end > len(self._array):
+            grown = np.empty(max(end, 2 * len(self._array)), self._array.dtype)
+            grown[:first] = self.values
+            self._array = grown
+        self._array[first:end] = values
+        self.size = end
+        return first
+
+
+class _ListColumn:
+    """Lists as they were last set; elements of former ones stay behind."""
+
+    def __init__(self, format_: str) -> None:
+        self._starts = _Growing("i8")
+        self._counts = _Growing("i4")
+        self._elements = _Growing(format_)
+
+    def append(self, lists: Lists) -> None:
+        self._starts.append(self._elements_starts(lists))
+        self._counts.append(lists.counts)
+
+    def put(self, rows: Int64s, lists: Lists) -> None:
+        self._starts.values[rows] = self._elements_starts(lists)
+        self._counts.values[rows] = lists.counts
+
+    def _elements_starts(self, lists: Lists) -> Int64s:
+        lengths = np.maximum(lists.counts, 0)
+        return self._elements.append(lists.elements) + np.cumsum(lengths) - lengths
+
+    def taken(self, rows: Int64s) -> Lists:
+        counts = self._counts.values[rows].astype(np.int64)
+        starts = self._starts.values[rows]
+        return Lists(counts, self._elements.values[spread(starts, np.maximum(counts, 0))])
+
+
+class PartitionTable:
+    """Rows of partitions; a row belongs to one partition for good, and a partition's row may be left for another."""
+
+    def __init__(self) -> None:
+        self._numbers = {name: _Growing("i1" if name == "leaderRecoveryState" else "i4") for name in NUMBERS}
+        self._lists = {name: _ListColumn(element_format(name)) for name in LISTS}
+        self._offsets = _Growing("i8")
+
+    def append(self, columns: Columns, offsets: Int64s) -> int:
+        """Append rows with the fields of `PartitionRecord`s; return the first."""
+        for name, growing in self._numbers.items():
+            growing.append(array(columns, name))
+        absent = Lists(np.full(len(offsets), -1, np.int64), np.empty(0, np.int32))
+        for name, column in self._lists.items():
+            lists = columns.get(name)  # older versions have fewer
+            column.append(
+                lists if isinstance(lists, Lists) else Lists(absent.counts, np.empty(0, element_format(name)))
+            )
+        return self._offsets.append(offsets)
+
+    def change(self, rows: Int64s, columns: Columns, offsets: Int64s) -> None:
+        """Apply the fields of `PartitionChangeRecord`s in their order, as `PartitionRegistration.merge` does."""
+        for name, column in self._lists.items():
+            lists = columns.get(name)
+            if isinstance(lists, Lists):
+                given = _last(rows, lists.counts >= 0)
+                if len(given):
+                    column.put(rows[given], lists.taken(given))
+        numbers = {name: growing.values for name, growing in self._numbers.items()}
+        leader, recovery = array(columns, "leader"), array(columns, "leaderRecoveryState")
+        elected = _last(rows, leader != NO_LEADER_CHANGE)
+        numbers["leader"][rows[elected]] = leader[elected]
+        np.add.at(numbers["leaderEpoch"], rows[leader != NO_LEADER_CHANGE], 1)
+        recovering = _last(rows, recovery >= 0)
+        numbers["leaderRecoveryState"][rows[recovering]] = recovery[recovering]
+        np.add.at(numbers["partitionEpoch"], rows, 1)
+        np.maximum.at(self._offsets.values, rows, offsets)
+
+    def date(self, rows: Int64s | slice, offset: int) -> None:
+        """Set the offset of the last record that touched some rows."""
+        self._offsets.values[rows] = offset
+
+    def numbers(self, name: str, rows: Int64s) -> npt.NDArray[Any]:
+        """Return a column of `NUMBERS`."""
+        return self._numbers[name].values[rows]
+
+    def lists(self, name: str, rows: Int64s) -> Lists:
+        """Return a column of `LISTS`."""
+        return self._lists[name].taken(rows)
+
+    def offsets(self, rows: Int64s) -> Int64s:
+        """Return the offset of the last record that touched each row."""
+        return self._offsets.values[rows]
+
+    def fields(self, row: int) -> dict[str, Any]:
+        """Return one row as fields of its record."""
+        rows = np.array([row])
+        result: dict[str, Any] = {name: growing.values[row].item() for name, growing in self._numbers.items()}
+        for name, column in self._lists.items():
+            lists = column.taken(rows)
+            result[name] = None if lists.counts[0] < 0 else tuple(lists.elements.tolist())
+        return result
+
+
+def columns_of(records: Sequence[Mapping[str, Any]]) -> Columns:
+    """Return fields of single `PartitionRecord`s or `PartitionChangeRecord`s as columns."""
+    columns: Columns = {
+        name: np.array([record[name] for record in records], np.int64) for name in NUMBERS if name in records[0]
+    }
+    for name in LISTS:
+        if name in records[0]:
+            columns[name] = Lists.of([record[name] for record in records], element_format(name))
+    return columns
+
+
+def _last(rows: Int64s, chosen: npt.NDArray[np.bool_]) -> Int64s:
+    """Return the indexes of the chosen rows, of each row only the last: assigning twice has no order in numpy."""
+    indexes = np.flatnonzero(chosen)
+    _, last = np.unique(rows[indexes][::-1], return_index=True)
+    return indexes[len(indexes) - 1 - last]

@@ -1,0 +1,217 @@
+"""Replays one voter's metadata log: newest usable snapshot, then segments, up to an offset or to the end."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kraftbridge.metadata.errors import (
+    CorruptBatchError,
+    LogGapError,
+    LogUnavailableError,
+    MetadataError,
+)
+from kraftbridge.metadata.log.batches import BatchScan, ControlType, RecordBatch
+from kraftbridge.metadata.log.block_replay import apply_batches
+from kraftbridge.metadata.log.files import FileVanishedError, LogFiles, LogListing, Segment, Snapshot, listing
+from kraftbridge.metadata.log.image import MetadataImage
+
+_LISTING_ATTEMPTS = 5
+
+
+@dataclass(slots=True)
+class LogReplay:
+    """Replays a log step by step: `advance` to an offset, look at `image`, advance again.
+
+    Attributes
+    ----------
+    image
+        State after the last step.
+    snapshot
+        Snapshot that the replay began with.
+    end_offset
+        Offset after the last complete batch that was read.
+    torn_tail_bytes
+        Bytes of an incomplete last batch: being written, or lost in a crash (Kafka truncates them at start).
+    """
+
+    files: LogFiles
+    start_at_most: int | None = None
+    """Use a snapshot only if its last offset is not above this one."""
+    image: MetadataImage = field(default_factory=MetadataImage)
+    snapshot: Snapshot | None = None
+    end_offset: int = 0
+    torn_tail_bytes: int = 0
+    leader_id: int | None = None
+    _epochs: list[tuple[int, int]] = field(default_factory=list)
+    _segment: Segment | None = None
+    _position: int = 0
+    _waiting: list[RecordBatch] = field(default_factory=list)
+    _next_offset: int = 0
+    _started: bool = False
+
+    @property
+    def snapshot_offset(self) -> int:
+        """Offset of the last record that the snapshot contains; -1 without one. Older changes are not dated."""
+        return self.snapshot.end_offset - 1 if self.snapshot else -1
+
+    def epoch_at(self, offset: int) -> int | None:
+        """Return the epoch of the batch that holds an offset; None where it is before the snapshot's end or unread."""
+        index = bisect_right(self._epochs, (offset, 1 << 62)) - 1
+        return self._epochs[index][1] if index >= 0 and offset < self.end_offset else None
+
+    def advance(self, last_offset: int | None = None) -> MetadataImage:
+        """Replay up to `last_offset`, inclusive, or to the end of what is there now.
+
+        Raises
+        ------
+        MetadataError
+            The log cannot be read, has a gap, or holds something that Kafka 3.9 does not write.
+        """
+        try:
+            if not self._started:
+                self._start()
+            more = True
+            while self._apply_waiting(last_offset) and more:
+                more = self._read_on()
+        except MetadataError as error:
+            raise type(error)(f"{self.files.place}: {error}") from error
+        return self.image
+
+    def _start(self) -> None:
+        for attempt in range(_LISTING_ATTEMPTS):
+            found = listing(self.files)
+            self.snapshot = self._usable_snapshot(found)
+            try:
+                if self.snapshot is not None:
+                    self._load_snapshot(self.snapshot)
+                break
+            except FileVanishedError:
+                if attempt == _LISTING_ATTEMPTS - 1:
+                    raise
+                self.image = MetadataImage()
+        self.end_offset = self.snapshot.end_offset if self.snapshot else 0
+        self._next_offset = self.end_offset
+        self._segment = self._first_segment(found)
+        self._started = True
+
+    def _usable_snapshot(self, found: LogListing) -> Snapshot | None:
+        if not found.segments and not found.snapshots:
+            raise LogUnavailableError("there is neither a log segment nor a snapshot")
+        newest = found.snapshots[-1].end_offset if found.snapshots else 0
+        limit = newest if self.start_at_most is None else self.start_at_most
+        usable = [each for each in found.snapshots if 0 < each.end_offset <= limit + 1]
+        return usable[-1] if usable else None
+
+    def _first_segment(self, found: LogListing) -> Segment | None:
+        before = [segment for segment in found.segments if segment.base_offset <= self.end_offset]
+        if before:
+            return before[-1]
+        if found.segments:
+            raise LogGapError(
+                f"the log begins at offset {found.segments[0].base_offset}, after the snapshot's end {self.end_offset}"
+            )
+        return None
+
+    def _load_snapshot(self, snapshot: Snapshot) -> None:
+        scan = BatchScan(self.files.read(snapshot.name, 0, snapshot.size_bytes), snapshot.name)
+        control: list[int] = []
+
+        def data_batches() -> Iterator[RecordBatch]:
+            for batch in scan:
+                if batch.is_control:
+                    control.extend(batch.control_types())
+                elif ControlType.SNAPSHOT_FOOTER in control:
+                    raise CorruptBatchError(f"{snapshot.name} goes on after its footer")
+                else:
+                    yield batch
+
+        # Inside a snapshot offsets are positions; what they hold is as old as the snapshot at the most.
+        apply_batches(self.image, data_batches(), date=snapshot.end_offset - 1)
+        framed = control[:1] == [ControlType.SNAPSHOT_HEADER] and control[-1:] == [ControlType.SNAPSHOT_FOOTER]
+        if scan.torn_bytes or not framed:
+            raise CorruptBatchError(
+                f"{snapshot.name} is incomplete: {scan.torn_bytes} bytes left over, control records {control}"
+            )
+        self.image.offset, self.image.epoch = snapshot.end_offset - 1, snapshot.epoch
+        self.image.removed.clear()
+
+    def _apply_waiting(self, last_offset: int | None) -> bool:
+        """Apply records that were read; return whether more may be read for `last_offset`."""
+        image, waiting = self.image, self._waiting
+        ready = [batch for batch in waiting if last_offset is None or batch.base_offset <= last_offset]
+        apply_batches(image, ready, first=self._next_offset, last=last_offset)
+        self._waiting = [batch for batch in waiting if last_offset is not None and batch.last_offset > last_offset]
+        read = self.end_offset - 1 if last_offset is None else min(last_offset, self.end_offset - 1)
+        image.offset = max(image.offset, read)  # control batches count as read
+        self._next_offset = max(self._next_offset, image.offset + 1)
+        return not self._waiting and (last_offset is None or image.offset < last_offset)
+
+    def _read_on(self) -> bool:
+        """Read the rest of the current segment; return whether another one follows."""
+        if self._segment is None:
+            return False
+        found = listing(self.files)
+        base = self._segment.base_offset
+        current = next((segment for segment in found.segments if segment.base_offset == base), None)
+        later = [segment for segment in found.segments if segment.base_offset > base]
+        if current is None:
+            raise LogUnavailableError(f"{self._segment.name} was deleted while it was read")
+        data = self.files.read(current.name, self._position, current.size_bytes)
+        scan = BatchScan(data, current.name)
+        for batch in scan:
+            self._take(batch, current.name)
+        self._position += scan.end
+        self.torn_tail_bytes = scan.torn_bytes
+        if later:
+            if scan.torn_bytes:
+                if self._is_grown(current):
+                    return True
+                raise CorruptBatchError(f"{current.name} ends with {scan.torn_bytes} bytes that are no batch")
+            if later[0].base_offset != self.end_offset:
+                raise LogGapError(f"{current.name} ends at offset {self.end_offset}, {later[0].name} begins later")
+            self._segment, self._position = later[0], 0
+            return True
+        return False
+
+    def _is_grown(self, before: Segment) -> bool:
+        now = self.files.sizes().get(before.name, 0)
+        return now > before.size_bytes
+
+    def _take(self, batch: RecordBatch, name: str) -> None:
+        if batch.last_offset < self.end_offset:
+            return  # before the snapshot's end
+        if self._epochs and batch.base_offset != self.end_offset:
+            raise LogGapError(f"{name}: offset {self.end_offset} is followed by {batch.base_offset}")
+        if not self._epochs and batch.base_offset > self.end_offset:
+            raise LogGapError(f"{name}: the snapshot ends at {self.end_offset}, the log goes on at {batch.base_offset}")
+        if not self._epochs or self._epochs[-1][1] != batch.epoch:
+            if self._epochs and batch.epoch < self._epochs[-1][1]:
+                raise CorruptBatchError(f"{name}: epoch falls from {self._epochs[-1][1]} to {batch.epoch}")
+            self._epochs.append((batch.base_offset, batch.epoch))
+        self.image.epoch = batch.epoch
+        if not batch.is_control:
+            self._waiting.append(batch)
+        self.end_offset = batch.last_offset + 1
+
+
+def end_offset(files: LogFiles) -> int:
+    """Return the offset after the last complete batch in a log, reading only its last segment."""
+    found = listing(files)
+    if not found.segments and not found.snapshots:
+        raise LogUnavailableError(f"{files.place}: there is neither a log segment nor a snapshot")
+    for segment in reversed(found.segments):
+        last: int | None = None
+        for batch in BatchScan(files.read(segment.name, 0, segment.size_bytes), segment.name):
+            last = batch.last_offset
+        if last is not None:
+            return last + 1
+        if segment.base_offset:
+            return segment.base_offset
+    return found.snapshots[-1].end_offset if found.snapshots else 0
+
+
+def batches(files: LogFiles, name: str) -> Iterator[RecordBatch]:
+    """Yield the complete batches of one file."""
+    yield from BatchScan(files.read(name, 0, files.sizes()[name]), name)

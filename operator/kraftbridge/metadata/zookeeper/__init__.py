@@ -1,0 +1,1 @@
+"""Kafka's part of a ZooKeeper tree: reading, dumps, decoding, and the entities in it."""

@@ -1,0 +1,301 @@
+"""Canonical entities of the znodes that a migration copies and that dual-write keeps.
+
+Formats: Kafka's `ZkData.scala` (one object per path), `ScramCredentialUtils`, `DelegationTokenManagerZk`,
+`ZkMigrationLeadershipState`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+from kraftbridge.metadata.entities import (
+    REDACTED_PREFIX,
+    Entity,
+    Secrets,
+    acl_key,
+    canonical_json,
+    desanitized,
+    is_sensitive_config,
+    number,
+    password_length,
+    quota_key,
+    scram_key,
+)
+from kraftbridge.metadata.errors import PasswordDecodingError, UndecodableZnodeError
+from kraftbridge.metadata.zookeeper.passwords import EncodedPassword, looks_encoded
+from kraftbridge.models.report import EntityKind
+
+MIGRATION_PATH: Final = "/migration"
+SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+_QUOTA_KIND: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
+_SCRAM_FIELDS: Final = {"salt": "salt", "stored_key": "storedKey", "server_key": "serverKey"}
+_ACL_FIELDS: Final = ("principal", "host", "operation", "permissionType")
+MAXIMUM_INT32: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Znode:
+    """One znode as it was read; `path` is relative to the chroot."""
+
+    path: str
+    data: bytes | None
+    version: int = 0
+    created_zxid: int = 0
+    modified_zxid: int = 0
+    ephemeral_owner: int = 0
+    children: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationState:
+    """Content of `/migration` (KIP-866): what ZooKeeper mirrors, and by whose hand."""
+
+    offset: int
+    epoch: int
+    controller_id: int
+    controller_epoch: int
+
+    @classmethod
+    def parse(cls, data: bytes | None) -> MigrationState:
+        """Return what the znode says.
+
+        Raises
+        ------
+        UndecodableZnodeError
+            It is empty or of an unknown version (KAFKA-19480: controllers hang on an empty one).
+        """
+        body = json_object(MIGRATION_PATH, data)
+        if body.get("version") != 0:
+            raise UndecodableZnodeError(f"{MIGRATION_PATH} has the unknown version {body.get('version')!r}")
+        return cls(
+            offset=integer(MIGRATION_PATH, body, "kraft_metadata_offset", -(2**63), 2**63 - 1),
+            epoch=integer(MIGRATION_PATH, body, "kraft_metadata_epoch"),
+            controller_id=integer(MIGRATION_PATH, body, "kraft_controller_id"),
+            controller_epoch=integer(MIGRATION_PATH, body, "kraft_controller_epoch"),
+        )
+
+
+def znode_entities(
+    path: str, data: bytes | None, offset: int, secrets: Secrets, encoder_secret: str | None = None
+) -> Iterator[Entity]:
+    """Yield the entities in one znode that is not below `/brokers/topics`; nothing for znodes that are not copied.
+
+    Raises
+    ------
+    UndecodableZnodeError
+        Its data is not what Kafka writes there.
+    """
+    match path.split("/")[1:]:
+        case ["brokers", "ids", identity]:
+            yield _broker(path, identity, data, offset)
+        case ["config", "topics", topic]:
+            values = {
+                name: secrets.hashed(value) if is_sensitive_config(name) else value
+                for name, value in config_values(path, data).items()
+            }
+            if values:  # no config and an empty config mean the same
+                yield Entity(EntityKind.TOPIC_CONFIG, topic, canonical_json(values), offset)
+        case ["config", "brokers", broker]:
+            values = {
+                name: _broker_config(path, name, value, secrets, encoder_secret)
+                for name, value in config_values(path, data).items()
+            }
+            if values:
+                yield Entity(EntityKind.BROKER_CONFIG, broker, canonical_json(values), offset)
+        case ["config", "users" | "clients" | "ips" as folder, name]:
+            yield from _client(path, {_QUOTA_KIND[folder]: _name(path, name)}, data, offset, secrets)
+        case ["config", "users", user, "clients", client]:
+            entity = {"user": _name(path, user), "client-id": _name(path, client)}
+            yield from _client(path, entity, data, offset, secrets)
+        case ["kafka-acl", kind, name]:
+            yield from _acls(path, (kind, "LITERAL", name), data, offset)
+        case ["kafka-acl-extended", pattern, kind, name]:
+            yield from _acls(path, (kind, pattern.upper(), name), data, offset)
+        case ["delegation_token", "tokens", identity]:
+            yield _token(path, identity, data, offset)
+        case ["latest_producer_id_block"] if data:
+            yield _producer_ids(path, data, offset)
+
+
+def json_object(path: str, data: bytes | None) -> dict[str, Any]:
+    """Return a znode's data as a JSON object.
+
+    Raises
+    ------
+    UndecodableZnodeError
+        It is empty or something else.
+    """
+    if not data:
+        raise UndecodableZnodeError(f"{path} has no data")
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise UndecodableZnodeError(f"{path} is not JSON: {type(error).__name__}") from error
+    if not isinstance(body, dict):
+        raise UndecodableZnodeError(f"{path} is not a JSON object")
+    return body
+
+
+def integer(
+    path: str, body: Mapping[str, Any], field: str, low: int = -MAXIMUM_INT32 - 1, high: int = MAXIMUM_INT32
+) -> int:
+    """Return a field that must be a whole number, as a number or as text (Kafka writes both)."""
+    value = body.get(field)
+    try:
+        if isinstance(value, (bool, float)) or value is None:
+            raise ValueError  # noqa: TRY301 - one message for all
+        result = int(value)
+    except (TypeError, ValueError) as error:
+        raise UndecodableZnodeError(f"{path}: {field} is not a whole number") from error
+    if not low <= result <= high:
+        raise UndecodableZnodeError(f"{path}: {field} is out of range")
+    return result
+
+
+def _name(path: str, element: str) -> str | None:
+    try:
+        return desanitized(element)
+    except UnicodeDecodeError as error:
+        raise UndecodableZnodeError(f"{path}: {element} is not URL-encoded UTF-8") from error
+
+
+def config_values(path: str, data: bytes | None) -> dict[str, str]:
+    """Return the configs in a znode.
+
+    Raises
+    ------
+    UndecodableZnodeError
+        It is not what Kafka writes there.
+    """
+    values = json_object(path, data).get("config")
+    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+        raise UndecodableZnodeError(f"{path}: config is not an object of texts")
+    return values
+
+
+def _broker_config(path: str, name: str, value: str, secrets: Secrets, encoder_secret: str | None) -> str:
+    if looks_encoded(value):
+        try:
+            encoded = EncodedPassword.parse(value)
+            if encoder_secret is None or not secrets.compare_passwords:
+                return password_length(encoded.length)
+            return secrets.password(encoded.decoded(encoder_secret))
+        except PasswordDecodingError as error:
+            raise UndecodableZnodeError(f"{path}: config {name}: {error}") from error
+    return secrets.password(value) if is_sensitive_config(name) else value
+
+
+def _broker(path: str, identity: str, data: bytes | None, offset: int) -> Entity:
+    body = json_object(path, data)
+    endpoints = body.get("endpoints")
+    if not isinstance(endpoints, list) or not all(isinstance(item, str) for item in endpoints):
+        raise UndecodableZnodeError(f"{path}: endpoints is not a list of texts")
+    plain = sorted(
+        endpoint.replace("[", "").replace("]", "") for endpoint in endpoints
+    )  # IPv6 has no brackets in the log
+    value = canonical_json({"endpoints": plain, "rack": body.get("rack")})
+    return Entity(EntityKind.BROKER_REGISTRATION, identity, value, offset)
+
+
+def _client(
+    path: str, entity: Mapping[str, str | None], data: bytes | None, offset: int, secrets: Secrets
+) -> Iterator[Entity]:
+    if not data:
+        return  # a folder for `clients` below a user without configs of its own
+    quotas = {}
+    for name, value in config_values(path, data).items():
+        if name in SCRAM_MECHANISMS:
+            user = entity.get("user")
+            if user is None or len(entity) > 1:
+                raise UndecodableZnodeError(f"{path} has a SCRAM credential, which only a user can have")
+            yield Entity(EntityKind.SCRAM_CREDENTIAL, scram_key(user, name), _scram(path, value, secrets), offset)
+        else:
+            quotas[name] = _quota(path, name, value)
+    if quotas:
+        yield Entity(EntityKind.CLIENT_QUOTA, quota_key(entity), canonical_json(quotas), offset)
+
+
+def _quota(path: str, name: str, value: str) -> float:
+    try:
+        limit = float(value)
+    except ValueError as error:
+        raise UndecodableZnodeError(f"{path}: quota {name} is not a number") from error
+    if not math.isfinite(limit):
+        raise UndecodableZnodeError(f"{path}: quota {name} is not finite")
+    return number(limit)
+
+
+def _scram(path: str, value: str, secrets: Secrets) -> str:
+    parts = dict(part.partition("=")[::2] for part in value.split(","))
+    attributes: dict[str, Any] = {}
+    try:
+        for field, attribute in _SCRAM_FIELDS.items():
+            text = parts[field]
+            plain = text if text.startswith(REDACTED_PREFIX) else base64.b64decode(text, validate=True)
+            attributes[attribute] = secrets.hashed(plain)
+        attributes["iterations"] = int(parts["iterations"])
+    except (KeyError, ValueError, binascii.Error) as error:
+        raise UndecodableZnodeError(f"{path} has an incomplete SCRAM credential") from error
+    return canonical_json(attributes)
+
+
+def acl_entries(path: str, data: bytes | None) -> list[dict[str, str]]:
+    """Return the entries of an ACL znode.
+
+    Raises
+    ------
+    UndecodableZnodeError
+        It is not what Kafka writes there.
+    """
+    entries = json_object(path, data).get("acls")
+    if not isinstance(entries, list):
+        raise UndecodableZnodeError(f"{path}: acls is not a list")
+    for entry in entries:
+        if not isinstance(entry, dict) or not all(isinstance(entry.get(field), str) for field in _ACL_FIELDS):
+            raise UndecodableZnodeError(f"{path}: an ACL has no {', '.join(_ACL_FIELDS)}")
+    return entries
+
+
+def _acls(path: str, resource: tuple[str, str, str], data: bytes | None, offset: int) -> Iterator[Entity]:
+    keys = {acl_key((*resource, *(entry[field] for field in _ACL_FIELDS))) for entry in acl_entries(path, data)}
+    for key in sorted(keys):  # a set in Kafka (`AclEntry.fromBytes`)
+        yield Entity(EntityKind.ACL, key, "{}", offset)
+
+
+def _token(path: str, identity: str, data: bytes | None, offset: int) -> Entity:
+    body = json_object(path, data)
+    owner, requester = body.get("owner"), body.get("tokenRequester", body.get("owner"))
+    renewers = body.get("renewers", [])
+    if not isinstance(owner, str) or not isinstance(requester, str) or not isinstance(renewers, list):
+        raise UndecodableZnodeError(f"{path}: owner, tokenRequester or renewers are not texts")
+    if body.get("tokenId", identity) != identity:
+        raise UndecodableZnodeError(f"{path} holds the token {body.get('tokenId')!r}")
+    limits = (-(2**63), 2**63 - 1)
+    value = canonical_json(
+        {
+            "owner": unquote(owner),
+            "requester": unquote(requester),
+            "renewers": sorted(unquote(str(renewer)) for renewer in renewers),
+            "issueTimestampMs": integer(path, body, "issueTimestamp", *limits),
+            "maxTimestampMs": integer(path, body, "maxTimestamp", *limits),
+            "expirationTimestampMs": integer(path, body, "expiryTimestamp", *limits),
+        }
+    )
+    return Entity(EntityKind.DELEGATION_TOKEN, identity, value, offset)
+
+
+def _producer_ids(path: str, data: bytes, offset: int) -> Entity:
+    body = json_object(path, data)
+    limits = (0, 2**63 - 2)
+    start = integer(path, body, "block_start", *limits)
+    end = integer(path, body, "block_end", *limits)
+    # KRaft writes the block that comes next and no broker; a ZooKeeper broker writes the one that it took.
+    next_id = start if integer(path, body, "broker") == -1 else end + 1
+    return Entity(EntityKind.PRODUCER_IDS, "", canonical_json({"nextProducerId": next_id}), offset)

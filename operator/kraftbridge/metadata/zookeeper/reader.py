@@ -1,0 +1,284 @@
+"""Reads Kafka's part of a ZooKeeper tree in fenced batches.
+
+Every batch carries `/migration` with it and so knows the log offset that ZooKeeper mirrored at its point in time. A server
+older than 3.6 is read path by path; there the fence is read before each batch, which makes it older than its znodes at the
+worst: more keys then count as in flight, none as settled that is not.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss, KazooException, NoAuthError, NoNodeError, SessionExpiredError
+from kazoo.exceptions import UnimplementedError as NotServedError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.retry import KazooRetry
+
+from kraftbridge.metadata.errors import UndecodableZnodeError, ZooKeeperUnavailableError
+from kraftbridge.metadata.zookeeper.entities import MIGRATION_PATH, MigrationState, Znode
+from kraftbridge.metadata.zookeeper.multi_read import Data, MultiRead, Operation, Read, Result, batches, single_result
+from kraftbridge.models.report import ZooKeeperAccess
+
+BATCH_READS: Final = 400
+"""Reads per multiRead: more gains little and holds up other sessions' writes."""
+TOPIC_BATCH_READS: Final = 50
+"""Topics' assignments grow with their partitions, and the server builds a reply in its heap."""
+IN_FLIGHT: Final = 4
+_FENCE: Final = Read(Operation.DATA, MIGRATION_PATH)
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Results of one batch with the fence that was read with them.
+
+    Attributes
+    ----------
+    migration
+        `/migration` at the batch's point in time; None where there is none, or where it cannot be understood.
+    """
+
+    migration: MigrationState | None
+    results: Sequence[tuple[Read, Result]]
+
+    @property
+    def offset(self) -> int:
+        """Log offset that ZooKeeper mirrored; -1 where it mirrors none."""
+        return self.migration.offset if self.migration else -1
+
+
+@dataclass(slots=True)
+class ZooKeeperReader:
+    """A read-only session.
+
+    Parameters
+    ----------
+    access
+        Connect string with its chroot, credentials, TLS.
+    """
+
+    access: ZooKeeperAccess
+    _client: Any = None
+    _multi: bool = True
+    _migration_problem: str | None = field(default=None)
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def migration_problem(self) -> str | None:
+        """Why `/migration` could not be understood, if it could not."""
+        return self._migration_problem
+
+    @property
+    def reads_many_at_once(self) -> bool:
+        """Whether the server has not refused a multiRead; one older than 3.6 is asked path by path from then on."""
+        return self._multi
+
+    def open(self) -> None:
+        """Connect.
+
+        Raises
+        ------
+        ZooKeeperUnavailableError
+            No server answered in time, or the credentials were refused.
+        """
+        hosts = self.access.connect
+        try:
+            self._client = KazooClient(
+                hosts=hosts,
+                timeout=self.access.session_timeout_seconds,
+                connection_retry=KazooRetry(max_tries=5, max_delay=2.0),
+                command_retry=KazooRetry(max_tries=5, max_delay=2.0),
+                **_security(self.access),
+            )
+            self._client.start(timeout=self.access.session_timeout_seconds)
+        except (KazooTimeoutError, KazooException, OSError, ssl.SSLError) as error:
+            raise ZooKeeperUnavailableError(f"ZooKeeper at {hosts} did not let the verifier in: {error}") from error
+
+    def close(self) -> None:
+        """End the session."""
+        if self._client is not None:
+            self._client.stop()
+            self._client.close()
+            self._client = None
+
+    def synchronize(self) -> None:
+        """Let this session's server catch up with the leader, so that what is read is not older than the call."""
+        self._client.retry(self._client.sync, "/")
+
+    def read(self, reads: Sequence[Read], batch: int = BATCH_READS) -> Iterator[Fenced]:
+        """Yield the results of all reads in order, batch by batch, several batches on their way at a time.
+
+        Raises
+        ------
+        ZooKeeperUnavailableError
+            The connection was lost and could not be made again.
+        """
+        waiting: deque[tuple[Sequence[Read], Any]] = deque()
+        todo = batches(reads, batch)
+
+        def push() -> None:
+            mine = next(todo, None)
+            if mine is not None:
+                waiting.append((mine, self._send(mine) if self._multi else None))
+
+        try:
+            for _ in range(IN_FLIGHT):
+                push()
+            while waiting:
+                mine, promise = waiting.popleft()
+                answers = self._answers(mine, promise)
+                push()
+                yield self._fenced(mine, answers)
+        except (KazooException, KazooTimeoutError, OSError) as error:
+            raise ZooKeeperUnavailableError(
+                f"ZooKeeper at {self.access.connect} stopped answering: {error!r}"
+            ) from error
+
+    def _answers(self, reads: Sequence[Read], promise: Any) -> list[Result]:
+        answers: list[Result] = []
+        if promise is not None:
+            try:
+                answers = promise.get(timeout=self.access.session_timeout_seconds)
+            except NotServedError:
+                self._multi = False  # such a server also drops the connection
+            except (ConnectionLoss, SessionExpiredError):
+                if self._multi:
+                    answers = self._client.retry(lambda: self._send(reads).get(self.access.session_timeout_seconds))
+        if not self._multi:
+            answers = self._client.retry(self._singly, reads)
+        return answers
+
+    def _send(self, reads: Sequence[Read]) -> Any:
+        client = self._client
+        promise = client.handler.async_result()
+        root = client.chroot
+        full = [_FENCE, *reads]
+        if root:
+            full = [Read(read.operation, root + read.path if read.path != "/" else root) for read in full]
+        client._call(MultiRead(full), promise)  # noqa: SLF001 - kazoo has no public way to send a request of one's own
+        return promise
+
+    def _singly(self, reads: Sequence[Read]) -> list[Result]:
+        client = self._client
+        fence = client.get_async(MIGRATION_PATH)
+        fence.wait()
+        calls = [
+            (read, (client.get_async if read.operation is Operation.DATA else client.get_children_async)(read.path))
+            for read in reads
+        ]
+        results = []
+        for read, call in [(_FENCE, fence), *calls]:
+            call.wait()
+            if isinstance(call.exception, (NoNodeError, NoAuthError)):
+                results.append(call.exception)
+            else:
+                results.append(single_result(call.get(), read.operation))
+        return results
+
+    def _fenced(self, reads: Sequence[Read], answers: list[Result]) -> Fenced:
+        fence, *results = answers
+        migration = None
+        if isinstance(fence, Data):
+            try:
+                migration = MigrationState.parse(fence.data)
+            except UndecodableZnodeError as error:
+                self._migration_problem = str(error)
+        elif not isinstance(fence, NoNodeError):
+            self._migration_problem = f"{MIGRATION_PATH} cannot be read: {fence!r}"
+        return Fenced(migration, list(zip(reads, results, strict=True)))
+
+    def walk_fenced(self) -> Iterator[Znode]:
+        """Yield every znode, with `/migration` as it was before any other was read: what is read later is not older."""
+        (first,) = self.read([Read(Operation.DATA, MIGRATION_PATH)])
+        fence = first.results[0][1]
+        for found in self.walk():
+            if found.path == MIGRATION_PATH and isinstance(fence, Data):
+                yield znode(MIGRATION_PATH, fence)
+            else:
+                yield found
+
+    def walk(self, root: str = "/") -> Iterator[Znode]:
+        """Yield every znode below a path, parents before children; needs no knowledge of Kafka's layout."""
+        level = [root]
+        while level:
+            found: list[tuple[str, Data]] = []
+            for fenced in self.read([Read(Operation.DATA, path) for path in level]):
+                found += ((read.path, result) for read, result in fenced.results if isinstance(result, Data))
+            inner = []
+            for path, data in found:
+                yield znode(path, data)
+                if data.stat[9]:
+                    inner.append(path)
+            level = []
+            for fenced in self.read([Read(Operation.CHILDREN, path) for path in inner]):
+                for read, result in fenced.results:
+                    if isinstance(result, list):
+                        level += (f"{read.path.rstrip('/')}/{child}" for child in result)
+
+
+def znode(path: str, result: Data) -> Znode:
+    """Return a read result as a znode."""
+    stat = result.stat
+    return Znode(path, result.data, stat[4], stat[0], stat[1], stat[7], stat[9])
+
+
+def split_connect(connect: str) -> tuple[str, str]:
+    """Return hosts and chroot of a connect string; no chroot is the empty text."""
+    hosts, slash, path = connect.partition("/")
+    return hosts, (slash + path).rstrip("/")
+
+
+def _security(access: ZooKeeperAccess) -> dict[str, Any]:
+    credentials, tls = access.credentials_path, access.tls_path
+    if access.secret_path:
+        secret = Path(access.secret_path)
+        credentials = access.secret_path if (secret / "username").is_file() else credentials
+        tls = access.secret_path if (secret / "ca.crt").is_file() else tls
+        if credentials is None and tls is None:
+            raise ZooKeeperUnavailableError(f"ZooKeeper secret {secret} has neither `username` nor `ca.crt`")
+    options: dict[str, Any] = {}
+    if credentials:
+        options |= _authentication(Path(credentials))
+    if tls:
+        folder = Path(tls)
+        options |= {
+            "use_ssl": True,
+            "ca": str(folder / "ca.crt"),
+            "verify_certs": True,
+            "check_hostname": access.tls_verify_hostname,
+        }
+        if (folder / "tls.crt").is_file():
+            options |= {"certfile": str(folder / "tls.crt"), "keyfile": str(folder / "tls.key")}
+    return options
+
+
+def _authentication(folder: Path) -> dict[str, Any]:
+    try:
+        user, password = ((folder / name).read_text(encoding="utf-8").strip() for name in ("username", "password"))
+        scheme_file = folder / "scheme"
+        scheme = scheme_file.read_text(encoding="utf-8").strip().lower() if scheme_file.is_file() else "digest"
+    except OSError as error:
+        raise ZooKeeperUnavailableError(f"ZooKeeper credentials in {folder} cannot be read: {error}") from error
+    match scheme:
+        case "sasl":
+            return {"sasl_options": {"mechanism": "DIGEST-MD5", "username": user, "password": password}}
+        case "digest":
+            return {"auth_data": [("digest", f"{user}:{password}")]}
+        case _:
+            raise ZooKeeperUnavailableError(
+                f"ZooKeeper credentials in {folder}: scheme {scheme!r} is neither digest nor sasl"
+            )

@@ -1,0 +1,1 @@
+"""Actions: executes what `decide` returned."""

@@ -1,0 +1,315 @@
+"""Carries out actions. Each one may be repeated: names are deterministic, and acts on others' objects carry preconditions."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import yaml
+
+from kraftbridge.builders import brokers as overlays
+from kraftbridge.builders import controllers as quorum
+from kraftbridge.builders import names
+from kraftbridge.builders import verification as runs
+from kraftbridge.config import Settings
+from kraftbridge.constants import ANNOTATION_LOCK
+from kraftbridge.exceptions import ActionError, ActionRefusedError, ConflictError, MigrationError
+from kraftbridge.metrics import ACTIONS
+from kraftbridge.models.decision import (
+    Action,
+    ApplyControllers,
+    ArchiveDifferences,
+    ConfigureBrokers,
+    HoldLease,
+    LaunchVerification,
+    LockStatefulSet,
+    PublishFinalManifest,
+    ReleaseLease,
+    ReleaseStatefulSet,
+    ReleaseVerification,
+    RemoveCanary,
+    RemoveControllerClaim,
+    RemoveProbeTopic,
+    RemoveVerification,
+    RestartPod,
+    RestoreStatefulSet,
+    StartProbe,
+    StopControllers,
+    UpdateMetadataVersion,
+    WriteCanary,
+)
+from kraftbridge.models.observation import ActionOutcome
+from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.report import GO_KEY, Go
+from kraftbridge.models.spec import MigrationSpec, Runner
+from kraftbridge.models.status import MigrationStatus, controllers_name
+from kraftbridge.phases.draft import Identity
+from kraftbridge.services.act import archives, stopping
+from kraftbridge.services.act import original_state as former
+from kraftbridge.services.act.certificates import log_server_files
+from kraftbridge.services.change_probe import BackgroundProbe
+from kraftbridge.services.clients import World
+from kraftbridge.services.leases import Leases
+from kraftbridge.services.observe.observer import Memory, Observer
+from kraftbridge.storage.ports import KubernetesPort
+
+_STATEFUL_SET = ("apps/v1", "StatefulSet")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """For which migration, and with what knowledge, an action is carried out."""
+
+    identity: Identity
+    spec: MigrationSpec
+    status: MigrationStatus
+    world: World
+    memory: Memory
+
+
+class Actuator:
+    """The hands of the operator."""
+
+    def __init__(self, kubernetes: KubernetesPort, observer: Observer, settings: Settings, leases: Leases) -> None:
+        self._leases = leases
+        self._kubernetes = kubernetes
+        self._observer = observer
+        self._settings = settings
+
+    def carry_out(self, step: Step, action: Action) -> ActionOutcome:
+        """Do one action and return how it ended; domain errors become part of the outcome."""
+        name = type(action).__name__
+        try:
+            self._do(step, action)
+        except ActionRefusedError as e:
+            ACTIONS.labels(action=name, outcome="refused").inc()
+            return ActionOutcome(name, str(e), refused=True)
+        except MigrationError as e:
+            ACTIONS.labels(action=name, outcome="failed").inc()
+            return ActionOutcome(name, str(e))
+        ACTIONS.labels(action=name, outcome="done").inc()
+        return ActionOutcome(name)
+
+    def _do(self, step: Step, action: Action) -> None:
+        match action:
+            case LockStatefulSet(name):
+                self._lock(step, name)
+            case HoldLease(name, resource_version):
+                self._leases.hold(step.identity, name, resource_version, datetime.now(UTC))
+            case ReleaseLease(name):
+                self._leases.release(step.identity, name)
+            case ConfigureBrokers(name, mode):
+                self._configure(step, name, mode)
+            case ReleaseStatefulSet(name):
+                self._release(step, name)
+            case ApplyControllers():
+                self._apply_controllers(step, action)
+            case RestartPod():
+                self._restart(step, action)
+            case LaunchVerification():
+                self._launch(step, action)
+            case ReleaseVerification(run_id):
+                go = Go(run_id=run_id, at=datetime.now(UTC)).to_json()
+                name = names.verification_config_map(run_id)
+                self._kubernetes.merge_patch("v1", "ConfigMap", step.identity.namespace, name, {"data": {GO_KEY: go}})
+            case RemoveVerification(run_id, keep_report):
+                self._remove(step, run_id, keep_report=keep_report)
+            case ArchiveDifferences(run_id, secret):
+                self._archive_differences(step, run_id, secret)
+            case WriteCanary(value):
+                step.world.controllers.write_canary(value)
+                step.memory.canary_committed = value
+            case RemoveCanary():
+                step.world.controllers.remove_canary()
+            case StartProbe(topic):
+                step.memory.probe = BackgroundProbe(step.world.brokers, topic)
+            case RemoveProbeTopic(topic):
+                step.world.brokers.remove_topic(topic)
+            case RestoreStatefulSet(name):
+                self._restore(step, name)
+            case StopControllers():
+                stopping.stop_controllers(self._kubernetes, step.identity.namespace, action)
+            case RemoveControllerClaim(kraft_epoch):
+                self._archive_znodes(step)
+                step.world.zookeeper.remove_controller_claim(kraft_epoch)
+            case UpdateMetadataVersion(level, upgrade):
+                step.world.controllers.update_metadata_version(level, upgrade)
+            case PublishFinalManifest():
+                self._publish_final_manifest(step)
+
+    def _restart(self, step: Step, action: RestartPod) -> None:
+        namespace = step.identity.namespace
+        if action.ready:
+            self._kubernetes.evict(namespace, action.pod, action.uid, action.grace_seconds)
+        else:
+            self._kubernetes.delete(
+                "v1", "Pod", namespace, action.pod, uid=action.uid, grace_seconds=action.grace_seconds
+            )
+
+    # ------------------------------------------------------------------------------------------- brokers
+
+    def _lock(self, step: Step, name: str) -> None:
+        namespace = step.identity.namespace
+        stateful_set = self._kubernetes.get(*_STATEFUL_SET, namespace, name)
+        if stateful_set is None:
+            raise ActionError(f"StatefulSet {namespace}/{name} does not exist")
+        lock = stateful_set["metadata"].get("annotations", {}).get(ANNOTATION_LOCK, "")
+        if lock and lock != step.identity.lock:
+            raise ActionRefusedError(
+                f"StatefulSet {namespace}/{name} is locked by migration {lock}; finish or delete that one first"
+            )
+        was = former.capture(step.spec, stateful_set, former.properties_text(self._kubernetes, namespace, step.spec))
+        if was is None:
+            raise ActionRefusedError(f"StatefulSet {namespace}/{name} has no container {step.spec.brokers.container}")
+        former.record(self._kubernetes, namespace, step.identity.name, step.status.attempt, name, was)
+        # Not by server-side apply: the defaulted rollingUpdate.partition is the user's, and OnDelete with it is invalid (422).
+        patch = {
+            "metadata": {"annotations": {ANNOTATION_LOCK: step.identity.lock}},
+            "spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}},
+        }
+        version = stateful_set["metadata"]["resourceVersion"]
+        self._kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch, resource_version=version)
+
+    def _configure(self, step: Step, name: str, mode: BrokerMode) -> None:
+        facts = self._facts(step, name)
+        config_map = overlays.properties_config_map(step.spec, facts, step.identity.name, mode)
+        if config_map is not None:
+            self._kubernetes.apply(config_map, force=True)
+        self._kubernetes.apply(overlays.overlay(step.spec, facts, name, mode), force=True)
+
+    def _restore(self, step: Step, name: str) -> None:
+        """Give the former values back in their owners' names first: an entry that we forced and then drop would stay, blank."""
+        namespace = step.identity.namespace
+        was = former.read(self._kubernetes, namespace, step.identity.name, step.status.attempt).get(name)
+        if was is None:
+            raise ActionError(f"StatefulSet {namespace}/{name}: its former state is not on record")
+        for manager, patch in former.restoring_patches(step.spec, was, self._facts(step, name)):
+            self._kubernetes.strategic_patch(*_STATEFUL_SET, namespace, name, patch, field_manager=manager)
+        nothing = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "namespace": namespace}}
+        self._kubernetes.apply(nothing, force=True)
+
+    def _archive_znodes(self, step: Step) -> None:
+        values = step.world.zookeeper.payloads(["/controller", "/controller_epoch", "/migration"])
+        if values["/migration"] is None:
+            return  # removed before: the archive of that time stays
+        name = names.archive_config_map(step.identity.name, step.status.attempt)
+        self._kubernetes.apply(archives.znodes(step.identity.namespace, name, step.identity.name, values), force=True)
+
+    def _release(self, step: Step, name: str) -> None:
+        namespace = step.identity.namespace
+        was = former.read(self._kubernetes, namespace, step.identity.name, step.status.attempt).get(name)
+        strategy = dict(was.update_strategy) if was is not None else {"type": "RollingUpdate"}
+        patch = {"metadata": {"annotations": {ANNOTATION_LOCK: None}}, "spec": {"updateStrategy": strategy}}
+        self._kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch)
+
+    def _facts(self, step: Step, name: str) -> overlays.BrokerFacts:
+        attempt = step.status.attempt
+        was = step.memory.former.get((attempt, name)) or former.read(
+            self._kubernetes, step.identity.namespace, step.identity.name, attempt
+        ).get(name)
+        if was is None:
+            raise ActionError(f"StatefulSet {step.identity.namespace}/{name}: its former state is not on record yet")
+        return self._observer.broker_facts(step.identity, step.spec, step.status, was)
+
+    # -------------------------------------------------------------------------------------------- quorum
+
+    def _apply_controllers(self, step: Step, action: ApplyControllers) -> None:
+        facts = self._observer.controllers_facts(step.identity, step.spec, step.status, step.memory)
+        self._ensure_log_access(step, facts.name)
+        for obj in quorum.controllers_objects(step.spec, facts, action.mode, format_allowed=action.format_allowed):
+            self._kubernetes.apply(obj, force=True)
+
+    def _ensure_log_access(self, step: Step, controllers: str) -> None:
+        namespace = step.identity.namespace
+        server, reader = names.log_access_secret(controllers), names.log_reader_secret(controllers)
+        present = self._kubernetes.get("v1", "Secret", namespace, server)
+        if present is None:
+            hosts = [names.controller_host(controllers, namespace, i) for i in step.spec.controllers.node_ids]
+            self._create(_secret(namespace, server, step.identity.name, log_server_files(hosts)))
+            present = self._kubernetes.get("v1", "Secret", namespace, server)
+        if present is not None and self._kubernetes.get("v1", "Secret", namespace, reader) is None:
+            files = {k: base64.b64decode(present["data"][k]).decode() for k in ("ca.crt", "token")}
+            self._create(_secret(namespace, reader, step.identity.name, files))
+
+    # -------------------------------------------------------------------------------------- verification
+
+    def _launch(self, step: Step, action: LaunchVerification) -> None:
+        spec, record = step.spec, next(v for v in step.status.verifications if v.run_id == action.run_id)
+        facts = runs.RunFacts(
+            namespace=step.identity.namespace,
+            migration=step.identity.name,
+            migration_uid=step.identity.uid,
+            generation=record.generation,
+            run_id=action.run_id,
+            profile=action.profile,
+            gate=action.gate,
+            controllers=controllers_name(step.identity.name, step.status.attempt),
+            image=spec.verification.image or self._settings.verifier_image,
+            service_account=spec.verification.service_account or self._settings.verifier_service_account,
+        )
+        runner = spec.verification.runner
+        if runner is Runner.SPARK_APPLICATION and not self._kubernetes.serves(
+            runs.SPARK_API_VERSION, "SparkApplication"
+        ):
+            runner = Runner.JOB
+        self._create(runs.config_map(spec, facts))
+        self._create(runs.application(spec, facts, runner))
+
+    def _remove(self, step: Step, run_id: str, *, keep_report: bool) -> None:
+        namespace = step.identity.namespace
+        if self._kubernetes.serves(runs.SPARK_API_VERSION, "SparkApplication"):
+            self._kubernetes.delete(runs.SPARK_API_VERSION, "SparkApplication", namespace, run_id)
+        self._kubernetes.delete("batch/v1", "Job", namespace, run_id)
+        if not keep_report:
+            self._kubernetes.delete("v1", "ConfigMap", namespace, names.verification_config_map(run_id))
+
+    def _archive_differences(self, step: Step, run_id: str, secret: str) -> None:
+        namespace, name = step.identity.namespace, names.verification_config_map(run_id)
+        config_map = self._kubernetes.get("v1", "ConfigMap", namespace, name)
+        if config_map is None:
+            raise ActionError(f"ConfigMap {namespace}/{name} with the report of {run_id} does not exist")
+        report = archives.report_of(config_map)
+        values = step.world.zookeeper.payloads(archives.paths_of(report.differences))
+        self._create(archives.secret(namespace, secret, step.identity.name, report, values))
+
+    # --------------------------------------------------------------------------------------------- others
+
+    def _publish_final_manifest(self, step: Step) -> None:
+        documents = []
+        for ref in step.spec.brokers.stateful_sets:
+            facts = self._facts(step, ref.name)
+            overlay = overlays.overlay(step.spec, facts, ref.name, BrokerMode.KRAFT)
+            documents.append(yaml.safe_dump(overlay, sort_keys=False))
+            config_map = overlays.properties_config_map(step.spec, facts, step.identity.name, BrokerMode.KRAFT)
+            if config_map is not None:
+                documents.append(yaml.safe_dump(config_map, sort_keys=False))
+        self._kubernetes.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {
+                    "name": step.status.final_manifest,
+                    "namespace": step.identity.namespace,
+                    "labels": names.labels(step.identity.name),
+                },
+                "data": {"brokers.yaml": "---\n".join(documents)},
+            },
+            force=True,
+        )
+
+    def _create(self, obj: dict[str, Any]) -> None:
+        try:
+            self._kubernetes.create(obj)
+        except ConflictError:
+            return  # made by an earlier try
+
+
+def _secret(namespace: str, name: str, migration: str, files: dict[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace, "labels": names.labels(migration)},
+        "stringData": files,
+    }

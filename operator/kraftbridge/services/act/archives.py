@@ -1,0 +1,131 @@
+"""What ZooKeeper held before something of ours overwrote it: kept in objects without an owner, so that nothing takes them away."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from kraftbridge.builders import names
+from kraftbridge.constants import GROUP
+from kraftbridge.exceptions import ActionRefusedError
+from kraftbridge.metadata.entities import topic_of_partition_key
+from kraftbridge.metadata.zookeeper.plan import znode_path
+from kraftbridge.models.observation import Archive
+from kraftbridge.models.report import REPORT_KEY, Difference, EntityKind, VerificationReport
+from kraftbridge.storage.ports import KubernetesPort
+
+ANNOTATION_RUN = f"{GROUP}/run"
+ANNOTATION_ENTITIES = f"{GROUP}/entities"
+ARCHIVE_KEY = "archive.json.gz"
+MAXIMUM_ARCHIVE_BYTES = 1_000_000
+"""The API server refuses Secrets over 1 MiB."""
+
+
+def report_of(config_map: Mapping[str, Any]) -> VerificationReport:
+    """Return the whole report that a run wrote.
+
+    Raises
+    ------
+    ActionRefusedError
+        It is missing or cannot be read: what it found cannot be archived, so it must not be overwritten.
+    """
+    name, packed = config_map["metadata"]["name"], (config_map.get("data") or {}).get(REPORT_KEY)
+    if packed is None:
+        raise ActionRefusedError(f"ConfigMap {name} holds no report, so what differs cannot be archived")
+    try:
+        return VerificationReport.model_validate_json(gzip.decompress(base64.b64decode(packed)))
+    except (ValidationError, OSError, EOFError, ValueError) as e:
+        raise ActionRefusedError(f"the report in ConfigMap {name} cannot be read: {e}") from e
+
+
+def paths_of(differences: Iterable[Difference]) -> list[str]:
+    """Return the znodes that hold entities; a partition is in two."""
+    paths: dict[str, None] = {}
+    for difference in differences:
+        match difference.kind:
+            case EntityKind.TOPIC:
+                paths[f"/brokers/topics/{difference.key}"] = None
+            case EntityKind.PARTITION:
+                topic, partition = topic_of_partition_key(difference.key), difference.key.rpartition("-")[2]
+                paths[f"/brokers/topics/{topic}"] = None
+                paths[f"/brokers/topics/{topic}/partitions/{partition}/state"] = None
+            case kind:
+                paths[znode_path(kind, difference.key)] = None
+    return list(paths)
+
+
+def secret(
+    namespace: str, name: str, migration: str, report: VerificationReport, values: Mapping[str, bytes | None]
+) -> dict[str, Any]:
+    """Return the Secret (credentials are among what may differ) that keeps differences and znodes; it cannot be changed.
+
+    Raises
+    ------
+    ActionRefusedError
+        The report does not name every difference, or all of it does not fit.
+    """
+    if len(report.differences) < report.differing:
+        raise ActionRefusedError(
+            f"the report of {report.run_id} names {len(report.differences)} of {report.differing} differing entities: "
+            "the rest cannot be archived, so nothing is overwritten; repair them by hand"
+        )
+    document = {
+        "runId": report.run_id,
+        "archivedAt": datetime.now(UTC).isoformat(),
+        "znodes": {path: None if value is None else _shown(value) for path, value in values.items()},
+        "differences": [d.model_dump(mode="json", by_alias=True, exclude_none=True) for d in report.differences],
+    }
+    packed = gzip.compress(json.dumps(document, ensure_ascii=False).encode(), mtime=0)
+    if len(packed) > MAXIMUM_ARCHIVE_BYTES:
+        raise ActionRefusedError(
+            f"{report.differing} differing entities of {report.run_id} do not fit into a Secret ({len(packed)} bytes), so nothing is overwritten; repair them by hand"
+        )
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": names.labels(migration),
+            "annotations": {ANNOTATION_RUN: report.run_id, ANNOTATION_ENTITIES: str(report.differing)},
+        },
+        "immutable": True,
+        "data": {ARCHIVE_KEY: base64.b64encode(packed).decode()},
+    }
+
+
+def znodes(namespace: str, name: str, migration: str, values: Mapping[str, bytes | None]) -> dict[str, Any]:
+    """Return the ConfigMap that keeps single znodes, by the last part of their paths, before a rollback removes them."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace, "labels": names.labels(migration)},
+        "data": {p.rpartition("/")[2]: v.decode(errors="replace") for p, v in values.items() if v is not None},
+    }
+
+
+def read(found: Mapping[str, Any]) -> Archive:
+    """Return what an archive holds, by its annotations."""
+    annotations = found["metadata"].get("annotations") or {}
+    entities = annotations.get(ANNOTATION_ENTITIES, "")
+    return Archive(annotations.get(ANNOTATION_RUN, ""), int(entities) if entities.isdigit() else -1)
+
+
+def find(kubernetes: KubernetesPort, namespace: str, name: str) -> Archive | None:
+    """Return what the archive of that name holds, None while there is none."""
+    found = kubernetes.get("v1", "Secret", namespace, name)
+    return None if found is None else read(found)
+
+
+def _shown(value: bytes) -> dict[str, str]:
+    """Return a znode's payload as text where it is text, so that it can be put back as it was."""
+    try:
+        return {"text": value.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}

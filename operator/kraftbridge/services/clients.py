@@ -1,0 +1,144 @@
+"""The connections of one migration: ZooKeeper, brokers, controllers. Opened when first needed, kept between steps."""
+
+from __future__ import annotations
+
+import base64
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kraftbridge.builders import names
+from kraftbridge.builders.settings import parse_properties
+from kraftbridge.constants import CONTROLLER_PORT
+from kraftbridge.exceptions import InvalidSpecError
+from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.services.observe.controller_probe import Prober
+from kraftbridge.storage.controller_probe import ControllerProbeClient
+from kraftbridge.storage.kafka_brokers import BrokerClient
+from kraftbridge.storage.kafka_controllers import ControllerClient
+from kraftbridge.storage.ports import BrokerPort, ControllerPort, KubernetesPort, ZooKeeperPort
+from kraftbridge.storage.zookeeper import ZooKeeperCredentials, ZooKeeperStore, ZooKeeperTls
+
+
+@dataclass(slots=True)
+class World:
+    """Connections of one migration."""
+
+    zookeeper: ZooKeeperPort
+    brokers: BrokerPort
+    controllers: ControllerPort
+    prober: Prober | None = None
+    """Measures how long no controller takes writes; None: nothing is measured."""
+
+    def close(self) -> None:
+        """End all of them."""
+        self.zookeeper.close()
+        self.brokers.close()
+        self.controllers.close()
+        if self.prober is not None:
+            self.prober.close()
+
+
+def open_world(kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec, domain: str) -> World:
+    """Return the connections of a migration; none is made before its first use.
+
+    Raises
+    ------
+    InvalidSpecError
+        A Secret that the spec names is missing or lacks a key.
+    """
+    credentials, tls = _zookeeper_secret(kubernetes, namespace, spec)
+    client = _client_properties(kubernetes, namespace, spec.brokers.client_config_secret, "client.properties")
+    listener = _client_properties(
+        kubernetes, namespace, spec.brokers.client_config_secret, "controller.properties", required=False
+    )
+    hosts = ",".join(_qualified(h, namespace, domain) for h in spec.zookeeper_hosts.split(","))
+    bootstrap = ",".join(_qualified(h, namespace, domain) for h in spec.brokers.bootstrap_servers.split(","))
+    addresses = {
+        i: (_controller_host(controllers, namespace, i, domain), CONTROLLER_PORT) for i in spec.controllers.node_ids
+    }
+    return World(
+        ZooKeeperStore(hosts, spec.chroot, credentials, tls),
+        BrokerClient(bootstrap, client),
+        ControllerClient(addresses, listener or {"security.protocol": spec.controllers.listener.security_protocol}),
+        Prober(lambda: ControllerProbeClient(bootstrap, client)),
+    )
+
+
+def _controller_host(controllers: str, namespace: str, node_id: int, domain: str) -> str:
+    return names.controller_host(controllers, namespace, node_id).replace("cluster.local", domain)
+
+
+def _qualified(host_port: str, namespace: str, domain: str) -> str:
+    """Return an address as a pod of the migration's namespace would understand it (resolv.conf's search list)."""
+    host, _, port = host_port.rpartition(":")
+    candidate = f"{host}.{namespace}.svc.{domain}"
+    if host.endswith(f".{domain}") or host.replace(".", "").isdigit():
+        return host_port
+    try:
+        socket.getaddrinfo(candidate, None)
+    except OSError:
+        try:
+            socket.getaddrinfo(host, None)
+        except OSError:
+            return f"{candidate}:{port}"
+        return host_port
+    return f"{candidate}:{port}"
+
+
+def secret_text(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, str]:
+    """Return a Secret's values as text.
+
+    Raises
+    ------
+    InvalidSpecError
+        There is no such Secret.
+    """
+    return _secret(kubernetes, namespace, name)
+
+
+def controllers_zookeeper_identity(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec) -> str:
+    """Return as whom KRaft controllers authenticate to ZooKeeper: ``sasl:NAME``, or ``""``.
+
+    Kafka knows SASL and x509 only (``ZkConfigs``, KIP-515): credentials of ZooKeeper's own ``digest`` scheme are the operator's alone.
+    """
+    if spec.zookeeper.secret_name is None:
+        return ""
+    data = _secret(kubernetes, namespace, spec.zookeeper.secret_name)
+    return f"sasl:{data['username']}" if data.get("scheme") == "sasl" and "username" in data else ""
+
+
+def _secret(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, str]:
+    secret = kubernetes.get("v1", "Secret", namespace, name)
+    if secret is None:
+        raise InvalidSpecError(f"Secret {namespace}/{name} does not exist")
+    return {k: base64.b64decode(v).decode() for k, v in (secret.get("data") or {}).items()}
+
+
+def _client_properties(
+    kubernetes: KubernetesPort, namespace: str, secret: str | None, key: str, *, required: bool = True
+) -> Mapping[str, str]:
+    if secret is None:
+        return {}
+    data = _secret(kubernetes, namespace, secret)
+    if key not in data:
+        if required:
+            raise InvalidSpecError(f"Secret {namespace}/{secret} has no key {key}")
+        return {}
+    return parse_properties(data[key])
+
+
+def _zookeeper_secret(
+    kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec
+) -> tuple[ZooKeeperCredentials | None, ZooKeeperTls | None]:
+    if spec.zookeeper.secret_name is None:
+        return None, None
+    data = _secret(kubernetes, namespace, spec.zookeeper.secret_name)
+    credentials = None
+    if "username" in data:
+        scheme = "sasl" if data.get("scheme") == "sasl" else "digest"
+        credentials = ZooKeeperCredentials(
+            data["username"], data.get("password", ""), "sasl" if scheme == "sasl" else "digest"
+        )
+    tls = ZooKeeperTls(data["ca.crt"], data.get("tls.crt"), data.get("tls.key")) if "ca.crt" in data else None
+    return credentials, tls

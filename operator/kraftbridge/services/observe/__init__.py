@@ -1,0 +1,1 @@
+"""Observation: reads the outside world into the types that `decide` takes."""

@@ -1,0 +1,379 @@
+"""Gathers an `Observation`: what the phase needs, each part seen or `Unobserved` with the reason."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+from kraftbridge.builders import names
+from kraftbridge.builders.brokers import BrokerFacts, environment
+from kraftbridge.builders.controllers import KAFKA_CONTAINER, ControllersFacts
+from kraftbridge.builders.controllers import configuration as controllers_configuration
+from kraftbridge.builders.verification import SPARK_API_VERSION
+from kraftbridge.config import Settings
+from kraftbridge.exceptions import ObservationError
+from kraftbridge.metrics import OBSERVATION_ERRORS
+from kraftbridge.models.observation import (
+    NOT_NEEDED,
+    ActionOutcome,
+    ControllerMetrics,
+    ControllerProbe,
+    ControllersWorkload,
+    FeatureAnswer,
+    NodeFeatures,
+    Observation,
+    StatefulSetState,
+    TopicRedundancy,
+    Unobserved,
+)
+from kraftbridge.models.phase import BrokerMode, Phase
+from kraftbridge.models.spec import MigrationSpec, Runner
+from kraftbridge.models.status import MigrationStatus, controllers_name
+from kraftbridge.models.survey import Survey
+from kraftbridge.phases.diagnosis import is_slow
+from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.guards import ASKED
+from kraftbridge.phases.rollback import without_controller
+from kraftbridge.services.act import archives
+from kraftbridge.services.act import original_state as former
+from kraftbridge.services.change_probe import BackgroundProbe
+from kraftbridge.services.clients import World
+from kraftbridge.services.leases import Leases
+from kraftbridge.services.observe import runs, workloads
+from kraftbridge.services.observe.logs import LogReader
+from kraftbridge.services.observe.survey import Surveyor
+from kraftbridge.storage.metrics import read_controller_metrics
+from kraftbridge.storage.ports import KubernetesPort
+
+T = TypeVar("T")
+REDUNDANCY_EVERY_SECONDS = 30.0
+SURVEY_EVERY_SECONDS = 10.0
+FEATURES_EVERY_SECONDS = 3.0
+METRICS_TIMEOUT_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class Memory:
+    """What one migration's observer remembers between steps; losing it costs a look, never correctness."""
+
+    redundancy: tuple[float, TopicRedundancy] | None = None
+    survey: tuple[float, Survey] | None = None
+    features: tuple[float, Mapping[int, NodeFeatures | Unobserved]] | None = None
+    canary_committed: int | None = None
+    probe: BackgroundProbe | None = None
+    outcomes: tuple[ActionOutcome, ...] = ()
+    look_again_at: float = 0.0
+    quick_looks: int = 0
+    generation: int = -1
+    former: dict[tuple[int, str], former.Former] = field(default_factory=dict)
+
+
+class Observer:
+    """Looks at the outside world for one step."""
+
+    def __init__(
+        self, kubernetes: KubernetesPort, pool: ThreadPoolExecutor, settings: Settings, leases: Leases
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._settings = settings
+        self._pool = pool
+        self._leases = leases
+        self._logs = LogReader(kubernetes)
+        self._surveyor = Surveyor(kubernetes, settings)
+
+    def observe(
+        self,
+        identity: Identity,
+        spec: MigrationSpec,
+        status: MigrationStatus,
+        world: World,
+        memory: Memory,
+        now: datetime,
+    ) -> Observation:
+        """Return what is seen now; parts that the phase does not need are not looked at."""
+        phase = status.phase
+        quorum_exists = status.controllers is not None
+        sets = [
+            self._later(f"StatefulSet {r.name}", self._stateful_set, identity, spec, status, memory, r.name)
+            for r in spec.brokers.stateful_sets
+        ]
+        zookeeper = self._later("ZooKeeper", world.zookeeper.observe) if phase is not Phase.COMPLETED else None
+        cluster = self._later("Kafka", world.brokers.cluster_state)
+        controllers = (
+            self._later("controllers", self._controllers, identity, spec, status, memory) if quorum_exists else None
+        )
+        # Stopped controllers answer nobody: asking them would only lengthen the time without a controller.
+        quorum_answers = quorum_exists and not without_controller(status)
+        quorum = self._later("quorum", world.controllers.quorum_state) if quorum_answers else None
+        run = (
+            self._later("verification", runs.last_run, self._kubernetes, identity, status)
+            if status.verifications
+            else None
+        )
+        runner = self._later("API discovery", self._runner_available, spec)
+        redundancy = self._later("topics", self._redundancy, world, memory) if phase is Phase.PREFLIGHT else None
+        survey = (
+            self._later("survey", self._survey, identity, spec, status, world, memory)
+            if phase is Phase.PREFLIGHT
+            else None
+        )
+        before_copy = quorum_exists and phase in (Phase.PROVISIONING_QUORUM, Phase.TAKING_OVER)
+        registered = self._later("quorum", world.controllers.registered_controllers) if before_copy else None
+        healing = status.healing
+        archive = (
+            self._later("archive", archives.find, self._kubernetes, identity.namespace, healing.archive)
+            if healing is not None and healing.archive and healing.archived_at is None
+            else None
+        )
+        views = self._later("brokers", _views, world) if phase is Phase.ROLLING_BACK else None
+        asked = quorum_exists and phase in ASKED
+        features = self._later("controllers", self._controllers_features, world, memory) if asked else None
+        features = self._later("features", _features, world) if phase is Phase.COMPLETED else features
+        validation = self._later("quorum", _validation, world, status) if _asks_for_validation(status) else None
+        guarded = self._later("API server", self._guarded) if phase is Phase.PREFLIGHT else None
+        seen_controllers, seen_sets = self._result(controllers), tuple(self._result(s) for s in sets)
+        slow = is_slow(status, now)
+        clues = (
+            self._later("logs", self._logs.clues, identity, spec, status, seen_sets, seen_controllers) if slow else None
+        )
+        metrics = self._metrics(spec, seen_controllers) if quorum_answers else {}
+        return Observation(
+            at=now,
+            stateful_sets=seen_sets,
+            controllers=seen_controllers,
+            zookeeper=self._result(zookeeper),
+            quorum=self._result(quorum),
+            metrics=metrics,
+            cluster=self._result(cluster),
+            redundancy=self._result(redundancy),
+            run=run.result() if run is not None else None,
+            runner_available=self._result(runner),
+            controller_by_broker=self._result(views),
+            registered_controllers=self._result(registered),
+            admission_policy=self._result(guarded),
+            survey=self._result(survey),
+            clues=self._result(clues),
+            features=self._result(features),
+            feature_answer=self._result(validation),
+            archive=archive.result() if archive is not None else None,
+            controller_probe=_probed(world, status),
+            canary_committed=memory.canary_committed,
+            probe=memory.probe.result if memory.probe is not None else None,
+            outcomes=memory.outcomes,
+        )
+
+    def broker_facts(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, was: former.Former
+    ) -> BrokerFacts:
+        """Return what overlays of one StatefulSet are computed from."""
+        settings, _ = workloads.settings_of(spec, was.container, was.properties_text)
+        return BrokerFacts(
+            namespace=identity.namespace,
+            controllers=controllers_name(identity.name, status.attempt),
+            cluster_id=status.cluster_id or "",
+            settings=settings,
+            java_tool_options=was.java_tool_options,
+            properties_text=was.properties_text,
+        )
+
+    def controllers_facts(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory
+    ) -> ControllersFacts:
+        """Return what the controllers' objects are computed from."""
+        settings: dict[str, str] = {}
+        labels = []
+        for ref in spec.brokers.stateful_sets:
+            stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
+            if stateful_set is None:
+                raise ObservationError(f"StatefulSet {identity.namespace}/{ref.name}", "it does not exist")
+            was = self.former_of(identity, spec, status.attempt, memory, ref.name, stateful_set)
+            if was is not None:
+                settings |= self.broker_facts(identity, spec, status, was).settings
+            labels.append(stateful_set["spec"]["selector"].get("matchLabels", {}))
+        return ControllersFacts(
+            namespace=identity.namespace,
+            migration=identity.name,
+            name=controllers_name(identity.name, status.attempt),
+            cluster_id=status.cluster_id or "",
+            broker_settings=settings,
+            operator_image=self._settings.operator_image,
+            operator_namespace=self._settings.pod_namespace,
+            broker_labels=tuple(labels),
+        )
+
+    def former_of(
+        self,
+        identity: Identity,
+        spec: MigrationSpec,
+        attempt: int,
+        memory: Memory,
+        name: str,
+        stateful_set: Mapping[str, Any],
+    ) -> former.Former | None:
+        """Return the user's own state of a StatefulSet: as recorded, or as it is while nothing is recorded yet."""
+        if (attempt, name) not in memory.former:
+            recorded = former.read(self._kubernetes, identity.namespace, identity.name, attempt)
+            memory.former.update({(attempt, n): was for n, was in recorded.items()})
+        if (attempt, name) in memory.former:
+            return memory.former[attempt, name]
+        text = former.properties_text(self._kubernetes, identity.namespace, spec)
+        return former.capture(spec, stateful_set, text)
+
+    def _stateful_set(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory, name: str
+    ) -> StatefulSetState:
+        stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, name)
+        if stateful_set is None:
+            raise ObservationError(f"StatefulSet {identity.namespace}/{name}", "it does not exist")
+        pods = self._kubernetes.list("v1", "Pod", identity.namespace, workloads.pods_selector(stateful_set))
+        was = self.former_of(identity, spec, status.attempt, memory, name, stateful_set)
+        if was is None:
+            facts, drift, references = (
+                BrokerFacts(identity.namespace, "", "", {}, ""),
+                tuple[str, ...](),
+                frozenset[str](),
+            )
+        else:
+            facts = self.broker_facts(identity, spec, status, was)
+            _, references = workloads.settings_of(spec, was.container, was.properties_text)
+            drift = workloads.drift_of(spec, facts, stateful_set) if (status.attempt, name) in memory.former else ()
+        state = workloads.brokers_state(spec, stateful_set, pods, facts, drift, references)
+        state = replace(state, lease=self._leases.look(identity, name))
+        if was is None:
+            return state
+        before = former.changed_fields(spec, name, was, facts)
+        if (status.attempt, name) not in memory.former:
+            return replace(state, former=before)
+        ours = {n for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT) for n in environment(spec, facts, mode)}
+        foreign = workloads.foreign_changes(spec, was.container, was.volumes, ours, stateful_set)
+        return replace(state, former=before, foreign=foreign)
+
+    def _controllers(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory
+    ) -> ControllersWorkload:
+        if status.controllers is None:
+            return ControllersWorkload(None)
+        name = status.controllers.name
+        stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, name)
+        if stateful_set is None:
+            return ControllersWorkload(None)
+        pods = self._kubernetes.list("v1", "Pod", identity.namespace, workloads.pods_selector(stateful_set))
+        uids: dict[int, str] = {}
+        if status.controllers.format_allowed:
+            for node_id in status.controllers.node_ids:
+                claim = self._kubernetes.get(
+                    "v1", "PersistentVolumeClaim", identity.namespace, names.controller_claim(name, node_id)
+                )
+                if claim is not None and claim.get("status", {}).get("phase") == "Bound":
+                    uids[node_id] = claim["metadata"]["uid"]
+        config_map = self._kubernetes.get(
+            "v1", "ConfigMap", identity.namespace, names.controllers_config_map(name, status.controllers.mode)
+        )
+        word = (config_map or {}).get("data", {}).get("format")
+        allowed = None if word is None else word == "allowed"
+        mounted = workloads.mounted_config_map(stateful_set)
+        rendered = self._kubernetes.get("v1", "ConfigMap", identity.namespace, mounted) if mounted else None
+        own = workloads.own_state(stateful_set, pods, KAFKA_CONTAINER)
+        if status.phase in (Phase.PROVISIONING_QUORUM, Phase.FINALIZING):
+            facts = self.controllers_facts(identity, spec, status, memory)
+            wanted = controllers_configuration(spec, facts, status.controllers.mode)
+            own = replace(own, drift=() if own.configuration == wanted else ("configuration",))
+        return ControllersWorkload(
+            own,
+            format_allowed=allowed,
+            volume_uids=uids,
+            migration_flag=workloads.migration_flag(rendered),
+            config_writer=workloads.written_by(rendered),
+        )
+
+    def _metrics(
+        self, spec: MigrationSpec, workload: ControllersWorkload | Unobserved
+    ) -> dict[int, ControllerMetrics | Unobserved]:
+        if isinstance(workload, Unobserved) or workload.stateful_set is None:
+            return {i: Unobserved(f"controller {i}", "its pod was not seen") for i in spec.controllers.node_ids}
+        addresses = {p.ordinal: p.ip for p in workload.stateful_set.pods if p.ip and not p.deleting}
+        asked = {
+            i: self._later(f"controller {i}", read_controller_metrics, i, ip, timeout_seconds=METRICS_TIMEOUT_SECONDS)
+            for i, ip in addresses.items()
+        }
+        return {
+            i: self._result(asked[i]) if i in asked else Unobserved(f"controller {i}", "its pod has no address")
+            for i in spec.controllers.node_ids
+        }
+
+    def _redundancy(self, world: World, memory: Memory) -> TopicRedundancy:
+        if memory.redundancy is None or time.monotonic() - memory.redundancy[0] > REDUNDANCY_EVERY_SECONDS:
+            memory.redundancy = (time.monotonic(), world.brokers.topic_redundancy())
+        return memory.redundancy[1]
+
+    def _controllers_features(self, world: World, memory: Memory) -> Mapping[int, NodeFeatures | Unobserved]:
+        """Ask each controller for its features every few seconds: one that is down costs a connection's time limit."""
+        if memory.features is None or time.monotonic() - memory.features[0] > FEATURES_EVERY_SECONDS:
+            memory.features = (time.monotonic(), world.controllers.features())
+        return memory.features[1]
+
+    def _survey(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, world: World, memory: Memory
+    ) -> Survey:
+        if memory.survey is None or time.monotonic() - memory.survey[0] > SURVEY_EVERY_SECONDS:
+            memory.survey = (time.monotonic(), self._surveyor.survey(identity, spec, status, world))
+        return memory.survey[1]
+
+    def _guarded(self) -> bool:
+        """Return whether the chart's admission policy and its binding are in force."""
+        name = self._settings.admission_policy
+        kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+        return bool(name) and all(
+            self._kubernetes.get("admissionregistration.k8s.io/v1", k, None, name) is not None for k in kinds
+        )
+
+    def _runner_available(self, spec: MigrationSpec) -> bool:
+        return spec.verification.runner is Runner.JOB or self._kubernetes.serves(SPARK_API_VERSION, "SparkApplication")
+
+    def _later(self, source: str, look: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T | Unobserved]:
+        def attempt() -> T | Unobserved:
+            try:
+                return look(*args, **kwargs)
+            except ObservationError as e:
+                OBSERVATION_ERRORS.labels(source=source.partition(" ")[0]).inc()
+                return Unobserved(e.source, e.reason)
+
+        return self._pool.submit(attempt)
+
+    @staticmethod
+    def _result(future: Future[T | Unobserved] | None) -> T | Unobserved:
+        return NOT_NEEDED if future is None else future.result()
+
+
+def _features(world: World) -> Mapping[int, NodeFeatures | Unobserved]:
+    return {**world.brokers.features(), **world.controllers.features()}
+
+
+def _asks_for_validation(status: MigrationStatus) -> bool:
+    version = status.metadata_version
+    return status.phase is Phase.COMPLETED and version is not None and version.validates
+
+
+def _validation(world: World, status: MigrationStatus) -> FeatureAnswer:
+    version = status.metadata_version
+    if version is None or version.target_level is None or version.upgrade is None:
+        raise ObservationError("active controller", "there is nothing to validate")
+    return world.controllers.validate_metadata_version(version.target_level, version.upgrade)
+
+
+def _probed(world: World, status: MigrationStatus) -> ControllerProbe | None:
+    """Probe the controller in the phases that change it, and no longer."""
+    if world.prober is None:
+        return None
+    if status.phase in (Phase.TAKING_OVER, Phase.FINALIZING, Phase.ROLLING_BACK):
+        return world.prober.measure(f"{status.phase} {status.attempt}")
+    world.prober.rest()
+    return None
+
+
+def _views(world: World) -> Mapping[int, int | Unobserved]:
+    return world.brokers.controller_by_broker()

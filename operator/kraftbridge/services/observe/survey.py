@@ -1,0 +1,306 @@
+"""Looks at what preflight alone needs: rights, room, budgets, ACLs, the brokers' own word. Each part by itself may be unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from kraftbridge.builders import controllers as quorum
+from kraftbridge.builders.rights import needed_rights
+from kraftbridge.builders.settings import parse_properties
+from kraftbridge.builders.verification import SPARK_API_VERSION, demand
+from kraftbridge.config import Settings
+from kraftbridge.exceptions import InvalidSpecError, ObservationError
+from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.phase import ControllerMode
+from kraftbridge.models.quantities import whole, wholes
+from kraftbridge.models.spec import MigrationSpec, Runner
+from kraftbridge.models.status import MigrationStatus, controllers_name
+from kraftbridge.models.survey import (
+    Budget,
+    Capacity,
+    ControllersDemand,
+    Demand,
+    Limit,
+    Quota,
+    Right,
+    Room,
+    StorageClass,
+    Survey,
+)
+from kraftbridge.phases.draft import Identity
+from kraftbridge.services.clients import World, controllers_zookeeper_identity, secret_text
+from kraftbridge.storage.ports import KubernetesPort, Object
+
+T = TypeVar("T")
+
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_FINISHED = ("Succeeded", "Failed")
+_AWAY = ("NoSchedule", "NoExecute")
+_NOT_OURS = frozenset({"Terminating", "BestEffort", "CrossNamespacePodAffinity"})
+"""Scopes of quotas that do not count long-running pods with requests."""
+
+
+class Surveyor:
+    """Makes a `Survey`, one part after the other."""
+
+    def __init__(self, kubernetes: KubernetesPort, settings: Settings) -> None:
+        self._kubernetes = kubernetes
+        self._settings = settings
+
+    def survey(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, world: World) -> Survey:
+        """Return what is seen now; nothing is changed."""
+        namespace = identity.namespace
+        return Survey(
+            zookeeper=_seen(world.zookeeper.access),
+            zookeeper_identity=controllers_zookeeper_identity(self._kubernetes, namespace, spec),
+            visibility=_seen(world.brokers.visibility),
+            reassigning=_seen(world.brokers.reassigning_partitions),
+            brokers=_seen(world.brokers.broker_settings),
+            listener_settings=_seen(lambda: self._listener_settings(namespace, spec)),
+            demand=_seen(lambda: self._demand(identity, spec, status)),
+            verification=demand(spec, self._runner(spec)),
+            storage_classes=_seen(self._storage_classes),
+            quotas=_seen(lambda: self._quotas(namespace)),
+            limits=_seen(lambda: self._limits(namespace)),
+            capacity=_seen(lambda: self._capacity(namespace)),
+            budgets=_seen(lambda: self._budgets(namespace, spec)),
+            missing_rights=_seen(lambda: self._missing_rights(namespace, spec)),
+            writers=_seen(lambda: self._writers(namespace, spec)),
+        )
+
+    # -------------------------------------------------------------------------------------------- ourselves
+
+    def _missing_rights(self, namespace: str, spec: MigrationSpec) -> tuple[Right, ...]:
+        spark_operator = self._kubernetes.serves(SPARK_API_VERSION, "SparkApplication")
+        wanted = needed_rights(spec, spark_operator=spark_operator)
+        return tuple(right for right in wanted if not self._kubernetes.may(right, namespace))
+
+    def _listener_settings(self, namespace: str, spec: MigrationSpec) -> frozenset[str]:
+        name = spec.controllers.listener.secret_name
+        if name is None:
+            return frozenset()
+        try:
+            data = secret_text(self._kubernetes, namespace, name)
+        except InvalidSpecError as e:
+            raise ObservationError(f"Secret {namespace}/{name}", str(e)) from e
+        return frozenset(parse_properties(data.get("listener.properties", "")))
+
+    # ----------------------------------------------------------------------------------------- controllers
+
+    def _demand(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ControllersDemand:
+        facts = quorum.ControllersFacts(
+            namespace=identity.namespace,
+            migration=identity.name,
+            name=controllers_name(identity.name, status.attempt),
+            cluster_id="",
+            broker_settings={},
+            operator_image=self._settings.operator_image,
+            operator_namespace=self._settings.pod_namespace,
+            broker_labels=(),
+        )
+        objects = quorum.controllers_objects(spec, facts, ControllerMode.MIGRATION, format_allowed=True)
+        wanted = next(o["spec"] for o in objects if o["kind"] == "StatefulSet")
+        pod = wanted["template"]["spec"]
+        (claim,) = wanted["volumeClaimTemplates"]
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        try:
+            return ControllersDemand(
+                pods=wanted["replicas"],
+                containers=tuple(_demand(c) for c in pod["containers"]),
+                storage_bytes=whole("storage", claim["spec"]["resources"]["requests"]["storage"]),
+                node_selector=pod["nodeSelector"],
+                tolerations=tuple(pod["tolerations"]),
+                apart=bool(((pod["affinity"] or {}).get("podAntiAffinity") or {}).get(required)),
+            )
+        except ValueError as e:
+            raise ObservationError("spec.controllers", str(e)) from e
+
+    def _runner(self, spec: MigrationSpec) -> Runner:
+        """Return what will run; the one that asks for more where that cannot be seen."""
+        served = _seen(lambda: self._kubernetes.serves(SPARK_API_VERSION, "SparkApplication"))
+        return Runner.JOB if served is False else spec.verification.runner
+
+    def _storage_classes(self) -> tuple[StorageClass, ...]:
+        found = self._kubernetes.list("storage.k8s.io/v1", "StorageClass", None)
+        return tuple(
+            StorageClass(c["metadata"]["name"], (c["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true")
+            for c in found
+        )
+
+    def _quotas(self, namespace: str) -> tuple[Quota, ...]:
+        quotas = []
+        for found in self._kubernetes.list("v1", "ResourceQuota", namespace):
+            scopes = {
+                *found["spec"].get("scopes", []),
+                *(e["scopeName"] for e in found["spec"].get("scopeSelector", {}).get("matchExpressions", [])),
+            }
+            if scopes & _NOT_OURS or "PriorityClass" in scopes:
+                continue
+            hard = wholes(found["spec"].get("hard"))
+            used = wholes(found.get("status", {}).get("used"))
+            quotas.append(
+                Quota(found["metadata"]["name"], {name: most - used.get(name, 0) for name, most in hard.items()})
+            )
+        return tuple(quotas)
+
+    def _limits(self, namespace: str) -> tuple[Limit, ...]:
+        return tuple(
+            Limit(
+                name=found["metadata"]["name"],
+                kind=entry["type"],
+                minimum=wholes(entry.get("min")),
+                maximum=wholes(entry.get("max")),
+                default=wholes(entry.get("default")),
+                default_request=wholes(entry.get("defaultRequest")),
+            )
+            for found in self._kubernetes.list("v1", "LimitRange", namespace)
+            for entry in found["spec"].get("limits", [])
+        )
+
+    def _capacity(self, namespace: str) -> Capacity:
+        nodes = self._kubernetes.list("v1", "Node", None)
+        everywhere = not self._settings.watched_namespaces
+        used: dict[str, dict[str, int]] = {}
+        for pod in self._kubernetes.list("v1", "Pod", None if everywhere else namespace):
+            node, phase = pod.get("spec", {}).get("nodeName"), pod.get("status", {}).get("phase", "")
+            if node and phase not in _FINISHED:
+                sums = used.setdefault(node, {"cpu": 0, "memory": 0, "pods": 0})
+                for resource, amount in _requests(pod).items():
+                    sums[resource] += amount
+        return Capacity(tuple(_room(n, used.get(n["metadata"]["name"], {})) for n in nodes), all_pods_seen=everywhere)
+
+    # --------------------------------------------------------------------------------------------- brokers
+
+    def _budgets(self, namespace: str, spec: MigrationSpec) -> tuple[Budget, ...]:
+        found = self._kubernetes.list("policy/v1", "PodDisruptionBudget", namespace)
+        budgets = []
+        for ref in spec.brokers.stateful_sets:
+            stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", namespace, ref.name)
+            labels = (stateful_set or {}).get("spec", {}).get("template", {}).get("metadata", {}).get("labels") or {}
+            for budget in found:
+                if stateful_set is None or not _selects(budget["spec"].get("selector"), labels):
+                    continue
+                status = budget.get("status") or {}
+                budgets.append(
+                    Budget(
+                        name=budget["metadata"]["name"],
+                        stateful_set=ref.name,
+                        disruptions_allowed=status.get("disruptionsAllowed", 0),
+                        expected_pods=status.get("expectedPods", 0),
+                        healthy_pods=status.get("currentHealthy", 0),
+                        desired_healthy=status.get("desiredHealthy", 0),
+                        up_to_date=status.get("observedGeneration", 0) >= budget["metadata"].get("generation", 0),
+                    )
+                )
+        return tuple(budgets)
+
+    def _writers(self, namespace: str, spec: MigrationSpec) -> dict[str, tuple[str, ...]]:
+        found = {}
+        for ref in spec.brokers.stateful_sets:
+            stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", namespace, ref.name)
+            if stateful_set is not None:
+                found[ref.name] = writers_of(stateful_set)
+        return found
+
+
+_MARKS: Mapping[str, str] = {
+    "argocd.argoproj.io/tracking-id": "Argo CD",
+    "argocd.argoproj.io/instance": "Argo CD",
+    "kustomize.toolkit.fluxcd.io/name": "Flux Kustomization",
+    "helm.toolkit.fluxcd.io/name": "Flux HelmRelease",
+    "meta.helm.sh/release-name": "Helm release",
+}
+
+
+def writers_of(stateful_set: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return who keeps writing a StatefulSet: its controller, the tools that mark what they apply, the owners of its template's fields.
+
+    From ``ownerReferences``, the tools' own labels and annotations, and ``managedFields`` (who owns ``spec.template`` or what is below it).
+    """
+    metadata = stateful_set["metadata"]
+    found = [f"owner {o['kind']}/{o['name']}" for o in metadata.get("ownerReferences") or [] if o.get("controller")]
+    marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+    found += [f"{tool} {marks[mark]}" for mark, tool in _MARKS.items() if mark in marks]
+    managers = {
+        str(entry.get("manager"))
+        for entry in metadata.get("managedFields") or []
+        if not entry.get("subresource") and "f:template" in (entry.get("fieldsV1") or {}).get("f:spec", {})
+    }
+    found += [f"field manager {name}" for name in sorted(managers - {"kraftbridge"})]
+    return tuple(dict.fromkeys(found))
+
+
+def _seen(look: Callable[[], T]) -> T | Unobserved:
+    try:
+        return look()
+    except ObservationError as e:
+        return Unobserved(e.source, e.reason)
+    except (ValueError, KeyError, TypeError) as e:
+        return Unobserved("an object of the API server", f"it cannot be understood: {type(e).__name__}: {e}")
+
+
+def _demand(container: Object) -> Demand:
+    resources = container.get("resources") or {}
+    requests, limits = wholes(resources.get("requests")), wholes(resources.get("limits"))
+    return Demand(
+        container["name"],
+        requests.get("cpu", limits.get("cpu")),
+        requests.get("memory", limits.get("memory")),
+        limits.get("cpu"),
+        limits.get("memory"),
+    )
+
+
+def _requests(pod: Object) -> dict[str, int]:
+    """Return what the scheduler counts of a pod (init containers run one after the other, before the others)."""
+
+    def of(containers: Iterable[Object], resource: str) -> list[int]:
+        return [wholes((c.get("resources") or {}).get("requests")).get(resource, 0) for c in containers]
+
+    spec = pod["spec"]
+    overhead = wholes(spec.get("overhead"))
+    return {
+        "pods": 1,
+        **{
+            r: max([sum(of(spec.get("containers", []), r)), *of(spec.get("initContainers", []), r)])
+            + overhead.get(r, 0)
+            for r in ("cpu", "memory")
+        },
+    }
+
+
+def _room(node: Object, used: Mapping[str, int]) -> Room:
+    allocatable = wholes(node.get("status", {}).get("allocatable"))
+    conditions = {c["type"]: c["status"] for c in node.get("status", {}).get("conditions", [])}
+    spec = node.get("spec") or {}
+    return Room(
+        node=node["metadata"]["name"],
+        labels=node["metadata"].get("labels") or {},
+        taints=tuple(t for t in spec.get("taints") or [] if t.get("effect") in _AWAY),
+        usable=conditions.get("Ready") == "True" and not spec.get("unschedulable", False),
+        cpu=allocatable.get("cpu", 0) - used.get("cpu", 0),
+        memory=allocatable.get("memory", 0) - used.get("memory", 0),
+        pods=allocatable.get("pods", 0) - used.get("pods", 0),
+    )
+
+
+def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+    """Whether a label selector matches; an empty one of a PodDisruptionBudget (``policy/v1``) matches everything, none nothing."""
+    if selector is None:
+        return False
+    wanted = selector.get("matchLabels") or {}
+    return wanted.items() <= labels.items() and all(_meets(e, labels) for e in selector.get("matchExpressions") or [])
+
+
+def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(expression["key"]), expression.get("values") or []
+    match expression["operator"]:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case _:
+            return value is None

@@ -1,0 +1,363 @@
+"""The cluster as its brokers serve it. The quorum is in `kafka_controllers`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from kafka.protocol.admin.cluster import DescribeClusterRequest
+from kafka.protocol.admin.configs import DescribeConfigsRequest
+from kafka.protocol.admin.topics import ListPartitionReassignmentsRequest
+
+from kraftbridge.exceptions import ObservationError
+from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, WireError, error_name, host_ports
+from kraftbridge.models.measurement import ProbeResult
+from kraftbridge.models.observation import ClusterState, NodeFeatures, TopicRedundancy, Unobserved
+from kraftbridge.models.survey import BrokerSetting, SettingSource, Visibility
+from kraftbridge.storage.change_probe import measure_changes, remove_topic
+from kraftbridge.storage.kafka_changes import topic_configs
+
+CONNECT_SECONDS: Final = 2.0
+REQUEST_SECONDS: Final = 3.0
+CALL_SECONDS: Final = 5.0
+"""Budget of one observation over all addresses that it tries."""
+_NAMED_PARTITIONS: Final = 20
+_CONFIG_BATCH_TOPICS: Final = 200
+_MIN_ISR: Final = "min.insync.replicas"
+_BROKER_RESOURCE: Final = 4
+"""``ConfigResource.Type.BROKER``."""
+_SOURCES: Final = {
+    2: SettingSource.DYNAMIC_BROKER,
+    3: SettingSource.DYNAMIC_DEFAULT,
+    4: SettingSource.STATIC,
+}
+"""``DescribeConfigsResponse.ConfigSource``; 5 is Kafka's default."""
+_OPERATIONS: Final = {
+    3: "READ", 4: "WRITE", 5: "CREATE", 6: "DELETE", 7: "ALTER", 8: "DESCRIBE", 9: "CLUSTER_ACTION",
+    10: "DESCRIBE_CONFIGS", 11: "ALTER_CONFIGS", 12: "IDEMPOTENT_WRITE",
+}  # fmt: skip
+"""Codes of ``org.apache.kafka.common.acl.AclOperation``."""
+T = TypeVar("T")
+
+
+class BrokerClient:
+    """Asks any broker that answers; thread-safe.
+
+    One connection is kept. When it fails, the next address is tried at once: those given, then those that brokers last
+    named themselves. Names are looked up anew at each connection, since a pod's address changes with each restart.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        ``host:port`` pairs, separated by commas.
+    client_properties
+        Java client settings (``security.protocol``, ``sasl.*``, ``ssl.*``).
+    """
+
+    def __init__(self, bootstrap_servers: str, client_properties: Mapping[str, str]) -> None:
+        self._bootstrap = host_ports(bootstrap_servers)
+        self._security = Security.from_properties(client_properties)
+        self._known: dict[int, tuple[str, int]] = {}
+        self._connection: Connection | None = None
+        self._of_each: dict[int, Connection] = {}
+        self._lock = threading.Lock()
+        self._source = f"brokers {bootstrap_servers}"
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            for connection in (self._connection, *self._of_each.values()):
+                if connection is not None:
+                    connection.close()
+            self._connection = None
+            self._of_each.clear()
+
+    def cluster_state(self) -> ClusterState:
+        """Return brokers, controller, and what is wrong with partitions, as one broker serves it.
+
+        Raises
+        ------
+        ObservationError
+            No broker answered in time, or none that answered knows the cluster yet: a broker just started serves an
+            empty view, which is not a healthy one.
+        """
+        return _cluster_state(self._source, self._ask(self._metadata))
+
+    def topic_redundancy(self) -> TopicRedundancy:
+        """Return the topics that become unavailable while one of their brokers restarts.
+
+        Raises
+        ------
+        ObservationError
+            No broker answered in time, or the configuration of a topic may not be read.
+        """
+        factors = {
+            topic.name: min((len(p.replica_nodes) for p in topic.partitions), default=0)
+            for topic in self._ask(self._metadata).topics
+        }
+        at_min_isr = []
+        replicated = sorted(name for name, factor in factors.items() if factor > 1)
+        for start in range(0, len(replicated), _CONFIG_BATCH_TOPICS):
+            batch = replicated[start : start + _CONFIG_BATCH_TOPICS]
+            min_isr = self._ask(partial(_min_isr, topics=batch))
+            at_min_isr += [name for name, least in min_isr.items() if least >= factors[name]]
+        return TopicRedundancy(
+            replication_factor_one=tuple(sorted(name for name, factor in factors.items() if factor == 1)),
+            at_min_isr=tuple(sorted(at_min_isr)),
+        )
+
+    def reassigning_partitions(self) -> tuple[str, ...]:
+        """Return ``topic-partition`` of all reassignments that are under way (KIP-455).
+
+        In ZooKeeper mode only the controller knows them, and the others say that they are not it: brokers are asked until it is found.
+        """
+        answer = self._ask(_reassignments)
+        if answer.error_code:
+            raise ObservationError(self._source, f"ListPartitionReassignments answered {error_name(answer.error_code)}")
+        return tuple(sorted(f"{t.name}-{p.partition_index}" for t in answer.topics for p in t.partitions))
+
+    def controller_by_broker(self) -> dict[int, int | Unobserved]:
+        """Return whom each broker takes for the controller, asking each one itself.
+
+        A broker whose cache still names the KRaft controller hangs in its controlled shutdown, so in a rollback all must
+        name the broker that holds ``/controller``. While KRaft controls, each answer names a random broker (seen in
+        3.9.1): one agreement may be chance, several in a row are not.
+
+        Raises
+        ------
+        ObservationError
+            No broker at all says which brokers there are.
+        """
+        return {
+            broker: self._ask_one(
+                f"broker {broker} at {host}:{port}",
+                host,
+                port,
+                lambda connection: int(connection.metadata(REQUEST_SECONDS).controller_id),
+            )
+            for broker, (host, port) in self._brokers().items()
+        }
+
+    def features(self) -> dict[int, NodeFeatures | Unobserved]:
+        """Return what each broker that Metadata lists says of itself, asking each one itself (ApiVersions, KIP-584).
+
+        Silent ones cost their time limit, so the rest is not asked any more once the call's budget is spent.
+
+        Raises
+        ------
+        ObservationError
+            No broker at all says which brokers there are.
+        """
+        self._ask(partial(self._metadata, topics=()))
+        with self._lock:
+            for gone in self._of_each.keys() - self._known.keys():
+                self._of_each.pop(gone).close()
+            until = time.monotonic() + CALL_SECONDS
+            return {broker: self._features_of(broker, *self._known[broker], until) for broker in sorted(self._known)}
+
+    def _features_of(self, broker: int, host: str, port: int, until: float) -> NodeFeatures | Unobserved:
+        if time.monotonic() > until:
+            return Unobserved(f"broker {broker} at {host}:{port}", "not asked any more: others did not answer in time")
+        kept = self._of_each.pop(broker, None)
+        if kept is not None and kept.usable and kept.address == f"{host}:{port}":
+            try:
+                features = kept.features(REQUEST_SECONDS)
+            except WireError:
+                pass  # the broker restarted since it was last asked
+            else:
+                self._of_each[broker] = kept
+                return features
+        if kept is not None:
+            kept.close()
+        try:
+            connection = Connection(host, port, self._security, CONNECT_SECONDS)
+            features = connection.features(REQUEST_SECONDS)
+        except WireError as e:
+            return Unobserved(f"broker {broker} at {host}:{port}", str(e))
+        self._of_each[broker] = connection
+        return features
+
+    def visibility(self) -> Visibility:
+        """Return which topics and cluster operations our principal is allowed to see and to do.
+
+        Metadata silently leaves out topics that may not be described (``KafkaApis.handleTopicMetadataRequest``); the operations are
+        those of DescribeCluster (KIP-430), all of them where the brokers have no authorizer.
+
+        Raises
+        ------
+        ObservationError
+            No broker answered in time.
+        """
+        topics = frozenset(str(t.name) for t in self._ask(self._metadata).topics)
+        answer = self._ask(
+            lambda connection: connection.call(
+                DescribeClusterRequest,
+                REQUEST_SECONDS,
+                max_version=1,
+                include_cluster_authorized_operations=True,
+                endpoint_type=1,
+            )
+        )
+        if answer.error_code:
+            raise ObservationError(self._source, f"DescribeCluster answered {error_name(answer.error_code)}")
+        operations = answer.authorized_operations or ()
+        return Visibility(topics, frozenset(_OPERATIONS.get(int(o), str(o)) for o in operations))
+
+    def broker_settings(self) -> dict[int, tuple[BrokerSetting, ...] | Unobserved]:
+        """Return what each running broker has configured, asking each one itself; Kafka's defaults are left out.
+
+        Raises
+        ------
+        ObservationError
+            No broker at all says which brokers there are.
+        """
+        return {
+            broker: self._ask_one(
+                f"configuration of broker {broker} at {host}:{port}", host, port, partial(_settings_of, broker=broker)
+            )
+            for broker, (host, port) in self._brokers().items()
+        }
+
+    def measure_changes(self, topic: str) -> ProbeResult:
+        """Create, alter and delete a topic of ours and say what that cost; on connections of its own, half a minute at most."""
+        return measure_changes(self._bootstrap, self._security, topic)
+
+    def remove_topic(self, topic: str) -> None:
+        """Delete a topic of ours; none is no error."""
+        remove_topic(self._bootstrap, self._security, topic)
+
+    def _brokers(self) -> dict[int, tuple[str, int]]:
+        """Return the brokers that Metadata lists now, by id."""
+        self._ask(self._metadata)
+        with self._lock:
+            return dict(sorted(self._known.items()))
+
+    def _ask_one(self, source: str, host: str, port: int, question: Callable[[Connection], T]) -> T | Unobserved:
+        """Put a question to one broker, on a connection of its own."""
+        try:
+            connection = Connection(host, port, self._security, CONNECT_SECONDS)
+            try:
+                return question(connection)
+            finally:
+                connection.close()
+        except WireError as e:
+            return Unobserved(source, str(e))
+
+    def _metadata(self, connection: Connection, topics: Iterable[str] | None = None) -> Any:
+        """Return brokers, controller and all topics, or with ``()`` none of these."""
+        answer = connection.metadata(REQUEST_SECONDS, topics)
+        # in ZooKeeper mode a broker serves clients before the controller has told it about the cluster
+        if not answer.brokers or answer.controller_id < 0:
+            connection.close()
+            raise WireError(f"it knows {len(answer.brokers)} brokers and controller {answer.controller_id} as yet")
+        self._known = {b.node_id: (b.host, b.port) for b in answer.brokers}
+        return answer
+
+    def _ask(self, question: Callable[[Connection], T]) -> T:
+        """Put a question to the connected broker, else to the next one that can be reached."""
+        started = time.monotonic()
+        failures: dict[str, str] = {}
+        with self._lock:
+            kept = self._connection
+            if kept is not None and kept.usable:
+                try:
+                    return question(kept)
+                except WireError as e:
+                    failures[kept.address] = str(e)
+            if kept is not None:
+                kept.close()
+            self._connection = None
+            candidates = dict.fromkeys([*self._bootstrap, *self._known.values()])
+            for host, port in sorted(candidates, key=lambda a: f"{a[0]}:{a[1]}" in failures):  # the failed one last
+                left = CALL_SECONDS - (time.monotonic() - started)
+                if left <= 0:
+                    failures.setdefault(f"{host}:{port}", "not asked any more")
+                    continue
+                try:
+                    connection = Connection(host, port, self._security, min(CONNECT_SECONDS, left))
+                    answer = question(connection)
+                except WireError as e:
+                    failures[f"{host}:{port}"] = str(e)
+                    continue
+                self._connection = connection
+                return answer
+        reasons = "; ".join(f"{address}: {reason}" for address, reason in failures.items())
+        raise ObservationError(self._source, f"none answered in {time.monotonic() - started:.1f} s: {reasons}")
+
+
+def _cluster_state(source: str, metadata: Any) -> ClusterState:
+    partitions, under_replicated, offline = 0, [], []
+    lagging: set[int] = set()
+    for topic in metadata.topics:
+        if topic.error_code:
+            raise ObservationError(source, f"topic {topic.name}: {error_name(topic.error_code)}")
+        for partition in topic.partitions:
+            partitions += 1
+            name = f"{topic.name}-{partition.partition_index}"
+            if len(partition.isr_nodes) < len(partition.replica_nodes):
+                under_replicated.append(name)
+                lagging.update(set(partition.replica_nodes).difference(partition.isr_nodes))
+            if partition.leader_id < 0:
+                offline.append(name)
+    return ClusterState(
+        brokers=frozenset(b.node_id for b in metadata.brokers),
+        controller_id=metadata.controller_id,
+        partitions=partitions,
+        under_replicated=tuple(sorted(under_replicated)[:_NAMED_PARTITIONS]),
+        under_replicated_count=len(under_replicated),
+        offline=tuple(sorted(offline)[:_NAMED_PARTITIONS]),
+        offline_count=len(offline),
+        lagging=frozenset(lagging),
+    )
+
+
+def _reassignments(connection: Connection) -> Any:
+    answer = connection.call(
+        ListPartitionReassignmentsRequest, REQUEST_SECONDS, max_version=0, timeout_ms=2000, topics=None
+    )
+    if answer.error_code == NOT_CONTROLLER:
+        connection.close()
+        raise WireError("it is not the controller")
+    return answer
+
+
+def _min_isr(connection: Connection, topics: list[str]) -> dict[str, int]:
+    """Return ``min.insync.replicas`` by topic; those deleted since the list was read are left out."""
+    found = {}
+    for topic, configs in topic_configs(connection, dict.fromkeys(topics, (_MIN_ISR,)), REQUEST_SECONDS).items():
+        value = configs.get(_MIN_ISR)
+        if value is None:
+            raise WireError(f"configuration of topic {topic}: {_MIN_ISR} was not answered")
+        found[topic] = int(value)
+    return found
+
+
+def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ...]:
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    wanted = resource(resource_type=_BROKER_RESOURCE, resource_name=str(broker), configuration_keys=None)
+    answer = connection.call(
+        DescribeConfigsRequest,
+        REQUEST_SECONDS,
+        max_version=4,
+        resources=[wanted],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    (result,) = answer.results
+    if result.error_code:
+        raise WireError(f"DescribeConfigs answered {error_name(result.error_code)}")
+    return tuple(
+        BrokerSetting(
+            name=str(c.name),
+            value=None if c.is_sensitive else c.value,
+            source=_SOURCES[c.config_source],
+            sensitive=bool(c.is_sensitive),
+            known=c.config_type != 0,
+        )
+        for c in result.configs
+        if c.config_source in _SOURCES
+    )

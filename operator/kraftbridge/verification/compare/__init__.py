@@ -1,0 +1,1 @@
+"""Comparison of what the sources read, and how entities in flight are settled."""

@@ -1,0 +1,216 @@
+"""Compares the places of one leg: every entity must be in every place, once, with the same value.
+
+All places go through one union and one grouping, so the work is the same for two places and for five voters; what is
+grouped is numbers (two 64-bit hashes of the value, counts, offsets), which Spark aggregates without sorting. Values are
+fetched afterwards for the entities that differ. Equality is null-safe throughout: a missing entity counts as zero rows,
+never as an unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from kraftbridge.models.report import EntityKind
+from kraftbridge.verification.sources.rows import Leg
+
+_FEW_KEYS: Final = 500
+_SEED: Final = "kraftbridge"
+MAXIMUM_FLAGGED: Final = 20_000
+"""Differing entities that are looked at one by one; more are counted all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """An entity as one place holds it: how often, with what value, at what offset."""
+
+    count: int
+    value: str | None
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Flagged:
+    """An entity that is not the same in all places."""
+
+    kind: EntityKind
+    key: str
+    copies: Mapping[str, Copy]
+
+    @property
+    def has_duplicate(self) -> bool:
+        """Whether a place holds the entity more than once."""
+        return any(copy.count > 1 for copy in self.copies.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Result of comparing one leg.
+
+    Attributes
+    ----------
+    places
+        What was compared.
+    counts
+        Exact number of rows by kind and place.
+    keys
+        Exact number of distinct keys by kind that any place holds.
+    flagged_counts
+        Exact number of flagged entities by kind.
+    flagged
+        Flagged entities, the first `MAXIMUM_FLAGGED` of them.
+    """
+
+    places: Sequence[str]
+    counts: Mapping[EntityKind, Mapping[str, int]]
+    keys: Mapping[EntityKind, int]
+    flagged_counts: Mapping[EntityKind, int]
+    flagged: Sequence[Flagged]
+
+    def rows_in(self, place: str) -> int:
+        """Return how many entities a place holds."""
+        return sum(by_place.get(place, 0) for by_place in self.counts.values())
+
+
+def compare(
+    rows: DataFrame,
+    leg: Leg,
+    places: Sequence[str],
+    beside: Sequence[str] = (),
+    *,
+    few: bool = False,
+    values: bool = True,
+) -> Comparison:
+    """Compare the places of one leg.
+
+    Parameters
+    ----------
+    rows
+        Rows as in `kraftbridge.verification.sources.rows`, cached by the caller: they are read twice where something differs.
+    leg
+        Rows of other legs, and notes, are left out.
+    places
+        Every place that must hold every entity.
+    beside
+        Places whose copies are given with flagged entities but decide nothing.
+    few
+        There are few rows: one task does all, and nothing is shuffled.
+    values
+        Whether flagged entities come with their values; they cost one more look at the rows.
+    """
+    compared, places = len(places), [*places, *beside]
+    entities = rows.where(
+        (F.col("leg") == str(leg)) & F.col("place").isin(list(places)) & ~F.col("kind").startswith("$")
+    )
+    if few:
+        entities = entities.coalesce(1)
+    first_hash, second_hash = F.xxhash64("value"), F.xxhash64(F.lit(_SEED), F.col("value"))
+    aggregates: list[Column] = []
+    for index, place in enumerate(places):
+        here = F.col("place") == place
+        held = here & F.col("value").isNotNull()
+        aggregates += [
+            F.count(F.when(held, 1)).alias(f"count_{index}"),
+            F.min(F.when(held, first_hash)).alias(f"first_{index}"),
+            F.min(F.when(held, second_hash)).alias(f"second_{index}"),
+            F.max(F.when(here, F.col("offset"))).alias(f"offset_{index}"),
+        ]
+    indexes = range(compared)
+    once = _all(F.col(f"count_{index}") == 1 for index in indexes)
+    same = _all(
+        F.col(f"{name}_0").eqNullSafe(F.col(f"{name}_{index}")) for name in ("first", "second") for index in indexes[1:]
+    )
+    held_somewhere = _any(F.col(f"count_{index}") > 0 for index in indexes)
+    grouped = (
+        entities.groupBy("kind", "key").agg(*aggregates).where(held_somewhere).withColumn("flagged", ~(once & same))
+    )
+    grouped = grouped.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        counts, keys, flagged_counts = _totals(grouped, places[:compared])
+        flagged = _flagged(grouped, places) if any(flagged_counts.values()) else []
+    finally:
+        grouped.unpersist()
+    if values:
+        flagged = with_values(rows, leg, flagged)
+    return Comparison(places[:compared], counts, keys, flagged_counts, flagged)
+
+
+def _entities(rows: DataFrame, leg: Leg, places: Sequence[str]) -> DataFrame:
+    return rows.where((F.col("leg") == str(leg)) & F.col("place").isin(list(places)) & ~F.col("kind").startswith("$"))
+
+
+def with_values(rows: DataFrame, leg: Leg, flagged: Sequence[Flagged]) -> list[Flagged]:
+    """Return flagged entities with the values that their places hold."""
+    if not flagged:
+        return []
+    places = list(flagged[0].copies)
+    held = _entities(rows, leg, places).where(F.col("value").isNotNull())
+    identities = [(entity.kind.value, entity.key) for entity in flagged]
+    if len(identities) <= _FEW_KEYS:
+        held = held.where(F.col("key").isin([key for _, key in identities]))
+    else:
+        keys = rows.sparkSession.createDataFrame(identities, "kind string, key string")
+        held = held.join(F.broadcast(keys), ["kind", "key"], "left_semi")
+    values: dict[tuple[str, str, str], str] = {}
+    for row in held.select("kind", "key", "place", "value").collect():
+        values.setdefault((row["kind"], row["key"], row["place"]), row["value"])
+    return [
+        Flagged(
+            entity.kind,
+            entity.key,
+            {
+                place: replace(copy, value=values.get((entity.kind, entity.key, place)))
+                for place, copy in entity.copies.items()
+            },
+        )
+        for entity in flagged
+    ]
+
+
+def _totals(
+    grouped: DataFrame, places: Sequence[str]
+) -> tuple[dict[EntityKind, dict[str, int]], dict[EntityKind, int], dict[EntityKind, int]]:
+    totals = grouped.groupBy("kind").agg(
+        F.count(F.lit(1)).alias("keys"),
+        F.count(F.when(F.col("flagged"), 1)).alias("flagged"),
+        *(F.sum(f"count_{index}").alias(f"count_{index}") for index in range(len(places))),
+    )
+    counts: dict[EntityKind, dict[str, int]] = {}
+    keys: dict[EntityKind, int] = {}
+    flagged: dict[EntityKind, int] = {}
+    for row in totals.collect():
+        kind = EntityKind(row["kind"])
+        counts[kind] = {place: row[f"count_{index}"] for index, place in enumerate(places)}
+        keys[kind], flagged[kind] = row["keys"], row["flagged"]
+    return counts, keys, flagged
+
+
+def _flagged(grouped: DataFrame, places: Sequence[str]) -> list[Flagged]:
+    rows = grouped.where("flagged").orderBy("kind", "key").limit(MAXIMUM_FLAGGED).collect()
+    return [
+        Flagged(
+            EntityKind(row["kind"]),
+            row["key"],
+            {place: Copy(row[f"count_{index}"], None, row[f"offset_{index}"]) for index, place in enumerate(places)},
+        )
+        for row in rows
+    ]
+
+
+def _all(conditions: Any) -> Column:
+    result = F.lit(True)  # noqa: FBT003 - a literal column
+    for condition in conditions:
+        result &= condition
+    return result
+
+
+def _any(conditions: Any) -> Column:
+    result = F.lit(False)  # noqa: FBT003 - a literal column
+    for condition in conditions:
+        result |= condition
+    return result

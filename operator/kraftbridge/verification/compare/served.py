@@ -1,0 +1,315 @@
+"""Compares what brokers serve with the log, and settles what differs: their caches follow the log with a delay and no fence.
+
+A broker's answer is settled as soon as it equals the log at one look. It is different once it has differed for some seconds
+while no newer record touched the entity, and the broker is known to be past that record. Each broker is told of changes in the
+log's order (``ControllerChannelManager`` has one queue for each, ``KRaftMigrationDriver.MetadataChangeEvent`` fills it after ZooKeeper
+mirrors a record), so it is past a record when it serves a topic that was created later. Where there is no such topic, and for
+configs, which brokers learn another way, it has to have stood still for a while: one that works off a backlog changes its answers.
+Only topics that are still open are asked for again, and the newest.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from heapq import nlargest
+from operator import attrgetter
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from kraftbridge.metadata.entities import (
+    Entity,
+    Form,
+    Secrets,
+    canonical_json,
+    is_sensitive_config,
+    topic_of_partition_key,
+    uuid_text,
+)
+from kraftbridge.metadata.errors import MetadataError
+from kraftbridge.metadata.log.files import open_log_files
+from kraftbridge.metadata.log.image import OFFSET
+from kraftbridge.metadata.log.replay import LogReplay
+from kraftbridge.metadata.zookeeper.entities import MIGRATION_PATH
+from kraftbridge.metadata.zookeeper.multi_read import Operation, Read
+from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader
+from kraftbridge.models.report import BrokerAccess, EntityKind, KindCounts, ZooKeeperAccess
+from kraftbridge.verification.compare.differences import difference
+from kraftbridge.verification.compare.places import Copy, Flagged, compare
+from kraftbridge.verification.compare.recheck import Identity, logged
+from kraftbridge.verification.run import Run, notes_among
+from kraftbridge.verification.sources.broker import CLUSTER_DEFAULT, BrokerUnavailableError, served_broker
+from kraftbridge.verification.sources.plans import ServedPlan
+from kraftbridge.verification.sources.rows import LOG, Leg, Note, broker_place
+
+_SETTLE_SECONDS: Final = 10.0
+"""Time for a broker to apply a record; a difference must outlive it without a newer record."""
+_STILL_SECONDS: Final = 30.0
+"""A broker whose answers have been the same for so long has no more to apply; measured: a restarted one of 2,400 partitions served none after 17."""
+_NEWEST_TOPICS: Final = 50
+_PAUSE_SECONDS: Final = 1.0
+
+Open = tuple[Identity, int]
+"""An entity and the broker that served something else than the log holds."""
+
+
+def compare_served(run: Run, logs: DataFrame) -> None:
+    """Ask every broker, compare with the log, and settle what differs."""
+    inputs = run.inputs
+    plan = ServedPlan(salt=run.salt.hex(), brokers=list(inputs.brokers), client_config_path=inputs.client_config_path)
+    asked = {broker.id for broker in inputs.brokers}
+    for identity, broker in run.outcome.leader_note["brokers"].items():
+        if int(identity) not in asked and not broker["fenced"]:
+            run.outcome.problems.append(f"broker {identity} is registered, and no listener of it is known to ask it")
+    with run.stage("ask brokers"):
+        served = run.load("broker-served", plan.model_dump_json())
+        for note in notes_among(served):
+            if note["kind"] == Note.PROBLEM:
+                run.outcome.problems.append(json.loads(note["value"]))
+    if run.outcome.problems:
+        return
+    places = [LOG, *(broker_place(broker.id) for broker in inputs.brokers)]
+    with run.stage("compare brokers"):
+        comparison = compare(logs.unionAll(served), Leg.SERVED, places, few=run.few, values=False)
+        own = _own_differences(inputs.brokers, logs, served)
+    for kind, counts in comparison.counts.items():
+        run.outcome.counts[kind] = run.outcome.counts.get(kind, KindCounts()).model_copy(
+            update={"served": min(counts[place] for place in places[1:])}
+        )
+    beyond = sum(comparison.flagged_counts.values()) - len(comparison.flagged)
+    with run.stage("settle brokers"):
+        established = _settle(run, [*_open(comparison.flagged, inputs.brokers), *own])
+    if beyond:
+        why = "more entities differ between brokers and the log than are looked at again"
+        if established:
+            run.outcome.add_uncounted(beyond, why)
+        else:  # a broker that has restarted knows nothing at first
+            run.outcome.problems.append(f"{why}, and those that were are the same by now")
+
+
+def _open(flagged: Iterable[Flagged], brokers: Sequence[BrokerAccess]) -> list[Open]:
+    return [((entity.kind, entity.key), broker.id) for entity in flagged for broker in brokers]
+
+
+def _own_differences(brokers: Sequence[BrokerAccess], logs: DataFrame, served: DataFrame) -> list[Open]:
+    """Return the broker configs that are in force otherwise than in the log; there are few, so no job is needed."""
+    ours = (F.col("kind") == str(EntityKind.BROKER_CONFIG)) & F.col("value").isNotNull()
+    held = {
+        row["key"]: _plain(row["value"])
+        for row in logs.where(ours & (F.col("leg") == str(Leg.MIRROR)) & (F.col("place") == LOG)).collect()
+    }
+    told = {
+        (row["place"], row["key"]): row["value"]
+        for row in served.where(ours & (F.col("leg") == str(Leg.OWN))).collect()
+    }
+    return [
+        ((EntityKind.BROKER_CONFIG, key), broker.id)
+        for broker in brokers
+        for key in (str(broker.id), CLUSTER_DEFAULT)
+        if told.get((broker_place(broker.id), key)) != held.get(key)
+    ]
+
+
+def _plain(value: str) -> str | None:
+    """Return a broker's configs without secret ones, which no broker tells; None where nothing is left."""
+    plain = {name: each for name, each in json.loads(value).items() if not is_sensitive_config(name)}
+    return canonical_json(plain) if plain else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a broker serves."""
+
+    entities: Mapping[Identity, Entity] = field(default_factory=dict)
+    newest: Sequence[Entity] = ()
+    """Those of the log's newest topics that it knew before it was asked for the others."""
+
+
+@dataclass(slots=True)
+class _Sight:
+    """What differed at the last look: since when, and after which record."""
+
+    since: float
+    log_offset: int
+    log: str | None
+    served: str | None
+    told: bool
+    """Whether brokers had been told of it."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is known of how far a broker follows the log."""
+
+    still_since: float
+    """Since when it is registered, is told of changes, and has answered the same."""
+    registered: int
+    """Offset of the last record about the broker itself: a restart is one."""
+    past: int
+    """Creation of the newest topic that it served at the last look."""
+
+
+@dataclass(slots=True)
+class _Settling:
+    run: Run
+    replay: LogReplay
+    zookeeper: ZooKeeperReader | None
+    secrets: Secrets
+    sights: dict[Open, _Sight] = field(default_factory=dict)
+    failures: dict[int, str] = field(default_factory=dict)
+    progress: dict[int, _Progress] = field(default_factory=dict)
+
+    def look(self, pending: Sequence[Open]) -> list[Open]:
+        """Ask brokers, then the log, and return what is still open."""
+        mirrored = self._mirrored_offset()
+        topics = self.replay.image.topics.values()
+        newest = [topic.name for topic in nlargest(_NEWEST_TOPICS, topics, key=attrgetter("offset"))]
+        answers = {
+            broker.id: self._answers(broker, [identity for identity, asked in pending if asked == broker.id], newest)
+            for broker in self.run.inputs.brokers
+        }
+        image = self.replay.advance()
+        if image.open_transaction:
+            raise MetadataError("the log ends inside a transaction")
+        wanted = {identity for identity, _ in pending}
+        held = self._held(wanted)
+        left, moved = [], set()
+        for each in pending:
+            identity, broker = each
+            answer = answers[broker]
+            entity = held.get(identity)
+            if answer is None:
+                self.sights.pop(each, None)
+                left.append(each)
+                continue
+            served = answer.entities[identity].value if identity in answer.entities else None
+            log = entity.value if entity else None
+            if identity[0] is EntityKind.BROKER_CONFIG and log is not None:
+                log = _plain(log)
+            known = self.sights.pop(each, None)
+            if known is not None and known.served != served:
+                moved.add(broker)
+            if served == log:
+                continue
+            offset = entity.offset if entity else image.removed.get(identity, -1)
+            same = known is not None and known.log_offset == offset and known.told
+            since = known.since if known is not None and same else time.monotonic()
+            self.sights[each] = _Sight(since, offset, log, served, told=mirrored is None or offset <= mirrored)
+            left.append(each)
+        for asked, answer in answers.items():
+            self._follow(asked, answer, mirrored, moved=asked in moved)
+        return left
+
+    def _follow(self, broker: int, answer: _Answer | None, mirrored: int | None, *, moved: bool) -> None:
+        """Note how far a broker has come."""
+        registration = self.replay.image.brokers.get(broker)
+        registered = registration[OFFSET] if registration is not None and not registration["fenced"] else None
+        if answer is None or registered is None or (mirrored is not None and registered > mirrored):
+            self.progress.pop(broker, None)  # what it serves is from before
+            return
+        known = self.progress.get(broker)
+        still = known is not None and known.registered == registered and not moved
+        self.progress[broker] = _Progress(
+            still_since=known.still_since if known is not None and still else time.monotonic(),
+            registered=registered,
+            past=max(map(self._created, answer.newest), default=-1),
+        )
+
+    def _created(self, served: Entity) -> int:
+        """Return the offset of the record that created a topic; -1 where the log has another one of that name, or none."""
+        image = self.replay.image
+        identity = image.topic_ids.get(served.key)
+        same = identity is not None and served.value == canonical_json({"topicId": uuid_text(identity)})
+        return image.topics[identity].offset if identity is not None and same else -1
+
+    def _answers(self, broker: BrokerAccess, identities: Sequence[Identity], newest: Sequence[str]) -> _Answer | None:
+        """Return what a broker serves of some entities, None where it does not answer."""
+        if not identities:
+            return _Answer()
+        names = {key for kind, key in identities if kind in {EntityKind.TOPIC, EntityKind.TOPIC_CONFIG}}
+        names |= {topic_of_partition_key(key) for kind, key in identities if kind is EntityKind.PARTITION}
+        known: list[Entity] = []
+        entities: list[Entity] = []
+        try:
+            with served_broker(broker, self.run.inputs.client_config_path, self.secrets, _SETTLE_SECONDS) as asked:
+                if names:
+                    # First: what it knows before it is asked for an entity, it has been told before.
+                    told = asked.topics(newest, configs=False)
+                    known += (entity for entity in told if entity.kind is EntityKind.TOPIC)
+                    entities += asked.topics(sorted(names))
+                if any(kind is EntityKind.BROKER_CONFIG for kind, _ in identities):
+                    entities += asked.own_configs()
+        except BrokerUnavailableError as error:  # it may be restarting
+            self.failures[broker.id] = str(error)
+            return None
+        self.failures.pop(broker.id, None)
+        return _Answer({(entity.kind, entity.key): entity for entity in entities}, known)
+
+    def _held(self, wanted: set[Identity]) -> dict[Identity, Entity]:
+        configs = {identity for identity in wanted if identity[0] is EntityKind.BROKER_CONFIG}
+        held = logged(self.replay.image, wanted - configs, self.secrets, Form.SERVED)
+        return held | (logged(self.replay.image, configs, self.secrets) if configs else {})
+
+    def differing(self, pending: Sequence[Open]) -> list[Open]:
+        """Return what has differed for long enough, with no newer record, at a broker that is past the last one."""
+        now = time.monotonic()
+        seen = ((each, self.sights[each]) for each in pending if each in self.sights)
+        settled = [(each, sight) for each, sight in seen if sight.told and now - sight.since > _SETTLE_SECONDS]
+        return [each for each, sight in settled if self._is_past(each, sight.log_offset, now)]
+
+    def _is_past(self, each: Open, offset: int, now: float) -> bool:
+        (kind, _), broker = each
+        progress = self.progress.get(broker)
+        if progress is None:
+            return False
+        in_order = kind in {EntityKind.TOPIC, EntityKind.PARTITION}
+        return (in_order and progress.past > offset) or now - progress.still_since > _STILL_SECONDS
+
+    def _mirrored_offset(self) -> int | None:
+        """Return the log offset that ZooKeeper mirrors; None where brokers do not wait for it."""
+        if self.zookeeper is None:
+            return None
+        (fenced,) = self.zookeeper.read([Read(Operation.DATA, MIGRATION_PATH)])
+        return fenced.offset
+
+
+def _settle(run: Run, pending: list[Open]) -> int:
+    """Return how many are different."""
+    if not pending:
+        return 0
+    inputs = run.inputs
+    leader = next(voter for voter in inputs.voters if voter.mirrored)
+    secrets = Secrets(run.salt, compare_passwords=inputs.encoder_secret_path is not None)
+    replay = LogReplay(open_log_files(leader.url, inputs.token_path, inputs.ca_path))
+    with ExitStack() as stack:
+        access = inputs.zookeeper
+        zookeeper = stack.enter_context(ZooKeeperReader(access)) if isinstance(access, ZooKeeperAccess) else None
+        return _look_until_settled(run, _Settling(run, replay, zookeeper, secrets), pending)
+
+
+def _look_until_settled(run: Run, settling: _Settling, pending: list[Open]) -> int:
+    began, established = time.monotonic(), 0
+    while True:
+        pending = settling.look(pending)
+        for each in settling.differing(pending):
+            pending.remove(each)
+            established += 1
+            identity, broker = each
+            sight = settling.sights[each]
+            copies = {LOG: _copy(sight.log), broker_place(broker): _copy(sight.served)}
+            run.outcome.add_difference(difference(*identity, copies, log_offset=sight.log_offset))
+        if not pending or time.monotonic() - began > max(run.request.fence_seconds, 2 * _STILL_SECONDS):
+            break
+        time.sleep(_PAUSE_SECONDS)
+    run.outcome.problems += settling.failures.values()
+    run.outcome.unresolved += sorted(f"{kind} {key} at broker {broker}" for (kind, key), broker in pending)
+    return established
+
+
+def _copy(value: str | None) -> Copy:
+    return Copy(int(value is not None), value, None)

@@ -1,0 +1,209 @@
+"""What one broker serves: Metadata and DescribeConfigs, as canonical entities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kraftbridge.metadata.entities import (
+    Entity,
+    Secrets,
+    canonical_json,
+    is_sensitive_config,
+    partition_key,
+    served_partition_value,
+    uuid_text,
+)
+from kraftbridge.metadata.errors import MetadataError
+from kraftbridge.models.report import BrokerAccess, EntityKind
+from kraftbridge.verification.connection import NodeUnavailableError, connected, read_security
+
+if TYPE_CHECKING:
+    from kraftbridge.kafka.wire import Connection
+
+CLUSTER_DEFAULT: Final = "<default>"
+_TOPIC_RESOURCE: Final = 2
+_BROKER_RESOURCE: Final = 4
+# `DescribeConfigsResponse.ConfigSource`
+_DYNAMIC_TOPIC_CONFIG: Final = 1
+_DYNAMIC_BROKER_CONFIG: Final = 2
+_DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
+# `Errors`
+_NOT_THERE: Final = frozenset({3, 5, 100})
+"""UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_ID: not (or not yet) known to this broker."""
+_NOT_ALLOWED: Final = frozenset({29, 31})
+"""TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED."""
+_TOPICS_PER_REQUEST: Final = 500
+
+
+class BrokerUnavailableError(MetadataError):
+    """A broker could not be asked what it serves."""
+
+
+class NotAllowedError(MetadataError):
+    """A broker does not let the client's principal see something."""
+
+
+def brokers_behind(
+    bootstrap_servers: str, config_path: str | None, timeout_seconds: float = 10.0
+) -> list[BrokerAccess]:
+    """Return every broker that the first answering bootstrap server knows, with the listener that it advertises there.
+
+    Raises
+    ------
+    BrokerUnavailableError
+        None answers; the message says what each did.
+    """
+    from kraftbridge.kafka.wire import host_ports  # noqa: PLC0415 - kafka-python is heavy
+
+    security = read_security(config_path)
+    try:
+        servers = host_ports(bootstrap_servers)
+    except ValueError as error:
+        raise BrokerUnavailableError(f"bootstrap servers {bootstrap_servers!r} cannot be read: {error}") from error
+    failures = []
+    for host, port in servers:
+        try:
+            with connected(host, port, security, timeout_seconds) as connection:
+                response = connection.metadata(timeout_seconds)
+        except NodeUnavailableError as error:
+            failures.append(f"{host}:{port}: {error}")
+            continue
+        if response.brokers:
+            found = [BrokerAccess(id=each.node_id, host=each.host, port=each.port) for each in response.brokers]
+            return sorted(found, key=lambda broker: broker.id)
+        failures.append(f"{host}:{port}: it knows no brokers as yet")
+    raise BrokerUnavailableError(f"no bootstrap server names the brokers ({'; '.join(failures)})")
+
+
+@dataclass(slots=True)
+class ServedBroker:
+    """One broker, asked over one connection."""
+
+    access: BrokerAccess
+    connection: Connection
+    secrets: Secrets
+    timeout_seconds: float
+    """For each request."""
+
+    @property
+    def where(self) -> str:
+        """The broker, for messages."""
+        return f"broker {self.access.id} at {self.access.host}:{self.access.port}"
+
+    def topics(self, names: Sequence[str] | None = None, *, configs: bool = True) -> Iterator[Entity]:
+        """Yield topics, their partitions and, where asked for, their dynamic configs: of all topics, or of these as far as they exist.
+
+        Raises
+        ------
+        NotAllowedError
+            The principal may not see a topic that is asked for by name, or a topic's configs.
+        """
+        if names is None:
+            chunks: list[Sequence[str] | None] = [None]
+        else:
+            chunks = [names[start : start + _TOPICS_PER_REQUEST] for start in range(0, len(names), _TOPICS_PER_REQUEST)]
+        for chunk in chunks:
+            topics = self._metadata(chunk)
+            yield from _topics_and_partitions(topics)
+            held = [topic.name for topic in topics] if configs else []
+            for start in range(0, len(held), _TOPICS_PER_REQUEST):
+                part = held[start : start + _TOPICS_PER_REQUEST]
+                for name, config in self._configs(_TOPIC_RESOURCE, part, _DYNAMIC_TOPIC_CONFIG).items():
+                    if config:
+                        yield Entity(EntityKind.TOPIC_CONFIG, name, canonical_json(config), -1)
+
+    def own_configs(self) -> Iterator[Entity]:
+        """Yield the dynamic configs that are in force at this broker, its own and the cluster's; none that is secret."""
+        for name, key, source in (
+            (str(self.access.id), str(self.access.id), _DYNAMIC_BROKER_CONFIG),
+            ("", CLUSTER_DEFAULT, _DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ):
+            configs = self._configs(_BROKER_RESOURCE, [name], source).get(name, {})
+            plain = {config: value for config, value in configs.items() if not is_sensitive_config(config)}
+            if plain:
+                yield Entity(EntityKind.BROKER_CONFIG, key, canonical_json(plain), -1)
+
+    def _metadata(self, names: Sequence[str] | None) -> Sequence[Any]:
+        from kafka.protocol.metadata import MetadataRequest  # noqa: PLC0415 - kafka-python is heavy
+
+        topics = None
+        if names is not None:
+            topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        answered = self.connection.call(
+            MetadataRequest,
+            self.timeout_seconds,
+            min_version=10,  # KIP-516: topic ids
+            max_version=12,
+            topics=topics,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        ).topics
+        return [topic for topic in answered if self._is_there(topic.error_code, f"topic {topic.name}", "Describe")]
+
+    def _configs(self, kind: int, names: Sequence[str], source: int) -> dict[str, dict[str, Any]]:
+        from kafka.protocol.admin.configs import DescribeConfigsRequest  # noqa: PLC0415 - kafka-python is heavy
+
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        answered = self.connection.call(
+            DescribeConfigsRequest,
+            self.timeout_seconds,
+            min_version=1,  # KIP-226: where a value comes from
+            max_version=4,
+            resources=[resource(resource_type=kind, resource_name=name, configuration_keys=None) for name in names],
+            include_synonyms=False,
+            include_documentation=False,
+        )
+        found = {}
+        for result in answered.results:
+            what = f"configs of {'topic' if kind == _TOPIC_RESOURCE else 'broker'} {result.resource_name}"
+            if self._is_there(result.error_code, what, "DescribeConfigs"):
+                found[result.resource_name] = {
+                    config.name: self.secrets.hashed(config.value) if is_sensitive_config(config.name) else config.value
+                    for config in result.configs
+                    if config.config_source == source
+                }
+        return found
+
+    def _is_there(self, error: int, what: str, operation: str) -> bool:
+        if error in _NOT_ALLOWED:
+            raise NotAllowedError(
+                f"{self.where} does not let the client's principal see {what}: it needs {operation} on every topic and the cluster"
+            )
+        if error and error not in _NOT_THERE:
+            raise BrokerUnavailableError(f"{self.where}: {what} answers error {error}")
+        return not error
+
+
+@contextmanager
+def served_broker(
+    access: BrokerAccess, config_path: str | None, secrets: Secrets, timeout_seconds: float
+) -> Iterator[ServedBroker]:
+    """Give a connection to one broker.
+
+    Raises
+    ------
+    BrokerUnavailableError
+        It does not answer.
+    """
+    where = f"broker {access.id} at {access.host}:{access.port}"
+    try:
+        with connected(access.host, access.port, read_security(config_path), timeout_seconds) as connection:
+            yield ServedBroker(access, connection, secrets, timeout_seconds)
+    except NodeUnavailableError as error:
+        raise BrokerUnavailableError(f"{where}: {error}") from error
+    except (ValueError, AttributeError) as error:  # an answer that is not of the protocol
+        raise BrokerUnavailableError(f"{where}: {error!r}") from error
+
+
+def _topics_and_partitions(topics: Sequence[Any]) -> Iterator[Entity]:
+    for topic in topics:
+        value = canonical_json({"topicId": uuid_text(topic.topic_id.bytes)})
+        yield Entity(EntityKind.TOPIC, topic.name, value, -1)
+        for partition in topic.partitions:
+            value = served_partition_value(
+                partition.replica_nodes, partition.leader_id, partition.leader_epoch, partition.isr_nodes
+            )
+            yield Entity(EntityKind.PARTITION, partition_key(topic.name, partition.partition_index), value, -1)

@@ -1,0 +1,138 @@
+# mypy: disable-error-code="misc"
+# pyspark's classes are untyped here: deriving from them is the one thing that mypy refuses.
+"""The Spark data source `kraft-log`: the log and the snapshots of each voter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from typing_extensions import override
+
+from kraftbridge.metadata.entities import Form, Secrets
+from kraftbridge.metadata.errors import MetadataError
+from kraftbridge.metadata.log.entities import entities_beside_partitions, log_entities
+from kraftbridge.metadata.log.files import open_log_files
+from kraftbridge.metadata.log.image import MetadataImage
+from kraftbridge.metadata.log.partition_entities import partition_columns
+from kraftbridge.metadata.log.replay import LogReplay
+from kraftbridge.verification.sources.plans import LogPlan, LogVoter
+from kraftbridge.verification.sources.rows import (
+    LOG,
+    LOG_AT_FENCE,
+    SCHEMA_DDL,
+    Leg,
+    Note,
+    entity_batches,
+    note_batch,
+    partition_batches,
+    removed_batch,
+    voter_place,
+    without_collection,
+)
+
+
+class _VoterPartition(InputPartition):
+    def __init__(self, voter: LogVoter) -> None:
+        super().__init__(voter.id)
+        self.voter = voter
+
+
+class _LogReader(DataSourceReader):
+    def __init__(self, plan: LogPlan) -> None:
+        self._plan = plan
+
+    @override
+    def partitions(self) -> Sequence[InputPartition]:
+        # The log that is compared with ZooKeeper has most to do: it goes first.
+        return [_VoterPartition(voter) for voter in sorted(self._plan.voters, key=lambda voter: not voter.mirrored)]
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _VoterPartition)
+        voter = partition.voter
+        place = LOG if voter.mirrored else voter_place(voter.id)
+        state: dict[str, Any] = {"id": voter.id, "name": voter.name, "problem": None}
+        try:
+            with without_collection():
+                yield from self._read_voter(voter, state)
+        except MetadataError as error:
+            state["problem"] = str(error)
+        yield note_batch(Leg.REPLICAS, place, Note.LOG, str(voter.id), state)
+
+    def _read_voter(self, voter: LogVoter, state: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        plan, secrets = self._plan, self._plan.secrets()
+        files = open_log_files(voter.url, plan.token_path, plan.ca_path)
+        stops = [stop for stop in (plan.replicas_offset, plan.fence_offset) if stop is not None and stop >= 0]
+        replay = LogReplay(files, start_at_most=min(stops, default=None))
+        steps = []
+        if plan.replicas_offset is not None:
+            steps.append((plan.replicas_offset, Leg.REPLICAS, voter_place(voter.id), Form.WHOLE))
+        if voter.mirrored and plan.at_fence and plan.fence_offset is not None and plan.fence_offset >= 0:
+            steps.append((plan.fence_offset, Leg.MIRROR, LOG_AT_FENCE, Form.MIRRORED))
+        for offset, leg, place, form in sorted(steps):
+            image = replay.advance(offset)
+            if image.offset < offset:
+                raise MetadataError(f"{files.place}: the log ends at offset {image.offset}, offset {offset} is needed")
+            if leg is Leg.REPLICAS:
+                state["records"] = image.records
+            yield from _image_batches(leg, place, image, form, secrets)
+        if voter.mirrored:
+            image = replay.advance()
+            yield from _image_batches(Leg.MIRROR, LOG, image, Form.MIRRORED, secrets)
+            if plan.served:
+                yield from _image_batches(Leg.SERVED, LOG, image, Form.SERVED, secrets)
+            alive = _alive(replay, secrets) if image.removed else set()
+            removed = ((kind, key, offset) for (kind, key), offset in image.removed.items() if (kind, key) not in alive)
+            yield from removed_batch(Leg.MIRROR, LOG, removed)
+            state["brokers"] = {
+                str(identity): {
+                    "fenced": bool(broker.get("fenced")),
+                    "leaving": bool(broker.get("inControlledShutdown")),
+                    "migrating": bool(broker.get("isMigratingZkBroker")),
+                }
+                for identity, broker in image.brokers.items()
+            }
+            state["openTransaction"] = image.open_transaction
+            if plan.fence_offset is not None:
+                state["epochAtFence"] = replay.epoch_at(plan.fence_offset)
+        state |= {
+            "endOffset": replay.end_offset,
+            "snapshotOffset": replay.snapshot.end_offset if replay.snapshot else None,
+            "tornTailBytes": replay.torn_tail_bytes,
+            "epoch": replay.image.epoch,
+        }
+        state.setdefault("records", replay.image.records)
+
+
+def _image_batches(
+    leg: Leg, place: str, image: MetadataImage, form: Form, secrets: Secrets
+) -> Iterator[pa.RecordBatch]:
+    yield from partition_batches(leg, place, partition_columns(image, form))
+    yield from entity_batches(leg, place, entities_beside_partitions(image, form, secrets))
+
+
+def _alive(replay: LogReplay, secrets: Secrets) -> set[tuple[str, str]]:
+    """Return the identities of entities that were removed and created again."""
+    entities = log_entities(replay.image, Form.MIRRORED, secrets, replay.image.removed.keys())
+    return {(entity.kind, entity.key) for entity in entities}
+
+
+class KraftLogSource(DataSource):
+    """Spark data source `kraft-log`."""
+
+    @override
+    @classmethod
+    def name(cls) -> str:
+        return "kraft-log"
+
+    @override
+    def schema(self) -> str:
+        return SCHEMA_DDL
+
+    @override
+    def reader(self, schema: Any) -> DataSourceReader:
+        return _LogReader(LogPlan.model_validate(json.loads(self.options["plan"])))

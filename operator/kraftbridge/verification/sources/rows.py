@@ -1,0 +1,154 @@
+"""Rows of the data sources, as Arrow record batches.
+
+One row is one entity as one place holds it, or a note about the reading itself. Columns, none of them nullable but `value`:
+
+- `leg` (text): the comparison that the row belongs to, `mirror`, `replicas`, `served` or `own`
+- `place` (text): where it was read: ``zookeeper``, ``log``, ``voter 3000``, ``broker 1``
+- `kind`, `key` (text): the entity; kinds of notes begin with ``$``
+- `value` (text): canonical JSON; null: the log removed the entity at `offset`
+- `offset` (bigint): see `kraftbridge.metadata.entities.Entity`
+
+Order means nothing; (`leg`, `place`, `kind`, `key`) is unique in sound data.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kraftbridge.metadata.entities import Entity
+from kraftbridge.metadata.log.partition_entities import PartitionColumns
+from kraftbridge.models.report import EntityKind
+
+SCHEMA_DDL: Final = "leg string, place string, kind string, key string, value string, offset bigint"
+ARROW_SCHEMA: Final = pa.schema(
+    [
+        ("leg", pa.string()),
+        ("place", pa.string()),
+        ("kind", pa.string()),
+        ("key", pa.string()),
+        ("value", pa.string()),
+        ("offset", pa.int64()),
+    ]
+)
+_ROWS_PER_BATCH: Final = 10_000
+
+
+class Leg(StrEnum):
+    """Comparisons that rows belong to."""
+
+    MIRROR = "mirror"
+    """ZooKeeper against the leader's log."""
+    REPLICAS = "replicas"
+    """The voters' images against each other."""
+    SERVED = "served"
+    """What brokers serve against the leader's log."""
+    OWN = "own"
+    """What each broker alone can tell: the configs that are in force at it."""
+
+
+class Note(StrEnum):
+    """Kinds of rows that are about the reading."""
+
+    FENCE = "$fence"
+    PROBLEM = "$problem"
+    LOG = "$log"
+    FINDING = "$finding"
+    COUNT = "$count"
+
+
+ZOOKEEPER: Final = "zookeeper"
+LOG: Final = "log"
+LOG_AT_FENCE: Final = "log at fence"
+"""The log's image at the offset that ZooKeeper mirrors; only where ZooKeeper cannot be read again."""
+
+
+def voter_place(identity: int) -> str:
+    """Return the place name of a voter."""
+    return f"voter {identity}"
+
+
+def broker_place(identity: int) -> str:
+    """Return the place name of a broker."""
+    return f"broker {identity}"
+
+
+def entity_batches(leg: Leg, place: str, entities: Iterable[Entity]) -> Iterator[pa.RecordBatch]:
+    """Yield entities as record batches."""
+    kinds: list[str] = []
+    keys: list[str] = []
+    values: list[str] = []
+    offsets: list[int] = []
+    for entity in entities:
+        kinds.append(entity.kind)
+        keys.append(entity.key)
+        values.append(entity.value)
+        offsets.append(entity.offset)
+        if len(kinds) >= _ROWS_PER_BATCH:
+            yield _batch(leg, place, kinds, keys, values, offsets)
+            kinds, keys, values, offsets = [], [], [], []
+    if kinds:
+        yield _batch(leg, place, kinds, keys, values, offsets)
+
+
+def partition_batches(leg: Leg, place: str, columns: Iterable[PartitionColumns]) -> Iterator[pa.RecordBatch]:
+    """Yield partitions that are columns already as record batches."""
+    for keys, values, offsets in columns:
+        constants = (pa.repeat(pa.scalar(text), len(keys)) for text in (str(leg), place, EntityKind.PARTITION.value))
+        yield pa.RecordBatch.from_arrays([*constants, keys, values, offsets], schema=ARROW_SCHEMA)
+
+
+def removed_batch(leg: Leg, place: str, removed: Iterable[tuple[str, str, int]]) -> Iterator[pa.RecordBatch]:
+    """Yield kind, key and offset of removed entities as one record batch."""
+    rows = list(removed)
+    if rows:
+        kinds, keys, offsets = (list(column) for column in zip(*rows, strict=True))
+        yield _batch(leg, place, kinds, keys, [None] * len(rows), offsets)
+
+
+def note_batch(leg: Leg, place: str, note: Note, key: str, value: Any, offset: int = -1) -> pa.RecordBatch:
+    """Return one note as a record batch; its value is stored as JSON."""
+    return _batch(leg, place, [note], [key], [json.dumps(value)], [offset])
+
+
+def _batch(
+    leg: Leg, place: str, kinds: list[Any], keys: list[Any], values: list[Any], offsets: list[Any]
+) -> pa.RecordBatch:
+    count = len(kinds)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(str(leg)), count),
+            pa.repeat(pa.scalar(place), count),
+            pa.array(
+                [getattr(kind, "_value_", kind) for kind in kinds], pa.string()
+            ),  # Arrow is slow with enumerations
+            _keys(keys),
+            pa.array(values, pa.string()),
+            pa.array(offsets, pa.int64()),
+        ],
+        schema=ARROW_SCHEMA,
+    )
+
+
+def _keys(keys: list[Any]) -> pa.Array:
+    try:
+        return pa.array(keys, pa.string())
+    except UnicodeEncodeError:
+        # Lone surrogates, possible in JSON, are written out: Arrow holds UTF-8.
+        return pa.array([key.encode("utf-8", "backslashreplace").decode() for key in keys], pa.string())
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Keep Python from searching millions of living objects for garbage, again and again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

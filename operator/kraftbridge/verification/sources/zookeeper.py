@@ -1,0 +1,216 @@
+# mypy: disable-error-code="misc"
+# pyspark's classes are untyped here: deriving from them is the one thing that mypy refuses.
+"""The Spark data source `zookeeper`: a live tree, cut by topics, or a dump of one."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from typing_extensions import override
+
+from kraftbridge.metadata.zookeeper.dump import read_dump
+from kraftbridge.metadata.zookeeper.dump_entities import DumpReading
+from kraftbridge.metadata.zookeeper.entities import MIGRATION_PATH
+from kraftbridge.metadata.zookeeper.multi_read import Data, Operation, Read
+from kraftbridge.metadata.zookeeper.plan import TOPIC_CONFIGS_PATH, FenceRange, TreePlan, TreeReading
+from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader
+from kraftbridge.metadata.zookeeper.soundness import CHECKED_NODES, DELETIONS_PATH, Soundness
+from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.verification.sources.plans import ZooKeeperPlan
+from kraftbridge.verification.sources.rows import (
+    SCHEMA_DDL,
+    ZOOKEEPER,
+    Leg,
+    Note,
+    entity_batches,
+    note_batch,
+    without_collection,
+)
+
+MAXIMUM_FINDINGS: Final = 10_000
+"""Findings that one task gives in full; more are counted."""
+
+
+class _Slice(InputPartition):
+    """One task's share: topics, topic configs, other znodes."""
+
+    def __init__(
+        self,
+        topics: Sequence[str] = (),
+        configs: Sequence[str] = (),
+        nodes: Sequence[str] = (),
+        brokers: frozenset[int] = frozenset(),
+        planned: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(None)
+        self.topics = topics
+        self.configs = configs
+        self.nodes = nodes
+        self.brokers = brokers
+        self.planned = dict(planned)
+
+
+class _ZooKeeperReader(DataSourceReader):
+    def __init__(self, plan: ZooKeeperPlan) -> None:
+        self._plan = plan
+
+    @override
+    def partitions(self) -> Sequence[InputPartition]:
+        if self._plan.access is None:
+            return [_Slice()]
+        with ZooKeeperReader(self._plan.access) as reader:
+            reader.synchronize()
+            reading = TreeReading(reader, self._plan.secrets())
+            plan = reading.plan()
+            findings, epoch = self._tree_findings(reader, plan) if self._plan.soundness else ([], None)
+        slices = max(1, min(self._plan.parallelism, -(-len(plan.topics) // self._plan.topics_per_slice)))
+        planned = {"fence": _fence(reading.fence), "problems": reading.problems, "findings": findings, "epoch": epoch}
+        return [
+            _Slice(
+                plan.topics[index::slices],
+                plan.topic_configs[index::slices],
+                plan.nodes if index == slices - 1 else (),
+                _broker_ids(plan.nodes),
+                planned if index == 0 else {},
+            )
+            for index in range(slices)
+        ]
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Slice)
+        with without_collection():
+            yield from self._read_dump() if self._plan.access is None else self._read_live(self._plan.access, partition)
+
+    def _read_live(self, access: ZooKeeperAccess, partition: _Slice) -> Iterator[pa.RecordBatch]:
+        with ZooKeeperReader(access) as reader:
+            reader.synchronize()
+            secret = self._plan.encoder_secret()
+            soundness = Soundness(partition.brokers, secret)
+            reading = TreeReading(reader, self._plan.secrets(), secret)
+            if self._plan.soundness:
+                reading.observe_topic, reading.observe_znode = soundness.topic, soundness.znode
+            yield from entity_batches(Leg.MIRROR, ZOOKEEPER, reading.topics(partition.topics))
+            paths = [f"{TOPIC_CONFIGS_PATH}/{topic}" for topic in partition.configs]
+            yield from entity_batches(Leg.MIRROR, ZOOKEEPER, reading.nodes([*paths, *partition.nodes]))
+        planned = partition.planned
+        fences = [fence for fence in (planned.get("fence"), _fence(reading.fence)) if fence and fence["batches"]]
+        for fence in fences:
+            yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.FENCE, "", fence)
+        yield from _problems(Leg.MIRROR, ZOOKEEPER, {**planned.get("problems", {}), **reading.problems})
+        if self._plan.soundness:
+            findings = [
+                *planned.get("findings", ()),
+                *(finding.model_dump(mode="json") for finding in soundness.findings),
+            ]
+            yield from _findings(findings, planned.get("epoch"), soundness.highest_controller_epoch)
+
+    def _tree_findings(self, reader: ZooKeeperReader, plan: TreePlan) -> tuple[list[dict[str, Any]], int | None]:
+        soundness = Soundness(_broker_ids(plan.nodes))
+        checked: dict[str, bytes | None] = {}
+        deletions: list[str] = []
+        migration = None
+        reads = [Read(Operation.CHILDREN, DELETIONS_PATH), *(Read(Operation.DATA, path) for path in CHECKED_NODES)]
+        for fenced in reader.read(reads):
+            migration = fenced.migration
+            for read, result in fenced.results:
+                if isinstance(result, Data):
+                    checked[read.path] = result.data
+                elif isinstance(result, list):
+                    deletions = result
+        soundness.tree(
+            topics=plan.topics,
+            topic_configs=plan.topic_configs,
+            deletions=deletions,
+            migration=migration,
+            migration_problem=reader.migration_problem,
+            checked=checked,
+        )
+        return [finding.model_dump(mode="json") for finding in soundness.findings], soundness.controller_epoch
+
+    def _read_dump(self) -> Iterator[pa.RecordBatch]:
+        plan = self._plan
+        assert plan.dump is not None
+        reading = DumpReading(plan.secrets(), plan.encoder_secret())
+        reading.take(read_dump(Path(plan.dump), plan.chroot))
+        yield from entity_batches(Leg.MIRROR, ZOOKEEPER, reading.entities())
+        if reading.migration is not None:
+            state = reading.migration
+            fence = FenceRange(state.offset, state.offset, state.epoch, state.controller_id, 1)
+            yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.FENCE, "", _fence(fence), state.offset)
+        yield from _problems(Leg.MIRROR, ZOOKEEPER, reading.problems)
+        if plan.soundness:
+            nodes = reading.nodes()
+            soundness = Soundness(_broker_ids(nodes), plan.encoder_secret(), secret_required=False)
+            for topic in reading.topics():
+                soundness.topic(topic)
+            for path, data in nodes.items():
+                soundness.znode(path, data)
+            soundness.tree(
+                topics=[topic.name for topic in reading.topics()],
+                topic_configs=_children(nodes, TOPIC_CONFIGS_PATH),
+                deletions=_children(nodes, DELETIONS_PATH),
+                migration=reading.migration,
+                migration_problem=reading.problems.get(MIGRATION_PATH),
+                checked={path: nodes[path] for path in CHECKED_NODES if path in nodes},
+            )
+            findings = [finding.model_dump(mode="json") for finding in soundness.findings]
+            yield from _findings(findings, soundness.controller_epoch, soundness.highest_controller_epoch)
+
+
+def _children(paths: Iterable[str], folder: str) -> list[str]:
+    return [path.rpartition("/")[2] for path in paths if path.rpartition("/")[0] == folder]
+
+
+def _broker_ids(paths: Iterable[str]) -> frozenset[int]:
+    return frozenset(int(name) for name in _children(paths, "/brokers/ids") if name.isdecimal())
+
+
+def _findings(
+    findings: Sequence[Mapping[str, Any]], controller_epoch: int | None, highest_epoch: int
+) -> Iterator[pa.RecordBatch]:
+    bounded = findings[:MAXIMUM_FINDINGS]
+    for finding in bounded:
+        yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.FINDING, str(finding["object"]), finding)
+    dropped = Counter(str(finding["severity"]) for finding in findings[MAXIMUM_FINDINGS:])
+    facts = {"controllerEpoch": controller_epoch, "highestEpoch": highest_epoch, "dropped": dropped}
+    yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.COUNT, "", facts)
+
+
+def _fence(fence: FenceRange) -> dict[str, int | None]:
+    return {
+        "first": fence.first,
+        "last": fence.last,
+        "epoch": fence.epoch,
+        "controllerId": fence.controller_id,
+        "batches": fence.batches,
+    }
+
+
+def _problems(leg: Leg, place: str, problems: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    for path, problem in problems.items():
+        yield note_batch(leg, place, Note.PROBLEM, path, problem)
+
+
+class ZooKeeperSource(DataSource):
+    """Spark data source `zookeeper`."""
+
+    @override
+    @classmethod
+    def name(cls) -> str:
+        return "zookeeper"
+
+    @override
+    def schema(self) -> str:
+        return SCHEMA_DDL
+
+    @override
+    def reader(self, schema: Any) -> DataSourceReader:
+        return _ZooKeeperReader(ZooKeeperPlan.model_validate(json.loads(self.options["plan"])))
