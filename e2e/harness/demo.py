@@ -104,7 +104,6 @@ class Story:
             MIGRATION,
             runner=self.arguments.runner,
             address_cache_seconds=self.arguments.hold,
-            measure=self.arguments.measure,
         )
         text = yaml.safe_dump(resource, sort_keys=False)
         terminal.say("[bold]one KafkaMigration[/], target KRaftBrokers (the last state with a way back):")
@@ -268,9 +267,6 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--runner", choices=("SparkApplication", "Job"), default="SparkApplication")
     parser.add_argument("--hold", type=int, default=35, metavar="SECONDS", help="strategy.addressCacheSeconds")
-    parser.add_argument(
-        "--measure", action="store_true", help="spec.measure: probe metadata changes before, in dual-write, after"
-    )
     parser.add_argument("--secured", action="store_true", help="the controllers' listener asks for SASL (Env style)")
     parser.add_argument("--two-sets", action="store_true", help="the last broker has a StatefulSet of its own")
     parser.add_argument("--chaos", choices=("operator-restart",), help="delete the operator's pod once in every phase")

@@ -32,7 +32,6 @@ def manifest(
     address_cache_seconds: int | None = None,
     accepted: tuple[tuple[str, str], ...] = ACCEPTED,
     storage_class: str | None = None,
-    measure: bool = False,
 ) -> dict[str, Any]:
     """Return the one resource that a user writes; what is None stays the operator's default."""
     brokers: dict[str, Any] = {
@@ -59,7 +58,6 @@ def manifest(
         "metadata": {"name": name, "namespace": cluster.namespace},
         "spec": {
             "target": target,
-            "measure": measure,
             "zookeeper": {"connect": cluster.zookeeper_connect},
             "brokers": brokers,
             "controllers": {

@@ -139,7 +139,6 @@ def as_json(
         "user_s": sum(time.user_s for time in times),
         "phases": [time.__dict__ | {"work_s": time.work_s} for time in times],
         "stalls_s": stall_by_phase(view, lines),
-        "measurements": view.status.get("measurements") or [],
         "verdicts": [verdict.__dict__ for verdict in verdicts(view)],
         "clients": impact.as_json(),
         **more,
@@ -176,16 +175,6 @@ def print_summary(
         gate = f"{verdict.gate} ({verdict.purpose})" if verdict.purpose else verdict.gate
         table.add_row(gate, verdict.profile, verdict.verdict, seconds, compared)
     console.print(table)
-
-    if measurements := view.status.get("measurements"):
-        table = Table(title="metadata changes of our own probe, milliseconds", title_justify="left")
-        for heading in ("on", "changes", "acknowledged p50", "p99", "on every broker p50", "p99", "note"):
-            table.add_column(heading)
-        keys = ("acknowledgedP50Ms", "acknowledgedP99Ms", "visibleP50Ms", "visibleP99Ms")
-        for line in measurements:
-            shown = ("" if line.get(key) is None else f"{line[key]:.1f}" for key in keys)
-            table.add_row(line["mode"], str(line.get("changes", 0)), *shown, line.get("note", ""))
-        console.print(table)
 
     console.print(
         f"clients: {impact.acked} records acknowledged, {impact.lost} lost, {impact.duplicates} doubled, "

@@ -13,22 +13,15 @@ from tests.support.kafka_processes import ZOOKEEPER, kafka_processes, wait_for
 
 from kraftbridge.__main__ import main
 from kraftbridge.benchmark.quorum import LOADS
-from kraftbridge.models.measurement import ProbeResult
 from kraftbridge.storage.kafka_brokers import BrokerClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
 
 BROKERS = (0, 1)
-PROBE = "kraftbridge-probe-0-1-zookeeper"
 
 
 @pytest.fixture(scope="module")
-def probes() -> list[ProbeResult]:
-    return []
-
-
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory, probes: list[ProbeResult]) -> list[dict[str, Any]]:
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder: Path = tmp_path_factory.mktemp("samples")
     with kafka_processes(BROKERS, []) as processes:
         processes.start_zookeeper()
@@ -43,9 +36,6 @@ def rows(tmp_path_factory: pytest.TempPathFactory, probes: list[ProbeResult]) ->
         assert main([*command, "--load", "tiny", "--output", str(folder)]) == 0
         left = wait_for("its topics to go", lambda: (s,) if (s := client.cluster_state()).partitions == 0 else None)[0]
         assert left.partitions == 0
-        probes.append(client.measure_changes(PROBE))
-        assert client.cluster_state().partitions == 0
-        client.remove_topic(PROBE)
         client.close()
     (file,) = folder.iterdir()
     with gzip.open(file, "rt") as lines:
@@ -72,16 +62,6 @@ def test_every_change_is_acknowledged_and_seen_on_every_broker(rows: list[dict[s
         if sample["visible_ms"] is not None or sample["workload"] != "acls":
             assert sample["sent_ms"] < sample["visible_ms"], sample
             assert 0 <= sample["resolution_ms"] <= sample["visible_ms"] - sample["sent_ms"] + 1, sample
-
-
-def test_the_probe_of_a_migration_measures_twenty_changes(
-    rows: list[dict[str, Any]], probes: list[ProbeResult]
-) -> None:
-    assert rows
-    (result,) = probes
-    assert (result.topic, result.changes, result.note) == (PROBE, 20, "")
-    assert 0 < result.acknowledged_p50_ms <= result.acknowledged_p99_ms <= result.visible_p99_ms
-    assert result.acknowledged_p50_ms < result.visible_p50_ms
 
 
 def test_the_machines_load_is_noted(rows: list[dict[str, Any]]) -> None:

@@ -24,15 +24,12 @@ from kraftbridge.models.decision import (
     ReleaseVerification,
     RemoveCanary,
     RemoveControllerClaim,
-    RemoveProbeTopic,
     RemoveVerification,
     RestartPod,
     RestoreStatefulSet,
-    StartProbe,
     StopControllers,
     WriteCanary,
 )
-from kraftbridge.models.measurement import ProbeResult
 from kraftbridge.models.observation import (
     ActionOutcome,
     Archive,
@@ -140,9 +137,6 @@ class Cluster:
 
     def __init__(self, random: Random, identity: Identity, sets: int = 1) -> None:
         self.random, self.identity = random, identity
-        self.probe: ProbeResult | None = None
-        self.probing = ""
-        self.probe_topics: set[str] = set()
         self.time = Timeline()
         self.kafka = Kafka(self.time, random)
         self.broker_sets = [Workload(name, nodes) for name, nodes in BROKER_SETS[:sets]]
@@ -302,8 +296,6 @@ class Cluster:
                 if self.kafka.active is None:
                     return "no active controller"
                 self.kafka.remove_canary()
-            case StartProbe() | RemoveProbeTopic():
-                self._probe(action)
             case LaunchVerification() | ReleaseVerification() | RemoveVerification():
                 self._verification(action)
             case HoldLease(name):
@@ -318,25 +310,6 @@ class Cluster:
             case PublishFinalManifest():
                 self.final_manifest = True
         return ""
-
-    def _probe(self, action: StartProbe | RemoveProbeTopic) -> None:
-        topic = action.topic
-        if isinstance(action, RemoveProbeTopic):
-            self.probe_topics.discard(topic)
-            return
-        self.probe_topics.add(topic)
-        self.probing = topic
-
-        def ends() -> None:
-            if self.probing == topic:
-                self.probe_topics.discard(topic)
-                self.probe = ProbeResult(topic, 20, 2.0, 9.0, 3.0, 11.0)
-
-        self.time.after(self.random.uniform(9.0, 31.0), ends)
-
-    def operator_dies(self) -> None:
-        """Let a probe under way die with it: its topic stays."""
-        self.probing, self.probe = "", None
 
     def _apply_controllers(self, mode: ControllerMode, *, format_allowed: bool) -> None:
         self.format_allowed = format_allowed
@@ -459,7 +432,6 @@ class Cluster:
             archive=self.archives.get(status.healing.archive) if status.healing is not None else None,
             canary_committed=canary_committed,
             outcomes=outcomes,
-            probe=self.probe,
         )
 
     def moment(self, seconds: float) -> datetime:

@@ -21,7 +21,6 @@ from kraftbridge.builders.settings import parse_properties, setting_of
 from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_RUN
 from kraftbridge.exceptions import ConflictError, ObservationError
 from kraftbridge.models.decision import Event
-from kraftbridge.models.measurement import ProbeResult
 from kraftbridge.models.metadata_version import FEATURE, Upgrade, lowest_without_loss
 from kraftbridge.models.observation import (
     BrokerZnode,
@@ -463,8 +462,6 @@ class FakeKafka:
     """Finalized metadata.version."""
     level_offset: int = 3
     updates: list[tuple[int, Upgrade]] = field(default_factory=list)
-    probed: list[str] = field(default_factory=list)
-    """Topics that changes were measured with."""
     under_replicated: tuple[str, ...] = ()
     silent: set[str] = field(default_factory=set)
     closed: int = 0
@@ -564,13 +561,6 @@ class FakeKafka:
 
     def controller_by_broker(self) -> dict[int, int | Unobserved]:
         return dict.fromkeys(self.broker_modes(), 0)
-
-    def measure_changes(self, topic: str) -> ProbeResult:
-        self.probed.append(topic)
-        return ProbeResult(topic, 20, 2.0, 9.0, 3.0, 11.0)
-
-    def remove_topic(self, topic: str) -> None:
-        self.probed.remove(topic)
 
     # ControllerPort
     def quorum_state(self) -> QuorumState:

@@ -114,20 +114,6 @@ class RemoveCanary:
 
 
 @dataclass(frozen=True, slots=True)
-class StartProbe:
-    """Begin to measure changes of a topic of our own; its result is observed later."""
-
-    topic: str
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveProbeTopic:
-    """Delete the topic of a probe that died with its operator."""
-
-    topic: str
-
-
-@dataclass(frozen=True, slots=True)
 class RestoreStatefulSet:
     """Give every field of the user's StatefulSet its former value and owner back; restarts nothing under OnDelete."""
 
@@ -180,8 +166,6 @@ Action = (
     | ArchiveDifferences
     | WriteCanary
     | RemoveCanary
-    | StartProbe
-    | RemoveProbeTopic
     | RestoreStatefulSet
     | StopControllers
     | RemoveControllerClaim

@@ -8,7 +8,6 @@ from datetime import datetime
 from enum import StrEnum
 
 from kraftbridge.models.clues import Clue
-from kraftbridge.models.measurement import ProbeResult
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import ZkMigrationState
 from kraftbridge.models.report import VerdictSummary
@@ -352,8 +351,6 @@ class Observation:
     """Probed while a controller is about to change."""
     canary_committed: int | None = None
     """The canary value that the active controller last acknowledged to us."""
-    probe: ProbeResult | None = None
-    """What the last probe found, None before one ended."""
     outcomes: tuple[ActionOutcome, ...] = ()
 
     @property

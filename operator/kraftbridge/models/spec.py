@@ -263,8 +263,6 @@ class MigrationSpec(Model):
     rollback: RollbackSpec = RollbackSpec()
     on_deletion: OnDeletion = OnDeletion.BLOCK
     """What a deletion half-way does; a namespace that is being deleted never waits."""
-    measure: bool = False
-    """Measure what a metadata change costs before the takeover, in dual-write and after: 20 changes of a topic of our own each time."""
     metadata_version: Annotated[str, Field(json_schema_extra={"enum": list(NAMES)})] | None = None
     """metadata.version to bring the cluster to once the migration is complete (KIP-778), up or, where Kafka loses nothing, down: ``3.9-IV0``, or
     ``3.9`` for a release's last one. Left out: nothing is changed."""

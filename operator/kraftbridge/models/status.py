@@ -8,7 +8,6 @@ from enum import StrEnum
 from pydantic import ConfigDict
 
 from kraftbridge.models.conditions import Condition
-from kraftbridge.models.measurement import Measurement
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
 from kraftbridge.models.report import Profile, Verdict
@@ -406,8 +405,6 @@ class MigrationStatus(StatusModel):
     """Completed: when no StatefulSet was locked any more."""
     final_manifest: str = ""
     """ConfigMap with the manifests that the user's next release should contain."""
-    measurements: tuple[Measurement, ...] = ()
-    """What metadata changes cost before, in dual-write and after, where ``spec.measure`` asks for it."""
 
 
 def controllers_name(migration: str, attempt: int) -> str:

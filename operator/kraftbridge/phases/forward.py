@@ -13,14 +13,12 @@ from kraftbridge.models.decision import (
     PublishFinalManifest,
     ReleaseStatefulSet,
 )
-from kraftbridge.models.measurement import MeasuredMode
 from kraftbridge.models.observation import ControllersWorkload, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile
 from kraftbridge.models.status import ControllersStatus, NodeStatus, OperationKind, WaitKind, controllers_name
 from kraftbridge.phases import canary, gates, healing, metadata_version, rolling, verifying
 from kraftbridge.phases.draft import Draft, Enter, Outcome, Wait
-from kraftbridge.phases.measuring import measured
 from kraftbridge.phases.preflight import findings as preflight
 
 SLOW = timedelta(seconds=5)
@@ -87,8 +85,6 @@ def provisioning_quorum(draft: Draft) -> Outcome:
     )
     if (waiting := verifying.require(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, ENTRY)) is not None:
         return waiting
-    if (waiting := measured(draft, MeasuredMode.ZOOKEEPER)) is not None:
-        return waiting
     if draft.spec.target is Target.QUORUM_READY:
         return _reached("The quorum is ready; set spec.target to DualWrite or further to go on")
     if blockers := gates.volumes_kept(draft) or gates.cluster_health(draft):
@@ -134,8 +130,6 @@ def dual_write(draft: Draft) -> Outcome:
     if (waiting := _soak(draft, draft.spec.strategy.hybrid_soak_seconds)) is not None:
         return waiting
     if (waiting := verifying.require(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS, ENTRY)) is not None:
-        return waiting
-    if (waiting := measured(draft, MeasuredMode.DUAL_WRITE)) is not None:
         return waiting
     if draft.spec.target is Target.DUAL_WRITE:
         return _reached("Both stores are written and equal; set spec.target to KRaftBrokers or KRaft to go on")
@@ -251,8 +245,6 @@ def completed(draft: Draft) -> Outcome:
         draft.act(ReleaseStatefulSet(held[0].name))
         return Wait(f"StatefulSet {held[0].name} is being given back")
     draft.update(given_back_at=draft.status.given_back_at or draft.now)
-    if (waiting := measured(draft, MeasuredMode.KRAFT)) is not None:
-        return waiting
     if (waiting := metadata_version.kept_as_asked(draft)) is not None:
         return waiting
     manifest = f"ConfigMap {draft.status.final_manifest} shows what your next release should contain"

@@ -21,7 +21,6 @@ from kraftbridge.phases import (
     guards,
     healing,
     impact,
-    measuring,
     metadata_version,
     rollback,
     rolling,
@@ -63,7 +62,6 @@ def decide(
     healing.track(draft)
     impact.track(draft)
     verifying.follow_unreleased(draft)
-    measuring.follow(draft)
     metadata_version.track(draft)
     outcome = _outcome(draft)
     if isinstance(outcome, Enter) and (waiting := _paused(draft)) is not None:

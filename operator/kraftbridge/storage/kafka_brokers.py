@@ -15,10 +15,8 @@ from kafka.protocol.admin.topics import ListPartitionReassignmentsRequest
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.kafka.security import Security
 from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, WireError, error_name, host_ports
-from kraftbridge.models.measurement import ProbeResult
 from kraftbridge.models.observation import ClusterState, NodeFeatures, TopicRedundancy, Unobserved
 from kraftbridge.models.survey import BrokerSetting, SettingSource, Visibility
-from kraftbridge.storage.change_probe import measure_changes, remove_topic
 from kraftbridge.storage.kafka_changes import topic_configs
 
 CONNECT_SECONDS: Final = 2.0
@@ -221,14 +219,6 @@ class BrokerClient:
             )
             for broker, (host, port) in self._brokers().items()
         }
-
-    def measure_changes(self, topic: str) -> ProbeResult:
-        """Create, alter and delete a topic of ours and say what that cost; on connections of its own, half a minute at most."""
-        return measure_changes(self._bootstrap, self._security, topic)
-
-    def remove_topic(self, topic: str) -> None:
-        """Delete a topic of ours; none is no error."""
-        remove_topic(self._bootstrap, self._security, topic)
 
     def _brokers(self) -> dict[int, tuple[str, int]]:
         """Return the brokers that Metadata lists now, by id."""

@@ -1,4 +1,4 @@
-"""Single metadata changes, and whether one broker serves them yet: what the probe and the benchmark measure."""
+"""Single metadata changes, and whether one broker serves them yet: what the benchmark measures."""
 
 from __future__ import annotations
 

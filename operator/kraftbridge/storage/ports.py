@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from kraftbridge.constants import FIELD_MANAGER
 from kraftbridge.models.decision import Event
-from kraftbridge.models.measurement import ProbeResult
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.observation import (
     ClusterState,
@@ -153,12 +152,6 @@ class BrokerPort(Protocol):
 
     def controller_by_broker(self) -> dict[int, int | Unobserved]:
         """Return whom each broker takes for the controller."""
-
-    def measure_changes(self, topic: str) -> ProbeResult:
-        """Create, alter and delete a topic of ours and say what that cost; half a minute at most."""
-
-    def remove_topic(self, topic: str) -> None:
-        """Delete a topic of ours; none is no error."""
 
     def features(self) -> dict[int, NodeFeatures | Unobserved]:
         """Return what each broker that Metadata lists says of itself."""

@@ -455,18 +455,3 @@ def test_a_verifier_image_that_cannot_be_pulled_is_named_and_may_be_corrected(op
     assert stuck.verification_count > 1
     kubernetes.verifier_trouble = None
     operator.walk(Phase.TAKING_OVER)
-
-
-def test_what_changes_cost_is_measured_three_times_without_another_object(operator: Operator) -> None:
-    operator.edit(measure=True)
-    operator.walk(Phase.COMPLETED, steps=200)
-    status = operator.rest(steps=20)
-    assert [(m.mode, m.changes, m.visible_p99_ms, m.note) for m in status.measurements] == [
-        ("ZooKeeper", 20, 11.0, ""),
-        ("DualWrite", 20, 11.0, ""),
-        ("KRaft", 20, 11.0, ""),
-    ]
-    assert len(set(operator.kafka.probed)) == len(operator.kafka.probed) == 3
-    ready = condition(status.conditions, ConditionType.READY)
-    assert ready is not None
-    assert ready.status == "True"

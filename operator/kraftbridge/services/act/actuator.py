@@ -31,11 +31,9 @@ from kraftbridge.models.decision import (
     ReleaseVerification,
     RemoveCanary,
     RemoveControllerClaim,
-    RemoveProbeTopic,
     RemoveVerification,
     RestartPod,
     RestoreStatefulSet,
-    StartProbe,
     StopControllers,
     UpdateMetadataVersion,
     WriteCanary,
@@ -49,7 +47,6 @@ from kraftbridge.phases.draft import Identity
 from kraftbridge.services.act import archives, stopping
 from kraftbridge.services.act import original_state as former
 from kraftbridge.services.act.certificates import log_server_files
-from kraftbridge.services.change_probe import BackgroundProbe
 from kraftbridge.services.clients import World
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe.observer import Memory, Observer
@@ -123,10 +120,6 @@ class Actuator:
                 step.memory.canary_committed = value
             case RemoveCanary():
                 step.world.controllers.remove_canary()
-            case StartProbe(topic):
-                step.memory.probe = BackgroundProbe(step.world.brokers, topic)
-            case RemoveProbeTopic(topic):
-                step.world.brokers.remove_topic(topic)
             case RestoreStatefulSet(name):
                 self._restore(step, name)
             case StopControllers():

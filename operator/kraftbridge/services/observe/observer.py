@@ -40,7 +40,6 @@ from kraftbridge.phases.guards import ASKED
 from kraftbridge.phases.rollback import without_controller
 from kraftbridge.services.act import archives
 from kraftbridge.services.act import original_state as former
-from kraftbridge.services.change_probe import BackgroundProbe
 from kraftbridge.services.clients import World
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe import runs, workloads
@@ -64,7 +63,6 @@ class Memory:
     survey: tuple[float, Survey] | None = None
     features: tuple[float, Mapping[int, NodeFeatures | Unobserved]] | None = None
     canary_committed: int | None = None
-    probe: BackgroundProbe | None = None
     outcomes: tuple[ActionOutcome, ...] = ()
     look_again_at: float = 0.0
     quick_looks: int = 0
@@ -162,7 +160,6 @@ class Observer:
             archive=archive.result() if archive is not None else None,
             controller_probe=_probed(world, status),
             canary_committed=memory.canary_committed,
-            probe=memory.probe.result if memory.probe is not None else None,
             outcomes=memory.outcomes,
         )
 
