@@ -38,3 +38,8 @@ LOG_SERVER_PORT: Final = 9443
 
 CANARY_USER: Final = "kraftbridge-canary"
 """The user entity whose client quota proves that a change reaches both stores."""
+
+ACL_AUTHORIZER: Final = "kafka.security.authorizer.AclAuthorizer"
+"""``authorizer.class.name`` of a cluster on ZooKeeper."""
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+"""``authorizer.class.name`` of a KRaft cluster (KIP-801)."""

@@ -30,8 +30,8 @@ def _nothing_is_kept(*_: Any) -> bool:
 
 
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "trusting": (verifying, "require", _verdict_is_taken_for_granted),
-    "careless": (gates, "cluster_health", _nobody_asks_for_isr),
+    "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
+    "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
     "hurried": (rollback, "_controller_agreed", _nobody_waits_for_the_controller),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }

@@ -250,7 +250,7 @@ class Run:
         self.last_healed = self.status.healings[-1:]
         self._check_always()
         idle = 0.0 if decision.actions else self.random.uniform(0.0, self.pace)
-        cluster.time.advance(decision.look_again_after.total_seconds() + self.random.uniform(0.05, 0.4) + idle)
+        cluster.time.advance(decision.requeue_after.total_seconds() + self.random.uniform(0.05, 0.4) + idle)
 
     def _look(self, now: datetime) -> tuple[Observation, frozenset[int]]:
         """Return the observation, and which brokers were down or out of sync when its cluster part was true."""

@@ -8,10 +8,9 @@ from typing import Any
 
 from kraftbridge.builders import names
 from kraftbridge.builders.settings import render_properties, short_hash, variable_of, with_listener, without_settings
-from kraftbridge.constants import ANNOTATION_CONFIGURATION, CONTROLLER_PORT
+from kraftbridge.constants import ACL_AUTHORIZER, ANNOTATION_CONFIGURATION, CONTROLLER_PORT, STANDARD_AUTHORIZER
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
-from kraftbridge.phases.preflight.findings import ACL_AUTHORIZER, STANDARD_AUTHORIZER
 
 CONTROLLER_LISTENER = "CONTROLLER"
 SHORT_ADDRESS_CACHE = "-Dsun.net.inetaddr.ttl=1 -Dsun.net.inetaddr.negative.ttl=0"

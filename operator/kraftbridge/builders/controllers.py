@@ -12,10 +12,17 @@ from typing import Any
 from kraftbridge.builders import names
 from kraftbridge.builders.brokers import CONTROLLER_LISTENER, SHORT_ADDRESS_CACHE, quorum_voters
 from kraftbridge.builders.settings import render_properties, short_hash, with_listener
-from kraftbridge.constants import ANNOTATION_CONFIGURATION, CONTROLLER_PORT, LABEL_ROLE, LOG_SERVER_PORT, METRICS_PORT
+from kraftbridge.constants import (
+    ACL_AUTHORIZER,
+    ANNOTATION_CONFIGURATION,
+    CONTROLLER_PORT,
+    LABEL_ROLE,
+    LOG_SERVER_PORT,
+    METRICS_PORT,
+    STANDARD_AUTHORIZER,
+)
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.phases.preflight.findings import ACL_AUTHORIZER, STANDARD_AUTHORIZER
 
 Objects = list[dict[str, Any]]
 

@@ -218,4 +218,4 @@ class Decision:
     status: MigrationStatus
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()
-    look_again_after: timedelta = timedelta(seconds=0.5)
+    requeue_after: timedelta = timedelta(seconds=0.5)

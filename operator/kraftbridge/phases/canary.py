@@ -8,13 +8,13 @@ from kraftbridge.models.decision import RemoveCanary, WriteCanary
 from kraftbridge.models.observation import ZooKeeperState
 from kraftbridge.models.status import CanaryStatus
 from kraftbridge.phases import gates
-from kraftbridge.phases.draft import Draft, Wait
+from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 CANARY_RETRY = timedelta(seconds=10)
 CANARY_GONE_AFTER = timedelta(seconds=10)
 
 
-def proved_in_both_stores(draft: Draft) -> Wait | None:
+def prove_in_both_stores(draft: Draft) -> Wait | None:
     """Write one harmless change and see it in both stores; None once it is there."""
     canary, zookeeper = draft.status.canary, draft.observation.zookeeper
     if canary is not None and canary.mirrored_at is not None:
@@ -37,22 +37,31 @@ def proved_in_both_stores(draft: Draft) -> Wait | None:
     return None
 
 
-def removed(draft: Draft) -> bool:
-    """Remove the canary once it has done its duty, again and again until ZooKeeper shows it gone; return whether it is."""
-    canary, zookeeper = draft.status.canary, draft.observation.zookeeper
-    if canary is None or not isinstance(zookeeper, ZooKeeperState):
-        return canary is None
-    if canary.removed_at is not None:
+def is_removed(step: StepContext) -> bool:
+    """Return whether no canary is left in either store."""
+    canary, zookeeper = step.status.canary, step.observation.zookeeper
+    if canary is None or canary.removed_at is not None:
         return True
-    if zookeeper.canary is None and canary.mirrored_at is not None:
-        draft.update(canary=canary.model_copy(update={"removed_at": draft.now}))
+    if not isinstance(zookeeper, ZooKeeperState) or zookeeper.canary is not None:
+        return False
+    if canary.mirrored_at is not None:
         return True
+    # It was never seen in ZooKeeper, and what ZooKeeper mirrors by now includes its removal.
     since = canary.removing_at
-    if since is None:
-        draft.update(canary=canary.model_copy(update={"removing_at": draft.now}))
-    elif zookeeper.canary is None and draft.now - since > CANARY_GONE_AFTER and gates.mirrors(draft):
-        # It was never seen in ZooKeeper, and what ZooKeeper mirrors by now includes its removal.
+    return since is not None and step.now - since > CANARY_GONE_AFTER and gates.mirrors(step)
+
+
+def remove(draft: Draft) -> Wait | None:
+    """Remove the canary, and repeat that until ZooKeeper no longer has it; None once it is gone."""
+    canary = draft.status.canary
+    if canary is None or canary.removed_at is not None:
+        return None
+    if is_removed(draft):
         draft.update(canary=canary.model_copy(update={"removed_at": draft.now}))
-        return True
+        return None
+    if not isinstance(draft.observation.zookeeper, ZooKeeperState):
+        return Wait(f"the canary change cannot be removed: {draft.observation.zookeeper}")
+    if canary.removing_at is None:
+        draft.update(canary=canary.model_copy(update={"removing_at": draft.now}))
     draft.act(RemoveCanary())
-    return False
+    return Wait("the canary change is being removed")

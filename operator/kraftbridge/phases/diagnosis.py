@@ -9,7 +9,7 @@ from kraftbridge.models.clues import Clue, ClueKind, fix_of, in_words
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.status import MigrationStatus, WaitKind
 from kraftbridge.phases import gates
-from kraftbridge.phases.draft import Draft, Wait
+from kraftbridge.phases.draft import StepContext, Wait
 
 LOOK_INTO_LOGS_AFTER = timedelta(seconds=60)
 """Without progress for so long, logs are read: longer than a broker's restart takes, much shorter than any deadline."""
@@ -27,12 +27,12 @@ def is_slow(status: MigrationStatus, now: datetime) -> bool:
     )
 
 
-def explained(draft: Draft, waiting: Wait) -> Wait:
+def explained(step: StepContext, waiting: Wait) -> Wait:
     """Return the wait with the controller that is down, whoever waits, and what the logs say about it and what helps."""
-    pod, trouble = gates.controller_in_trouble(draft)
+    pod, trouble = gates.controller_in_trouble(step)
     if pod and pod not in waiting.message:
         waiting = replace(waiting, message=f"{waiting.message}. Down: pod {pod}: {trouble}")
-    clues = draft.observation.clues
+    clues = step.observation.clues
     if isinstance(clues, Unobserved) or not clues or waiting.kind is WaitKind.USER:
         return waiting
     telling = {node: found for node, found in clues.items() if any(c.kind is not ClueKind.DRIVER_STATE for c in found)}

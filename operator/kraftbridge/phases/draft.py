@@ -1,4 +1,8 @@
-"""The workbench of one step: what goes in, and what has been decided so far. Pure: nothing here touches the outside world."""
+"""Inputs of one reconcile step and the decision that it drafts. Pure.
+
+A function that only answers takes a `StepContext`; a function that changes the decision takes a `Draft` and is named by a verb.
+`tests/unit/phases/test_purity.py` holds every function of this package to that.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ class Wait:
     reason: Reason = Reason.PROGRESSING
     stalled: bool = False
     """No use in waiting: only somebody's help moves this."""
-    look_again_after: timedelta = timedelta(seconds=0.5)
+    requeue_after: timedelta = timedelta(seconds=0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +58,40 @@ Outcome = Wait | Enter
 
 
 @dataclass(slots=True)
-class Draft:
-    """Inputs of one step and the decisions taken so far."""
+class StepContext:
+    """What a query may read: the inputs of the step, and the status as decided so far."""
 
     identity: Identity
     spec: MigrationSpec
+    """The effective spec: what the user asks for, with what a deletion changes in it."""
     observation: Observation
     now: datetime
     status: MigrationStatus
+
+    def stateful_sets(self) -> tuple[StatefulSetState, ...] | Unobserved:
+        """Return the brokers' StatefulSets, or the first that could not be seen."""
+        seen: list[StatefulSetState] = []
+        for item in self.observation.stateful_sets:
+            if isinstance(item, Unobserved):
+                return item
+            seen.append(item)
+        if len(seen) != len(self.spec.brokers.stateful_sets):
+            return Unobserved("StatefulSets of the brokers", "not all of them were looked at")
+        return tuple(seen)
+
+    def refusal(self) -> str:
+        """Return what an act of the last step was refused with, ``""`` when none was."""
+        return next((o.error for o in self.observation.outcomes if o.refused), "")
+
+    def failure(self) -> str:
+        """Return what an act of the last step failed with, ``""`` when none did."""
+        return next((o.error for o in self.observation.outcomes if o.error), "")
+
+
+@dataclass(slots=True)
+class Draft(StepContext):
+    """The decision of one step while it is being made."""
+
     actions: list[Action] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
@@ -87,22 +117,3 @@ class Draft:
                 self.status.conditions, kind, status, reason, message, now=self.now, generation=self.identity.generation
             )
         )
-
-    def stateful_sets(self) -> tuple[StatefulSetState, ...] | Unobserved:
-        """Return the brokers' StatefulSets, or the first that could not be seen."""
-        seen: list[StatefulSetState] = []
-        for item in self.observation.stateful_sets:
-            if isinstance(item, Unobserved):
-                return item
-            seen.append(item)
-        if len(seen) != len(self.spec.brokers.stateful_sets):
-            return Unobserved("StatefulSets of the brokers", "not all of them were looked at")
-        return tuple(seen)
-
-    def refusal(self) -> str:
-        """Return what an act of the last step was refused with, ``""`` when none was."""
-        return next((o.error for o in self.observation.outcomes if o.refused), "")
-
-    def failure(self) -> str:
-        """Return what an act of the last step failed with, ``""`` when none did."""
-        return next((o.error for o in self.observation.outcomes if o.error), "")

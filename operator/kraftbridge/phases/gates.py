@@ -11,13 +11,10 @@ from kraftbridge.models.observation import (
     ClusterState,
     ControllersWorkload,
     MigrationZnode,
-    QuorumState,
     Unobserved,
-    ZooKeeperState,
 )
 from kraftbridge.models.phase import ControllerMode, ZkMigrationState
-from kraftbridge.models.status import MigrationOffset, QuorumStatus
-from kraftbridge.phases.draft import Draft
+from kraftbridge.phases.draft import StepContext
 
 LEADER_STABLE_FOR = timedelta(seconds=3)
 """How long one leader must be seen; an election takes about one ``controller.quorum.election.timeout.ms`` (1 s)."""
@@ -25,23 +22,20 @@ MAX_LAG_RECORDS = 4
 """NoOpRecords are appended every 500 ms (``metadata.max.idle.interval.ms``), so followers are rarely at the very end."""
 MIRROR_SILENCE = timedelta(seconds=15)
 """``/migration`` moves about twice a second; silence this long means that ZooKeeper does not mirror the log."""
-OFFSET_RECORDED_EVERY = timedelta(seconds=5)
-OFFSET_WATCHED_EVERY = timedelta(seconds=15)
-"""Looks further apart than this do not prove that nothing moved in between."""
 
 Blockers = list[str]
 
 
-def cluster_health(draft: Draft) -> Blockers:
+def cluster_blockers(step: StepContext) -> Blockers:
     """Every broker's pod is Ready, every broker serves, every ISR is full, every partition has a leader (Metadata)."""
-    cluster, sets = draft.observation.cluster, draft.stateful_sets()
+    cluster, sets = step.observation.cluster, step.stateful_sets()
     if isinstance(cluster, Unobserved):
         return [str(cluster)]
     if isinstance(sets, Unobserved):
         return [str(sets)]
     # Metadata lags behind a broker's death by its session; its pod does not.
     blockers: Blockers = [f"pod {p.name} is not Ready" for s in sets for p in s.pods if p.deleting or not p.ready]
-    expected = frozenset(draft.status.broker_ids.values())
+    expected = frozenset(step.status.broker_ids.values())
     if not expected:
         blockers.append("broker ids are not known yet")
     if missing := sorted(expected - cluster.brokers):
@@ -55,9 +49,9 @@ def cluster_health(draft: Draft) -> Blockers:
     return blockers
 
 
-def controllers_running(draft: Draft, mode: ControllerMode) -> Blockers:
+def controllers_running_blockers(step: StepContext, mode: ControllerMode) -> Blockers:
     """Every controller's pod runs the configuration of ``mode`` and is Ready."""
-    workload = draft.observation.controllers
+    workload = step.observation.controllers
     if isinstance(workload, Unobserved):
         return [str(workload)]
     stateful_set = workload.stateful_set
@@ -67,7 +61,7 @@ def controllers_running(draft: Draft, mode: ControllerMode) -> Blockers:
     if not stateful_set.configuration.startswith(f"{mode}-"):
         blockers.append(f"StatefulSet {stateful_set.name} does not render mode {mode} yet")
     pods = {p.ordinal: p for p in stateful_set.pods}
-    for node_id in draft.spec.controllers.node_ids:
+    for node_id in step.spec.controllers.node_ids:
         pod = pods.get(node_id)
         if pod is None:
             blockers.append(f"controller {node_id} has no pod yet")
@@ -80,29 +74,29 @@ def controllers_running(draft: Draft, mode: ControllerMode) -> Blockers:
     return blockers
 
 
-def controller_in_trouble(draft: Draft) -> tuple[str, str]:
+def controller_in_trouble(step: StepContext) -> tuple[str, str]:
     """Return the first controller's pod that cannot run, and why; two empty words when nothing stands in their way."""
-    workload = draft.observation.controllers
+    workload = step.observation.controllers
     if not isinstance(workload, ControllersWorkload) or workload.stateful_set is None:
         return "", ""
     return next(((p.name, p.trouble) for p in workload.stateful_set.pods if p.trouble and not p.ready), ("", ""))
 
 
-def _controller_trouble(draft: Draft, node_id: int) -> str:
-    workload = draft.observation.controllers
+def _controller_trouble(step: StepContext, node_id: int) -> str:
+    workload = step.observation.controllers
     if not isinstance(workload, ControllersWorkload) or workload.stateful_set is None:
         return ""
     pods = (p for p in workload.stateful_set.pods if p.ordinal == node_id and not p.ready)
     return next((f"pod {p.name}: {p.trouble or 'not Ready'}" for p in pods), "")
 
 
-def quorum_agrees(draft: Draft) -> Blockers:
+def quorum_blockers(step: StepContext) -> Blockers:
     """One leader, seen by every voter for some seconds, and no voter far behind (DescribeQuorum and each voter's gauges)."""
-    quorum = draft.observation.quorum
+    quorum = step.observation.quorum
     if isinstance(quorum, Unobserved):
         return [str(quorum)]
     blockers: Blockers = []
-    wanted = set(draft.spec.controllers.node_ids)
+    wanted = set(step.spec.controllers.node_ids)
     if {v.id for v in quorum.voters} != wanted:
         blockers.append(
             f"the quorum's voters are {_list(sorted(v.id for v in quorum.voters))}, not {_list(sorted(wanted))}"
@@ -113,11 +107,11 @@ def quorum_agrees(draft: Draft) -> Blockers:
         blockers.append(f"the slowest voter is {quorum.max_lag_records} records behind")
     active = 0
     for node_id in sorted(wanted):
-        metrics = draft.observation.metrics.get(
+        metrics = step.observation.metrics.get(
             node_id, Unobserved(f"controller {node_id}", "its metrics were not read")
         )
         if isinstance(metrics, Unobserved):
-            trouble = _controller_trouble(draft, node_id)
+            trouble = _controller_trouble(step, node_id)
             blockers.append(f"{metrics}; {trouble}" if trouble else str(metrics))
             continue
         active += metrics.active
@@ -127,29 +121,29 @@ def quorum_agrees(draft: Draft) -> Blockers:
             )
     if not blockers and active != 1:
         blockers.append(f"{active} controllers say that they are active")
-    seen = draft.status.quorum
+    seen = step.status.quorum
     if (
         seen is None
         or seen.leader_id != quorum.leader_id
         or seen.leader_since is None
-        or draft.now - seen.leader_since < LEADER_STABLE_FOR
+        or step.now - seen.leader_since < LEADER_STABLE_FOR
     ):
         blockers.append(f"leader {quorum.leader_id} must stay for {LEADER_STABLE_FOR.seconds} s")
     return blockers
 
 
-def voters_registered(draft: Draft) -> Blockers:
+def voter_registration_blockers(step: StepContext) -> Blockers:
     """Every voter is registered with the active controller; the migration driver waits for that (``QuorumFeatures``, KIP-866)."""
-    registered = draft.observation.registered_controllers
+    registered = step.observation.registered_controllers
     if isinstance(registered, Unobserved):
         return [str(registered)]
-    missing = sorted(set(draft.spec.controllers.node_ids) - registered)
+    missing = sorted(set(step.spec.controllers.node_ids) - registered)
     return [f"controller {_list(missing)} follows the leader but has not registered with it"] if missing else []
 
 
-def volumes_kept(draft: Draft) -> Blockers:
+def volume_blockers(step: StepContext) -> Blockers:
     """Ask for volumes that are on record and that nothing formats any more: a voter must not come back with a blank one."""
-    status, workload = draft.status.controllers, draft.observation.controllers
+    status, workload = step.status.controllers, step.observation.controllers
     if status is None or not isinstance(workload, ControllersWorkload):
         return [str(workload)]
     if status.format_allowed:
@@ -159,11 +153,11 @@ def volumes_kept(draft: Draft) -> Blockers:
     return []
 
 
-def every_voter_in_state(draft: Draft, state: ZkMigrationState) -> Blockers:
+def migration_state_blockers(step: StepContext, state: ZkMigrationState) -> Blockers:
     """Every voter's own image says ``state`` (gauge ``ZkMigrationState``)."""
     blockers: Blockers = []
-    for node_id in draft.spec.controllers.node_ids:
-        metrics = draft.observation.metrics.get(
+    for node_id in step.spec.controllers.node_ids:
+        metrics = step.observation.metrics.get(
             node_id, Unobserved(f"controller {node_id}", "its metrics were not read")
         )
         if isinstance(metrics, Unobserved):
@@ -173,10 +167,10 @@ def every_voter_in_state(draft: Draft, state: ZkMigrationState) -> Blockers:
     return blockers
 
 
-def no_migrating_broker(draft: Draft) -> Blockers:
+def broker_registration_blockers(step: StepContext) -> Blockers:
     """Every broker is registered and unfenced, none of them as a ZooKeeper broker."""
-    total = len(draft.status.broker_ids)
-    active = draft.observation.active_controller
+    total = len(step.status.broker_ids)
+    active = step.observation.active_controller
     if active is None:
         return ["no single active controller answers"]
     blockers: Blockers = []
@@ -189,13 +183,13 @@ def no_migrating_broker(draft: Draft) -> Blockers:
     return blockers
 
 
-def dual_write(draft: Draft) -> Blockers:
+def dual_write_blockers(step: StepContext) -> Blockers:
     """ZooKeeper is written by the KRaft controller *now*.
 
     ``ZkMigrationState`` alone is written before the driver reaches DUAL_WRITE (``KRaftMigrationDriver``), so the claim on ``/controller``
     and a growing ``/migration`` offset are asked for as well.
     """
-    zookeeper, active = draft.observation.zookeeper, draft.observation.active_controller
+    zookeeper, active = step.observation.zookeeper, step.observation.active_controller
     if isinstance(zookeeper, Unobserved):
         return [str(zookeeper)]
     if active is None:
@@ -205,69 +199,22 @@ def dual_write(draft: Draft) -> Blockers:
         blockers.append(
             f"the active controller {active.node_id} is in migration state {active.zk_migration_state}, not MIGRATION"
         )
-    if zookeeper.controller is None or zookeeper.controller.broker_id not in draft.spec.controllers.node_ids:
+    if zookeeper.controller is None or zookeeper.controller.broker_id not in step.spec.controllers.node_ids:
         blockers.append("/controller is not claimed by the KRaft quorum yet")
     migration = zookeeper.migration
     if not isinstance(migration, MigrationZnode):
         blockers.append("/migration is missing" if migration is None else str(migration))
     elif migration.kraft_metadata_offset < 0:
         blockers.append("the copy to KRaft is not complete (/migration has no offset yet)")
-    elif not mirrors(draft):
+    elif not mirrors(step):
         blockers.append(f"/migration stands at offset {migration.kraft_metadata_offset}; it must move")
     return blockers
 
 
-def mirrors(draft: Draft) -> bool:
+def mirrors(step: StepContext) -> bool:
     """Whether ``/migration``'s offset was seen to grow within the last seconds."""
-    offset = draft.status.migration_offset
-    return offset is not None and offset.moved_at is not None and draft.now - offset.moved_at < MIRROR_SILENCE
-
-
-def track_quorum(draft: Draft) -> None:
-    """Keep in status which leader is seen, and since when."""
-    quorum, seen = draft.observation.quorum, draft.status.quorum
-    if not isinstance(quorum, QuorumState):
-        return
-    same = seen is not None and seen.leader_id == quorum.leader_id and seen.leader_epoch == quorum.leader_epoch
-    if same and draft.status.waiting is not None:
-        return
-    draft.update(
-        quorum=QuorumStatus(
-            leader_id=quorum.leader_id,
-            leader_epoch=quorum.leader_epoch,
-            leader_since=seen.leader_since if same and seen is not None else draft.now,
-            max_lag_records=str(quorum.max_lag_records),
-            high_watermark=str(quorum.high_watermark),
-        )
-    )
-
-
-def track_migration_offset(draft: Draft) -> None:
-    """Keep in status when ``/migration``'s offset was last seen to grow; every few seconds, not at every look."""
-    zookeeper, known = draft.observation.zookeeper, draft.status.migration_offset
-    if not isinstance(zookeeper, ZooKeeperState) or not isinstance(zookeeper.migration, MigrationZnode):
-        return
-    offset, active = zookeeper.migration.kraft_metadata_offset, draft.observation.active_controller
-    # Before the copy there is none. After it, one is missing where the controller that copied died before it wrote it.
-    if offset < 0 and (active is None or active.zk_migration_state is not ZkMigrationState.MIGRATION):
-        return
-    grown = known is not None and offset > int(known.offset) >= 0
-    stale = known is None or draft.now - known.seen_at >= OFFSET_RECORDED_EVERY
-    if stale or (
-        grown and known is not None and (known.moved_at is None or draft.now - known.moved_at >= OFFSET_RECORDED_EVERY)
-    ):
-        moved_at = draft.now if grown else known.moved_at if known is not None else None
-        same = known is not None and offset == int(known.offset)
-        watched = known is not None and draft.now - known.seen_at <= OFFSET_WATCHED_EVERY
-        since = known.standing_since if known is not None and watched else None
-        draft.update(
-            migration_offset=MigrationOffset(
-                offset=str(offset),
-                seen_at=draft.now,
-                moved_at=moved_at,
-                standing_since=(since or draft.now) if same else None,
-            )
-        )
+    offset = step.status.migration_offset
+    return offset is not None and offset.moved_at is not None and step.now - offset.moved_at < MIRROR_SILENCE
 
 
 def serves_everywhere(cluster: ClusterState | Unobserved, broker_ids: frozenset[int]) -> bool:

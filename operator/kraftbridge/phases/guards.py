@@ -1,6 +1,6 @@
 """What must hold in every phase that holds something of the user's, whatever the phase is at. Pure.
 
-Each guard returns what stands against going on, None when nothing does; `machine` asks them before the phase.
+`enforce` repairs what it can and returns what forbids to go on; `machine` calls it before the phase.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from kraftbridge.models.observation import (
     ZooKeeperState,
 )
 from kraftbridge.models.phase import FORWARD, ControllerMode, Phase, Target, ZkMigrationState
-from kraftbridge.models.spec import OnDeletion
-from kraftbridge.models.status import OperationKind, WaitKind
-from kraftbridge.phases import rolling
-from kraftbridge.phases.draft import Draft, Wait
+from kraftbridge.models.spec import MigrationSpec, OnDeletion
+from kraftbridge.models.status import MigrationStatus, WaitKind
+from kraftbridge.phases import restarts
+from kraftbridge.phases.draft import Draft, Identity, StepContext, Wait
 
 SLOW = timedelta(seconds=5)
 
@@ -43,12 +43,12 @@ FLAGGED = frozenset({*ASKED, Phase.ROLLING_BACK})
 BEFORE_FINALIZING = FORWARD[: FORWARD.index(Phase.FINALIZING)]
 
 
-def watch(draft: Draft) -> Wait | None:
+def enforce(draft: Draft) -> Wait | None:
     """Return what forbids to go on now: another holder, a controller that could finalize, a broker that is not ours."""
     if draft.status.phase.at_rest:
         _release_leases(draft)
         return None
-    return _hold_leases(draft) or _migration_flag(draft) or _strangers(draft)
+    return _hold_leases(draft) or _restore_migration_flag(draft) or _strangers(draft)
 
 
 # ---------------------------------------------------------------------------------------------- Leases
@@ -94,7 +94,7 @@ def _held_by_another(item: StatefulSetState, holder: str, age_seconds: float) ->
         "Delete that migration or stop that operator; the Lease is taken over once it has expired",
         reason=Reason.LOCKED,
         stalled=True,
-        look_again_after=SLOW,
+        requeue_after=SLOW,
     )
 
 
@@ -110,7 +110,7 @@ def _release_leases(draft: Draft) -> None:
 # -------------------------------------------------------------------------------------- the migration flag
 
 
-def _migration_flag(draft: Draft) -> Wait | None:
+def _restore_migration_flag(draft: Draft) -> Wait | None:
     """Restore the flag wherever it was lost: the first controller that becomes active without it ends the migration.
 
     ``ActivationRecordsGenerator``: "Completing the ZK migration since this controller was configured with
@@ -121,13 +121,13 @@ def _migration_flag(draft: Draft) -> Wait | None:
         return None
     if isinstance(workload, Unobserved) or workload.stateful_set is None or workload.stateful_set.deleting:
         return None
-    if (ended := _ended(draft)) is not None:
-        return ended
+    if ended := _unexpected_end(draft):
+        return _raise_alarm(draft, ended)
     stateful_set = workload.stateful_set
     lost = _lost_in_objects(stateful_set, workload)
     if lost:
         draft.act(ApplyControllers(ControllerMode.MIGRATION, status.format_allowed))
-        return _alarm(draft, f"{lost} lost the migration flag; it is being given back")
+        return _raise_alarm(draft, f"{lost} lost the migration flag; it is being given back")
     flagless = _flagless(draft, stateful_set)
     if not flagless:
         return None
@@ -135,24 +135,26 @@ def _migration_flag(draft: Draft) -> Wait | None:
     words = f"controller {pod.ordinal} (pod {pod.name}) runs without zookeeper.metadata.migration.enable and would finalize the migration if it became active"
     others = sum(p.ready and not p.deleting for p in stateful_set.pods if p.name != pod.name)
     if others <= len(status.node_ids) // 2 and len(status.node_ids) > 1:
-        return _alarm(draft, f"{words}; it is restarted once the other controllers are a majority ({others} are Ready)")
+        return _raise_alarm(
+            draft, f"{words}; it is restarted once the other controllers are a majority ({others} are Ready)"
+        )
     if not pod.deleting:
-        draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, rolling.CONTROLLER_GRACE_SECONDS, ready=False))
-    return _alarm(draft, f"{words}; it is being restarted with the flag")
+        draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, restarts.CONTROLLER_GRACE_SECONDS, ready=False))
+    return _raise_alarm(draft, f"{words}; it is being restarted with the flag")
 
 
-def _ended(draft: Draft) -> Wait | None:
+def _unexpected_end(step: StepContext) -> str:
+    """Return which controllers say that the migration has ended, ``""`` when none does."""
     said = [
         i
-        for i, m in sorted(draft.observation.metrics.items())
+        for i, m in sorted(step.observation.metrics.items())
         if not isinstance(m, Unobserved) and m.zk_migration_state is ZkMigrationState.POST_MIGRATION
     ]
     if not said:
-        return None
-    return _alarm(
-        draft,
+        return ""
+    return (
         f"controller {', '.join(map(str, said))} says that the migration has ended (ZkMigrationState POST_MIGRATION), which was never asked for: ZooKeeper is not written any more "
-        "and there is no way back. Nothing is changed until you decide; see docs/runbooks/KraftbridgeMigrationStalled.md",
+        "and there is no way back. Nothing is changed until you decide; see docs/runbooks/KraftbridgeMigrationStalled.md"
     )
 
 
@@ -165,37 +167,35 @@ def _lost_in_objects(stateful_set: StatefulSetState, workload: ControllersWorklo
     return ""
 
 
-def _flagless(draft: Draft, stateful_set: StatefulSetState) -> list[PodState]:
+def _flagless(step: StepContext, stateful_set: StatefulSetState) -> list[PodState]:
     """Return the pods whose controller says of itself that it is not ready to migrate (ApiVersions, KIP-866)."""
-    features = draft.observation.features
+    features = step.observation.features
     if isinstance(features, Unobserved):
         return []
     # What was said before the pod restarted is not its own word.
-    settled = {
-        p.ordinal: p for p in stateful_set.pods if p.ready_since is not None and draft.now - p.ready_since > SLOW
-    }
+    settled = {p.ordinal: p for p in stateful_set.pods if p.ready_since is not None and step.now - p.ready_since > SLOW}
     without = {i for i, f in features.items() if isinstance(f, NodeFeatures) and not f.zk_migration_ready}
     return [settled[i] for i in sorted(without & settled.keys())]
 
 
-def _alarm(draft: Draft, message: str) -> Wait:
+def _raise_alarm(draft: Draft, message: str) -> Wait:
     known = next((c for c in draft.status.conditions if c.reason is Reason.FLAG_LOST), None)
     if known is None or known.message != message:
         draft.tell(EventReason.ALARM, message, EventType.WARNING)
-    return Wait(message, reason=Reason.FLAG_LOST, stalled=True, look_again_after=timedelta(seconds=0.5))
+    return Wait(message, reason=Reason.FLAG_LOST, stalled=True, requeue_after=timedelta(seconds=0.5))
 
 
 # ------------------------------------------------------------------------------------------- strangers
 
 
-def _strangers(draft: Draft) -> Wait | None:
+def _strangers(step: StepContext) -> Wait | None:
     """Name brokers that joined since preflight: in the copy the KRaft controller waits for them for ever (KIP-866)."""
-    phase, cluster, zookeeper = draft.status.phase, draft.observation.cluster, draft.observation.zookeeper
-    if phase not in BEFORE_FINALIZING or phase is Phase.PROVISIONING_QUORUM or draft.status.operation is not None:
+    phase, cluster, zookeeper = step.status.phase, step.observation.cluster, step.observation.zookeeper
+    if phase not in BEFORE_FINALIZING or phase is Phase.PROVISIONING_QUORUM or step.status.operation is not None:
         return None
-    if draft.spec.target is Target.ZOOKEEPER:
+    if step.spec.target is Target.ZOOKEEPER:
         return None
-    known = set(draft.status.broker_ids.values())
+    known = set(step.status.broker_ids.values())
     in_zookeeper = {b.id: b.hosts for b in zookeeper.brokers} if isinstance(zookeeper, ZooKeeperState) else {}
     seen = set(in_zookeeper) | (set(cluster.brokers) if isinstance(cluster, ClusterState) else set())
     strangers = sorted(seen - known)
@@ -212,43 +212,48 @@ def _strangers(draft: Draft) -> Wait | None:
         "its StatefulSet in spec.brokers.statefulSets",
         reason=Reason.STRANGER,
         stalled=True,
-        look_again_after=SLOW,
+        requeue_after=SLOW,
     )
 
 
 # -------------------------------------------------------------------------------------------- deletion
 
 
-def on_deletion(draft: Draft) -> Wait | None:
-    """Follow ``spec.onDeletion`` once the resource is being deleted half-way; None when the phase goes on.
+def effective_spec(identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec:
+    """Return the spec to follow: the user's, with what ``spec.onDeletion`` makes of it once the resource is being deleted.
 
     Kubernetes cannot take a deletion back, so each answer leads to a phase in which the resource may go.
     """
-    phase = draft.status.phase
-    if not draft.identity.deleting or phase.at_rest or phase in (Phase.FINALIZING, Phase.ROLLING_BACK):
-        return None
-    match draft.spec.on_deletion:
+    if not _deletion_interrupts(identity, status):
+        return spec
+    match spec.on_deletion:
         case OnDeletion.FINISH:
-            return None
+            return spec
         case OnDeletion.ROLL_BACK:
-            draft.spec = draft.spec.model_copy(update={"target": Target.ZOOKEEPER})
-            return None
-        case OnDeletion.BLOCK if draft.spec.target is Target.ZOOKEEPER:
-            return None
+            return spec.model_copy(update={"target": Target.ZOOKEEPER})
+        case OnDeletion.BLOCK if spec.target is Target.ZOOKEEPER:
+            return spec
         case OnDeletion.BLOCK:
             # What is under way is finished; nothing new begins.
-            draft.spec = draft.spec.model_copy(update={"paused": True})
-            operation = draft.status.operation
-            if operation is not None and operation.kind in (
-                OperationKind.RESTART_BROKER,
-                OperationKind.RESTART_CONTROLLER,
-            ):
-                return None
-            return Wait(
-                f"Deletion waits in phase {phase}: brokers and ZooKeeper are in the hands of this migration. Set spec.target to ZooKeeper to go back, or spec.onDeletion to Finish to go on to "
-                "spec.target KRaft; the resource goes by itself then. Annotation kraftbridge.dev/abandon=true lets it go at once and leaves everything as it is",
-                WaitKind.USER,
-                Reason.DELETION_WAITS,
-                stalled=True,
-                look_again_after=SLOW,
-            )
+            return spec.model_copy(update={"paused": True})
+
+
+def blocked_deletion(step: StepContext) -> Wait | None:
+    """Return the wait of a resource that is deleted half-way under ``onDeletion: Block``; None when the phase goes on."""
+    spec, phase, operation = step.spec, step.status.phase, step.status.operation
+    if not _deletion_interrupts(step.identity, step.status):
+        return None
+    if spec.on_deletion is not OnDeletion.BLOCK or spec.target is Target.ZOOKEEPER or operation is not None:
+        return None
+    return Wait(
+        f"Deletion waits in phase {phase}: this migration configures brokers and ZooKeeper. Set spec.target to ZooKeeper to go back, or spec.onDeletion to Finish to go on to "
+        "spec.target KRaft; the resource goes by itself then. Annotation kraftbridge.dev/abandon=true lets it go at once and leaves everything as it is",
+        WaitKind.USER,
+        Reason.DELETION_WAITS,
+        stalled=True,
+        requeue_after=SLOW,
+    )
+
+
+def _deletion_interrupts(identity: Identity, status: MigrationStatus) -> bool:
+    return identity.deleting and not status.phase.at_rest and status.phase not in (Phase.FINALIZING, Phase.ROLLING_BACK)

@@ -25,8 +25,8 @@ from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import Healing
 from kraftbridge.models.status import HealingKind, HealingStatus, OperationKind, VerificationStatus, healing_archive
-from kraftbridge.phases import gates, rolling
-from kraftbridge.phases.draft import Draft, Wait
+from kraftbridge.phases import controller_restarts, gates, restarts
+from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 MAX_FAILOVERS = 3
 """Measured: the first got stuck, the second healed everything; one more for good measure."""
@@ -46,13 +46,13 @@ def may_heal(setting: Healing, record: VerificationStatus) -> bool:
             return 0 < record.differing == record.mirror_differing
 
 
-def follow(draft: Draft) -> Wait | None:
+def finish_failover(draft: Draft) -> Wait | None:
     """Follow a controller's restart to its end, in phases that otherwise restart brokers only."""
     operation = draft.status.operation
     if operation is None or operation.kind is not OperationKind.RESTART_CONTROLLER:
         return None
     # A quorum that tells brokers nothing cannot bring ISRs back either: the voters alone decide when this one is over.
-    return rolling.finish_controller_restart(draft, ControllerMode.MIGRATION, whole_cluster=False)
+    return controller_restarts.finish_controller_restart(draft, ControllerMode.MIGRATION, whole_cluster=False)
 
 
 def heal(draft: Draft, record: VerificationStatus) -> Wait | None:
@@ -88,20 +88,20 @@ def heal(draft: Draft, record: VerificationStatus) -> Wait | None:
     return _fail_over(draft, current)
 
 
-def failed_over(draft: Draft, record: VerificationStatus) -> bool:
+def failed_over(step: StepContext, record: VerificationStatus) -> bool:
     """Whether the failover after ``record`` has written its image, so that it is time to verify again."""
-    current = draft.status.healing
+    current = step.status.healing
     return current is not None and current.run_id == record.run_id and current.synced_at is not None
 
 
-def outlived(draft: Draft, record: VerificationStatus) -> bool:
+def outlived(step: StepContext, record: VerificationStatus) -> bool:
     """Whether a verdict is older than the last failover of ours, which has rewritten ZooKeeper since."""
-    all_of_them = (*draft.status.healings, *((draft.status.healing,) if draft.status.healing is not None else ()))
+    all_of_them = (*step.status.healings, *((step.status.healing,) if step.status.healing is not None else ()))
     read_at = record.released_at or record.launched_at
     return any(h.failover_at is not None and h.failover_at >= read_at for h in all_of_them)
 
 
-def found_consistent(draft: Draft) -> None:
+def close_differences(draft: Draft) -> None:
     """Close the books: the stores are equal again."""
     current = draft.status.healing
     if current is not None and current.kind is HealingKind.DIFFERENCES:
@@ -131,13 +131,13 @@ def track(draft: Draft) -> None:
             _close(draft, current, f"/migration moves again after {current.failovers} controller failover(s)")
 
 
-def dual_write(draft: Draft) -> Wait | None:
+def ensure_mirror_moves(draft: Draft) -> Wait | None:
     """Return None while ZooKeeper is written by the KRaft controller; fail over one whose mirror stands still."""
-    blockers = gates.dual_write(draft)
-    return (unstick(draft) or Wait(blockers[0])) if blockers else None
+    blockers = gates.dual_write_blockers(draft)
+    return (fail_over_stuck_mirror(draft) or Wait(blockers[0])) if blockers else None
 
 
-def unstick(draft: Draft) -> Wait | None:
+def fail_over_stuck_mirror(draft: Draft) -> Wait | None:
     """Fail over a controller whose mirror has stood still for too long; None when there is nothing to do about it."""
     current, standing = draft.status.healing, _standing_since(draft)
     if standing is None or draft.spec.verification.healing is Healing.NEVER:
@@ -162,9 +162,9 @@ def unstick(draft: Draft) -> Wait | None:
     return _fail_over(draft, current)
 
 
-def advice(draft: Draft, record: VerificationStatus) -> str:
+def advice(step: StepContext, record: VerificationStatus) -> str:
     """Return why an inconsistent verdict is not being healed, and what the user can do."""
-    current = draft.status.healing
+    current = step.status.healing
     if current is not None and current.given_up_at is not None:
         return f"healing was given up after {current.failovers} controller failovers; repair them"
     if may_heal(Healing.AUTO, record):
@@ -172,17 +172,17 @@ def advice(draft: Draft, record: VerificationStatus) -> str:
     return "repair them"
 
 
-def unarchived(draft: Draft, run_id: str) -> bool:
+def unarchived(step: StepContext, run_id: str) -> bool:
     """Whether a healing still needs the report of a run."""
-    current = draft.status.healing
+    current = step.status.healing
     return current is not None and current.run_id == run_id and current.archived_at is None
 
 
-def _unhealed(draft: Draft) -> VerificationStatus | None:
+def _unhealed(step: StepContext) -> VerificationStatus | None:
     """Return the run whose differences are the last that is known about ZooKeeper, None where there is none."""
-    dual_write = (v for v in reversed(draft.status.verifications) if v.profile is Profile.DUAL_WRITE)
+    dual_write = (v for v in reversed(step.status.verifications) if v.profile is Profile.DUAL_WRITE)
     last = next((v for v in dual_write if v.verdict not in {None, Verdict.INCONCLUSIVE}), None)
-    found = last is not None and last.verdict is Verdict.INCONSISTENT and not outlived(draft, last)
+    found = last is not None and last.verdict is Verdict.INCONSISTENT and not outlived(step, last)
     return last if found else None
 
 
@@ -196,9 +196,9 @@ def _fail_over(draft: Draft, current: HealingStatus) -> Wait:
         return Wait(
             f"healing is given up after {current.failovers} controller failovers", reason=Reason.HEALING, stalled=True
         )
-    if (waiting := rolling.paused(draft)) is not None:
+    if (waiting := restarts.paused(draft)) is not None:
         return waiting
-    blockers = gates.quorum_agrees(draft) or gates.controllers_running(draft, ControllerMode.MIGRATION)
+    blockers = gates.quorum_blockers(draft) or gates.controllers_running_blockers(draft, ControllerMode.MIGRATION)
     zookeeper, workload, active = (
         draft.observation.zookeeper,
         draft.observation.controllers,
@@ -226,22 +226,22 @@ def _fail_over(draft: Draft, current: HealingStatus) -> Wait:
         EventReason.HEALING_STARTED,
         f"Controller failover {current.failovers + 1} of {MAX_FAILOVERS} at most, to heal {what}",
     )
-    return rolling.restart_controller(draft, pod)
+    return controller_restarts.restart_controller(draft, pod)
 
 
-def _archived(draft: Draft, current: HealingStatus) -> bool:
-    seen = draft.observation.archive
+def _archived(step: StepContext, current: HealingStatus) -> bool:
+    seen = step.observation.archive
     return isinstance(seen, Archive) and seen.run_id == current.run_id and seen.entities >= current.entities
 
 
-def _standing_since(draft: Draft) -> datetime | None:
+def _standing_since(step: StepContext) -> datetime | None:
     """Return since when ``/migration`` was seen to stand still under a quorum that moves on; None when it is not known to."""
     zookeeper, quorum, active = (
-        draft.observation.zookeeper,
-        draft.observation.quorum,
-        draft.observation.active_controller,
+        step.observation.zookeeper,
+        step.observation.quorum,
+        step.observation.active_controller,
     )
-    offset = draft.status.migration_offset
+    offset = step.status.migration_offset
     if (
         not isinstance(zookeeper, ZooKeeperState)
         or not isinstance(zookeeper.migration, MigrationZnode)
@@ -254,7 +254,7 @@ def _standing_since(draft: Draft) -> datetime | None:
         or int(offset.offset) != zookeeper.migration.kraft_metadata_offset
     ):
         return None
-    claimed = zookeeper.controller is not None and zookeeper.controller.broker_id in draft.spec.controllers.node_ids
+    claimed = zookeeper.controller is not None and zookeeper.controller.broker_id in step.spec.controllers.node_ids
     behind = _behind(quorum, zookeeper.migration)
     return offset.standing_since if claimed and behind > STANDING_RECORDS else None
 
@@ -263,12 +263,12 @@ def _behind(quorum: QuorumState, znode: MigrationZnode) -> int:
     return quorum.high_watermark - znode.kraft_metadata_offset
 
 
-def _patience(draft: Draft) -> timedelta:
-    return timedelta(seconds=draft.spec.strategy.sync_patience_seconds)
+def _patience(step: StepContext) -> timedelta:
+    return timedelta(seconds=step.spec.strategy.sync_patience_seconds)
 
 
-def _offset(draft: Draft) -> str:
-    offset = draft.status.migration_offset
+def _offset(step: StepContext) -> str:
+    offset = step.status.migration_offset
     return f"offset {offset.offset}" if offset is not None else "an unknown offset"
 
 

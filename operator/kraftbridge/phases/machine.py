@@ -15,18 +15,19 @@ from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, Phase, Tar
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
 from kraftbridge.phases import (
+    brokers,
     diagnosis,
     forward,
     gates,
     guards,
     healing,
-    impact,
     metadata_version,
+    restarts,
     rollback,
-    rolling,
+    tracking,
     verifying,
 )
-from kraftbridge.phases.draft import Draft, Enter, Identity, Outcome, Wait
+from kraftbridge.phases.draft import Draft, Enter, Identity, Outcome, StepContext, Wait
 
 
 def decide(
@@ -50,87 +51,88 @@ def decide(
     Decision
         The whole new status, acts, events, and when to look again.
     """
-    draft = Draft(identity, spec, observation, now, status)
+    draft = Draft(identity, guards.effective_spec(identity, spec, status), observation, now, status)
     if not status.conditions:
         draft.update(
             conditions=initial_conditions(now, identity.generation),
             history=(PhaseRecord(phase=Phase.PREFLIGHT, entered_at=now),),
             progress_at=now,
         )
-    gates.track_quorum(draft)
-    gates.track_migration_offset(draft)
+    tracking.track_quorum(draft)
+    tracking.track_migration_offset(draft)
     healing.track(draft)
-    impact.track(draft)
+    rollback.track_controller_views(draft)
+    tracking.track_unavailability(draft)
     verifying.follow_unreleased(draft)
     metadata_version.track(draft)
-    outcome = _outcome(draft)
+    outcome = _run_phase(draft)
     if isinstance(outcome, Enter) and (waiting := _paused(draft)) is not None:
         outcome = waiting
     match outcome:
         case Enter(phase):
             _enter(draft, phase)
-            waiting = Wait(f"entering {phase}", look_again_after=timedelta(0))
+            waiting = Wait(f"entering {phase}", requeue_after=timedelta(0))
         case Wait():
             waiting = diagnosis.explained(draft, outcome)
-    _account(draft, waiting)
+    _record_wait(draft, waiting)
     _conclude(draft, waiting, before=status)
-    return Decision(draft.status, tuple(draft.actions), tuple(draft.events), waiting.look_again_after)
+    return Decision(draft.status, tuple(draft.actions), tuple(draft.events), waiting.requeue_after)
 
 
-def _outcome(draft: Draft) -> Outcome:
+def _run_phase(draft: Draft) -> Outcome:
     phase = draft.status.phase
-    if (waiting := guards.on_deletion(draft)) is not None:
-        return guards.watch(draft) or waiting
+    if (waiting := guards.blocked_deletion(draft)) is not None:
+        return guards.enforce(draft) or waiting
     target = draft.spec.target
     if (refusal := _refused_target(draft)) is not None:
         return refusal
-    if (waiting := guards.watch(draft)) is not None:
+    if (waiting := guards.enforce(draft)) is not None:
         return waiting
     if (paused := _paused(draft)) is not None:
         return paused
     if (no := draft.refusal()) and draft.status.waiting is not None:
-        metadata_version.refused(draft)
-        return Wait(f"refused: {no}", reason=Reason.REFUSED, stalled=True, look_again_after=forward.SLOW)
+        metadata_version.take_refused_change_back(draft)
+        return Wait(f"refused: {no}", reason=Reason.REFUSED, stalled=True, requeue_after=forward.SLOW)
     if target is Target.ZOOKEEPER and phase is Phase.PREFLIGHT:
         return Wait(
             "Nothing was changed, so there is nothing to roll back",
             WaitKind.USER,
             Reason.NOTHING_CHANGED,
-            look_again_after=forward.SLOW,
+            requeue_after=forward.SLOW,
         )
     if target is Target.ZOOKEEPER and phase not in (Phase.ROLLING_BACK, Phase.ROLLED_BACK):
         return Enter(Phase.ROLLING_BACK)
     match phase:
         case Phase.PREFLIGHT:
-            return forward.preflight_phase(draft)
+            return forward.run_preflight_phase(draft)
         case Phase.PROVISIONING_QUORUM:
-            return forward.provisioning_quorum(draft)
+            return forward.run_provisioning_quorum_phase(draft)
         case Phase.TAKING_OVER:
-            return forward.taking_over(draft)
+            return forward.run_taking_over_phase(draft)
         case Phase.DUAL_WRITE:
-            return forward.dual_write(draft)
+            return forward.run_dual_write_phase(draft)
         case Phase.ROLLING_BROKERS:
-            return forward.rolling_brokers(draft)
+            return forward.run_rolling_brokers_phase(draft)
         case Phase.AWAITING_FINALIZATION:
-            return forward.awaiting_finalization(draft)
+            return forward.run_awaiting_finalization_phase(draft)
         case Phase.FINALIZING:
-            return forward.finalizing(draft)
+            return forward.run_finalizing_phase(draft)
         case Phase.COMPLETED:
-            return forward.completed(draft)
+            return forward.run_completed_phase(draft)
         case Phase.ROLLING_BACK:
-            return rollback.rolling_back(draft)
+            return rollback.run_rolling_back_phase(draft)
         case Phase.ROLLED_BACK:
-            return rollback.rolled_back(draft)
+            return rollback.run_rolled_back_phase(draft)
 
 
-def _paused(draft: Draft) -> Wait | None:
+def _paused(step: StepContext) -> Wait | None:
     """Return the wait of a paused migration; never between the KRaft controllers' stop and the next controller."""
-    return None if rollback.without_controller(draft.status) else rolling.paused(draft)
+    return None if rollback.without_controller(step.status) else restarts.paused(step)
 
 
-def _refused_target(draft: Draft) -> Wait | None:
+def _refused_target(step: StepContext) -> Wait | None:
     """Return why ``spec.target`` cannot be followed from here; None when it can. Admission refuses most of these first."""
-    phase, target = draft.status.phase, draft.spec.target
+    phase, target = step.status.phase, step.spec.target
     if target is Target.ZOOKEEPER:
         if phase.reversible:
             return None
@@ -142,7 +144,7 @@ def _refused_target(draft: Draft) -> Wait | None:
         message = f"spec.target {target} refused: phase {phase} is beyond it; backwards there is only ZooKeeper"
     else:
         return None
-    return Wait(message, WaitKind.USER, Reason.REFUSED, stalled=True, look_again_after=forward.SLOW)
+    return Wait(message, WaitKind.USER, Reason.REFUSED, stalled=True, requeue_after=forward.SLOW)
 
 
 def _enter(draft: Draft, phase: Phase) -> None:
@@ -159,18 +161,18 @@ def _enter(draft: Draft, phase: Phase) -> None:
     draft.tell(kind, f"Phase {phase} entered")
 
 
-def _account(draft: Draft, waiting: Wait) -> None:
+def _record_wait(draft: Draft, waiting: Wait) -> None:
     """Keep the account of what time was spent waiting for; written only when the kind of waiting changes."""
     current = draft.status.waiting
     if current is None or current.kind is not waiting.kind:
         draft.update(history=_closed_wait(draft).history, waiting=Waiting(kind=waiting.kind, since=draft.now))
 
 
-def _closed_wait(draft: Draft) -> MigrationStatus:
-    status = draft.status
+def _closed_wait(step: StepContext) -> MigrationStatus:
+    status = step.status
     if status.waiting is None or not status.history:
         return status
-    seconds = round((draft.now - status.waiting.since).total_seconds())
+    seconds = round((step.now - status.waiting.since).total_seconds())
     field = {
         WaitKind.HOLD: "hold_seconds",
         WaitKind.SOAK: "soak_seconds",
@@ -197,7 +199,7 @@ def _conclude(draft: Draft, waiting: Wait, *, before: MigrationStatus) -> None:
         Phase.ROLLED_BACK: BrokerMode.ZOOKEEPER,
     }.get(draft.status.phase)
     if mode is not None:
-        draft.update(brokers=rolling.brokers_in(draft, mode))
+        draft.update(brokers=brokers.brokers_in(draft, mode))
     elif draft.status.broker_ids:
         total = len(draft.status.broker_ids)
         draft.update(brokers=draft.status.brokers.model_copy(update={"total": total, "summary": f"0/{total}"}))

@@ -30,7 +30,7 @@ from kraftbridge.models.status import (
     WaitKind,
 )
 from kraftbridge.phases import gates, software, verifying
-from kraftbridge.phases.draft import Draft, Wait
+from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 ASK_AGAIN = timedelta(seconds=15)
 """How often a refusal is looked at anew: nodes and metadata may have changed."""
@@ -68,7 +68,7 @@ def track(draft: Draft) -> None:
     draft.update(metadata_version=record.model_copy(update={"current": current_name, "nodes": levels}))
 
 
-def kept_as_asked(draft: Draft) -> Wait | None:
+def ensure_version(draft: Draft) -> Wait | None:
     """Bring metadata.version to ``spec.metadataVersion``; None when there is nothing (more) to do."""
     wanted, nodes = draft.spec.metadata_level, _nodes(draft)
     _drop_unless_wanted(draft, wanted)
@@ -84,14 +84,14 @@ def kept_as_asked(draft: Draft) -> Wait | None:
         )
         return None
     if isinstance(nodes, str):
-        return _wait(draft, nodes, wanted)
+        return _set_waiting(draft, nodes, wanted)
     change = _record(draft).change
     if change is not None and change.finished_at is None:
         return _follow(draft, change, nodes)
     if current is None:
-        return _wait(draft, "the active controller has no image yet", wanted)
+        return _set_waiting(draft, "the active controller has no image yet", wanted)
     if behind := _behind(nodes, current):
-        return _wait(draft, f"the active controller is at {text_of(current)}; {_some(behind)}", wanted)
+        return _set_waiting(draft, f"the active controller is at {text_of(current)}; {_some(behind)}", wanted)
     if current == wanted:
         message = f"metadata.version is {text_of(wanted)} on all {len(nodes)} nodes"
         _set(draft, MetadataVersionState.IN_FORCE, message, Reason.IN_FORCE, target=wanted)
@@ -110,7 +110,7 @@ def _forget_change(draft: Draft) -> None:
     draft.update(metadata_version=_record(draft).model_copy(update={"change": None}))
 
 
-def refused(draft: Draft) -> None:
+def take_refused_change_back(draft: Draft) -> None:
     """Take a change back that Kafka refused although it had validated it: it is validated again before it is tried again."""
     change = _record(draft).change
     if draft.status.phase is Phase.COMPLETED and change is not None and change.finished_at is None:
@@ -123,13 +123,13 @@ def _begin(draft: Draft, nodes: Nodes, current: int, wanted: int) -> Wait:
     if unable := _unable(nodes, wanted, draft.spec.controllers.node_ids):
         words = f"metadata.version {text_of(wanted)} is refused: {_some(unable)}; nothing was changed"
         return _refuse(draft, words, wanted)
-    if blockers := _not_settled(draft) or gates.quorum_agrees(draft) or _not_whole(draft):
-        return _wait(draft, f"before metadata.version is changed: {blockers[0]}", wanted)
+    if blockers := _not_settled(draft) or gates.quorum_blockers(draft) or _not_whole(draft):
+        return _set_waiting(draft, f"before metadata.version is changed: {blockers[0]}", wanted)
     record, upgrade = _record(draft), Upgrade.between(current, wanted)
     number = record.changes + 1
     if record.state is MetadataVersionState.VERIFYING_BEFORE and record.target == name_of(wanted):
         if (
-            waiting := verifying.require(draft, Profile.REPLICAS, Phase.COMPLETED, _purpose(number, "before"))
+            waiting := verifying.ensure_verdict(draft, Profile.REPLICAS, Phase.COMPLETED, _purpose(number, "before"))
         ) is not None:
             return waiting
         # Kafka's word is asked for once more: the change is begun with both in the same step.
@@ -141,11 +141,13 @@ def _begin(draft: Draft, nodes: Nodes, current: int, wanted: int) -> Wait:
         return _validate(draft, wanted, upgrade, unseen)
     if not answer.accepted:
         return _refuse(draft, _kafkas_word(answer, current), wanted, upgrade=upgrade)
-    if (waiting := verifying.require(draft, Profile.REPLICAS, Phase.COMPLETED, _purpose(number, "before"))) is not None:
+    if (
+        waiting := verifying.ensure_verdict(draft, Profile.REPLICAS, Phase.COMPLETED, _purpose(number, "before"))
+    ) is not None:
         _set(draft, MetadataVersionState.VERIFYING_BEFORE, waiting.message, Reason.PROGRESSING, target=wanted)
         return waiting
     quorum = draft.observation.quorum
-    assert isinstance(quorum, QuorumState)  # `gates.quorum_agrees` has seen it
+    assert isinstance(quorum, QuorumState)  # `gates.quorum_blockers` has seen it
     change = MetadataVersionChange(
         number=number,
         from_level=current,
@@ -168,11 +170,13 @@ def _follow(draft: Draft, change: MetadataVersionChange, nodes: Nodes) -> Wait |
         if draft.now - change.started_at > timedelta(seconds=draft.spec.verification.max_age_seconds):
             # What it was begun upon is no longer fresh: it goes through all of it again.
             _forget_change(draft)
-            return _wait(draft, "the change on record is too old to be asked for again; it is begun anew", wanted)
+            return _set_waiting(
+                draft, "the change on record is too old to be asked for again; it is begun anew", wanted
+            )
         return _send(draft, change)
     # Offsets tell a node that has applied this change from one that was at the same level before.
     if behind := _behind(nodes, wanted, int(change.after_offset)):
-        verifying.arm(draft, Profile.REPLICAS, Phase.COMPLETED, _purpose(change.number, "after"))
+        verifying.launch_ahead(draft, Profile.REPLICAS, Phase.COMPLETED, _purpose(change.number, "after"))
         message = f"metadata.version {text_of(wanted)} is committed; {_some(behind)}"
         _set(draft, MetadataVersionState.CHANGING, message, Reason.PROGRESSING, target=wanted)
         return Wait(message)
@@ -180,7 +184,7 @@ def _follow(draft: Draft, change: MetadataVersionChange, nodes: Nodes) -> Wait |
         change = change.model_copy(update={"applied_at": draft.now})
         draft.update(metadata_version=_record(draft).model_copy(update={"change": change}))
     purpose = _purpose(change.number, "after")
-    if (waiting := verifying.require(draft, Profile.REPLICAS, Phase.COMPLETED, purpose)) is not None:
+    if (waiting := verifying.ensure_verdict(draft, Profile.REPLICAS, Phase.COMPLETED, purpose)) is not None:
         _set(draft, MetadataVersionState.VERIFYING_AFTER, waiting.message, Reason.PROGRESSING, target=wanted)
         return waiting
     counts = _counts(draft, change.number)
@@ -204,16 +208,16 @@ def _send(draft: Draft, change: MetadataVersionChange) -> Wait:
 # ------------------------------------------------------------------------------------------------ what must hold
 
 
-def _nodes(draft: Draft) -> Nodes | str:
+def _nodes(step: StepContext) -> Nodes | str:
     """Return the features of every controller and of every broker that Metadata lists, or who did not tell."""
-    features, cluster = draft.observation.features, draft.observation.cluster
+    features, cluster = step.observation.features, step.observation.cluster
     for part in (features, cluster):
         if isinstance(part, Unobserved):
             return str(part)
     assert not isinstance(features, Unobserved)
     assert not isinstance(cluster, Unobserved)
     seen: dict[int, NodeFeatures] = {}
-    for node in (*draft.spec.controllers.node_ids, *sorted(cluster.brokers)):
+    for node in (*step.spec.controllers.node_ids, *sorted(cluster.brokers)):
         one = features.get(node, Unobserved(f"node {node}", "its features were not asked"))
         if isinstance(one, Unobserved):
             return str(one)
@@ -221,9 +225,9 @@ def _nodes(draft: Draft) -> Nodes | str:
     return seen
 
 
-def _current(draft: Draft, nodes: Nodes) -> int | None:
+def _current(step: StepContext, nodes: Nodes) -> int | None:
     """Return the level that the active controller has finalized; None while nobody leads or its image is not loaded."""
-    quorum = draft.observation.quorum
+    quorum = step.observation.quorum
     leader = nodes.get(quorum.leader_id) if isinstance(quorum, QuorumState) else None
     return leader.finalized.get(FEATURE) if leader is not None else None
 
@@ -249,8 +253,8 @@ def _unable(nodes: Nodes, level: int, controllers: tuple[int, ...]) -> list[str]
     return unable
 
 
-def _all_sets(draft: Draft) -> tuple[StatefulSetState, ...] | Unobserved:
-    sets, workload = draft.stateful_sets(), draft.observation.controllers
+def _all_sets(step: StepContext) -> tuple[StatefulSetState, ...] | Unobserved:
+    sets, workload = step.stateful_sets(), step.observation.controllers
     if isinstance(sets, Unobserved):
         return sets
     if not isinstance(workload, ControllersWorkload):
@@ -258,18 +262,18 @@ def _all_sets(draft: Draft) -> tuple[StatefulSetState, ...] | Unobserved:
     return sets if workload.stateful_set is None else (*sets, workload.stateful_set)
 
 
-def _unable_templates(draft: Draft, level: int) -> str:
+def _unable_templates(step: StepContext, level: int) -> str:
     """Return which StatefulSet would start a Kafka that cannot follow ``level``, before its pods show it by shutting down."""
-    sets = _all_sets(draft)
+    sets = _all_sets(step)
     if isinstance(sets, Unobserved):
         return ""
     found = [words for item in sets if (words := software.unable_template(item, level))]
     return f"metadata.version is {text_of(level)}: {_some(found)}" if found else ""
 
 
-def _not_settled(draft: Draft) -> list[str]:
+def _not_settled(step: StepContext) -> list[str]:
     """Every pod runs what its template renders now: what starts next is then what was asked for its range."""
-    sets = _all_sets(draft)
+    sets = _all_sets(step)
     if isinstance(sets, Unobserved):
         return [str(sets)]
     blockers = []
@@ -288,12 +292,12 @@ def _not_settled(draft: Draft) -> list[str]:
     return blockers
 
 
-def _not_whole(draft: Draft) -> list[str]:
+def _not_whole(step: StepContext) -> list[str]:
     """Every registered broker is unfenced and listed by Metadata, every ISR is full, and the migration is over on every voter."""
-    cluster, active = draft.observation.cluster, draft.observation.active_controller
+    cluster, active = step.observation.cluster, step.observation.active_controller
     if isinstance(cluster, Unobserved) or active is None:
         return [str(cluster) if isinstance(cluster, Unobserved) else "no single active controller answers"]
-    blockers = gates.every_voter_in_state(draft, ZkMigrationState.POST_MIGRATION)
+    blockers = gates.migration_state_blockers(step, ZkMigrationState.POST_MIGRATION)
     if active.fenced_brokers:
         blockers.append(f"{active.fenced_brokers} registered broker(s) are fenced: start them, or unregister them")
     if active.active_brokers != len(cluster.brokers):
@@ -318,9 +322,9 @@ def _kafkas_word(answer: FeatureAnswer, current: int) -> str:
     return f"{words}; nothing was changed"
 
 
-def _counts(draft: Draft, number: int) -> str:
+def _counts(step: StepContext, number: int) -> str:
     """Return how the number of entities of each kind compares between the verifications before and after a change."""
-    before, after = (verifying.counts(draft, Phase.COMPLETED, _purpose(number, when)) for when in ("before", "after"))
+    before, after = (verifying.counts(step, Phase.COMPLETED, _purpose(number, when)) for when in ("before", "after"))
     if before is None or after is None:
         return "the counts of the verification before are not kept any more"
     moved = [
@@ -342,8 +346,8 @@ def _some(words: list[str]) -> str:
     return "; ".join(words[:_NAMED]) + more
 
 
-def _record(draft: Draft) -> MetadataVersionStatus:
-    return draft.status.metadata_version or MetadataVersionStatus()
+def _record(step: StepContext) -> MetadataVersionStatus:
+    return step.status.metadata_version or MetadataVersionStatus()
 
 
 def _validate(draft: Draft, wanted: int, upgrade: Upgrade, unseen: str = "") -> Wait:
@@ -353,9 +357,9 @@ def _validate(draft: Draft, wanted: int, upgrade: Upgrade, unseen: str = "") -> 
     return Wait(message)
 
 
-def _wait(draft: Draft, message: str, wanted: int) -> Wait:
+def _set_waiting(draft: Draft, message: str, wanted: int) -> Wait:
     _set(draft, MetadataVersionState.WAITING, message, Reason.WAITING, target=wanted)
-    return Wait(message, look_again_after=timedelta(seconds=2))
+    return Wait(message, requeue_after=timedelta(seconds=2))
 
 
 def _refuse(
@@ -364,7 +368,7 @@ def _refuse(
     if _record(draft).message != words:
         draft.tell(EventReason.REFUSED, words, EventType.WARNING)
     _set(draft, MetadataVersionState.REFUSED, words, reason, target=wanted, upgrade=upgrade)
-    return Wait(words, WaitKind.USER, reason, stalled=True, look_again_after=ASK_AGAIN)
+    return Wait(words, WaitKind.USER, reason, stalled=True, requeue_after=ASK_AGAIN)
 
 
 def _set(

@@ -7,6 +7,7 @@ restarted out of migration mode: one that still takes a KRaft controller for its
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -22,8 +23,8 @@ from kraftbridge.models.phase import BrokerMode, Phase, Target
 from kraftbridge.models.report import Profile
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import ControllersStatus, MigrationStatus, OperationKind, RollbackStatus, WaitKind
-from kraftbridge.phases import canary, gates, healing, rolling, verifying
-from kraftbridge.phases.draft import Draft, Enter, Outcome, Wait
+from kraftbridge.phases import broker_restarts, brokers, canary, gates, healing, restarts, verifying
+from kraftbridge.phases.draft import Draft, Enter, Outcome, StepContext, Wait
 
 CONTROLLER_SETTLED_FOR = timedelta(seconds=5)
 """Kafka's facts: 5 s after every broker named the new controller, controlled shutdowns were prompt each time."""
@@ -53,7 +54,7 @@ def without_controller(status: MigrationStatus) -> bool:
     )
 
 
-def rolling_back(draft: Draft) -> Outcome:
+def run_rolling_back_phase(draft: Draft) -> Outcome:
     """Take the next step back; where it stands is read from the cluster, so any phase may have come before."""
     verifying.give_up_all_but(draft, Phase.ROLLING_BACK)
     zookeeper, sets = draft.observation.zookeeper, draft.stateful_sets()
@@ -64,7 +65,7 @@ def rolling_back(draft: Draft) -> Outcome:
     )
     if (waiting := _finish_or_drop_restart(draft)) is not None:
         return waiting
-    if on_kraft and (waiting := _brokers_to(draft, BrokerMode.MIGRATION)) is not None:
+    if on_kraft and (waiting := _move_brokers_to(draft, BrokerMode.MIGRATION)) is not None:
         return waiting
     if not _controllers_gone(draft):
         return _repeat_stop(draft) or _stop_controllers(draft, zookeeper)
@@ -75,7 +76,7 @@ def rolling_back(draft: Draft) -> Outcome:
     _note_controller(draft, zookeeper)
     if (waiting := _controller_settled(draft)) is not None:
         return waiting
-    if (waiting := _brokers_to(draft, BrokerMode.ZOOKEEPER)) is not None:
+    if (waiting := _move_brokers_to(draft, BrokerMode.ZOOKEEPER)) is not None:
         return waiting
     held = [s for s in sets if s.lock == draft.identity.lock]
     if held and (down := [p.name for s in held for p in s.pods if p.deleting or not p.ready]):
@@ -88,36 +89,36 @@ def rolling_back(draft: Draft) -> Outcome:
     return Enter(Phase.ROLLED_BACK)
 
 
-def _brokers_to(draft: Draft, mode: BrokerMode) -> Wait | None:
+def _move_brokers_to(draft: Draft, mode: BrokerMode) -> Wait | None:
     """Bring every broker back to ``mode``, one at a time."""
-    waiting = _restore(draft) if mode is BrokerMode.ZOOKEEPER else rolling.configure_brokers(draft, mode)
+    waiting = _restore(draft) if mode is BrokerMode.ZOOKEEPER else broker_restarts.configure_brokers(draft, mode)
     if waiting is not None:
         return waiting
-    roll = rolling.roll_of(draft)
+    roll = brokers.roll_of(draft)
     if isinstance(roll, Unobserved):
         return Wait(str(roll))
     if not roll.pending:
         return None
-    if (broken := rolling.broken_broker(draft, roll, mode)) is not None:
-        return rolling.restart_broker(draft, broken[1], broken[0])
-    if (waiting := rolling.hold(draft)) is not None:
+    if (broken := brokers.broken_broker(draft, roll, mode)) is not None:
+        return broker_restarts.restart_broker(draft, broken[1], broken[0])
+    if (waiting := restarts.finish_hold(draft)) is not None:
         return waiting
-    blockers = gates.cluster_health(draft)
+    blockers = gates.cluster_blockers(draft)
     if mode is BrokerMode.MIGRATION:
-        blockers = blockers or gates.quorum_agrees(draft)
+        blockers = blockers or gates.quorum_blockers(draft)
     if blockers:
         return Wait(f"before the next broker goes back: {blockers[0]}")
     if mode is BrokerMode.MIGRATION and not draft.spec.rollback.accept_loss:
         # A broker that comes back on ZooKeeper reads it.
-        waiting = healing.dual_write(draft)
+        waiting = healing.ensure_mirror_moves(draft)
     elif mode is BrokerMode.ZOOKEEPER:
         waiting = _controller_agreed(draft)
     if waiting is not None:
         return replace(waiting, message=f"before the next broker goes back: {waiting.message}")
-    if (waiting := rolling.paused(draft)) is not None:
+    if (waiting := restarts.paused(draft)) is not None:
         return waiting
     stateful_set, pod = roll.pending[0]
-    return rolling.restart_broker(draft, pod, stateful_set)
+    return broker_restarts.restart_broker(draft, pod, stateful_set)
 
 
 def _finish_or_drop_restart(draft: Draft) -> Wait | None:
@@ -126,12 +127,12 @@ def _finish_or_drop_restart(draft: Draft) -> Wait | None:
     if operation is not None and operation.kind is OperationKind.RESTART_CONTROLLER:
         # Only a failover that heals what ZooKeeper lacks is still of use: the controllers go anyway.
         if draft.status.healing is not None and not _controllers_gone(draft):
-            waiting = healing.follow(draft)
+            waiting = healing.finish_failover(draft)
             if waiting is None or draft.now - operation.started_at <= GIVE_UP_RESTART_AFTER:
                 return waiting
         draft.update(operation=None)
         return None
-    if (waiting := rolling.finish_broker_restart(draft)) is None or operation is None:
+    if (waiting := broker_restarts.finish_broker_restart(draft)) is None or operation is None:
         return waiting
     sets = draft.stateful_sets()
     pods = () if isinstance(sets, Unobserved) else tuple(p for s in sets for p in s.pods if p.name == operation.pod)
@@ -155,9 +156,9 @@ def _restore(draft: Draft) -> Wait | None:
     return None
 
 
-def _controllers_gone(draft: Draft) -> bool:
-    workload = draft.observation.controllers
-    if draft.status.controllers is None:
+def _controllers_gone(step: StepContext) -> bool:
+    workload = step.observation.controllers
+    if step.status.controllers is None:
         return True
     if not isinstance(workload, ControllersWorkload):
         return False
@@ -172,7 +173,7 @@ def _repeat_stop(draft: Draft) -> Wait | None:
     if controllers is None or rollback is None or not without_controller(draft.status):
         return None
     if not isinstance(workload, ControllersWorkload) or workload.stateful_set is None:
-        return Wait(f"the controllers are stopping: {workload}", look_again_after=HASTE)
+        return Wait(f"the controllers are stopping: {workload}", requeue_after=HASTE)
     since = rollback.controllers_stopped_at or draft.now
     if not workload.stateful_set.deleting and draft.now - since > STOP_REPEATED_FOR:
         draft.update(rollback=None)
@@ -180,7 +181,7 @@ def _repeat_stop(draft: Draft) -> Wait | None:
     if not workload.stateful_set.deleting:
         draft.act(_stop(draft, controllers))
     because = f": {draft.failure()}" if draft.failure() else ""
-    return Wait(f"the controllers are stopping{because}", look_again_after=HASTE)
+    return Wait(f"the controllers are stopping{because}", requeue_after=HASTE)
 
 
 def _stop_controllers(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
@@ -192,25 +193,25 @@ def _stop_controllers(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
     copied = isinstance(zookeeper.migration, MigrationZnode) and zookeeper.migration.kraft_metadata_offset >= 0
     if claimed and not copied and not draft.spec.rollback.accept_loss:
         hint = "spec.rollback.acceptLoss=true goes back at once: before the copy is complete KRaft takes no writes"
-        return healing.unstick(draft) or Wait(f"the copy to KRaft is under way and is awaited; {hint}")
+        return healing.fail_over_stuck_mirror(draft) or Wait(f"the copy to KRaft is under way and is awaited; {hint}")
     if copied and not draft.spec.rollback.accept_loss:
-        gone = canary.removed(draft)
+        removing = canary.remove(draft)
         hint = "; spec.rollback.acceptLoss=true goes back without what ZooKeeper lacks"
-        if (waiting := healing.dual_write(draft)) is not None:
+        if (waiting := healing.ensure_mirror_moves(draft)) is not None:
             return replace(
                 waiting, message=f"ZooKeeper must have everything before the controllers stop: {waiting.message}{hint}"
             )
-        if not gone:
-            return Wait("the canary change is being removed again, before the controllers stop")
+        if removing is not None:
+            return replace(removing, message=f"before the controllers stop: {removing.message}")
         if (
-            waiting := verifying.require(draft, Profile.DUAL_WRITE, Phase.ROLLING_BACK, BEFORE_CONTROLLERS_STOP)
+            waiting := verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.ROLLING_BACK, BEFORE_CONTROLLERS_STOP)
         ) is not None:
             return waiting
         if blockers := _unmirrored(draft):
-            return Wait(f"{blockers[0]}{hint}", look_again_after=HASTE)
+            return Wait(f"{blockers[0]}{hint}", requeue_after=HASTE)
     elif isinstance(zookeeper.migration, Unobserved) and not draft.spec.rollback.accept_loss:
         return Wait(f"what was taken over cannot be seen: {zookeeper.migration}")
-    if (waiting := rolling.paused(draft)) is not None:
+    if (waiting := restarts.paused(draft)) is not None:
         return waiting
     quorum, migration = draft.observation.quorum, zookeeper.migration
     # From here on time counts: nobody is controller until a broker is again.
@@ -224,17 +225,17 @@ def _stop_controllers(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
         ),
     )
     draft.act(_stop(draft, controllers))
-    return Wait("the controllers are being stopped", look_again_after=HASTE)
+    return Wait("the controllers are being stopped", requeue_after=HASTE)
 
 
-def _stop(draft: Draft, controllers: ControllersStatus) -> StopControllers:
-    volumes = draft.spec.rollback.controller_volumes is ControllerVolumes.REMOVE
+def _stop(step: StepContext, controllers: ControllersStatus) -> StopControllers:
+    volumes = step.spec.rollback.controller_volumes is ControllerVolumes.REMOVE
     return StopControllers(controllers.name, controllers.node_ids, volumes)
 
 
-def _unmirrored(draft: Draft) -> list[str]:
+def _unmirrored(step: StepContext) -> list[str]:
     """Return what keeps ZooKeeper from having everything right now: records behind ``/migration`` that are no mere NoOpRecords."""
-    quorum, zookeeper = draft.observation.quorum, draft.observation.zookeeper
+    quorum, zookeeper = step.observation.quorum, step.observation.zookeeper
     if isinstance(quorum, Unobserved) or isinstance(zookeeper, Unobserved):
         return [str(quorum if isinstance(quorum, Unobserved) else zookeeper)]
     if not isinstance(zookeeper.migration, MigrationZnode):
@@ -262,55 +263,75 @@ def _remove_claim(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
     epoch = zookeeper.controller.kraft_controller_epoch if zookeeper.controller is not None else -1
     draft.act(RemoveControllerClaim(epoch))
     because = f": {draft.failure()}" if draft.failure() else ""
-    return Wait(f"the KRaft controllers' claim on ZooKeeper is being removed{because}", look_again_after=HASTE)
+    return Wait(f"the KRaft controllers' claim on ZooKeeper is being removed{because}", requeue_after=HASTE)
 
 
-def _controller_settled(draft: Draft) -> Wait | None:
+def _controller_settled(step: StepContext) -> Wait | None:
     """Wait, before the first broker goes back, until every broker itself names the same broker as controller."""
-    sets = draft.stateful_sets()
+    sets = step.stateful_sets()
     if isinstance(sets, Unobserved) or any(not p.configuration for s in sets for p in s.pods):
         return None  # asked again before each restart
-    return None if draft.status.operation is not None else _controller_agreed(draft)
+    return None if step.status.operation is not None else _controller_agreed(step)
 
 
-def _controller_agreed(draft: Draft) -> Wait | None:
-    """Wait until every broker itself has named the same broker as controller for some seconds.
-
-    One whose cache still names a KRaft controller hangs in its controlled shutdown: up to five minutes, measured.
-    """
-    views, sets = draft.observation.controller_by_broker, draft.stateful_sets()
-    if isinstance(views, Unobserved) or isinstance(sets, Unobserved):
-        return Wait(str(views if isinstance(views, Unobserved) else sets))
-    ids = set(draft.status.broker_ids.values())
+def _controller_views(step: StepContext) -> Mapping[int, int | Unobserved] | Unobserved:
+    """Return whom each broker whose pod is Ready takes for the controller."""
+    views, sets = step.observation.controller_by_broker, step.stateful_sets()
+    if isinstance(views, Unobserved):
+        return views
+    if isinstance(sets, Unobserved):
+        return sets
+    ids = set(step.status.broker_ids.values())
     # A broker that is down has no shutdown to hang in; whether it may stay so is asked elsewhere.
-    up = {draft.status.broker_ids.get(p.name, -1) for s in sets for p in s.pods if p.ready and not p.deleting}
-    asked = {i: views.get(i, Unobserved(f"broker {i}", "it was not asked")) for i in ids & up}
-    named = {view for view in asked.values() if not isinstance(view, Unobserved)}
-    agreed = len(named) == 1 and named <= ids and not any(isinstance(v, Unobserved) for v in asked.values())
-    if not agreed:
-        draft.update(controller_agreed_since=None)
+    up = {step.status.broker_ids.get(p.name, -1) for s in sets for p in s.pods if p.ready and not p.deleting}
+    return {i: views.get(i, Unobserved(f"broker {i}", "it was not asked")) for i in ids & up}
+
+
+def track_controller_views(draft: Draft) -> None:
+    """Keep in status since when every broker has named the same broker as controller."""
+    if draft.status.phase is not Phase.ROLLING_BACK:
+        return
+    agreed, since = _named_by_all(draft) is not None, draft.status.controller_agreed_since
+    if agreed is not (since is not None):
+        draft.update(controller_agreed_since=draft.now if agreed else None)
+
+
+def _named_by_all(step: StepContext) -> int | None:
+    """Return the broker that every broker which is up names as controller; None while they differ or one does not tell."""
+    asked = _controller_views(step)
+    if isinstance(asked, Unobserved):
+        return None
+    named = set(asked.values())
+    one = named.pop() if len(named) == 1 else None
+    return one if isinstance(one, int) and one in step.status.broker_ids.values() else None
+
+
+def _controller_agreed(step: StepContext) -> Wait | None:
+    """Return the wait until every broker itself has named the same broker as controller for some seconds; None once it has.
+
+    A broker whose cache still names a KRaft controller hangs in its controlled shutdown: up to five minutes, measured.
+    """
+    asked, since = _controller_views(step), step.status.controller_agreed_since
+    if isinstance(asked, Unobserved):
+        return Wait(str(asked))
+    named = _named_by_all(step)
+    if named is None or since is None:
         return Wait(
             f"every broker must name the same broker as controller; they name {sorted(str(v) for v in asked.values())}"
         )
-    since = draft.status.controller_agreed_since
-    if since is None:
-        draft.update(controller_agreed_since=draft.now)
-        since = draft.now
-    if draft.now - since < CONTROLLER_SETTLED_FOR:
-        return Wait(
-            f"broker {named.pop()} is controller; every broker must name it for {CONTROLLER_SETTLED_FOR.seconds} s"
-        )
+    if step.now - since < CONTROLLER_SETTLED_FOR:
+        return Wait(f"broker {named} is controller; every broker must name it for {CONTROLLER_SETTLED_FOR.seconds} s")
     return None
 
 
-def rolled_back(draft: Draft) -> Outcome:
+def run_rolled_back_phase(draft: Draft) -> Outcome:
     """Rest; another target starts the next attempt, with volumes of its own."""
     if draft.spec.target is Target.ZOOKEEPER:
         return Wait(
             "Rolled back: ZooKeeper serves, nothing of the migration is left in it",
             WaitKind.USER,
             reason=Reason.ROLLED_BACK,
-            look_again_after=timedelta(seconds=5),
+            requeue_after=timedelta(seconds=5),
         )
     draft.update(
         attempt=draft.status.attempt + 1, controllers=None, quorum=None, migration_offset=None, canary=None, verifications=(),

@@ -17,7 +17,7 @@ from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.status import KindCounts, VerificationStatus, WaitKind
 from kraftbridge.phases import healing
-from kraftbridge.phases.draft import Draft, Wait
+from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 RETRY_AFTER = timedelta(seconds=20)
 """Pause before a run that ended without a verdict is launched again; an inconsistent one waits for its reader."""
@@ -25,14 +25,14 @@ RECHECK_INCONSISTENT_AFTER = timedelta(seconds=60)
 MAX_INCONCLUSIVE = 3
 
 
-def arm(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
+def launch_ahead(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
     """Launch the run for a gate ahead of time, unless one is there; it waits for its go."""
     record = _latest(draft, profile, gate, purpose)
     if record is None and _unfinished(draft) is None:
         _launch(draft, profile, gate, purpose)
 
 
-def require(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> Wait | None:
+def ensure_verdict(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> Wait | None:
     """Return None when a fresh, passed verdict of this run opens the gate, else what is being waited for.
 
     A verdict is believed only with the run id, profile, phase and generation that the run was launched with.
@@ -73,9 +73,9 @@ def require(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> Wait |
             return Wait(message, WaitKind.VERIFICATION, Reason.INCONCLUSIVE, stalled=tries >= MAX_INCONCLUSIVE)
 
 
-def counts(draft: Draft, gate: Phase, purpose: str) -> dict[str, int] | None:
+def counts(step: StepContext, gate: Phase, purpose: str) -> dict[str, int] | None:
     """Return how many entities of each kind the latest passed run compared; None when it is not kept any more."""
-    record = _latest(draft, Profile.REPLICAS, gate, purpose)
+    record = _latest(step, Profile.REPLICAS, gate, purpose)
     if record is None or record.verdict is not Verdict.CONSISTENT:
         return None
     return {c.kind: c.compared for c in record.counts}
@@ -226,7 +226,7 @@ def _finish(
     )
     if verdict is Verdict.CONSISTENT:
         if record.profile is Profile.DUAL_WRITE:
-            healing.found_consistent(draft)
+            healing.close_differences(draft)
         compared = sum(c.compared for c in done.counts)
         draft.set_condition(
             ConditionType.METADATA_CONSISTENT,
@@ -247,17 +247,17 @@ def _replace(draft: Draft, record: VerificationStatus) -> None:
     draft.update(verifications=tuple(record if v.run_id == record.run_id else v for v in draft.status.verifications))
 
 
-def _latest(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> VerificationStatus | None:
-    matching = [v for v in draft.status.verifications if (v.profile, v.gate, v.purpose) == (profile, gate, purpose)]
+def _latest(step: StepContext, profile: Profile, gate: Phase, purpose: str) -> VerificationStatus | None:
+    matching = [v for v in step.status.verifications if (v.profile, v.gate, v.purpose) == (profile, gate, purpose)]
     return matching[-1] if matching else None
 
 
-def _tries(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> int:
-    return sum((v.profile, v.gate, v.purpose) == (profile, gate, purpose) for v in draft.status.verifications)
+def _tries(step: StepContext, profile: Profile, gate: Phase, purpose: str) -> int:
+    return sum((v.profile, v.gate, v.purpose) == (profile, gate, purpose) for v in step.status.verifications)
 
 
-def _unfinished(draft: Draft) -> VerificationStatus | None:
-    last = draft.status.verifications[-1] if draft.status.verifications else None
+def _unfinished(step: StepContext) -> VerificationStatus | None:
+    last = step.status.verifications[-1] if step.status.verifications else None
     return last if last is not None and last.finished_at is None else None
 
 

@@ -272,7 +272,7 @@ def _words(error: ValidationError | InvalidSpecError) -> str:
 
 def _pause(decision: Decision, memory: Memory) -> timedelta:
     """Return when to look again: soon after an act that succeeded, since what it did is there by then, and while a node is away."""
-    asked = decision.look_again_after
+    asked = decision.requeue_after
     if decision.status.operation is not None:
         asked = min(asked, _WHILE_A_NODE_IS_AWAY)
     acted = bool(memory.outcomes) and not any(o.error for o in memory.outcomes)

@@ -11,10 +11,9 @@ from tests.support.observations import CLUSTER_ID, CONTROLLERS, spec_document
 
 from kraftbridge.builders import brokers
 from kraftbridge.builders.settings import parse_properties
-from kraftbridge.constants import ANNOTATION_CONFIGURATION
+from kraftbridge.constants import ACL_AUTHORIZER, ANNOTATION_CONFIGURATION, STANDARD_AUTHORIZER
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.phases.preflight.findings import ACL_AUTHORIZER, STANDARD_AUTHORIZER
 
 FILE = """# kept as it is
 broker.id=1

@@ -12,10 +12,9 @@ from tests.support.observations import CLUSTER_ID, CONTROLLERS, spec_document
 
 from kraftbridge.builders import controllers as quorum
 from kraftbridge.builders.settings import parse_properties
-from kraftbridge.constants import ANNOTATION_CONFIGURATION
+from kraftbridge.constants import ACL_AUTHORIZER, ANNOTATION_CONFIGURATION, STANDARD_AUTHORIZER
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.phases.preflight.findings import ACL_AUTHORIZER, STANDARD_AUTHORIZER
 
 FLAG = "zookeeper.metadata.migration.enable"
 FACTS = quorum.ControllersFacts(

@@ -124,7 +124,7 @@ def test_a_reached_target_is_ready(target: Target) -> None:
         "False",
         "False",
     )
-    assert decision.look_again_after >= timedelta(seconds=1)
+    assert decision.requeue_after >= timedelta(seconds=1)
 
 
 def test_the_last_exit_awaits_the_users_word() -> None:

@@ -486,7 +486,7 @@ def unknown_in(situation: Situation, part: str) -> Situation:
 def test_decide_always_decides(situation: Situation) -> None:
     decision = situation.decide()
     assert decision.status.message
-    assert decision.look_again_after >= timedelta(0)
+    assert decision.requeue_after >= timedelta(0)
 
 
 @SPEED

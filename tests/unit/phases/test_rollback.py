@@ -315,7 +315,7 @@ def test_the_claim_goes_with_the_last_controllers_pod() -> None:
     assert RemoveControllerClaim not in kinds(situation.observing(controllers=deleting(pods=True)).decide().actions)
     decision = situation.observing(controllers=deleting(pods=False)).decide()
     assert decision.actions == (RemoveControllerClaim(2),)
-    assert decision.look_again_after < timedelta(seconds=0.5)
+    assert decision.requeue_after < timedelta(seconds=0.5)
 
 
 @pytest.mark.parametrize("back", [False, True])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kraftbridge.constants import ACL_AUTHORIZER, STANDARD_AUTHORIZER
 from kraftbridge.models.observation import (
     ClusterState,
     LeaseState,
@@ -25,8 +26,6 @@ from kraftbridge.phases.preflight import kafka as preflight_kafka
 from kraftbridge.phases.preflight import kubernetes as preflight_kubernetes
 from kraftbridge.phases.preflight.finding import block, finding
 
-ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
-STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 REQUIRED_IBP = (3, 9)
 """KIP-866 needs 3.4; several log dirs need 3.7-IV2 and transactions in the copy 3.6-IV1, and 3.9 is the bridge release."""
 

@@ -1,0 +1,177 @@
+"""Rolling the brokers into a mode: configure their StatefulSets, restart one broker at a time. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from kraftbridge.models.conditions import Reason
+from kraftbridge.models.decision import ConfigureBrokers, EventReason, LockStatefulSet
+from kraftbridge.models.observation import PodState, StatefulSetState, Unobserved
+from kraftbridge.models.phase import BrokerMode, Phase
+from kraftbridge.models.report import Profile
+from kraftbridge.models.status import NodeStatus, Operation, OperationKind
+from kraftbridge.phases import brokers, controller_restarts, gates, healing, restarts, tracking, verifying
+from kraftbridge.phases.draft import Draft, StepContext, Wait
+
+LAST_BROKER = "last-broker"
+
+
+def configure_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
+    """Lock the StatefulSets and render ``mode`` in their templates; None once all of them do."""
+    sets = draft.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return Wait(str(sets))
+    for item in sets:
+        if item.lock != draft.identity.lock or item.update_strategy != "OnDelete":
+            draft.act(LockStatefulSet(item.name))
+            return Wait(f"StatefulSet {item.name} is being locked and set to OnDelete")
+        if not item.configuration.startswith(f"{mode}-") or item.drift:
+            # Recorded when the values are still the user's own, which the Secret of former values keeps for good.
+            others = tuple(f for f in draft.status.changed_fields if f.object != f"StatefulSet/{item.name}")
+            draft.update(changed_fields=(*others, *item.former))
+            draft.act(ConfigureBrokers(item.name, mode))
+            lost = f" again; {item.last_writer or 'somebody'} changed {', '.join(item.drift)}" if item.drift else ""
+            return Wait(f"StatefulSet {item.name} is being given the {mode} configuration{lost}")
+        if not item.observed:
+            return Wait(f"StatefulSet {item.name}: its new revision has not been taken up by Kubernetes yet")
+    return None
+
+
+def reassert_brokers(draft: Draft, mode: BrokerMode) -> None:
+    """Put lock and fields back while a restart is under way, should somebody have changed them."""
+    if draft.status.operation is None:
+        return
+    sets = draft.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return
+    for item in sets:
+        if item.lock != draft.identity.lock or item.update_strategy != "OnDelete":
+            draft.act(LockStatefulSet(item.name))
+        if item.drift or not item.configuration.startswith(f"{mode}-"):
+            draft.act(ConfigureBrokers(item.name, mode))
+
+
+def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
+    """Bring every broker to ``mode``, one at a time; None when all are there."""
+    if draft.status.operation is None and (waiting := configure_brokers(draft, mode)) is not None:
+        return waiting
+    if (waiting := finish_broker_restart(draft)) is not None:
+        return waiting
+    roll = brokers.roll_of(draft)
+    if isinstance(roll, Unobserved):
+        return Wait(str(roll))
+    if not roll.pending:
+        return None
+    # The copy starts by itself when the last broker registers: what it copies is verified right before.
+    last = mode is BrokerMode.MIGRATION and len(roll.pending) == 1
+    if last and draft.status.phase is Phase.TAKING_OVER:
+        # In the hold before it: Spark does not start beside a broker that restarts, which would be away for longer.
+        verifying.launch_ahead(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)
+    if (broken := brokers.broken_broker(draft, roll, mode)) is not None:
+        if (
+            last
+            and (waiting := verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER))
+            is not None
+        ):
+            return waiting
+        return restarts.paused(draft) or restart_broker(draft, broken[1], broken[0])
+    if (waiting := restarts.finish_hold(draft)) is not None:
+        return waiting
+    blockers = gates.cluster_blockers(draft) or gates.quorum_blockers(draft)
+    if blockers:
+        return Wait(f"before the next broker restarts: {blockers[0]}")
+    if mode is BrokerMode.MIGRATION and (waiting := controller_restarts.ensure_voters_registered(draft)) is not None:
+        return waiting
+    if (
+        mode is BrokerMode.KRAFT
+        and draft.status.phase.reversible
+        and (waiting := healing.ensure_mirror_moves(draft)) is not None
+    ):
+        return replace(waiting, message=f"before the next broker restarts: {waiting.message}")
+    if (
+        last
+        and (waiting := verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)) is not None
+    ):
+        return waiting
+    if (waiting := restarts.paused(draft)) is not None:
+        return waiting
+    stateful_set, pod = roll.pending[0]
+    return restart_broker(draft, pod, stateful_set)
+
+
+def finish_broker_restart(draft: Draft) -> Wait | None:
+    """Follow the restart in progress to its end, by the mode that its template renders; None when there is none (any more)."""
+    operation = draft.status.operation
+    if operation is None:
+        return None
+    sets = draft.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return Wait(str(sets))
+    found = next(((s, p) for s in sets for p in s.pods if p.name == operation.pod), None)
+    if found is None:
+        return Wait(f"broker {operation.node_id}: pod {operation.pod} is being replaced")
+    stateful_set, pod = found
+    late = draft.now - operation.started_at > restarts.DEAF_FOR
+    if late and pod.uid != operation.pod_uid and not pod.ready and brokers.is_outdated(stateful_set, pod):
+        # It came back on a template that somebody had changed and will not run: this restart is over, and another one is due.
+        draft.update(operation=None)
+        return None
+    if (waiting := restarts.follow_replacement(draft, operation, pod, gates.cluster_blockers)) is not None:
+        return waiting
+    mode = BrokerMode.of(stateful_set.configuration)
+    blockers = [*brokers.registration_blockers(draft, mode), *gates.cluster_blockers(draft)]
+    if blockers and not brokers.another_is_broken(draft, mode):
+        return Wait(f"broker {operation.node_id} is back ({mode}); {blockers[0]}")
+    tracking.note_restart(draft, draft.status.operation or operation)
+    ready_at = (draft.status.operation or operation).last_pod_ready_at or draft.now
+    draft.update(operation=None, nodes=_restarted(draft, operation, stateful_set.name, mode))
+    roll = brokers.roll_of(draft)
+    longest = draft.spec.strategy.address_cache_seconds
+    more = isinstance(roll, Unobserved) or bool(roll.pending)
+    # Brokers that this migration has not restarted yet, and those given back to the user, cache addresses for long.
+    some_jvm_caches_long = mode is BrokerMode.ZOOKEEPER or (draft.status.phase is Phase.TAKING_OVER and more)
+    seconds = longest if some_jvm_caches_long else min(longest, draft.spec.strategy.short_address_cache_seconds)
+    draft.update(
+        hold_until=ready_at + timedelta(seconds=seconds),
+        hold_reason=f"the JVMs no longer cache the old address of broker {operation.node_id}",
+    )
+    return None
+
+
+def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState) -> Wait:
+    """Record and begin the restart of one broker; the caller has seen that no other node is down."""
+    if stateful_set.drift:
+        return Wait(
+            f"StatefulSet {stateful_set.name} does not render our configuration: {', '.join(stateful_set.drift)}"
+        )
+    if stateful_set.foreign:
+        return Wait(
+            f"{stateful_set.last_writer or 'Somebody'} changed the template of StatefulSet {stateful_set.name} during the migration: {', '.join(stateful_set.foreign)}. "
+            "Put it back: no broker is restarted on a mixed configuration",
+            reason=Reason.FOREIGN_CHANGE,
+            stalled=True,
+            requeue_after=timedelta(seconds=5),
+        )
+    node_id = draft.status.broker_ids[pod.name]
+    restarts.begin(draft, OperationKind.RESTART_BROKER, node_id, pod)
+    draft.tell(
+        EventReason.BROKER_RESTARTING,
+        f"Restarting broker {node_id} (pod {pod.name}) with configuration {stateful_set.configuration}",
+    )
+    return Wait(f"broker {node_id}: pod {pod.name} is being stopped")
+
+
+def _restarted(step: StepContext, operation: Operation, stateful_set: str, mode: BrokerMode) -> tuple[NodeStatus, ...]:
+    old = next((n for n in step.status.nodes if n.id == operation.node_id), None)
+    new = NodeStatus(
+        id=operation.node_id,
+        role="broker",
+        pod=operation.pod,
+        stateful_set=stateful_set,
+        mode=mode,
+        ready=True,
+        registered=True,
+        restarts=(old.restarts if old else 0) + 1,
+    )
+    return tuple(sorted((new, *(n for n in step.status.nodes if n.id != operation.node_id)), key=lambda n: n.id))

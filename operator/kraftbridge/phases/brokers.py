@@ -1,0 +1,150 @@
+"""How far a roll of the brokers is, and which broker is broken. Queries only. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kraftbridge.models.observation import PodState, StatefulSetState, Unobserved, ZooKeeperState
+from kraftbridge.models.phase import BrokerMode, Phase
+from kraftbridge.models.status import BrokersStatus, OperationKind
+from kraftbridge.phases import gates
+from kraftbridge.phases.draft import StepContext
+from kraftbridge.phases.restarts import DEAF_FOR
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """How far a roll of the brokers is."""
+
+    done: int
+    pending: tuple[tuple[StatefulSetState, PodState], ...]
+
+
+def roll_of(step: StepContext) -> Roll | Unobserved:
+    """Return which brokers still run an older template; ZooKeeper's controller comes last (one controller move instead of several)."""
+    sets = step.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return sets
+    zookeeper = step.observation.zookeeper
+    holder = (
+        zookeeper.controller.broker_id
+        if isinstance(zookeeper, ZooKeeperState) and zookeeper.controller is not None
+        else None
+    )
+    pods = [(s, p) for s in sets for p in s.pods]
+    pending = [(s, p) for s, p in pods if is_outdated(s, p)]
+    pending.sort(
+        key=lambda sp: (step.status.broker_ids.get(sp[1].name) == holder, step.status.broker_ids.get(sp[1].name, 0))
+    )
+    strangers = [p.name for _, p in pods if p.name not in step.status.broker_ids]
+    if strangers:
+        return Unobserved(
+            "brokers' pods", f"{', '.join(strangers)} was no broker at preflight; scale its StatefulSet back"
+        )
+    expected = sum(s.replicas for s in sets)
+    if len(pods) != expected and step.status.operation is None:
+        return Unobserved("brokers' pods", f"{len(pods)} of {expected} exist")
+    return Roll(done=expected - len(pending), pending=tuple(pending))
+
+
+def is_outdated(stateful_set: StatefulSetState, pod: PodState) -> bool:
+    """Return whether a pod runs an older template than its StatefulSet has."""
+    return pod.configuration != stateful_set.configuration or pod.revision != stateful_set.update_revision
+
+
+def broken_broker(step: StepContext, roll: Roll, mode: BrokerMode) -> tuple[StatefulSetState, PodState] | None:
+    """Return a broker that is out and has another configuration than it should have: restarting it can only help.
+
+    It is not Ready on a template that is not ours, or it is back on the user's own while KRaft leads: a broker on ZooKeeper without the
+    migration flag does not register with the quorum and is told nothing (KIP-866). All the others must serve.
+    """
+    broken = [
+        sp
+        for sp in roll.pending
+        if not sp[1].deleting and (_is_down(step, sp[1]) or _is_left_behind(step, sp[1], mode))
+    ]
+    names = {pod.name for _, pod in broken}
+    others = frozenset(i for name, i in step.status.broker_ids.items() if name not in names)
+    return broken[0] if broken and gates.serves_everywhere(step.observation.cluster, others) else None
+
+
+def _is_down(step: StepContext, pod: PodState) -> bool:
+    return not pod.ready and (pod.running_since is None or step.now - pod.running_since >= DEAF_FOR)
+
+
+_LED_BY_KRAFT = (
+    Phase.DUAL_WRITE,
+    Phase.ROLLING_BROKERS,
+    Phase.AWAITING_FINALIZATION,
+    Phase.FINALIZING,
+    Phase.COMPLETED,
+)
+
+
+def _is_left_behind(step: StepContext, pod: PodState, mode: BrokerMode) -> bool:
+    zookeeper, phase = step.observation.zookeeper, step.status.phase
+    leads = (
+        isinstance(zookeeper, ZooKeeperState)
+        and zookeeper.controller is not None
+        and zookeeper.controller.kraft_controller_epoch >= 0
+    )
+    leads = leads or phase in _LED_BY_KRAFT
+    return leads and mode is not BrokerMode.ZOOKEEPER and BrokerMode.of(pod.configuration) is BrokerMode.ZOOKEEPER
+
+
+def another_is_broken(step: StepContext, mode: BrokerMode) -> bool:
+    """Whether all that is awaited after a restart is a broken broker elsewhere, so that waiting is in vain before that one is mended."""
+    cluster, operation, roll = step.observation.cluster, step.status.operation, roll_of(step)
+    if isinstance(cluster, Unobserved) or isinstance(roll, Unobserved) or operation is None:
+        return False
+    broken = broken_broker(step, roll, mode)
+    back = operation.kind is OperationKind.RESTART_CONTROLLER or (
+        operation.node_id in cluster.brokers and operation.node_id not in cluster.lagging
+    )
+    return back and broken is not None and broken[1].name != operation.pod
+
+
+def brokers_in(step: StepContext, mode: BrokerMode) -> BrokersStatus:
+    """Return how many brokers run ``mode``, Ready, for status."""
+    sets = step.stateful_sets()
+    total = len(step.status.broker_ids)
+    if isinstance(sets, Unobserved):
+        return step.status.brokers
+    running = sum(
+        p.ready and not p.deleting and BrokerMode.of(p.configuration) is mode and p.configuration == s.configuration
+        for s in sets
+        for p in s.pods
+    )
+    if step.status.operation is not None and running:
+        operating = step.status.operation.pod
+        running -= any(
+            p.name == operating and p.ready and p.configuration == s.configuration for s in sets for p in s.pods
+        )
+    return BrokersStatus(total=total, in_mode=running, mode=mode, summary=f"{running}/{total}")
+
+
+def registration_blockers(step: StepContext, mode: BrokerMode) -> list[str]:
+    """Return what is missing in the quorum's count of registered brokers, as far as ``mode`` has been rolled out."""
+    if mode is BrokerMode.ZOOKEEPER:
+        return []
+    active = step.observation.active_controller
+    if active is None:
+        return ["no single active KRaft controller answers"]
+    roll = roll_of(step)
+    if isinstance(roll, Unobserved):
+        return [str(roll)]
+    total = len(step.status.broker_ids)
+    match mode:
+        case BrokerMode.MIGRATION:
+            if active.migrating_zk_brokers < roll.done:
+                return [
+                    f"{active.migrating_zk_brokers} of {roll.done} restarted brokers are registered with the quorum in migration mode"
+                ]
+        case BrokerMode.KRAFT:
+            if active.migrating_zk_brokers > total - roll.done:
+                return [
+                    f"{active.migrating_zk_brokers} brokers are registered as ZooKeeper brokers, {total - roll.done} expected"
+                ]
+            if active.active_brokers != total or active.fenced_brokers:
+                return [f"{active.active_brokers} of {total} brokers are unfenced"]
+    return []
