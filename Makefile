@@ -70,7 +70,7 @@ lock: | $(if $(filter $(OWN_UV),$(UV)),$(OWN_UV)) ## resolve requirements/*.lock
 	@compile="$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url pyproject.toml"; \
 	  $$compile -o requirements/runtime.lock && \
 	  $$compile --extra spark -o requirements/verifier.lock && \
-	  $$compile --extra spark --group dev -o requirements/dev.lock
+	  $$compile --extra spark --group dev --group benchmarks -o requirements/dev.lock
 
 .PHONY: crds
 crds: venv ## generate the CRD, its copy in the chart, docs/api.md and docs/findings.md
@@ -89,9 +89,9 @@ test: ## everything, in this order: lint, unit, component, chart, spark, integra
 .PHONY: lint
 lint: venv ## ruff (check and format), mypy --strict, import contracts, generated pages
 	$(SAY) "ruff check"
-	@$(PYTHON) -m ruff check operator tests e2e bench docs .ci
+	@$(PYTHON) -m ruff check operator tests e2e benchmarks docs .ci
 	$(SAY) "ruff format --check"
-	@$(PYTHON) -m ruff format --check operator tests e2e bench docs .ci
+	@$(PYTHON) -m ruff format --check operator tests e2e benchmarks docs .ci
 	$(SAY) "mypy --strict"
 	@$(PYTHON) -m mypy
 	$(SAY) "import contracts"
@@ -178,15 +178,15 @@ demo: venv $(if $(KUBE_CONTEXT),,prerequisites) ## bring everything up and watch
 	@PYTHONPATH=$(CURDIR) $(PYTHON) -m e2e.demo $(ARGS)
 
 .PHONY: bench
-bench: venv java ## figures of the verification against their yardsticks, all in one run
+bench: venv java ## speed of the verification beside its yardsticks
 	$(SAY) "verification: figures, yardsticks, ratios, goals"
-	@PYTHONPATH=$(CURDIR) $(PYTHON) -m bench.run --output docs/measured/verification $(ARGS)
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks verification --output docs/measured/verification $(ARGS)
 
 KAFKA_LIBRARIES = $${KAFKA_HOME:-$$(PYTHONPATH=$(CURDIR) $(PYTHON) -c 'from tests.support.kafka_processes import kafka_libraries; print(kafka_libraries())')}
 .PHONY: bench-quorum
 bench-quorum: venv java ## the same cluster on ZooKeeper, in dual-write and on KRaft (ARGS="--sizes 1000,10000 --rounds 3"; KAFKA_HOME=dir)
 	$(SAY) "quorum benchmark: raw samples and the page in out/bench-quorum"
-	@$(PYTHON) -m kraftbridge bench quorum --kafka-home "$(KAFKA_LIBRARIES)" --output out/bench-quorum --html out/bench-quorum/page.html $(ARGS)
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks quorum --kafka-home "$(KAFKA_LIBRARIES)" --output out/bench-quorum --html out/bench-quorum/page.html $(ARGS)
 
 .PHONY: bench-migration
 bench-migration: venv cluster-up images ## migration time against the bare scripted procedure, interleaved pairs (half an hour; ARGS="--pairs N")
@@ -197,4 +197,4 @@ bench-migration: venv cluster-up images ## migration time against the bare scrip
 clean: ## remove caches and build products; keeps the environment and everything in the cache directory
 	$(SAY) "removing build products and tools' caches"
 	@rm -rf $(ARTIFACTS) out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache metastore_db spark-warehouse
-	@find operator tests e2e docs -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find operator tests e2e benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""``kraftbridge``: ``run`` (the operator process) and ``bench`` (the quorum benchmark)."""
+"""``kraftbridge run``: the operator process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import sys
 
 from kraftbridge import __version__
-from kraftbridge.benchmark import command_line as bench
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -16,14 +15,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"kraftbridge {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("run", help="run the operator in the cluster that this process belongs to")
-    bench.add_commands(commands)
-    options = parser.parse_args(arguments)
-    return run() if options.command == "run" else bench.run(options)
+    parser.parse_args(arguments)
+    return run()
 
 
 def run() -> int:
     """Run the operator until it is told to stop."""
-    import kopf  # noqa: PLC0415 - the other commands need no kopf
+    import kopf  # noqa: PLC0415 - --help and --version need no kopf
 
     from kraftbridge import handlers  # noqa: F401, PLC0415 - importing registers them
     from kraftbridge.config import Settings  # noqa: PLC0415

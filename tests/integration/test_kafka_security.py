@@ -13,7 +13,8 @@ from cryptography.x509 import load_pem_x509_certificate
 from kafka.net.sasl.scram import ScramClient
 from kafka.protocol.admin.users import AlterUserScramCredentialsRequest
 from tests.integration.certificates import Authority, Certificate
-from tests.support.kafka_processes import ZOOKEEPER, free_port, kafka_processes, wait_for
+from tests.support.kafka_processes import ZOOKEEPER, kafka_processes, wait_for
+from tests.support.programs import free_port
 
 from kraftbridge.builders.settings import render_properties
 from kraftbridge.exceptions import InvalidSpecError, ObservationError

@@ -1,4 +1,4 @@
-"""`kraftbridge bench quorum` against a running cluster: every change is seen on every broker, and nothing is left behind."""
+"""`python -m benchmarks quorum` against a running cluster: every change is seen on every broker, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.command_line import main
+from benchmarks.quorum.run import LOADS
 from tests.support.kafka_processes import ZOOKEEPER, kafka_processes, wait_for
 
-from kraftbridge.__main__ import main
-from kraftbridge.benchmark.quorum import LOADS
 from kraftbridge.storage.kafka_brokers import BrokerClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
@@ -32,7 +32,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
             processes.start_broker(broker, ZOOKEEPER)
         client = BrokerClient(processes.bootstrap_servers, {})
         wait_for("two brokers", lambda: len(client.cluster_state().brokers) == len(BROKERS))
-        command = ["bench", "quorum", "--bootstrap-servers", processes.bootstrap_servers, "--mode", "zookeeper"]
+        command = ["quorum", "--bootstrap-servers", processes.bootstrap_servers, "--mode", "zookeeper"]
         assert main([*command, "--load", "tiny", "--output", str(folder)]) == 0
         left = wait_for("its topics to go", lambda: (s,) if (s := client.cluster_state()).partitions == 0 else None)[0]
         assert left.partitions == 0
@@ -84,6 +84,6 @@ def test_what_cannot_be_measured_is_a_clear_error(
 ) -> None:
     monkeypatch.delenv("KAFKA_HOME", raising=False)
     monkeypatch.chdir(tmp_path)
-    assert main(["bench", "quorum", *arguments, "--output", str(tmp_path / "out")]) == 2
+    assert main(["quorum", *arguments, "--output", str(tmp_path / "out")]) == 2
     assert words in caplog.text
     assert not (tmp_path / "out").exists()

@@ -15,7 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl, make_digest_acl
 from tests.integration.certificates import Authority
-from tests.support.kafka_processes import free_port
+from tests.support.programs import free_port
 from tests.support.zookeeper_ensemble import Ensemble, zookeeper_ensemble
 
 from kraftbridge.metadata.entities import Secrets

@@ -12,7 +12,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl, make_digest_acl
 from tests.integration.certificates import Authority, Certificate
-from tests.support.kafka_processes import CHROOT, KafkaProcesses, free_port, kafka_processes, wait_for
+from tests.support.kafka_processes import CHROOT, KafkaProcesses, kafka_processes, wait_for
+from tests.support.programs import free_port
 
 from kraftbridge.exceptions import ConflictError, ObservationError
 from kraftbridge.models.observation import MigrationZnode, Unobserved

@@ -19,9 +19,8 @@ import pytest
 from tests.spark import independent
 from tests.spark.churn import Changes, churning
 from tests.spark.live_cluster import BROKERS, LiveCluster, dual_write_cluster
-from tests.support.kafka_processes import MIGRATION
+from tests.support.kafka_processes import MIGRATION, ProcessFailedError
 
-from kraftbridge.benchmark.processes import ProcessFailedError
 from kraftbridge.models.report import DifferenceState, EntityKind, Profile, Verdict, VerificationReport
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(3600)]

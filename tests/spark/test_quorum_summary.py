@@ -6,11 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from benchmarks.quorum.aggregation import Summary, read_rows, summarize
+from benchmarks.quorum.page import markdown_tables, render_page
+from benchmarks.quorum.samples import Sample, SampleFile, Setting
 from pyspark.sql import SparkSession
-
-from kraftbridge.benchmark.aggregation import Summary, read_rows, summarize
-from kraftbridge.benchmark.page import markdown_tables, render_page
-from kraftbridge.benchmark.samples import Sample, SampleFile, Setting
 
 DELAYS = {
     1: {"zookeeper": 100.0, "kraft": 10.0},

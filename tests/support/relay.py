@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
-from tests.support.kafka_processes import free_port
+from tests.support.programs import free_port
 
 _CHUNK_BYTES = 1 << 16
 

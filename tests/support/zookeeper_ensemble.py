@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
-import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -16,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kazoo.client import KazooClient
-from tests.support.kafka_processes import free_port, kafka_libraries
+from tests.support.kafka_processes import kafka_libraries
+from tests.support.programs import die_with_parent, free_port, installed_tool, maven_jars
 
-from kraftbridge.benchmark.processes import installed_tool
 from kraftbridge.metadata.zookeeper.dump import read_dump
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -29,30 +25,11 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   </dependency></dependencies>
 </project>
 """
-_LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
 
 
 def zookeeper_libraries(version: str | None) -> Path:
     """Return the directory with the jars of a release, fetched by Maven once per machine; Kafka's own where it is None."""
-    if version is None:
-        return kafka_libraries()
-    maven = installed_tool("mvn", "maven", "the integration tests")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kraftbridge" / "zookeeper-libs"
-    cache.mkdir(parents=True, exist_ok=True)
-    libraries, pom = cache / version, cache / f"pom-{version}.xml"
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not libraries.is_dir():
-            pom.write_text(_POM.format(version=version))
-            fresh = Path(tempfile.mkdtemp(dir=cache))
-            goal = ["dependency:copy-dependencies", f"-DoutputDirectory={fresh}", "-DincludeScope=runtime"]
-            command = [maven, "-q", "-B", "-f", str(pom), *goal]
-            done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=900)
-            if done.returncode:
-                raise RuntimeError(f"Maven could not fetch ZooKeeper {version}:\n{done.stdout[-4000:]}{done.stderr}")
-            fresh.rename(libraries)  # only a complete directory has this name
-    return libraries
+    return kafka_libraries() if version is None else maven_jars("zookeeper-libs", version, _POM.format(version=version))
 
 
 class Ensemble:
@@ -106,7 +83,7 @@ class Ensemble:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - one C call, no locks
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - one C call, no locks
             )
 
     def _wait_for(self, port: int, timeout_seconds: float = 60.0) -> None:
@@ -145,10 +122,6 @@ class Ensemble:
         finally:
             zookeeper.stop()
             zookeeper.close()
-
-
-def _die_with_parent() -> None:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import subprocess
@@ -13,16 +14,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 OPERATOR = ROOT / "operator"
 
-MAXIMUM_MODULE_LINES = 430
-GENERATED_MODULES = frozenset[str]()
-"""Modules that hold generated data; paths below the top of the repository."""
-
 EXPECTED_TOP_LEVEL = {
     "operator",
     "crds",
     "helm",
     "tests",
     "e2e",
+    "benchmarks",
     "docs",
     "Dockerfile",
     "Makefile",
@@ -109,17 +107,28 @@ def test_every_package_has_its_init() -> None:
     assert [relative(f) for f in sorted(folders) if not (f / "__init__.py").exists()] == []
 
 
-@pytest.mark.parametrize("module", MODULES, ids=relative)
-def test_modules_stay_readable(module: Path) -> None:
-    if relative(module) in GENERATED_MODULES:
-        return
-    lines = len(module.read_text().splitlines())
-    assert lines <= MAXIMUM_MODULE_LINES, f"{relative(module)} has {lines} lines; split it by what its parts do"
+def imported(module: Path) -> set[str]:
+    """Return the first names of all modules that a module imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        match node:
+            case ast.Import(names=names):
+                found |= {name.name.partition(".")[0] for name in names}
+            case ast.ImportFrom(module=str(name), level=0):
+                found.add(name.partition(".")[0])
+    return found
 
 
-def test_every_allowance_is_needed() -> None:
-    for name in GENERATED_MODULES:
-        assert len((ROOT / name).read_text().splitlines()) > MAXIMUM_MODULE_LINES
+def test_the_operator_and_the_tests_support_never_import_a_benchmark() -> None:
+    support = sorted((ROOT / "tests" / "support").rglob("*.py"))
+    assert support
+    assert "benchmarks" in imported(ROOT / "benchmarks" / "__main__.py")
+    assert [relative(path) for path in (*MODULES, *support) if "benchmarks" in imported(path)] == []
+
+
+def test_the_operator_never_imports_tests() -> None:
+    assert "tests" in imported(ROOT / "benchmarks" / "quorum" / "cluster.py")
+    assert [relative(path) for path in MODULES if imported(path) & {"tests", "e2e"}] == []
 
 
 def test_top_level() -> None:
@@ -174,7 +183,7 @@ def test_the_patterns_leave_other_paths_alone(line: str) -> None:
 
 PROGRAMS = [
     path
-    for folder in ("e2e", "e2e/harness", "bench")
+    for folder in ("e2e", "e2e/harness", "benchmarks", "benchmarks/quorum", "benchmarks/verification")
     for path in sorted((ROOT / folder).glob("*.py"))
     if path.stem != "conftest" and not path.stem.startswith("test_")
 ]

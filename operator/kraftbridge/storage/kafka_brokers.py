@@ -14,10 +14,9 @@ from kafka.protocol.admin.topics import ListPartitionReassignmentsRequest
 
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.kafka.security import Security
-from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, WireError, error_name, host_ports
+from kraftbridge.kafka.wire import NOT_CONTROLLER, UNKNOWN_TOPIC, Connection, WireError, error_name, host_ports
 from kraftbridge.models.observation import ClusterState, NodeFeatures, TopicRedundancy, Unobserved
 from kraftbridge.models.survey import BrokerSetting, SettingSource, Visibility
-from kraftbridge.storage.kafka_changes import topic_configs
 
 CONNECT_SECONDS: Final = 2.0
 REQUEST_SECONDS: Final = 3.0
@@ -26,6 +25,8 @@ CALL_SECONDS: Final = 5.0
 _NAMED_PARTITIONS: Final = 20
 _CONFIG_BATCH_TOPICS: Final = 200
 _MIN_ISR: Final = "min.insync.replicas"
+TOPIC_RESOURCE: Final = 2
+"""``ConfigResource.Type.TOPIC`` and ``ResourceType.TOPIC``."""
 _BROKER_RESOURCE: Final = 4
 """``ConfigResource.Type.BROKER``."""
 _SOURCES: Final = {
@@ -324,6 +325,34 @@ def _min_isr(connection: Connection, topics: list[str]) -> dict[str, int]:
             raise WireError(f"configuration of topic {topic}: {_MIN_ISR} was not answered")
         found[topic] = int(value)
     return found
+
+
+def topic_configs(
+    connection: Connection, names: Mapping[str, Iterable[str]], timeout_seconds: float
+) -> dict[str, dict[str, str | None]]:
+    """Return the named settings of each topic, by topic and name; topics that are unknown (any more) are left out.
+
+    Raises
+    ------
+    WireError
+        It did not answer, or one of them may not be read.
+    """
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    answer = connection.call(
+        DescribeConfigsRequest,
+        timeout_seconds,
+        max_version=4,
+        resources=[
+            resource(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=sorted(set(keys)))
+            for topic, keys in names.items()
+        ],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    for result in answer.results:
+        if result.error_code and result.error_code != UNKNOWN_TOPIC:
+            raise WireError(f"configuration of topic {result.resource_name}: {error_name(result.error_code)}")
+    return {r.resource_name: {c.name: c.value for c in r.configs} for r in answer.results if not r.error_code}
 
 
 def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ...]:

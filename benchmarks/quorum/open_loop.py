@@ -11,13 +11,13 @@ from typing import Final
 
 from typing_extensions import override
 
-from kraftbridge.benchmark.samples import Sample
-from kraftbridge.benchmark.workloads import Workload
+from benchmarks.quorum.changes import Change, is_visible, view_of
+from benchmarks.quorum.samples import Sample
+from benchmarks.quorum.workloads import Workload
+from benchmarks.quorum.writer import ChangeWriter
 from kraftbridge.exceptions import ActionError
 from kraftbridge.kafka.security import Security
 from kraftbridge.kafka.wire import Connection, WireError
-from kraftbridge.storage.kafka_changes import Change, is_visible, view_of
-from kraftbridge.storage.kafka_writer import ChangeWriter
 
 WRITERS: Final = 16
 """Connections that write; a broker handles one request of a connection at a time."""

@@ -9,9 +9,9 @@ from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from kraftbridge.benchmark.aggregation import CURVE, Row, Summary
-from kraftbridge.benchmark.quorum import MODES
-from kraftbridge.benchmark.workloads import Name
+from benchmarks.quorum.aggregation import CURVE, Row, Summary
+from benchmarks.quorum.samples import MODES
+from benchmarks.quorum.workloads import Name
 
 _NONE: Final = "-"
 _LEFT, _TOP, _WIDTH, _HEIGHT = 46.0, 14.0, 280.0, 150.0
@@ -97,7 +97,7 @@ def markdown_tables(summary: Summary) -> str:
 def render_page(summary: Summary) -> str:
     """Return the page."""
     environment = Environment(
-        loader=PackageLoader("kraftbridge.benchmark"),
+        loader=PackageLoader("benchmarks.quorum"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -6,11 +6,10 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from benchmarks.quorum.cluster import _span
+from benchmarks.quorum.gauges import node_gauges, replicas
+from benchmarks.quorum.run import heap_for
 from tests.unit.storage.servers import http_server
-
-from kraftbridge.benchmark.cluster import _span
-from kraftbridge.benchmark.gauges import node_gauges, replicas
-from kraftbridge.benchmark.quorum import heap_for
 
 LOG = """[2026-11-20 17:12:28,100] INFO 0 successfully elected as the controller (kafka.controller.KafkaController)
 [2026-11-20 17:12:28,300] INFO Ready to serve as the new controller with epoch 1 (kafka.controller.KafkaController)

@@ -12,9 +12,10 @@ from typing import Final
 
 import javaproperties
 
-from kraftbridge.benchmark.open_loop import run_workload
-from kraftbridge.benchmark.samples import Machine, SampleFile, Setting, load_now
-from kraftbridge.benchmark.workloads import (
+from benchmarks.quorum.changes import Change, CreateTopic, DeleteTopic
+from benchmarks.quorum.open_loop import run_workload
+from benchmarks.quorum.samples import Machine, SampleFile, Setting, load_now
+from benchmarks.quorum.workloads import (
     BACKGROUND_PARTITIONS,
     BACKGROUND_PREFIX,
     Load,
@@ -23,13 +24,12 @@ from kraftbridge.benchmark.workloads import (
     burst_topics,
     workloads,
 )
+from benchmarks.quorum.writer import cluster_brokers
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
 from kraftbridge.kafka.security import Security
 from kraftbridge.kafka.wire import host_ports
 from kraftbridge.storage.kafka_brokers import BrokerClient
-from kraftbridge.storage.kafka_changes import Change, CreateTopic, DeleteTopic
 from kraftbridge.storage.kafka_controllers import ControllerClient
-from kraftbridge.storage.kafka_writer import cluster_brokers
 
 log = logging.getLogger(__name__)
 

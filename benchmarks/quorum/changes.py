@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from kafka.protocol.admin.acl import DescribeAclsRequest
-from kafka.protocol.admin.configs import DescribeConfigsRequest
 
 from kraftbridge.kafka.wire import UNKNOWN_TOPIC, Connection, WireError, error_name
+from kraftbridge.storage.kafka_brokers import TOPIC_RESOURCE, topic_configs
 
-TOPIC: Final = 2
-"""``ConfigResource.Type.TOPIC`` and ``ResourceType.TOPIC``."""
 ANY: Final = 1
 """``PatternType.ANY``, ``AclOperation.ANY``, ``AclPermissionType.ANY``."""
 
@@ -171,40 +169,12 @@ def _topics(connection: Connection, names: list[str], timeout_seconds: float) ->
     return found
 
 
-def topic_configs(
-    connection: Connection, names: Mapping[str, Iterable[str]], timeout_seconds: float
-) -> dict[str, dict[str, str | None]]:
-    """Return the named settings of each topic, by topic and name; topics that are unknown (any more) are left out.
-
-    Raises
-    ------
-    WireError
-        It did not answer, or one of them may not be read.
-    """
-    resource = DescribeConfigsRequest.DescribeConfigsResource
-    answer = connection.call(
-        DescribeConfigsRequest,
-        timeout_seconds,
-        max_version=4,
-        resources=[
-            resource(resource_type=TOPIC, resource_name=topic, configuration_keys=sorted(set(keys)))
-            for topic, keys in names.items()
-        ],
-        include_synonyms=False,
-        include_documentation=False,
-    )
-    for result in answer.results:
-        if result.error_code and result.error_code != UNKNOWN_TOPIC:
-            raise WireError(f"configuration of topic {result.resource_name}: {error_name(result.error_code)}")
-    return {r.resource_name: {c.name: c.value for c in r.configs} for r in answer.results if not r.error_code}
-
-
 def _acls(connection: Connection, principal: str, timeout_seconds: float) -> set[tuple[str, str]]:
     answer = connection.call(
         DescribeAclsRequest,
         timeout_seconds,
         max_version=2,
-        resource_type_filter=TOPIC,
+        resource_type_filter=TOPIC_RESOURCE,
         resource_name_filter=None,
         pattern_type_filter=ANY,
         principal_filter=principal,

@@ -7,20 +7,21 @@ import shutil
 import socket
 import struct
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+import duckdb
 import numpy as np
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from bench.data import CHROOT, Cluster, name, write_segment
+from benchmarks.verification.data import CHROOT, Cluster, name, write_segment
 from kraftbridge.metadata.log.batches import BatchScan
 from kraftbridge.metadata.log.block_replay import decoded_columns, decoded_record, parts
 from kraftbridge.metadata.log.blocks import record_block
@@ -110,7 +111,8 @@ def _ours(hosts: str, paths: Sequence[str]) -> float:
 def _asynchronous(hosts: str, paths: Sequence[str], window: int = 500) -> float:
     client = KazooClient(hosts + CHROOT)
     client.start()
-    began, waiting = time.perf_counter(), deque()
+    began = time.perf_counter()
+    waiting: deque[Any] = deque()
     for path in paths:
         waiting.append(client.get_async(path))
         if len(waiting) >= window:
@@ -256,41 +258,22 @@ def comparison_figure(spark: SparkSession, folder: Path, rows: int) -> Figure:
 
 
 def _duckdb(folder: Path, expected: int) -> float:
-    """Run in an environment of its own: DuckDB is no dependency of the project."""
-    code = (
-        "import duckdb, sys, time\n"
-        "c = duckdb.connect(); c.execute('set threads=2'); began = time.perf_counter()\n"
-        "q = '''select count(*) from (select kind, key, value l from '{0}/*.parquet') full join\n"
-        "(select kind, key, value r from '{1}/*.parquet') using (kind, key) where l is distinct from r'''\n"
-        "n = c.execute(q.format(sys.argv[1], sys.argv[2])).fetchall()[0][0]\n"
-        "print(time.perf_counter() - began, n)\n"
-    )
-    uv = shutil.which("uv")
-    if uv is None:
-        raise RuntimeError("the comparison with DuckDB needs uv on PATH")
-    command = [
-        uv,
-        "run",
-        "--quiet",
-        "--no-project",
-        "--python",
-        sys.executable,
-        "--with",
-        "duckdb",
-        "python",
-        "-c",
-        code,
-    ]
-    done = subprocess.run(
-        [*command, str(folder / "zookeeper"), str(folder / "log")],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-    )
-    seconds, found = done.stdout.split()
-    assert int(found) == expected
-    return float(seconds)
+    """Return the seconds in which DuckDB finds the same differences in the same Parquet files."""
+    connection = duckdb.connect(config={"threads": 2})
+    try:
+        began = time.perf_counter()
+        for label in ("zookeeper", "log"):
+            connection.read_parquet(str(folder / label / "*.parquet")).create_view(f"{label}_side")
+        query = (
+            "select count(*) from (select kind, key, value as l from zookeeper_side) full join"
+            " (select kind, key, value as r from log_side) using (kind, key) where l is distinct from r"
+        )
+        row = connection.execute(query).fetchone()
+        seconds = time.perf_counter() - began
+    finally:
+        connection.close()
+    assert row == (expected,), f"DuckDB finds {row} differences"
+    return seconds
 
 
 def end_to_end_figure(

@@ -6,8 +6,16 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-
-from kraftbridge.benchmark.workloads import (
+from benchmarks.quorum.changes import (
+    AlterTopicConfig,
+    CreateAcl,
+    CreateTopic,
+    DeleteAcl,
+    DeleteTopic,
+    GrowTopic,
+    Reassign,
+)
+from benchmarks.quorum.workloads import (
     Load,
     Name,
     Workload,
@@ -16,15 +24,6 @@ from kraftbridge.benchmark.workloads import (
     incident_workload,
     poisson_arrivals,
     workloads,
-)
-from kraftbridge.storage.kafka_changes import (
-    AlterTopicConfig,
-    CreateAcl,
-    CreateTopic,
-    DeleteAcl,
-    DeleteTopic,
-    GrowTopic,
-    Reassign,
 )
 
 LOAD = Load(30, 5, 100, 20, 40, 10, 25, 10)

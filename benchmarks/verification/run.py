@@ -1,7 +1,7 @@
-"""Measures the verification: `PYTHONPATH=. python -m bench.run [--sizes N,N] [--only PART] [--output FOLDER]`.
+"""Measures the verification: ``python -m benchmarks verification``.
 
-Prints each figure with its yardstick, their ratio, the goal, and whether it is met; nothing is hidden that falls short. With
-`--output`, the raw results go into `report.json` there, and growth.svg shows how time and memory grow with the cluster.
+Prints each figure with its yardstick, their ratio, the goal, and whether the figure meets it. With ``--output``, ``report.json`` there has the
+raw results, and ``growth.svg`` shows how time and memory grow with the cluster.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from pathlib import Path
 from typing import Self
 
 from kazoo.client import KazooClient
-from tests.support.kafka_processes import kafka_libraries, kafka_processes
+from tests.support.kafka_processes import KafkaProcesses, kafka_libraries, kafka_processes
 
-from bench.data import CHROOT, Cluster, fill_zookeeper, write_voters
-from bench.figures import Figure, comparison_figure, end_to_end_figure, log_figures, zookeeper_figures
-from bench.plot import growth_plot
+from benchmarks.verification.data import CHROOT, Cluster, fill_zookeeper, write_voters
+from benchmarks.verification.figures import Figure, comparison_figure, end_to_end_figure, log_figures, zookeeper_figures
+from benchmarks.verification.plot import growth_plot
 from kraftbridge.verification.session import open_session, warm_up
 
 
 @contextmanager
 def filled_zookeeper(cluster: Cluster) -> Iterator[str]:
     """Give the address of a ZooKeeper that holds the cluster, mirrored up to the end of its log."""
-    with kafka_processes([], []) as processes:
+    with kafka_processes([], [], KafkaProcesses) as processes:
         processes.heap = os.environ.get("KRAFTBRIDGE_BENCH_ZOOKEEPER_HEAP", "4g")
         processes.start_zookeeper({"snapCount": "5000000", "preAllocSize": "1048576"})
         client = KazooClient(processes.zookeeper_hosts, timeout=60)
@@ -117,21 +117,8 @@ def show(figures: list[Figure]) -> None:
         )
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--sizes", default="10000,30000,100000,300000,1000000", help="partitions, end to end; the last is judged"
-    )
-    parser.add_argument("--log-partitions", type=int, default=400_000)
-    parser.add_argument("--compared-rows", type=int, default=2_000_000)
-    parser.add_argument("--only", choices=("zookeeper", "log", "compare", "end-to-end"), action="append")
-    parser.add_argument("--driver-memory", default="4g")
-    parser.add_argument("--output", type=Path, help="folder for report.json and growth.svg")
-    return parser.parse_args()
-
-
-def main() -> None:
-    options = arguments()
+def measure(options: argparse.Namespace) -> None:
+    """Measure the figures that the options ask for, print them and write them to the output folder."""
     wanted = set(options.only or ("zookeeper", "log", "compare", "end-to-end"))
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {options.driver_memory} --master local[2] pyspark-shell"
     folder = Path(tempfile.mkdtemp(prefix="kraftbridge-bench-"))
@@ -156,7 +143,7 @@ def main() -> None:
         if "compare" in wanted:
             figures.append(comparison_figure(spark, folder / "compare", options.compared_rows))
             show(figures)
-        sizes = [int(size) for size in options.sizes.split(",")]
+        sizes = options.sizes
         for size in sizes if "end-to-end" in wanted else sizes[-1:]:
             if not wanted & {"zookeeper", "end-to-end"}:
                 break
@@ -190,7 +177,3 @@ def main() -> None:
         (options.output / "report.json").write_text(json.dumps(body, indent=1) + "\n")
         if len(growth) > 1:
             (options.output / "growth.svg").write_text(growth_plot(growth))
-
-
-if __name__ == "__main__":
-    main()

@@ -10,10 +10,7 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 from typing import Final
 
-from typing_extensions import override
-
-from kraftbridge.benchmark.gauges import EXPORTED, replicas
-from kraftbridge.benchmark.processes import (
+from tests.support.kafka_processes import (
     CHROOT,
     FINAL,
     KRAFT,
@@ -21,8 +18,11 @@ from kraftbridge.benchmark.processes import (
     ZOOKEEPER,
     KafkaProcesses,
     ProcessFailedError,
-    free_port,
 )
+from tests.support.programs import free_port
+from typing_extensions import override
+
+from benchmarks.quorum.gauges import EXPORTED, replicas
 from kraftbridge.exceptions import MigrationError
 from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.storage.kafka_brokers import BrokerClient

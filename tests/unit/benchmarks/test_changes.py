@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from kraftbridge.storage.kafka_changes import (
+from benchmarks.quorum.changes import (
     AlterTopicConfig,
     Change,
     CreateAcl,

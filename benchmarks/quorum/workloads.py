@@ -10,7 +10,7 @@ from itertools import product
 from typing import Final
 from zlib import crc32
 
-from kraftbridge.storage.kafka_changes import (
+from benchmarks.quorum.changes import (
     AlterTopicConfig,
     Change,
     CreateAcl,

@@ -15,7 +15,7 @@ LINES = (
 
 
 def growth_plot(growth: Sequence[Mapping[str, float]]) -> str:
-    """Return a plot with logarithmic axes of what `bench.run` measured at several sizes."""
+    """Return a plot with logarithmic axes of what the verification benchmark measured at several sizes."""
     sizes = [row["partitions"] for row in growth]
     values = [row[name] * scale for row in growth for name, _, _, scale in LINES]
     left, right = math.floor(math.log10(min(sizes))), math.ceil(math.log10(max(sizes)))

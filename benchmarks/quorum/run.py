@@ -15,12 +15,14 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import Final
 
-from kraftbridge.benchmark.cluster import BROKERS, BenchmarkCluster
-from kraftbridge.benchmark.gauges import node_gauges, zookeeper_gauges
-from kraftbridge.benchmark.open_loop import run_workload
-from kraftbridge.benchmark.processes import ZOOKEEPER
-from kraftbridge.benchmark.samples import Machine, Sample, SampleFile, Setting, load_now
-from kraftbridge.benchmark.workloads import (
+from tests.support.kafka_processes import ZOOKEEPER
+
+from benchmarks.quorum.changes import Change, CreateTopic, DeleteTopic
+from benchmarks.quorum.cluster import BROKERS, BenchmarkCluster
+from benchmarks.quorum.gauges import node_gauges, zookeeper_gauges
+from benchmarks.quorum.open_loop import run_workload
+from benchmarks.quorum.samples import MODES, Machine, Sample, SampleFile, Setting, load_now
+from benchmarks.quorum.workloads import (
     BACKGROUND_PARTITIONS,
     Load,
     Name,
@@ -32,11 +34,9 @@ from kraftbridge.benchmark.workloads import (
 )
 from kraftbridge.exceptions import InvalidSpecError
 from kraftbridge.kafka.security import Security
-from kraftbridge.storage.kafka_changes import Change, CreateTopic, DeleteTopic
 
 log = logging.getLogger(__name__)
 
-MODES: Final = ("zookeeper", "dual-write", "kraft")
 _INCIDENT_AT_SECONDS: Final = 5.0
 _DOWN_SECONDS: Final = 3.0
 _BATCH: Final = 100

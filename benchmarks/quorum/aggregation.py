@@ -17,7 +17,7 @@ SCHEMA: Final = (
     "node string, active boolean, name string, value double, at_ms double, seconds string, "
     "at string, loadavg string, cpus int, cpu_model string, memory string, kernel string"
 )
-"""Every row's fields; a row has those of its type (`kraftbridge.benchmark.samples`)."""
+"""Every row's fields; a row has those of its type (`benchmarks.quorum.samples`)."""
 
 MINIMUM_FOR_P999: Final = 1000
 """A p99.9 of fewer samples is their maximum by another name, and is left out."""

@@ -15,12 +15,8 @@ from kafka.protocol.admin.topics import (
     DeleteTopicsRequest,
 )
 
-from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
-from kraftbridge.kafka.security import Security
-from kraftbridge.kafka.wire import NOT_CONTROLLER, UNKNOWN_TOPIC, Connection, WireError, error_name
-from kraftbridge.storage.kafka_changes import (
+from benchmarks.quorum.changes import (
     ANY,
-    TOPIC,
     AlterTopicConfig,
     Change,
     CreateAcl,
@@ -30,6 +26,10 @@ from kraftbridge.storage.kafka_changes import (
     GrowTopic,
     Reassign,
 )
+from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
+from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.wire import NOT_CONTROLLER, UNKNOWN_TOPIC, Connection, WireError, error_name
+from kraftbridge.storage.kafka_brokers import TOPIC_RESOURCE
 
 CONNECT_SECONDS: Final = 2.0
 _RETRY_SECONDS: Final = 0.05
@@ -247,7 +247,7 @@ def _send(connection: Connection, change: Change, timeout_seconds: float) -> tup
         case AlterTopicConfig():
             resource = IncrementalAlterConfigsRequest.AlterConfigsResource
             entry = resource.AlterableConfig(name=change.name, config_operation=_SET, value=change.value)
-            one = resource(resource_type=TOPIC, resource_name=change.topic, configs=[entry])
+            one = resource(resource_type=TOPIC_RESOURCE, resource_name=change.topic, configs=[entry])
             answer = call(
                 IncrementalAlterConfigsRequest, timeout_seconds, max_version=1, resources=[one], validate_only=False
             )
@@ -264,7 +264,7 @@ def _send(connection: Connection, change: Change, timeout_seconds: float) -> tup
             return _first([p for r in answer.responses for p in r.partitions])
         case CreateAcl():
             acl = CreateAclsRequest.AclCreation(
-                resource_type=TOPIC,
+                resource_type=TOPIC_RESOURCE,
                 resource_name=change.topic,
                 resource_pattern_type=_LITERAL,
                 principal=change.principal,
@@ -275,7 +275,7 @@ def _send(connection: Connection, change: Change, timeout_seconds: float) -> tup
             return _first(call(CreateAclsRequest, timeout_seconds, max_version=2, creations=[acl]).results)
         case DeleteAcl():
             which = DeleteAclsRequest.DeleteAclsFilter(
-                resource_type_filter=TOPIC,
+                resource_type_filter=TOPIC_RESOURCE,
                 resource_name_filter=change.topic,
                 pattern_type_filter=_LITERAL,
                 principal_filter=change.principal,

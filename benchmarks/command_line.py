@@ -1,4 +1,4 @@
-"""``kraftbridge bench``: ``quorum`` (runs and raw samples) and ``summary`` (their aggregation by Spark)."""
+"""``python -m benchmarks``: ``quorum`` (runs and raw samples), ``summary`` (their aggregation by Spark) and ``verification``."""
 
 from __future__ import annotations
 
@@ -9,21 +9,29 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.quorum.samples import MODES
 from kraftbridge.exceptions import MigrationError
 
-logger = logging.getLogger("kraftbridge.benchmark")
+logger = logging.getLogger("benchmarks")
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``bench`` to the command line of ``kraftbridge``."""
-    bench = commands.add_parser("bench", help="measure metadata changes on ZooKeeper, in dual-write and on KRaft")
-    kinds = bench.add_subparsers(required=True, metavar="COMMAND")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    kinds = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_quorum_arguments(kinds)
+    _add_summary_arguments(kinds.add_parser("summary", help="summarize raw samples of the quorum benchmark (PySpark)"))
+    _add_verification_arguments(kinds)
+    return run(parser.parse_args(arguments))
+
+
+def _add_quorum_arguments(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     quorum = kinds.add_parser(
         "quorum",
-        help="run the quorum benchmark",
+        help="measure metadata changes on ZooKeeper, in dual-write and on KRaft",
         description="Without --bootstrap-servers: start ZooKeeper, three brokers and three controllers on this host, and take them from ZooKeeper to KRaft in each round.",
     )
     own = quorum.add_argument_group("clusters of its own (needs Java and a Kafka 3.9 distribution)")
@@ -50,7 +58,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     theirs.add_argument(
         "--mode",
-        choices=("zookeeper", "dual-write", "kraft"),
+        choices=MODES,
         help="what the cluster runs on: the label of its samples",
     )
     quorum.add_argument("--load", choices=("tiny", "normal"), default="normal", help="how many changes")
@@ -60,7 +68,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     quorum.add_argument("--output", type=Path, required=True, metavar="DIR", help="raw samples go here")
     quorum.add_argument("--html", type=Path, metavar="FILE", help="then summarize and write the page (needs PySpark)")
     quorum.set_defaults(act=_quorum)
-    _add_summary_arguments(kinds.add_parser("summary", help="make figures of raw samples (PySpark)"))
 
 
 def summary_main(arguments: Sequence[str] | None = None) -> int:
@@ -83,6 +90,23 @@ def run(options: argparse.Namespace) -> int:
         logger.error("%s", error)  # noqa: TRY400 - expected; the message says all
         return EXIT_BAD_INPUT
     return code
+
+
+def _add_verification_arguments(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    verification = kinds.add_parser("verification", help="measure the verification beside its yardsticks (PySpark)")
+    verification.add_argument(
+        "--sizes",
+        type=_sizes,
+        default=(10_000, 30_000, 100_000, 300_000, 1_000_000),
+        metavar="N,…",
+        help="partitions of the clusters that are verified end to end; the last one is judged",
+    )
+    verification.add_argument("--log-partitions", type=_positive, default=400_000)
+    verification.add_argument("--compared-rows", type=_positive, default=2_000_000)
+    verification.add_argument("--only", choices=("zookeeper", "log", "compare", "end-to-end"), action="append")
+    verification.add_argument("--driver-memory", default="4g")
+    verification.add_argument("--output", type=Path, metavar="DIR", help="report.json and growth.svg go here")
+    verification.set_defaults(act=_verification)
 
 
 def _add_summary_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,8 +138,8 @@ def _sizes(text: str) -> tuple[int, ...]:
 def _quorum(options: argparse.Namespace) -> int:
     from dataclasses import replace  # noqa: PLC0415
 
-    from kraftbridge.benchmark.existing import measure_existing  # noqa: PLC0415 - needs the clients
-    from kraftbridge.benchmark.quorum import LOADS, Plan, QuorumBenchmark, kafka_files  # noqa: PLC0415
+    from benchmarks.quorum.existing import measure_existing  # noqa: PLC0415 - needs the clients
+    from benchmarks.quorum.run import LOADS, Plan, QuorumBenchmark, kafka_files  # noqa: PLC0415
 
     load = LOADS[options.load].at_pace(options.pace)
     if options.no_incidents:
@@ -128,7 +152,7 @@ def _quorum(options: argparse.Namespace) -> int:
         plan = Plan(options.sizes, options.rounds, load)
         files = QuorumBenchmark(plan, libraries, agent, options.output, name).run()
     for file in files:
-        print(file)  # noqa: T201 - the result
+        print(file)
     if options.html is None:
         return 0
     options.paths, options.markdown = [str(file) for file in files], None
@@ -137,8 +161,8 @@ def _quorum(options: argparse.Namespace) -> int:
 
 
 def _summary(options: argparse.Namespace) -> int:
-    from kraftbridge.benchmark.aggregation import read_rows, summarize  # noqa: PLC0415 - starts Spark's imports
-    from kraftbridge.benchmark.page import markdown_tables, render_page  # noqa: PLC0415
+    from benchmarks.quorum.aggregation import read_rows, summarize  # noqa: PLC0415 - starts Spark's imports
+    from benchmarks.quorum.page import markdown_tables, render_page  # noqa: PLC0415
     from kraftbridge.verification.session import open_session  # noqa: PLC0415
 
     session = open_session(local=True)
@@ -152,5 +176,12 @@ def _summary(options: argparse.Namespace) -> int:
     if options.markdown is not None and str(options.markdown) != "-":
         options.markdown.write_text(tables, encoding="utf-8")
     else:
-        print(tables)  # noqa: T201 - the result
+        print(tables)
+    return 0
+
+
+def _verification(options: argparse.Namespace) -> int:
+    from benchmarks.verification.run import measure  # noqa: PLC0415 - starts Spark's imports
+
+    measure(options)
     return 0

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
+
+MODES: Final = ("zookeeper", "dual-write", "kraft")
+"""What a cluster runs on: the label of its samples, in the order of a migration."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""Benchmarks of the verification: `python -m bench.run` from the repository's root."""

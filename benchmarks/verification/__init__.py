@@ -1,0 +1,1 @@
+"""The verification benchmark: each figure of the verification beside a yardstick."""
