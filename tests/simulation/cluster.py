@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
+from typing import TypeVar
 
 from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeline
 from tests.support.observations import survey
@@ -31,6 +33,7 @@ from kraftbridge.models.decision import (
     WriteCanary,
 )
 from kraftbridge.models.observation import (
+    NOT_NEEDED,
     ActionOutcome,
     Archive,
     BrokerZnode,
@@ -40,6 +43,7 @@ from kraftbridge.models.observation import (
     ControllerZnode,
     LeaseState,
     MigrationZnode,
+    NodeFeatures,
     Observation,
     PodState,
     QuorumState,
@@ -51,18 +55,18 @@ from kraftbridge.models.observation import (
     VoterState,
     ZooKeeperState,
 )
-from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, ZkMigrationState
+from kraftbridge.models.phase import BrokerMode, ControllerMode, ZkMigrationState
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases.draft import Identity
-from kraftbridge.phases.rollback import without_controller
+from kraftbridge.phases.needs import Part, needs
 
+T = TypeVar("T")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BROKER_SETS = (("kafka", (0, 1)), ("kafka-b", (2,)))
 """One StatefulSet of three brokers, or these two."""
 SETTINGS = {"inter.broker.protocol.version": "3.9"}
 NO_LEASE = LeaseState()
-NOT_NEEDED = Unobserved("it", "not needed in this phase")
 
 
 @dataclass
@@ -413,23 +417,30 @@ class Cluster:
         self, status: MigrationStatus, at: datetime, canary_committed: int | None, outcomes: tuple[ActionOutcome, ...]
     ) -> Observation:
         """Return what the phase needs, as the real observer does."""
-        phase, quorum_exists = status.phase, status.controllers is not None
+        wanted = needs(status, at)
+
+        def look(part: Part, read: Callable[[], T]) -> T | Unobserved:
+            return read() if part in wanted else NOT_NEEDED
+
         return Observation(
             at=at,
             stateful_sets=tuple(self._broker_set(w) for w in self.broker_sets),
-            controllers=self._controllers(status) if quorum_exists else NOT_NEEDED,
-            zookeeper=self._zookeeper() if phase is not Phase.COMPLETED else NOT_NEEDED,
-            quorum=self._quorum() if quorum_exists and not without_controller(status) else NOT_NEEDED,
-            metrics=self._metrics() if quorum_exists and not without_controller(status) else {},
-            cluster=self._cluster_state(),
-            redundancy=TopicRedundancy((), ()) if phase is Phase.PREFLIGHT else NOT_NEEDED,
-            run=self._run(status),
-            runner_available=True,
-            controller_by_broker=self._views() if phase is Phase.ROLLING_BACK else NOT_NEEDED,
-            registered_controllers=self._registered_controllers(),
-            admission_policy=True,
-            survey=survey() if phase is Phase.PREFLIGHT else NOT_NEEDED,
-            archive=self.archives.get(status.healing.archive) if status.healing is not None else None,
+            controllers=look(Part.CONTROLLERS, lambda: self._controllers(status)),
+            zookeeper=look(Part.ZOOKEEPER, self._zookeeper),
+            quorum=look(Part.QUORUM, self._quorum),
+            metrics=self._metrics() if Part.METRICS in wanted else {},
+            cluster=look(Part.CLUSTER, self._cluster_state),
+            redundancy=look(Part.REDUNDANCY, lambda: TopicRedundancy((), ())),
+            run=self._run(status) if Part.RUN in wanted else None,
+            runner_available=look(Part.RUNNER_AVAILABLE, lambda: True),
+            controller_by_broker=look(Part.CONTROLLER_BY_BROKER, self._views),
+            registered_controllers=look(Part.REGISTERED_CONTROLLERS, self._registered_controllers),
+            admission_policy=look(Part.ADMISSION_POLICY, lambda: True),
+            features=self._features() if wanted & {Part.CONTROLLER_FEATURES, Part.NODE_FEATURES} else NOT_NEEDED,
+            survey=look(Part.SURVEY, survey),
+            archive=self.archives.get(status.healing.archive)
+            if Part.ARCHIVE in wanted and status.healing is not None
+            else None,
             canary_committed=canary_committed,
             outcomes=outcomes,
         )
@@ -545,6 +556,14 @@ class Cluster:
                 kafka.epoch,
             )
         return seen
+
+    def _features(self) -> dict[int, NodeFeatures | Unobserved]:
+        return {
+            i: NodeFeatures({}, {}, zk_migration_ready=p.mode is ControllerMode.MIGRATION)
+            if p.up
+            else Unobserved(f"controller {i}", "connection refused")
+            for i, p in self.kafka.controllers.items()
+        }
 
     def _registered_controllers(self) -> frozenset[int] | Unobserved:
         if self.kafka.active is None:

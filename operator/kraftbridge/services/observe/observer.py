@@ -34,10 +34,8 @@ from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.models.survey import Survey
-from kraftbridge.phases.diagnosis import is_slow
 from kraftbridge.phases.draft import Identity
-from kraftbridge.phases.guards import ASKED
-from kraftbridge.phases.rollback import without_controller
+from kraftbridge.phases.needs import Part, needs
 from kraftbridge.services.act import archives
 from kraftbridge.services.act import original_state as former
 from kraftbridge.services.clients import World
@@ -93,52 +91,35 @@ class Observer:
         now: datetime,
     ) -> Observation:
         """Return what is seen now; parts that the phase does not need are not looked at."""
-        phase = status.phase
-        quorum_exists = status.controllers is not None
+        wanted = needs(status, now)
+
+        def look(part: Part, source: str, read: Callable[..., T], *args: Any) -> Future[T | Unobserved] | None:
+            return self._later(source, read, *args) if part in wanted else None
+
         sets = [
             self._later(f"StatefulSet {r.name}", self._stateful_set, identity, spec, status, memory, r.name)
             for r in spec.brokers.stateful_sets
         ]
-        zookeeper = self._later("ZooKeeper", world.zookeeper.observe) if phase is not Phase.COMPLETED else None
-        cluster = self._later("Kafka", world.brokers.cluster_state)
-        controllers = (
-            self._later("controllers", self._controllers, identity, spec, status, memory) if quorum_exists else None
+        zookeeper = look(Part.ZOOKEEPER, "ZooKeeper", world.zookeeper.observe)
+        cluster = look(Part.CLUSTER, "Kafka", world.brokers.cluster_state)
+        controllers = look(Part.CONTROLLERS, "controllers", self._controllers, identity, spec, status, memory)
+        quorum = look(Part.QUORUM, "quorum", world.controllers.quorum_state)
+        run = look(Part.RUN, "verification", runs.last_run, self._kubernetes, identity, status)
+        runner = look(Part.RUNNER_AVAILABLE, "API discovery", self._runner_available, spec)
+        redundancy = look(Part.REDUNDANCY, "topics", self._redundancy, world, memory)
+        survey = look(Part.SURVEY, "survey", self._survey, identity, spec, status, world, memory)
+        registered = look(Part.REGISTERED_CONTROLLERS, "quorum", world.controllers.registered_controllers)
+        name = status.healing.archive if status.healing is not None else ""
+        archive = look(Part.ARCHIVE, "archive", archives.find, self._kubernetes, identity.namespace, name)
+        views = look(Part.CONTROLLER_BY_BROKER, "brokers", _views, world)
+        features = look(Part.CONTROLLER_FEATURES, "controllers", self._controllers_features, world, memory) or look(
+            Part.NODE_FEATURES, "features", _features, world
         )
-        # Stopped controllers answer nobody: asking them would only lengthen the time without a controller.
-        quorum_answers = quorum_exists and not without_controller(status)
-        quorum = self._later("quorum", world.controllers.quorum_state) if quorum_answers else None
-        run = (
-            self._later("verification", runs.last_run, self._kubernetes, identity, status)
-            if status.verifications
-            else None
-        )
-        runner = self._later("API discovery", self._runner_available, spec)
-        redundancy = self._later("topics", self._redundancy, world, memory) if phase is Phase.PREFLIGHT else None
-        survey = (
-            self._later("survey", self._survey, identity, spec, status, world, memory)
-            if phase is Phase.PREFLIGHT
-            else None
-        )
-        before_copy = quorum_exists and phase in (Phase.PROVISIONING_QUORUM, Phase.TAKING_OVER)
-        registered = self._later("quorum", world.controllers.registered_controllers) if before_copy else None
-        healing = status.healing
-        archive = (
-            self._later("archive", archives.find, self._kubernetes, identity.namespace, healing.archive)
-            if healing is not None and healing.archive and healing.archived_at is None
-            else None
-        )
-        views = self._later("brokers", _views, world) if phase is Phase.ROLLING_BACK else None
-        asked = quorum_exists and phase in ASKED
-        features = self._later("controllers", self._controllers_features, world, memory) if asked else None
-        features = self._later("features", _features, world) if phase is Phase.COMPLETED else features
-        validation = self._later("quorum", _validation, world, status) if _asks_for_validation(status) else None
-        guarded = self._later("API server", self._guarded) if phase is Phase.PREFLIGHT else None
+        validation = look(Part.FEATURE_ANSWER, "quorum", _validation, world, status)
+        guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
         seen_controllers, seen_sets = self._result(controllers), tuple(self._result(s) for s in sets)
-        slow = is_slow(status, now)
-        clues = (
-            self._later("logs", self._logs.clues, identity, spec, status, seen_sets, seen_controllers) if slow else None
-        )
-        metrics = self._metrics(spec, seen_controllers) if quorum_answers else {}
+        clues = look(Part.CLUES, "logs", self._logs.clues, identity, spec, status, seen_sets, seen_controllers)
+        metrics = self._metrics(spec, seen_controllers) if Part.METRICS in wanted else {}
         return Observation(
             at=now,
             stateful_sets=seen_sets,
@@ -158,7 +139,7 @@ class Observer:
             features=self._result(features),
             feature_answer=self._result(validation),
             archive=archive.result() if archive is not None else None,
-            controller_probe=_probed(world, status),
+            controller_probe=_probed(world, status, probe=Part.CONTROLLER_PROBE in wanted),
             canary_committed=memory.canary_committed,
             outcomes=memory.outcomes,
         )
@@ -350,11 +331,6 @@ def _features(world: World) -> Mapping[int, NodeFeatures | Unobserved]:
     return {**world.brokers.features(), **world.controllers.features()}
 
 
-def _asks_for_validation(status: MigrationStatus) -> bool:
-    version = status.metadata_version
-    return status.phase is Phase.COMPLETED and version is not None and version.validates
-
-
 def _validation(world: World, status: MigrationStatus) -> FeatureAnswer:
     version = status.metadata_version
     if version is None or version.target_level is None or version.upgrade is None:
@@ -362,11 +338,11 @@ def _validation(world: World, status: MigrationStatus) -> FeatureAnswer:
     return world.controllers.validate_metadata_version(version.target_level, version.upgrade)
 
 
-def _probed(world: World, status: MigrationStatus) -> ControllerProbe | None:
+def _probed(world: World, status: MigrationStatus, *, probe: bool) -> ControllerProbe | None:
     """Probe the controller in the phases that change it, and no longer."""
     if world.prober is None:
         return None
-    if status.phase in (Phase.TAKING_OVER, Phase.FINALIZING, Phase.ROLLING_BACK):
+    if probe:
         return world.prober.measure(f"{status.phase} {status.attempt}")
     world.prober.rest()
     return None

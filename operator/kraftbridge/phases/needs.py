@@ -1,0 +1,89 @@
+"""What each phase needs to observe: one table, read by the observer and by the simulated cluster. Pure.
+
+A part that a phase does not name is not looked at, and reads `NOT_NEEDED`: a gate that asks for it stays closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.status import MigrationStatus
+from kraftbridge.phases.diagnosis import is_slow
+from kraftbridge.phases.rollback import without_controller
+
+
+class Part(StrEnum):
+    """A part of an `Observation`, by the name of its field."""
+
+    STATEFUL_SETS = "stateful_sets"
+    CONTROLLERS = "controllers"
+    ZOOKEEPER = "zookeeper"
+    QUORUM = "quorum"
+    METRICS = "metrics"
+    CLUSTER = "cluster"
+    REDUNDANCY = "redundancy"
+    RUN = "run"
+    RUNNER_AVAILABLE = "runner_available"
+    CONTROLLER_BY_BROKER = "controller_by_broker"
+    REGISTERED_CONTROLLERS = "registered_controllers"
+    ADMISSION_POLICY = "admission_policy"
+    CONTROLLER_FEATURES = "features"
+    """Of the controllers alone."""
+    NODE_FEATURES = "features of every node"
+    """Of brokers and controllers, in the same field."""
+    FEATURE_ANSWER = "feature_answer"
+    CLUES = "clues"
+    SURVEY = "survey"
+    ARCHIVE = "archive"
+    CONTROLLER_PROBE = "controller_probe"
+
+
+_ALWAYS: Final = frozenset({Part.STATEFUL_SETS, Part.CLUSTER, Part.RUN, Part.CLUES})
+_QUORUM: Final = frozenset({Part.CONTROLLERS, Part.QUORUM, Part.METRICS})
+_MIGRATING: Final = _ALWAYS | _QUORUM | {Part.ZOOKEEPER, Part.CONTROLLER_FEATURES, Part.ARCHIVE}
+
+NEEDS: Final[Mapping[Phase, frozenset[Part]]] = {
+    Phase.PREFLIGHT: _ALWAYS
+    | {Part.ZOOKEEPER, Part.REDUNDANCY, Part.RUNNER_AVAILABLE, Part.ADMISSION_POLICY, Part.SURVEY},
+    Phase.PROVISIONING_QUORUM: _ALWAYS | _QUORUM | {Part.ZOOKEEPER, Part.REGISTERED_CONTROLLERS},
+    Phase.TAKING_OVER: _MIGRATING | {Part.REGISTERED_CONTROLLERS, Part.CONTROLLER_PROBE},
+    Phase.DUAL_WRITE: _MIGRATING,
+    Phase.ROLLING_BROKERS: _MIGRATING,
+    Phase.AWAITING_FINALIZATION: _MIGRATING,
+    Phase.FINALIZING: _ALWAYS | _QUORUM | {Part.ZOOKEEPER, Part.CONTROLLER_PROBE},
+    Phase.COMPLETED: _ALWAYS | _QUORUM | {Part.NODE_FEATURES, Part.FEATURE_ANSWER},
+    Phase.ROLLING_BACK: _ALWAYS
+    | _QUORUM
+    | {Part.ZOOKEEPER, Part.ARCHIVE, Part.CONTROLLER_BY_BROKER, Part.CONTROLLER_PROBE},
+    Phase.ROLLED_BACK: _ALWAYS | _QUORUM | {Part.ZOOKEEPER},
+}
+"""What a phase needs, when it is there at all."""
+
+
+def needs(status: MigrationStatus, now: datetime) -> frozenset[Part]:
+    """Return the parts to observe for a step in this status."""
+    return frozenset(part for part in NEEDS[status.phase] if _exists(part, status, now))
+
+
+def _exists(part: Part, status: MigrationStatus, now: datetime) -> bool:
+    """Return whether there is anything to look at."""
+    match part:
+        case Part.CONTROLLERS | Part.REGISTERED_CONTROLLERS | Part.CONTROLLER_FEATURES:
+            return status.controllers is not None
+        case Part.QUORUM | Part.METRICS:
+            # Stopped controllers answer nobody: asking them would only lengthen the time without a controller.
+            return status.controllers is not None and not without_controller(status)
+        case Part.RUN:
+            return bool(status.verifications)
+        case Part.CLUES:
+            return is_slow(status, now)
+        case Part.ARCHIVE:
+            return status.healing is not None and bool(status.healing.archive) and status.healing.archived_at is None
+        case Part.FEATURE_ANSWER:
+            return status.metadata_version is not None and status.metadata_version.validates
+        case _:
+            return True
