@@ -11,10 +11,10 @@ from tests.spark.planting import LOG_END, Cluster
 from tests.unit.metadata.record_writer import batch, record
 
 from kraftbridge.metadata.errors import MetadataError
+from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.report import (
     EntityKind,
     Profile,
-    Severity,
     Verdict,
     VerificationRequest,
     VoterAccess,
@@ -257,7 +257,7 @@ def test_zookeeper_profile_of_a_sound_tree(spark, tmp_path):
         ("PartitionWithoutState", lambda dump: dump.remove("/brokers/topics/rf1/partitions/0/state")),
         ("TopicWithoutId", lambda dump: dump.change("/brokers/topics/rf1", lambda body: body.pop("topic_id") and None)),
         ("TopicDeletionPending", lambda dump: dump.put("/admin/delete_topics/rf1", None)),
-        ("ReassignmentZnode", lambda dump: dump.put("/admin/reassign_partitions", "{}")),
+        ("ReassignmentRunning", lambda dump: dump.put("/admin/reassign_partitions", "{}")),
         (
             "IsrInvalid",
             lambda dump: dump.change("/brokers/topics/rf1/partitions/0/state", lambda body: body.update(isr=[1, 9])),
@@ -281,7 +281,7 @@ def test_zookeeper_profile_of_a_sound_tree(spark, tmp_path):
         ("ControllerEpochBehind", lambda dump: dump.put("/controller_epoch", "0")),
         ("ControllerEpochInvalid", lambda dump: dump.remove("/controller_epoch")),
         ("ControllerMissing", lambda dump: dump.remove("/controller")),
-        ("ClusterIdInvalid", lambda dump: dump.put("/cluster/id", "{}")),
+        ("ClusterIdMissing", lambda dump: dump.put("/cluster/id", "{}")),
         (
             "TopicNameInvalid",
             lambda dump: dump.put("/brokers/topics/a b", {"partitions": {}, "topic_id": "x", "version": 3}),

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+from kraftbridge.models.catalogue import Code, Severity
 
 SCHEMA_VERSION: Final = 1
 
@@ -77,16 +79,6 @@ class EntityKind(StrEnum):
     """Configs of resources that ZooKeeper cannot hold (client metrics, groups): KAFKA's `ConfigResource.Type`."""
     CONTROLLER_REGISTRATION = "controller-registration"
     MIGRATION_STATE = "migration-state"
-
-
-class Severity(StrEnum):
-    """How serious a finding is."""
-
-    BLOCKING = "Blocking"
-    """The migration would lose or damage something; the verdict is `INCONSISTENT`."""
-    WARNING = "Warning"
-    """Somebody should know; the verdict is unaffected."""
-    INFO = "Info"
 
 
 class DifferenceState(StrEnum):
@@ -272,6 +264,12 @@ class Finding(_Model):
     """Znode path, config name or node that the finding is about."""
     reason: str
     fix: str
+
+    @classmethod
+    def of(cls, code: Code, subject: str, /, **details: Any) -> Self:
+        """Return a finding of the catalogue; ``details`` are what the texts of its code name."""
+        reason, fix = code.describe(**details)
+        return cls(code=code, severity=code.severity, object=subject, reason=reason, fix=fix)
 
 
 class Fence(_Model):

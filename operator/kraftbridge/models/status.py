@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from pydantic import ConfigDict
 
+from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.conditions import Condition
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
@@ -18,14 +19,6 @@ class StatusModel(Model):
     """Base of status parts; fields of a newer operator are passed over."""
 
     model_config = ConfigDict(extra="ignore")
-
-
-class Severity(StrEnum):
-    """How much a finding weighs."""
-
-    BLOCKING = "Blocking"
-    WARNING = "Warning"
-    INFORMATION = "Information"
 
 
 class FindingStatus(StatusModel):

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 
 from kraftbridge.metadata.errors import MetadataError
-from kraftbridge.models.report import Difference, KindCounts, Profile, Severity, VerificationReport
+from kraftbridge.models.catalogue import Severity
+from kraftbridge.models.report import Difference, KindCounts, Profile, VerificationReport
 from kraftbridge.verification.compare.differences import difference_of_flagged
 from kraftbridge.verification.compare.mirror import check_fence, compare_mirror
 from kraftbridge.verification.compare.places import MAXIMUM_FLAGGED, compare

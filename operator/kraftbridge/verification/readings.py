@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame
 
 from kraftbridge.metadata.entities import PASSWORD_LENGTH_PREFIX
 from kraftbridge.metadata.zookeeper.soundness import Soundness
-from kraftbridge.models.report import EntityKind, Fence, Finding, Profile, Severity, VoterState, ZooKeeperAccess
+from kraftbridge.models.catalogue import Code
+from kraftbridge.models.report import EntityKind, Fence, Finding, Profile, VoterState, ZooKeeperAccess
 from kraftbridge.verification.compare.differences import difference_of_flagged
 from kraftbridge.verification.compare.places import compare
 from kraftbridge.verification.inputs import Dump
@@ -144,15 +145,7 @@ def _take_voter(run: Run, index: int, state: VoterState, note: dict[str, Any]) -
         }
     )
     if note.get("tornTailBytes") and not inputs.live:
-        run.outcome.add_finding(
-            Finding(
-                code="TornLogTail",
-                severity=Severity.WARNING,
-                object=f"voter {state.name}",
-                reason=f"the log ends with {note['tornTailBytes']} bytes of an incomplete batch, which are ignored",
-                fix="none needed for a copy of a running controller; Kafka truncates them when it starts",
-            )
-        )
+        run.outcome.add_finding(Finding.of(Code.TORN_LOG_TAIL, f"voter {state.name}", size=note["tornTailBytes"]))
     if inputs.voters[index].mirrored:
         inputs.leader_epoch = inputs.leader_epoch if inputs.leader_epoch is not None else note.get("epoch")
         run.outcome.leader_note = note

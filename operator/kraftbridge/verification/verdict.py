@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.report import (
     Difference,
     EntityKind,
     Finding,
     KindCounts,
     Profile,
-    Severity,
     Verdict,
     VerificationRequest,
 )
@@ -87,15 +87,7 @@ class Outcome:
         if request.require_password_comparison:
             self.problems.append(f"encrypted configs need password.encoder.secret to be compared: {names}")
         for name in self.passwords:
-            self.add_finding(
-                Finding(
-                    code="PasswordComparedByLength",
-                    severity=Severity.WARNING,
-                    object=name,
-                    reason="without password.encoder.secret only its length was compared",
-                    fix="give the brokers' password.encoder.secret",
-                )
-            )
+            self.add_finding(Finding.of(Code.PASSWORD_COMPARED_BY_LENGTH, name))
 
 
 def conclude(outcome: Outcome, inputs: Inputs) -> tuple[Verdict, str]:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from tests.support.observations import ANYONE, BROKER_SET, GIB, Situation, open_gate, setting, survey
 
+from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import Phase
-from kraftbridge.models.status import FindingStatus, Severity
+from kraftbridge.models.status import FindingStatus
 from kraftbridge.models.survey import (
     AclEntry,
     Budget,
@@ -25,7 +26,6 @@ from kraftbridge.models.survey import (
     Visibility,
     ZooKeeperAccess,
 )
-from kraftbridge.phases.preflight import findings as preflight
 
 UNKNOWN = Unobserved("somebody", "silent")
 FINE = survey()
@@ -180,7 +180,7 @@ def test_it_blocks_names_its_object_and_says_how_to_go_on(code: str) -> None:
         preflight=case.spec.preflight.model_validate({"accepted": [{"code": code, "object": obj}]})
     ).decide()
     others = [f for f in accepted.status.findings if f.severity is Severity.BLOCKING and f.object != obj]
-    if code in preflight.ACCEPTABLE and not others:
+    if Code(code).acceptable and not others:
         assert accepted.status.phase is Phase.PROVISIONING_QUORUM
         assert (code, True) in {(f.code, f.accepted) for f in accepted.status.findings}
     else:
@@ -230,7 +230,7 @@ def test_one_broker_whose_configuration_is_unknown_blocks_by_its_name() -> None:
     [
         ({"storage_classes": (StorageClass("a", default=True),)}, asking(storage={"storageClassName": "b"}), "StorageClassMissing"),
         (running(setting("delegation.token.secret.key", None)) | {"listener_settings": UNKNOWN}, None, "ListenerSecretUnknown"),
-        (running(setting("ssl.keystore.password", None, SettingSource.DYNAMIC_BROKER)), asking(password_encoder_secret=None), "NoPasswordEncoderSecret"),
+        (running(setting("ssl.keystore.password", None, SettingSource.DYNAMIC_BROKER)), asking(password_encoder_secret=None), "PasswordEncoderSecretMissing"),
         ({"visibility": Visibility(frozenset({"t"}), OPERATIONS)}, lambda s: s.asking(metadata_version="3.9"), "OperationsMissing"),
     ],
 )  # fmt: skip
@@ -253,7 +253,7 @@ def test_it_depends_on_the_spec(
         (running(setting("zookeeper.set.acl", "true", SettingSource.DYNAMIC_DEFAULT)), "DynamicSettingsIgnoredByKRaft", Severity.WARNING),
         (running(setting("my.plugin", "1", SettingSource.DYNAMIC_BROKER, known=False)), "DynamicSettingsUnknown", Severity.WARNING),
         (running(setting("controlled.shutdown.enable", "false")), "ControlledShutdownDisabled", Severity.WARNING),
-        (running(setting("ssl.keystore.password", None, SettingSource.DYNAMIC_BROKER)), "SecretsInMetadataLog", Severity.WARNING),
+        (running(setting("ssl.keystore.password", None, SettingSource.DYNAMIC_BROKER)), "PasswordBecomesPlain", Severity.WARNING),
         ({"writers": {BROKER_SET: ("field manager helm",)}}, "FieldsManagedByOthers", Severity.WARNING),
         ({"capacity": replace(FINE.capacity, all_pods_seen=False)}, "CapacityPartlyKnown", Severity.INFORMATION),  # type: ignore[type-var]
         ({"zookeeper": replace(FINE.zookeeper, topics_without_acl=9)}, "ZooKeeperAclsSampled", Severity.INFORMATION),  # type: ignore[type-var]

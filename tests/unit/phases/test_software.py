@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.support.observations import Situation, broker_set, open_gate, pod
 
+from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.metadata_version import (
     NAMES,
     VERSIONS,
@@ -19,7 +20,6 @@ from kraftbridge.models.metadata_version import (
     text_of,
 )
 from kraftbridge.models.phase import Phase
-from kraftbridge.models.status import Severity
 from kraftbridge.phases.software import Cause, Effective, effective, release_of, unable_template
 
 AS_DISCUSSED = Release(3, 2)

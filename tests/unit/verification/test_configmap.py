@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.report import (
     GO_KEY,
     MAXIMUM_SUMMARY_BYTES,
@@ -28,7 +29,6 @@ from kraftbridge.models.report import (
     Finding,
     Go,
     Profile,
-    Severity,
     Verdict,
     VerdictSummary,
     VerificationReport,

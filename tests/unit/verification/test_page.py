@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.report import (
     AttributeDifference,
     Difference,
@@ -17,7 +18,6 @@ from kraftbridge.models.report import (
     Finding,
     KindCounts,
     Profile,
-    Severity,
     Verdict,
     VerificationReport,
     VoterState,

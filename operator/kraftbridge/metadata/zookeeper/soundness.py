@@ -1,6 +1,6 @@
 """Whether a ZooKeeper tree is sound: everything that Kafka's copy reads can be read and means something.
 
-Each rule names the Kafka ticket or the class that it comes from. Codes are API: users accept findings by code and object.
+Codes, severities and texts are in `kraftbridge.models.catalogue`; each rule names the Kafka ticket or class that it comes from.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from kraftbridge.metadata.log.image import ACL_OPERATIONS, ACL_PERMISSIONS, ACL_
 from kraftbridge.metadata.zookeeper.entities import MIGRATION_PATH, MigrationState, acl_entries, config_values
 from kraftbridge.metadata.zookeeper.passwords import EncodedPassword, looks_encoded
 from kraftbridge.metadata.zookeeper.topics import TOPICS_PATH, TopicReading
-from kraftbridge.models.report import Finding, Severity
+from kraftbridge.models.catalogue import Code
+from kraftbridge.models.report import Finding
 
 DELETIONS_PATH: Final = "/admin/delete_topics"
 REASSIGNMENT_PATH: Final = "/admin/reassign_partitions"
@@ -64,39 +65,17 @@ class Soundness:
         """Check one topic's znodes."""
         path = f"{TOPICS_PATH}/{topic.name}"
         if topic.assignment is None:
-            self._add(
-                "StaleTopicZnode",
-                Severity.WARNING,
-                path,
-                "partition states without a topic: left behind by a topic that is gone",
-                f"delete {path} once no topic {topic.name} exists",
-            )
+            self._add(Code.STALE_TOPIC_ZNODE, path)
             return
         if topic.name in {".", ".."} or not _TOPIC_NAME.fullmatch(topic.name):
-            self._add(
-                "TopicNameInvalid",
-                Severity.BLOCKING,
-                path,
-                "Kafka does not allow this topic name, so the KRaft controller refuses it",
-                "delete the znode, or the topic with an old client",
-            )
+            self._add(Code.TOPIC_NAME_INVALID, path)
         if topic.assignment.topic_id is None:
-            self._add(
-                "TopicWithoutId",
-                Severity.BLOCKING,
-                path,
-                "the topic has no id (KIP-516)",
-                "set inter.broker.protocol.version to 2.8 or later and let the controller assign ids",
-            )
+            self._add(Code.TOPIC_WITHOUT_ID, path)
         if not topic.assignment.replicas:
-            self._add("TopicWithoutPartitions", Severity.BLOCKING, path, "no partition is assigned", "delete the topic")
+            self._add(Code.TOPIC_WITHOUT_PARTITIONS, path)
         if any(topic.assignment.adding.values()) or any(topic.assignment.removing.values()):
             self._add(
-                "ReassignmentInProgress",
-                Severity.WARNING,
-                path,
-                "partitions are being reassigned",
-                "let the reassignment finish or cancel it before the takeover",
+                Code.REASSIGNMENT_RUNNING, path, what=f"topic {topic.name} has replicas that are added or removed"
             )
         for number in topic.states:
             self._partition(topic, number, f"{path}/partitions/{number}/state")
@@ -105,66 +84,24 @@ class Soundness:
         assert topic.assignment is not None
         state, replicas = topic.states[number], topic.assignment.replicas.get(number)
         if replicas is None:
-            self._add(
-                "OrphanPartitionState",
-                Severity.WARNING,
-                path,
-                f"the topic has no partition {number}; the copy ignores this state",
-                "delete the znode",
-            )
+            self._add(Code.ORPHAN_PARTITION_STATE, path, partition=number)
             return
         if not replicas or len(set(replicas)) != len(replicas):
-            self._add(
-                "ReplicasInvalid",
-                Severity.BLOCKING,
-                path,
-                f"replicas {replicas} are empty or name a broker twice",
-                "reassign the partition",
-            )
+            self._add(Code.REPLICAS_INVALID, path, replicas=replicas)
         unknown = sorted(set(replicas) - self.broker_ids)
         if self.broker_ids and unknown:
-            self._add(
-                "ReplicaOnUnknownBroker",
-                Severity.WARNING,
-                path,
-                f"replicas on brokers {unknown}, which are not registered",
-                "start the brokers or reassign the partition",
-            )
+            self._add(Code.REPLICA_ON_UNKNOWN_BROKER, path, brokers=unknown)
         if state is None:
             # `ZkTopicMigrationClient` then takes all replicas as in sync, with only a WARN
-            self._add(
-                "PartitionWithoutState",
-                Severity.BLOCKING,
-                path,
-                "the state is missing: the copy would declare every replica in sync",
-                "let the controller write it: elect a new controller, or recreate the topic",
-            )
+            self._add(Code.PARTITION_WITHOUT_STATE, path)
             return
         self.highest_controller_epoch = max(self.highest_controller_epoch, state.controller_epoch)
         if not set(state.isr) <= set(replicas) or not state.isr:
-            self._add(
-                "IsrInvalid",
-                Severity.BLOCKING,
-                path,
-                f"in-sync replicas {state.isr} are not among the replicas {replicas}",
-                "let the controller write the state again: elect a new controller",
-            )
+            self._add(Code.ISR_INVALID, path, isr=state.isr, replicas=replicas)
         if state.leader == _NO_LEADER:
-            self._add(
-                "PartitionWithoutLeader",
-                Severity.WARNING,
-                path,
-                "no leader",
-                "start the brokers that hold its replicas",
-            )
+            self._add(Code.OFFLINE_PARTITIONS, path, count=1, partitions=f"{topic.name}-{number}")
         elif state.leader not in state.isr:
-            self._add(
-                "LeaderNotInSync",
-                Severity.BLOCKING,
-                path,
-                f"leader {state.leader} is not in the in-sync replicas {state.isr}",
-                "elect a leader for the partition",
-            )
+            self._add(Code.LEADER_NOT_IN_SYNC, path, leader=state.leader, isr=state.isr)
 
     def znode(self, path: str, data: bytes | None) -> None:
         """Check one znode that is not below `/brokers/topics`; what cannot be decoded is the reader's finding."""
@@ -182,33 +119,15 @@ class Soundness:
     def _acls(self, path: str, kind: str, data: bytes | None) -> None:
         if kind not in ACL_RESOURCE_TYPES.values() or kind == "Any":
             # `AclAuthorizer.loadAllAcls` skips them with a WARN
-            self._add(
-                "AclResourceTypeUnknown",
-                Severity.WARNING,
-                path,
-                f"resource type {kind} is unknown to Kafka 3.9: these ACLs are ignored and not copied",
-                "delete the znode if no authorizer of yours needs it",
-            )
+            self._add(Code.ACL_RESOURCE_TYPE_UNKNOWN, path, type=kind)
             return
         for entry in acl_entries(path, data):
             principal, operation, permission = entry["principal"], entry["operation"], entry["permissionType"]
             if ":" not in principal:
                 # `StandardAcl.kafkaPrincipal` throws: it can stop the controller at start
-                self._add(
-                    "AclPrincipalInvalid",
-                    Severity.BLOCKING,
-                    path,
-                    f"principal {principal!r} has no type, as in User:name",
-                    "remove this ACL",
-                )
+                self._add(Code.ACL_PRINCIPAL_INVALID, path, principal=principal)
             if operation not in ACL_OPERATIONS.values() or permission not in ACL_PERMISSIONS.values():
-                self._add(
-                    "AclUnknown",
-                    Severity.BLOCKING,
-                    path,
-                    f"operation {operation!r} or permission {permission!r} is unknown to Kafka 3.9",
-                    "remove this ACL",
-                )
+                self._add(Code.ACL_UNKNOWN, path, operation=operation, permission=permission)
 
     def _passwords(self, path: str, data: bytes | None) -> None:
         for name, value in config_values(path, data).items():
@@ -216,43 +135,22 @@ class Soundness:
                 continue
             where = f"{path} {name}"
             if self.encoder_secret is None:
-                self._add(
-                    "PasswordEncoderSecretMissing",
-                    Severity.BLOCKING if self.secret_required else Severity.WARNING,
-                    where,
-                    "encrypted, and no password.encoder.secret is given: controllers without it copy the cipher text",
-                    "name the Secret that holds the brokers' password.encoder.secret",
-                )
+                if self.secret_required:
+                    self._add(Code.PASSWORD_ENCODER_SECRET_MISSING, where, passwords=name)
+                else:
+                    self._add(Code.PASSWORD_NOT_CHECKED, where, password=name)
                 continue
             try:
                 EncodedPassword.parse(value).decoded(self.encoder_secret)
             except MetadataError as error:
-                self._add(
-                    "PasswordEncoderSecretWrong",
-                    Severity.BLOCKING,
-                    where,
-                    str(error),
-                    "give the secret that the brokers use, or set the config again",
-                )
+                self._add(Code.PASSWORD_ENCODER_SECRET_WRONG, where, problem=error)
                 continue
-            self._add(
-                "PasswordBecomesPlain",
-                Severity.WARNING,
-                where,
-                "KRaft keeps dynamic configs unencrypted in its metadata log",
-                "restrict access to the controllers' volumes, or move the value into the brokers' static configuration",
-            )
+            self._add(Code.PASSWORD_BECOMES_PLAIN, where, passwords=name)
 
     def _quotas(self, path: str, data: bytes) -> None:
         for name in config_values(path, data):
             if name not in _KNOWN_QUOTAS and not name.startswith("SCRAM-SHA-"):
-                self._add(
-                    "QuotaUnknown",
-                    Severity.WARNING,
-                    path,
-                    f"{name} is no quota of Kafka 3.9",
-                    f"remove {name} from the entity's configs",
-                )
+                self._add(Code.QUOTA_UNKNOWN, path, quota=name)
 
     def tree(
         self,
@@ -279,115 +177,51 @@ class Soundness:
         """
         known, configured = set(topics), set(topic_configs)
         for topic in sorted(configured - known):
-            self._add(
-                "StaleTopicConfig",
-                Severity.WARNING,
-                f"/config/topics/{topic}",
-                "configs of a topic that does not exist",
-                "delete the znode",
-            )
+            self._add(Code.STALE_TOPIC_CONFIG, f"/config/topics/{topic}")
         for topic in sorted(known - configured):
-            self._add(
-                "TopicConfigMissing",
-                Severity.WARNING,
-                f"/config/topics/{topic}",
-                "the topic has no config znode (KAFKA-16003): changes of its configs may not reach brokers",
-                f"alter any config of topic {topic} once",
-            )
+            self._add(Code.TOPIC_CONFIG_MISSING, f"/config/topics/{topic}", topic=topic)
         for topic in sorted(deletions):
-            self._add(
-                "TopicDeletionPending",
-                Severity.BLOCKING,
-                f"{DELETIONS_PATH}/{topic}",
-                "the topic's deletion has not finished (KAFKA-15605): it would not be copied but stay on disk",
-                "start the brokers that hold its replicas, with delete.topic.enable=true",
-            )
+            self._add(Code.TOPIC_DELETION_PENDING, f"{DELETIONS_PATH}/{topic}", topics=topic)
         self._migration(migration, migration_problem)
         self._nodes(checked)
 
     def _migration(self, migration: MigrationState | None, problem: str | None) -> None:
         if problem is not None:
-            self._add(
-                "MigrationZnodeUnreadable",
-                Severity.BLOCKING,
-                MIGRATION_PATH,
-                f"{problem}; controllers hang on it (KAFKA-19480)",
-                f"delete {MIGRATION_PATH}",
-            )
-        elif migration is not None and migration.offset > 0:
-            self._add(
-                "MigrationZnodeStale",
-                Severity.BLOCKING,
-                MIGRATION_PATH,
-                f"it says that offset {migration.offset} was mirrored: a new quorum would overwrite ZooKeeper (KAFKA-17146)",
-                f"delete {MIGRATION_PATH} if no KRaft controller of this cluster runs",
-            )
+            self._add(Code.MIGRATION_ZNODE_UNREADABLE, MIGRATION_PATH, problem=problem)
+        elif migration is not None and migration.offset >= 0:
+            self._add(Code.MIGRATION_ZNODE_STALE, MIGRATION_PATH, offset=migration.offset)
 
     def _nodes(self, checked: Mapping[str, bytes | None]) -> None:
         if REASSIGNMENT_PATH in checked:
-            self._add(
-                "ReassignmentZnode",
-                Severity.BLOCKING,
-                REASSIGNMENT_PATH,
-                "a reassignment by an old tool is waiting",
-                "let it finish or delete the znode",
-            )
+            self._add(Code.REASSIGNMENT_RUNNING, REASSIGNMENT_PATH, what=f"{REASSIGNMENT_PATH} exists")
         if ELECTION_PATH in checked:
-            self._add(
-                "ElectionZnode",
-                Severity.WARNING,
-                ELECTION_PATH,
-                "a preferred leader election by an old tool is waiting",
-                "let it finish or delete the znode",
-            )
+            self._add(Code.ELECTION_ZNODE, ELECTION_PATH)
         if CONTROLLER_PATH not in checked:
-            self._add("ControllerMissing", Severity.BLOCKING, CONTROLLER_PATH, "no controller", "start the brokers")
+            self._add(Code.CONTROLLER_MISSING, CONTROLLER_PATH)
         try:
             epoch = int(checked.get(CONTROLLER_EPOCH_PATH) or b"")
         except ValueError:
             epoch = None
-            self._add(
-                "ControllerEpochInvalid",
-                Severity.BLOCKING,
-                CONTROLLER_EPOCH_PATH,
-                "missing or not a number",
-                "let a broker become controller",
-            )
+            self._add(Code.CONTROLLER_EPOCH_INVALID, CONTROLLER_EPOCH_PATH)
         self.controller_epoch = epoch
         if not _cluster_id(checked.get(CLUSTER_ID_PATH)):
-            self._add(
-                "ClusterIdInvalid",
-                Severity.BLOCKING,
-                CLUSTER_ID_PATH,
-                "missing or not JSON with an id",
-                "start a broker",
-            )
+            self._add(Code.CLUSTER_ID_MISSING, CLUSTER_ID_PATH, path=CLUSTER_ID_PATH)
         if not self.broker_ids:
-            self._add("NoBrokers", Severity.BLOCKING, "/brokers/ids", "no broker is registered", "start the brokers")
+            self._add(Code.NO_BROKERS, "/brokers/ids")
 
     def epochs(self, controller_epoch: int | None, highest_in_states: int) -> None:
         """Check `/controller_epoch` against the highest epoch in any partition's state."""
         if controller_epoch is not None and highest_in_states > controller_epoch:
             self._add(
-                "ControllerEpochBehind",
-                Severity.BLOCKING,
-                CONTROLLER_EPOCH_PATH,
-                f"it is {controller_epoch}, partition states are of epoch {highest_in_states} (KAFKA-20488)",
-                f"set {CONTROLLER_EPOCH_PATH} to {highest_in_states} and elect a new controller",
+                Code.CONTROLLER_EPOCH_BEHIND, CONTROLLER_EPOCH_PATH, epoch=controller_epoch, highest=highest_in_states
             )
 
     def undecodable(self, path: str, problem: str) -> None:
         """Add a znode that could not be decoded."""
-        self._add(
-            "ZnodeUndecodable",
-            Severity.BLOCKING,
-            path,
-            problem,
-            "repair it with Kafka's tools (kafka-configs, kafka-acls, kafka-topics), or delete the znode",
-        )
+        self._add(Code.ZNODE_UNDECODABLE, path, problem=problem)
 
-    def _add(self, code: str, severity: Severity, subject: str, reason: str, fix: str) -> None:
-        self.findings.append(Finding(code=code, severity=severity, object=subject, reason=reason, fix=fix))
+    def _add(self, code: Code, subject: str, /, **details: object) -> None:
+        self.findings.append(Finding.of(code, subject, **details))
 
 
 def _cluster_id(data: bytes | None) -> str | None:

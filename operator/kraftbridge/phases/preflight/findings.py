@@ -1,6 +1,6 @@
-"""Preflight findings: what stands in the way of a migration, with a code, a severity and a fix. Pure.
+"""Preflight: what stands in the way of a migration. Pure.
 
-Codes are API (``docs/findings.md``). What could not be observed is a blocking finding: unknown is never "yes".
+Codes and texts are in `kraftbridge.models.catalogue`. What could not be observed is a blocking finding: unknown is never "yes".
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from kraftbridge.constants import ACL_AUTHORIZER, STANDARD_AUTHORIZER
+from kraftbridge.models.catalogue import ACCEPTABLE, Code, Severity
 from kraftbridge.models.observation import (
     ClusterState,
     LeaseState,
@@ -19,12 +20,12 @@ from kraftbridge.models.observation import (
     ZooKeeperState,
 )
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, Runner
-from kraftbridge.models.status import FindingStatus, Severity
+from kraftbridge.models.status import FindingStatus
 from kraftbridge.phases.draft import Draft
 from kraftbridge.phases.preflight import images as preflight_software
 from kraftbridge.phases.preflight import kafka as preflight_kafka
 from kraftbridge.phases.preflight import kubernetes as preflight_kubernetes
-from kraftbridge.phases.preflight.finding import block, finding
+from kraftbridge.phases.preflight.finding import finding, some
 
 REQUIRED_IBP = (3, 9)
 """KIP-866 needs 3.4; several log dirs need 3.7-IV2 and transactions in the copy 3.6-IV1, and 3.9 is the bridge release."""
@@ -40,32 +41,8 @@ OVERLAID_SETTINGS = (
 """Settings of the brokers that the migration sets; one given by ``valueFrom`` cannot be overridden by a value (API server: 422)."""
 
 
-ACCEPTABLE = frozenset(
-    {
-        "AdmissionPolicyMissing",
-        "ControllerListenerPlaintext",
-        "SuperUserAnonymous",
-        "CustomAuthorizer",
-        "TopicNotReplicated",
-        "TopicAtMinIsr",
-        "BudgetsUnknown",
-        "CapacityUnknown",
-        "DelegationTokenKeyMissing",
-        "LimitsUnknown",
-        "NoDefaultStorageClass",
-        "NoQuotaForVerification",
-        "NoRoomForControllers",
-        "NoRoomForVerification",
-        "OwnedByController",
-        "PolicyNotOnControllers",
-        "QuotasUnknown",
-        "QuotaTooSmall",
-        "StorageClassesUnknown",
-        "SuperUsersMissingOnControllers",
-        "ZooKeeperAclForbidsKRaft",
-    }
-)
-"""Blocking findings that are the user's to accept; the others are unknown or cannot work."""
+TEMPLATE = "pod template"
+"""Where a setting was found that does not come from a running broker."""
 
 
 def findings(draft: Draft) -> tuple[FindingStatus, ...]:
@@ -113,7 +90,7 @@ def broker_ids(draft: Draft) -> dict[str, int]:
 def _survey(draft: Draft) -> Iterator[FindingStatus]:
     survey = draft.observation.survey
     if isinstance(survey, Unobserved):
-        yield block("SurveyUnknown", "cluster", str(survey), "See the operator's log")
+        yield finding(Code.SURVEY_UNKNOWN, "cluster", reason=survey)
         return
     yield from preflight_kubernetes.findings(draft, survey)
     yield from preflight_kafka.findings(draft, survey)
@@ -121,55 +98,34 @@ def _survey(draft: Draft) -> Iterator[FindingStatus]:
 
 def _spec(spec: MigrationSpec) -> Iterator[FindingStatus]:
     if spec.controllers.listener.security_protocol == "PLAINTEXT":
-        yield block(
-            "ControllerListenerPlaintext",
-            "controllers",
-            "The controllers' listener has neither encryption nor authentication",
-            "Set spec.controllers.listener, or accept this finding on a test cluster; a NetworkPolicy is applied either way",
-        )
+        yield finding(Code.CONTROLLER_LISTENER_PLAINTEXT, "controllers")
     if any(u.endswith(":ANONYMOUS") for u in spec.controllers.super_users):
-        yield block(
-            "SuperUserAnonymous",
-            "controllers",
-            "User:ANONYMOUS is a super user of the controllers: who reaches them may do everything",
-            "Name a principal in spec.controllers.superUsers, or accept this finding on a test cluster",
-        )
+        yield finding(Code.SUPER_USER_ANONYMOUS, "controllers")
     if spec.controllers.replicas == 1:
-        yield finding(
-            Severity.WARNING,
-            "SingleController",
-            "controllers",
-            "One controller is no quorum: its loss stops every metadata change",
-            "Set spec.controllers.replicas to 3",
-        )
+        yield finding(Code.SINGLE_CONTROLLER, "controllers")
+
+    for accepted in spec.preflight.accepted:
+        if accepted.code not in list(Code):
+            yield finding(Code.ACCEPTED_CODE_UNKNOWN, "spec.preflight.accepted", code=accepted.code)
 
 
 def _runner(draft: Draft) -> Iterator[FindingStatus]:
     available = draft.observation.runner_available
     if isinstance(available, Unobserved):
-        yield block(
-            "RunnerUnknown", "verification", str(available), "Let the operator discover the API groups of the cluster"
-        )
+        yield finding(Code.RUNNER_UNKNOWN, "verification", reason=available)
     elif not available and draft.spec.verification.runner is Runner.SPARK_APPLICATION:
-        yield finding(
-            Severity.INFORMATION,
-            "SparkOperatorAbsent",
-            "verification",
-            "The API server knows no sparkoperator.k8s.io/v1beta2; verifications run as Jobs with Spark in local mode",
-            "Install the Kubeflow Spark operator for large clusters, or set spec.verification.runner to Job",
-        )
+        yield finding(Code.SPARK_OPERATOR_ABSENT, "verification")
 
 
 def _guard(draft: Draft) -> Iterator[FindingStatus]:
     guarded = draft.observation.admission_policy
     if guarded is not True:
-        yield block(
-            "AdmissionPolicyMissing",
+        yield finding(
+            Code.ADMISSION_POLICY_MISSING,
             "cluster",
-            str(guarded)
+            reason=guarded
             if isinstance(guarded, Unobserved)
-            else "No ValidatingAdmissionPolicy keeps others from changing the brokers' StatefulSets meanwhile",
-            "Install the chart with admissionPolicy.enabled=true (Kubernetes 1.30 or newer), or accept this finding and let nobody apply or upgrade meanwhile",
+            else "no ValidatingAdmissionPolicy of this operator is installed",
         )
 
 
@@ -177,20 +133,10 @@ def _workloads(draft: Draft) -> Iterator[FindingStatus]:
     for ref, item in zip(draft.spec.brokers.stateful_sets, draft.observation.stateful_sets, strict=False):
         name = f"StatefulSet/{ref.name}"
         if isinstance(item, Unobserved):
-            yield block(
-                "StatefulSetMissing",
-                name,
-                str(item),
-                "Name an existing StatefulSet of this namespace in spec.brokers.statefulSets",
-            )
+            yield finding(Code.STATEFUL_SET_MISSING, name, reason=item)
             continue
         if not item.container_found:
-            yield block(
-                "ContainerMissing",
-                name,
-                f"Its pod template has no container {draft.spec.brokers.container!r}",
-                "Set spec.brokers.container",
-            )
+            yield finding(Code.CONTAINER_MISSING, name, container=draft.spec.brokers.container)
             continue
         yield from _stateful_set(draft, name, item)
 
@@ -198,152 +144,67 @@ def _workloads(draft: Draft) -> Iterator[FindingStatus]:
 def _stateful_set(draft: Draft, name: str, item: StatefulSetState) -> Iterator[FindingStatus]:
     settings = item.settings
     if item.lock and item.lock != draft.identity.lock:
-        yield block(
-            "LockedByAnother", name, f"It is locked by migration {item.lock}", "Finish or delete that migration first"
-        )
+        yield finding(Code.LOCKED_BY_ANOTHER, name, holder=f"its lock annotation names migration {item.lock}")
     if isinstance(item.lease, LeaseState) and item.lease.held_by_another:
-        yield block(
-            "LockedByAnother",
-            name,
-            f"It is driven by {item.lease.holder}, which holds Lease kraftbridge-{item.name}",
-            "Finish or delete that migration first",
-        )
+        yield finding(Code.LOCKED_BY_ANOTHER, name, holder=f"{item.lease.holder} holds Lease kraftbridge-{item.name}")
     if len(item.pods) != item.replicas or not all(p.ready and not p.deleting for p in item.pods):
         ready = sum(p.ready and not p.deleting for p in item.pods)
         trouble = next((f": {p.name} {p.trouble}" for p in item.pods if p.trouble), "")
-        yield block(
-            "BrokersNotReady",
-            name,
-            f"{ready} of {item.replicas} pods are Ready{trouble}",
-            "Bring every broker up first",
-        )
+        yield finding(Code.BROKERS_NOT_READY, name, ready=ready, replicas=item.replicas, trouble=trouble)
     for setting in sorted(item.unreadable_settings & set(OVERLAID_SETTINGS)):
-        yield block(
-            "SettingFromReference",
-            name,
-            f"{setting} is given by valueFrom, which a value cannot override",
-            "Give it as a plain value, then apply again",
-        )
+        yield finding(Code.SETTING_FROM_REFERENCE, name, setting=setting)
     if not settings and draft.spec.brokers.config_style is ConfigStyle.PROPERTIES:
-        yield block(
-            "PropertiesMissing",
-            name,
-            "No setting could be read from the ConfigMap of spec.brokers.properties",
-            "Check its volume, configMap and key",
-        )
+        yield finding(Code.PROPERTIES_MISSING, name)
     if draft.spec.brokers.properties is not None and draft.spec.brokers.properties.volume not in item.volumes:
-        yield block(
-            "VolumeMissing",
-            name,
-            f"Its pod template has no volume {draft.spec.brokers.properties.volume!r}",
-            "Set spec.brokers.properties.volume",
-        )
+        yield finding(Code.VOLUME_MISSING, name, volume=draft.spec.brokers.properties.volume)
     ibp = re.match(r"(\d+)\.(\d+)", settings.get("inter.broker.protocol.version", ""))
     if ibp is None or (int(ibp[1]), int(ibp[2])) < REQUIRED_IBP:
-        yield block(
-            "InterBrokerProtocolTooLow",
+        yield finding(
+            Code.INTER_BROKER_PROTOCOL_TOO_LOW,
             name,
-            f"inter.broker.protocol.version is {settings.get('inter.broker.protocol.version', 'not set')}; the migration needs 3.9 stated explicitly",
-            "Upgrade the brokers to Kafka 3.9 and set inter.broker.protocol.version=3.9 in one rolling restart",
+            stated=f"the pod template says {settings.get('inter.broker.protocol.version', 'nothing')}",
         )
     if (
         settings.get("zookeeper.metadata.migration.enable", "false").strip().lower() == "true"
         and not item.configuration
     ):
-        yield block(
-            "MigrationFlagAlreadySet",
-            name,
-            "zookeeper.metadata.migration.enable is set already, not by us",
-            "Remove it and restart the brokers",
-        )
+        yield finding(Code.MIGRATION_FLAG_ALREADY_SET, name, source=TEMPLATE)
     if settings.get("process.roles"):
-        yield block(
-            "AlreadyKRaft",
-            name,
-            f"process.roles is {settings['process.roles']!r}: this is no ZooKeeper broker",
-            "Migrate a ZooKeeper-based cluster",
-        )
+        yield finding(Code.ALREADY_KRAFT, name, roles=settings["process.roles"])
     if settings.get("control.plane.listener.name"):
-        yield block(
-            "ControlPlaneListener",
-            name,
-            "control.plane.listener.name does not exist in KRaft",
-            "Remove it from the brokers' configuration",
-        )
+        yield finding(Code.CONTROL_PLANE_LISTENER, name, value=settings["control.plane.listener.name"], source=TEMPLATE)
     if settings.get("broker.id", "").strip() == "-1":
-        yield block(
-            "GeneratedBrokerIds",
-            name,
-            "broker.id is -1: ids are generated and known only to the brokers' disks",
-            "Set broker.id to each broker's present id",
-        )
+        yield finding(Code.GENERATED_BROKER_IDS, name)
     authorizer = settings.get("authorizer.class.name", "").strip()
     if authorizer not in ("", ACL_AUTHORIZER, STANDARD_AUTHORIZER):
-        yield block(
-            "CustomAuthorizer",
-            name,
-            f"authorizer.class.name is {authorizer}",
-            "Make sure that it works without ZooKeeper, then accept this finding: it is kept as it is",
-        )
+        yield finding(Code.CUSTOM_AUTHORIZER, name, authorizer=authorizer)
 
 
 def _zookeeper(draft: Draft) -> Iterator[FindingStatus]:
     state = draft.observation.zookeeper
     name = f"ZooKeeper/{draft.spec.zookeeper.connect}"
     if isinstance(state, Unobserved):
-        yield block(
-            "ZooKeeperUnreachable",
-            name,
-            str(state),
-            "Check spec.zookeeper.connect and its Secret, and that the operator's pods may reach it",
-        )
+        yield finding(Code.ZOOKEEPER_UNREACHABLE, name, reason=state)
         return
     if not state.cluster_id:
-        yield block(
-            "ClusterIdMissing",
-            name,
-            f"There is no {draft.spec.chroot}/cluster/id",
-            "Check the chroot in spec.zookeeper.connect",
-        )
+        yield finding(Code.CLUSTER_ID_MISSING, name, path=f"{draft.spec.chroot}/cluster/id")
     yield from _znodes(name, state)
     yield from _identities(draft, name, state)
 
 
 def _znodes(name: str, state: ZooKeeperState) -> Iterator[FindingStatus]:
     if isinstance(state.migration, Unobserved):
-        yield block(
-            "MigrationZnodeUnreadable",
-            name,
-            f"/migration cannot be read: {state.migration.reason} (KAFKA-19480)",
-            "Delete /migration if no migration ever ran",
-        )
+        yield finding(Code.MIGRATION_ZNODE_UNREADABLE, name, problem=state.migration.reason)
     elif isinstance(state.migration, MigrationZnode) and state.migration.kraft_metadata_offset >= 0:
-        yield block(
-            "MigrationZnodeStale",
-            name,
-            f"/migration stands at offset {state.migration.kraft_metadata_offset} from an earlier migration: a new one would overwrite ZooKeeper with an empty image (KAFKA-17146)",
-            "Archive and delete /migration once the earlier migration is rolled back",
-        )
+        yield finding(Code.MIGRATION_ZNODE_STALE, name, offset=state.migration.kraft_metadata_offset)
     if state.controller is None:
-        yield block(
-            "NoController", name, "/controller is missing: the cluster has no controller", "Let the brokers elect one"
-        )
+        yield finding(Code.CONTROLLER_MISSING, name)
     elif state.controller.kraft_controller_epoch >= 0:
-        yield block(
-            "ControllerIsKRaft",
-            name,
-            "/controller is claimed by a KRaft quorum already",
-            "Roll that migration back first",
-        )
+        yield finding(Code.CONTROLLER_IS_KRAFT, name)
     if state.pending_topic_deletions:
-        yield block(
-            "PendingTopicDeletions",
-            name,
-            f"Topics wait for deletion: {', '.join(state.pending_topic_deletions[:5])}",
-            "Let the deletions finish",
-        )
+        yield finding(Code.TOPIC_DELETION_PENDING, name, topics=some(state.pending_topic_deletions))
     if state.reassignments:
-        yield block("ReassignmentRunning", name, "A partition reassignment is under way", "Let it finish or cancel it")
+        yield finding(Code.REASSIGNMENT_RUNNING, name, what="/admin/reassign_partitions exists")
 
 
 def _identities(draft: Draft, name: str, state: ZooKeeperState) -> Iterator[FindingStatus]:
@@ -352,67 +213,38 @@ def _identities(draft: Draft, name: str, state: ZooKeeperState) -> Iterator[Find
         return
     ids = broker_ids(draft)
     if not ids:
-        yield block(
-            "BrokerIdentityUnknown",
+        yield finding(
+            Code.BROKER_IDENTITY_UNKNOWN,
             name,
-            f"The pods of {', '.join(s.name for s in sets)} and the registered brokers {[b.id for b in state.brokers]} cannot be paired by their advertised hosts",
-            "Advertise each broker under its pod's DNS name",
+            sets=", ".join(s.name for s in sets),
+            brokers=[b.id for b in state.brokers],
         )
         return
     if unmanaged := sorted({b.id for b in state.brokers} - set(ids.values())):
-        yield block(
-            "BrokersNotManaged",
-            name,
-            f"Brokers {unmanaged} are registered but belong to none of spec.brokers.statefulSets",
-            "List their StatefulSets too: the copy starts only when every broker is in migration mode",
-        )
+        yield finding(Code.BROKERS_NOT_MANAGED, name, brokers=unmanaged)
     if clash := sorted(set(ids.values()) & set(draft.spec.controllers.node_ids)):
-        yield block(
-            "NodeIdCollision", "controllers", f"Node ids {clash} are broker ids", "Change spec.controllers.firstNodeId"
-        )
+        yield finding(Code.NODE_ID_COLLISION, "controllers", ids=clash)
 
 
 def _cluster(draft: Draft) -> Iterator[FindingStatus]:
     cluster, redundancy = draft.observation.cluster, draft.observation.redundancy
     name = f"Kafka/{draft.spec.brokers.bootstrap_servers}"
     if not isinstance(cluster, ClusterState):
-        yield block(
-            "KafkaUnreachable", name, str(cluster), "Check spec.brokers.bootstrapServers and clientConfigSecret"
-        )
+        yield finding(Code.KAFKA_UNREACHABLE, name, reason=cluster)
         return
     if cluster.offline_count:
-        yield block(
-            "OfflinePartitions",
-            name,
-            f"{cluster.offline_count} partitions have no leader: {', '.join(cluster.offline[:5])}",
-            "Repair them first",
-        )
+        yield finding(Code.OFFLINE_PARTITIONS, name, count=cluster.offline_count, partitions=some(cluster.offline))
     if cluster.under_replicated_count:
-        yield block(
-            "UnderReplicatedPartitions",
+        yield finding(
+            Code.UNDER_REPLICATED_PARTITIONS,
             name,
-            f"{cluster.under_replicated_count} partitions lack replicas in their ISR: {', '.join(cluster.under_replicated[:5])}",
-            "Let the replicas catch up",
+            count=cluster.under_replicated_count,
+            partitions=some(cluster.under_replicated),
         )
     if not isinstance(redundancy, TopicRedundancy):
-        yield block(
-            "RedundancyUnknown",
-            name,
-            str(redundancy),
-            "Let the operator's principal describe all topics and their configurations",
-        )
+        yield finding(Code.REDUNDANCY_UNKNOWN, name, reason=redundancy)
         return
     for topic in redundancy.replication_factor_one:
-        yield block(
-            "TopicNotReplicated",
-            f"topic/{topic}",
-            "Its replication factor is 1: it is unavailable while its broker restarts (twice)",
-            "Add replicas, or accept this finding",
-        )
+        yield finding(Code.TOPIC_NOT_REPLICATED, f"topic/{topic}")
     for topic in redundancy.at_min_isr:
-        yield block(
-            "TopicAtMinIsr",
-            f"topic/{topic}",
-            "Its replication factor equals min.insync.replicas: producers with acks=all fail while one of its brokers restarts",
-            "Add a replica or lower min.insync.replicas, or accept this finding",
-        )
+        yield finding(Code.TOPIC_AT_MIN_ISR, f"topic/{topic}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kraftbridge.models.catalogue import Code
 from kraftbridge.models.metadata_version import Release, levels_of, lowest_without_loss, text_of
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import FindingStatus, Severity
+from kraftbridge.models.status import FindingStatus
 from kraftbridge.phases.draft import Draft
 from kraftbridge.phases.preflight.finding import finding
 from kraftbridge.phases.software import release_of
@@ -23,13 +24,7 @@ def findings(draft: Draft) -> Iterator[FindingStatus]:
     for item in () if isinstance(sets, Unobserved) else sets:
         release = release_of(item.image)
         if release is not None and release < BRIDGE:
-            yield finding(
-                Severity.WARNING,
-                "ImageTooOld",
-                f"StatefulSet/{item.name}",
-                f"Its image {item.image} starts Kafka {release} by its name: such a broker cannot register with the quorum's metadata.version",
-                "Roll the brokers to a Kafka 3.9 image first; pass this over if the image has 3.9 under another name",
-            )
+            yield finding(Code.IMAGE_TOO_OLD, f"StatefulSet/{item.name}", image=item.image, release=release)
 
 
 def _metadata_version(spec: MigrationSpec) -> Iterator[FindingStatus]:
@@ -41,9 +36,10 @@ def _metadata_version(spec: MigrationSpec) -> Iterator[FindingStatus]:
     lowest, highest = lowest_without_loss(levels[1]), levels[1]
     if not lowest <= spec.metadata_level <= highest:
         yield finding(
-            Severity.WARNING,
-            "MetadataVersionOutOfReach",
+            Code.METADATA_VERSION_OUT_OF_REACH,
             "spec.metadataVersion",
-            f"Kafka {release} will refuse {text_of(spec.metadata_level)} after the migration: it begins at {text_of(highest)} and goes back without loss to {text_of(lowest)} only",
-            "Choose a level in between, or leave spec.metadataVersion out",
+            release=release,
+            asked=text_of(spec.metadata_level),
+            highest=text_of(highest),
+            lowest=text_of(lowest),
         )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import Unobserved
-from kraftbridge.models.status import FindingStatus, Severity
+from kraftbridge.models.status import FindingStatus
 from kraftbridge.models.survey import AclEntry, BrokerSetting, SettingSource, Survey
 from kraftbridge.phases.draft import Draft
-from kraftbridge.phases.preflight.finding import block, finding, some
+from kraftbridge.phases.preflight.finding import finding, some
 
 CONTROLLER_LISTENER = "CONTROLLER"
 """Name of the listener that the migration adds (``controller.listener.names``)."""
@@ -45,42 +46,24 @@ def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
 def _visibility(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     name, seen = f"Kafka/{draft.spec.brokers.bootstrap_servers}", survey.visibility
     if isinstance(seen, Unobserved):
-        yield block("VisibilityUnknown", name, str(seen), "Check spec.brokers.bootstrapServers and clientConfigSecret")
+        yield finding(Code.VISIBILITY_UNKNOWN, name, reason=seen)
         return
     needed = (*NEEDED_OPERATIONS, *(("ALTER",) if draft.spec.metadata_version else ()))
     if lacking := [o for o in needed if o not in seen.cluster_operations]:
-        yield block(
-            "OperationsMissing",
-            name,
-            f"The operator's principal may not {', '.join(lacking)} the cluster (DescribeCluster's authorized operations)",
-            "Grant them by ACL on the cluster resource to the principal of spec.brokers.clientConfigSecret",
-        )
+        yield finding(Code.OPERATIONS_MISSING, name, operations=", ".join(lacking))
     if isinstance(survey.zookeeper, Unobserved) or survey.zookeeper.denied:
         return  # a finding of its own
     if hidden := survey.zookeeper.topics - seen.topics:
-        yield block(
-            "TopicsHidden",
-            name,
-            f"Metadata does not show {len(hidden)} topic(s) that ZooKeeper has: {some(hidden)}",
-            "Grant DESCRIBE and DESCRIBE_CONFIGS on every topic to the principal of spec.brokers.clientConfigSecret: what it may not see, nobody can verify",
-        )
+        yield finding(Code.TOPICS_HIDDEN, name, count=len(hidden), topics=some(hidden))
 
 
 def _reassignments(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     name = f"Kafka/{draft.spec.brokers.bootstrap_servers}"
     if isinstance(survey.reassigning, Unobserved):
-        yield block(
-            "ReassignmentsUnknown",
-            name,
-            str(survey.reassigning),
-            "Let the operator's principal DESCRIBE the cluster",
-        )
+        yield finding(Code.REASSIGNMENTS_UNKNOWN, name, reason=survey.reassigning)
     elif survey.reassigning:
-        yield block(
-            "ReassignmentRunning",
-            name,
-            f"{len(survey.reassigning)} partition(s) are being reassigned: {some(survey.reassigning)}",
-            "Let it finish, or cancel it (kafka-reassign-partitions --cancel)",
+        yield finding(
+            Code.REASSIGNMENT_RUNNING, name, what=f"{len(survey.reassigning)} partition(s), {some(survey.reassigning)}"
         )
 
 
@@ -89,22 +72,12 @@ def _reassignments(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
 
 def _brokers(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     if isinstance(survey.brokers, Unobserved):
-        yield block(
-            "BrokerConfigurationUnknown",
-            "brokers",
-            str(survey.brokers),
-            "Check spec.brokers.bootstrapServers and clientConfigSecret",
-        )
+        yield finding(Code.BROKER_CONFIGURATION_UNKNOWN, "brokers", reason=survey.brokers)
         return
     seen: dict[int, dict[str, BrokerSetting]] = {}
     for broker, settings in survey.brokers.items():
         if isinstance(settings, Unobserved):
-            yield block(
-                "BrokerConfigurationUnknown",
-                f"broker/{broker}",
-                str(settings),
-                "Let the operator's principal reach every broker and DESCRIBE_CONFIGS the cluster",
-            )
+            yield finding(Code.BROKER_CONFIGURATION_UNKNOWN, f"broker/{broker}", reason=settings)
         else:
             seen[broker] = {s.name: s for s in settings}
             yield from _refused(broker, seen[broker])
@@ -117,19 +90,13 @@ def _refused(broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[Fin
     """Return what keeps this broker from starting in migration mode or as a KRaft broker (``KafkaConfig.validateValues``, 3.9)."""
     name = f"broker/{broker}"
     if (setting := settings.get("control.plane.listener.name")) is not None:
-        yield block(
-            "ControlPlaneListener",
-            name,
-            f"It runs with control.plane.listener.name={setting.value} ({setting.source}), which does not exist in KRaft",
-            "Remove it from the brokers' configuration",
-        )
+        yield finding(Code.CONTROL_PLANE_LISTENER, name, value=setting.value, source=setting.source)
     running = settings.get("inter.broker.protocol.version")
     if running is not None and not re.match(r"3\.9|[4-9]", running.value or ""):
-        yield block(
-            "InterBrokerProtocolTooLow",
+        yield finding(
+            Code.INTER_BROKER_PROTOCOL_TOO_LOW,
             name,
-            f"It runs with inter.broker.protocol.version={running.value} ({running.source}); the migration needs 3.9",
-            "Set inter.broker.protocol.version=3.9 and restart the broker",
+            stated=f"the broker runs with inter.broker.protocol.version={running.value} ({running.source})",
         )
     names = [
         part.split(":")[0].strip()
@@ -138,56 +105,22 @@ def _refused(broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[Fin
     ]
     flagged = settings.get("zookeeper.metadata.migration.enable")
     if CONTROLLER_LISTENER in names and "controller.quorum.voters" not in settings:
-        yield block(
-            "ListenerNameTaken",
-            name,
-            f"It has a listener {CONTROLLER_LISTENER} of its own, which is the name of the KRaft controllers' listener",
-            "Rename that listener in listeners, advertised.listeners and listener.security.protocol.map",
-        )
+        yield finding(Code.LISTENER_NAME_TAKEN, name, listener=CONTROLLER_LISTENER)
     if flagged is not None and (flagged.value or "").lower() == "true":
-        yield block(
-            "MigrationFlagAlreadySet",
-            name,
-            f"It runs with zookeeper.metadata.migration.enable=true ({flagged.source}), not by us",
-            "Remove it and restart the broker",
-        )
+        yield finding(Code.MIGRATION_FLAG_ALREADY_SET, name, source=flagged.source)
     if (setting := settings.get("controlled.shutdown.enable")) is not None and setting.value == "false":
-        yield finding(
-            Severity.WARNING,
-            "ControlledShutdownDisabled",
-            name,
-            "controlled.shutdown.enable is false: it keeps its leaderships until it is gone, so each of its restarts stalls clients",
-            "Set controlled.shutdown.enable=true",
-        )
+        yield finding(Code.CONTROLLED_SHUTDOWN_DISABLED, name)
 
 
 def _left_aside(seen: Mapping[int, Mapping[str, BrokerSetting]]) -> Iterator[FindingStatus]:
     every = [(b, s) for b, settings in seen.items() for s in settings.values()]
     ignored = {s.name for _, s in every if s.name in IGNORED_BY_KRAFT or s.name.startswith("zookeeper.")}
     if ignored:
-        yield finding(
-            Severity.INFORMATION,
-            "SettingsIgnoredByKRaft",
-            "brokers",
-            f"KRaft brokers leave these aside: {some(ignored, 20)}",
-            "Remove them with your next release after the migration; they do no harm",
-        )
+        yield finding(Code.SETTINGS_IGNORED_BY_KRAFT, "brokers", settings=some(ignored, 20))
     if dynamic := {s.name for _, s in every if s.name in ignored and s.source is not SettingSource.STATIC}:
-        yield finding(
-            Severity.WARNING,
-            "DynamicSettingsIgnoredByKRaft",
-            "brokers",
-            f"These are set dynamically, are copied and have no effect in KRaft: {some(dynamic, 20)}",
-            "Delete them with kafka-configs --alter --delete-config",
-        )
+        yield finding(Code.DYNAMIC_SETTINGS_IGNORED_BY_KRAFT, "brokers", settings=some(dynamic, 20))
     if strange := {s.name for _, s in every if not s.known and s.source is not SettingSource.STATIC}:
-        yield finding(
-            Severity.WARNING,
-            "DynamicSettingsUnknown",
-            "brokers",
-            f"Kafka does not know these dynamic settings; KRaft brokers log an error for each and drop them: {some(strange, 20)}",
-            "Delete them with kafka-configs --alter --delete-config, unless a plugin of yours reads them",
-        )
+        yield finding(Code.DYNAMIC_SETTINGS_UNKNOWN, "brokers", settings=some(strange, 20))
 
 
 def _needed_by_controllers(
@@ -197,40 +130,20 @@ def _needed_by_controllers(
     ours = draft.spec.controllers.config
     for policy in POLICIES:
         if policy in values and policy not in ours:
-            yield block(
-                "PolicyNotOnControllers",
-                policy,
-                f"Brokers run with {policy}={values[policy].value}; in KRaft the controllers apply it, and they would not have it",
-                "Set it in spec.controllers.config with an image that has the class, or accept this finding and do without",
-            )
+            yield finding(Code.POLICY_NOT_ON_CONTROLLERS, policy, policy=policy, value=values[policy].value)
     if TOKEN_KEYS & values.keys():
         listener = survey.listener_settings
         if isinstance(listener, Unobserved):
-            yield block(
-                "ListenerSecretUnknown",
-                "controllers",
-                str(listener),
-                "Let the operator read the Secret of spec.controllers.listener.secretName",
-            )
+            yield finding(Code.LISTENER_SECRET_UNKNOWN, "controllers", reason=listener)
         elif not TOKEN_KEYS & (listener | ours.keys()):
-            yield block(
-                "DelegationTokenKeyMissing",
-                "controllers",
-                "The brokers use delegation tokens; in KRaft the controllers make them, and they have no delegation.token.secret.key",
-                "Add the brokers' key to listener.properties in the Secret of spec.controllers.listener.secretName",
-            )
+            yield finding(Code.DELEGATION_TOKEN_KEY_MISSING, "controllers")
     users = values.get("super.users")
     if users is not None and values.get("authorizer.class.name") is not None:
         lacking = {u.strip() for u in (users.value or "").split(";") if u.strip()} - set(
             draft.spec.controllers.super_users
         )
         if lacking:
-            yield block(
-                "SuperUsersMissingOnControllers",
-                "controllers",
-                f"{some(lacking)} are super users of the brokers and not of the controllers, which know no ACL before the copy: brokers could not register",
-                "Add them to spec.controllers.superUsers, or accept this finding when none of them is the brokers' own principal",
-            )
+            yield finding(Code.SUPER_USERS_MISSING_ON_CONTROLLERS, "controllers", users=some(lacking))
 
 
 def _secrets(draft: Draft, seen: Mapping[int, Mapping[str, BrokerSetting]]) -> Iterator[FindingStatus]:
@@ -243,19 +156,8 @@ def _secrets(draft: Draft, seen: Mapping[int, Mapping[str, BrokerSetting]]) -> I
     if not secret:
         return
     if draft.spec.controllers.password_encoder_secret is None:
-        yield block(
-            "NoPasswordEncoderSecret",
-            "brokers",
-            f"Passwords are set dynamically ({some(secret)}); without password.encoder.secret the controllers copy their cipher text",
-            "Set spec.controllers.passwordEncoderSecret to the brokers' password.encoder.secret",
-        )
-    yield finding(
-        Severity.WARNING,
-        "SecretsInMetadataLog",
-        "brokers",
-        f"Dynamic passwords ({some(secret)}) are encrypted in ZooKeeper and plain text in KRaft's metadata log",
-        "Move them into the brokers' static configuration, or protect the controllers' and brokers' volumes accordingly",
-    )
+        yield finding(Code.PASSWORD_ENCODER_SECRET_MISSING, "brokers", passwords=some(secret))
+    yield finding(Code.PASSWORD_BECOMES_PLAIN, "brokers", passwords=some(secret))
 
 
 # ------------------------------------------------------------------------------------------------ ZooKeeper
@@ -264,32 +166,27 @@ def _secrets(draft: Draft, seen: Mapping[int, Mapping[str, BrokerSetting]]) -> I
 def _access(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     name, access = f"ZooKeeper/{draft.spec.zookeeper.connect}", survey.zookeeper
     if isinstance(access, Unobserved):
-        yield block("ZooKeeperAclsUnknown", name, str(access), "Check spec.zookeeper.connect and its Secret")
+        yield finding(Code.ZOOKEEPER_ACLS_UNKNOWN, name, reason=access)
         return
     if access.denied:
-        yield block(
-            "ZooKeeperAclDenied",
+        yield finding(
+            Code.ZOOKEEPER_ACL_DENIED,
             name,
-            f"The ACL of {some(access.denied)} may not even be read with {survey.zookeeper_identity or 'no credentials'}",
-            "Give credentials of the brokers' principal in spec.zookeeper.secretName",
+            paths=some(access.denied),
+            identity=survey.zookeeper_identity or "no credentials",
         )
     closed = [path for path, acl in access.acls.items() if not _granted(acl, survey) >= ALL_PERMISSIONS]
     # A znode that only its parent's CREATE and DELETE concern may be read-only itself.
     if closed:
-        yield block(
-            "ZooKeeperAclForbidsKRaft",
+        yield finding(
+            Code.ZOOKEEPER_ACL_FORBIDS_KRAFT,
             name,
-            f"{len(closed)} znode(s) may not be written by the KRaft controllers with {survey.zookeeper_identity or 'no credentials'}: {some(closed)}",
-            "Reset the ACLs with zookeeper-security-migration --zookeeper.acl=unsecure, or give the brokers' credentials in spec.zookeeper.secretName with scheme=sasl, which the controllers use as well; accept this finding only where they authenticate by certificate",
+            count=len(closed),
+            identity=survey.zookeeper_identity or "no credentials",
+            paths=some(closed),
         )
     if access.topics_without_acl:
-        yield finding(
-            Severity.INFORMATION,
-            "ZooKeeperAclsSampled",
-            name,
-            f"The ACLs of {access.topics_without_acl} topics' znodes were not looked at",
-            "Nothing, when zookeeper.set.acl never changed; else compare them yourself",
-        )
+        yield finding(Code.ZOOKEEPER_ACLS_SAMPLED, name, count=access.topics_without_acl)
 
 
 def _granted(acl: tuple[AclEntry, ...], survey: Survey) -> frozenset[str]:

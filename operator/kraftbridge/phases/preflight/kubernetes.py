@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.quantities import shown
-from kraftbridge.models.status import FindingStatus, Severity
+from kraftbridge.models.status import FindingStatus
 from kraftbridge.models.survey import Capacity, ControllersDemand, Demand, Limit, Room, Survey
 from kraftbridge.phases.draft import Draft
-from kraftbridge.phases.preflight.finding import block, finding, some
+from kraftbridge.phases.preflight.finding import finding, some
 
 OTHER_WRITER = "owner "
 """How an entry of `Survey.writers` begins when a controller owns the StatefulSet."""
@@ -23,9 +24,7 @@ def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     yield from _budgets(survey)
     yield from _writers(survey)
     if isinstance(survey.demand, Unobserved):
-        yield block(
-            "CapacityUnknown", "controllers", str(survey.demand), "Correct spec.controllers, or accept this finding"
-        )
+        yield finding(Code.CAPACITY_UNKNOWN, "controllers", reason=survey.demand)
         return
     limits = () if isinstance(survey.limits, Unobserved) else survey.limits
     demand = replace(survey.demand, containers=tuple(_defaulted(c, limits) for c in survey.demand.containers))
@@ -36,108 +35,63 @@ def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
 
 def _rights(survey: Survey) -> Iterator[FindingStatus]:
     if isinstance(survey.missing_rights, Unobserved):
-        yield block(
-            "RightsUnknown",
-            "operator",
-            str(survey.missing_rights),
-            "Let the operator ask the API server for its own rights (SelfSubjectAccessReview)",
-        )
+        yield finding(Code.RIGHTS_UNKNOWN, "operator", reason=survey.missing_rights)
         return
     if survey.missing_rights:
-        yield block(
-            "RightMissing",
-            "operator",
-            f"The operator's service account may not: {some(survey.missing_rights, 20)}",
-            "Install the chart with rbac.create=true, or grant these rights in the migration's namespace",
-        )
+        yield finding(Code.RIGHT_MISSING, "operator", rights=some(survey.missing_rights, 20))
 
 
 def _storage(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     classes, wanted = survey.storage_classes, draft.spec.controllers.storage.storage_class_name
     if isinstance(classes, Unobserved):
-        yield block(
-            "StorageClassesUnknown",
-            "controllers",
-            str(classes),
-            "Let the operator list storageclasses.storage.k8s.io, or accept this finding",
-        )
+        yield finding(Code.STORAGE_CLASSES_UNKNOWN, "controllers", reason=classes)
     elif wanted is not None and wanted not in {c.name for c in classes}:
-        yield block(
-            "StorageClassMissing",
+        yield finding(
+            Code.STORAGE_CLASS_MISSING,
             f"StorageClass/{wanted}",
-            f"There is no StorageClass {wanted}; there are {some((c.name for c in classes), 10) or 'none'}",
-            "Set spec.controllers.storage.storageClassName to an existing one",
+            wanted=wanted,
+            classes=some((c.name for c in classes), 10) or "none",
         )
     elif wanted is None and not any(c.default for c in classes):
-        yield block(
-            "NoDefaultStorageClass",
-            "controllers",
-            f"No StorageClass is the default one; there are {some((c.name for c in classes), 10) or 'none'}",
-            "Set spec.controllers.storage.storageClassName, or accept this finding where volumes are bound by hand",
+        yield finding(
+            Code.NO_DEFAULT_STORAGE_CLASS, "controllers", classes=some((c.name for c in classes), 10) or "none"
         )
 
 
 def _budgets(survey: Survey) -> Iterator[FindingStatus]:
     if isinstance(survey.budgets, Unobserved):
-        yield block(
-            "BudgetsUnknown",
-            "brokers",
-            str(survey.budgets),
-            "Let the operator list poddisruptionbudgets.policy, or accept this finding",
-        )
+        yield finding(Code.BUDGETS_UNKNOWN, "brokers", reason=survey.budgets)
         return
     for name in sorted({b.stateful_set for b in survey.budgets}):
         mine = [b for b in survey.budgets if b.stateful_set == name]
         if len(mine) > 1:
-            yield block(
-                "SeveralDisruptionBudgets",
-                f"StatefulSet/{name}",
-                f"PodDisruptionBudgets {some(b.name for b in mine)} select the same pods; the API server then refuses every eviction",
-                "Leave one of them",
-            )
+            yield finding(Code.SEVERAL_DISRUPTION_BUDGETS, f"StatefulSet/{name}", budgets=some(b.name for b in mine))
     for budget in survey.budgets:
         if not budget.up_to_date:
-            yield block(
-                "BudgetsUnknown",
+            yield finding(
+                Code.BUDGETS_UNKNOWN,
                 f"PodDisruptionBudget/{budget.name}",
-                "Its controller has not looked at its newest version yet",
-                "Wait; if it lasts, look at its conditions",
+                reason="its controller has not observed its newest version yet",
             )
         elif budget.disruptions_allowed == 0 and budget.healthy_pods >= budget.expected_pods:
-            yield block(
-                "DisruptionBudgetForbidsAll",
+            yield finding(
+                Code.DISRUPTION_BUDGET_FORBIDS_ALL,
                 f"PodDisruptionBudget/{budget.name}",
-                f"It allows no eviction although all {budget.expected_pods} pods are healthy ({budget.desired_healthy} must stay)",
-                "Allow one: maxUnavailable: 1; restarts are evictions, one at a time",
+                pods=budget.expected_pods,
+                desired=budget.desired_healthy,
             )
 
 
 def _writers(survey: Survey) -> Iterator[FindingStatus]:
     if isinstance(survey.writers, Unobserved):
-        yield block(
-            "WritersUnknown",
-            "brokers",
-            str(survey.writers),
-            "Let the operator read the brokers' StatefulSets",
-        )
+        yield finding(Code.WRITERS_UNKNOWN, "brokers", reason=survey.writers)
         return
     for name, writers in survey.writers.items():
         for writer in writers:
             if writer.startswith(OTHER_WRITER):
-                yield block(
-                    "OwnedByController",
-                    f"StatefulSet/{name}",
-                    f"It belongs to {writer.removeprefix(OTHER_WRITER)}, whose controller will put its own template back",
-                    "Stop that controller for the time of the migration, then accept this finding",
-                )
+                yield finding(Code.OWNED_BY_CONTROLLER, f"StatefulSet/{name}", owner=writer.removeprefix(OTHER_WRITER))
             else:
-                yield finding(
-                    Severity.WARNING,
-                    "FieldsManagedByOthers",
-                    f"StatefulSet/{name}",
-                    f"It is also written by {writer}",
-                    "Apply, upgrade and sync nothing meanwhile (Argo CD: switch selfHeal off; Flux: suspend); afterwards take the final manifest over into its source",
-                )
+                yield finding(Code.FIELDS_MANAGED_BY_OTHERS, f"StatefulSet/{name}", writer=writer)
 
 
 # ------------------------------------------------------------------------------------------------ room
@@ -145,12 +99,7 @@ def _writers(survey: Survey) -> Iterator[FindingStatus]:
 
 def _quotas(survey: Survey, demand: ControllersDemand, limits: tuple[Limit, ...]) -> Iterator[FindingStatus]:
     if isinstance(survey.quotas, Unobserved):
-        yield block(
-            "QuotasUnknown",
-            "controllers",
-            str(survey.quotas),
-            "Let the operator list resourcequotas, or accept this finding",
-        )
+        yield finding(Code.QUOTAS_UNKNOWN, "controllers", reason=survey.quotas)
         return
     wanted = _wanted(demand)
     beside = _counted([_defaulted(pod, limits) for pod in survey.verification])
@@ -158,26 +107,23 @@ def _quotas(survey: Survey, demand: ControllersDemand, limits: tuple[Limit, ...]
         for resource, left in sorted(quota.left.items()):
             needed, more = wanted.get(resource, 0), beside.get(resource, 0)
             if needed is None:
-                yield block(
-                    "QuotaNeedsRequests",
-                    f"ResourceQuota/{quota.name}",
-                    f"It counts {resource}, which not every container of the controllers states: their pods would be refused",
-                    "Set requests and limits in spec.controllers.resources, or a default in a LimitRange",
-                )
+                yield finding(Code.QUOTA_NEEDS_REQUESTS, f"ResourceQuota/{quota.name}", resource=resource)
             elif needed > left:
-                yield block(
-                    "QuotaTooSmall",
+                yield finding(
+                    Code.QUOTA_TOO_SMALL,
                     f"ResourceQuota/{quota.name}",
-                    f"{resource}: the {demand.pods} controllers ask for {shown(resource, needed)}, {shown(resource, left)} is left",
-                    "Raise the quota, or ask for less in spec.controllers",
+                    resource=resource,
+                    pods=demand.pods,
+                    needed=shown(resource, needed),
+                    left=shown(resource, left),
                 )
             elif more is None or needed + more > left:
-                asked = "what its pods do not state" if more is None else shown(resource, more)
-                yield block(
-                    "NoQuotaForVerification",
+                yield finding(
+                    Code.NO_QUOTA_FOR_VERIFICATION,
                     f"ResourceQuota/{quota.name}",
-                    f"{resource}: beside the controllers a verification needs {asked}, {shown(resource, left - needed)} is left",
-                    "Raise the quota, ask for less in spec.verification, or give a default in a LimitRange",
+                    resource=resource,
+                    needed="what its pods do not state" if more is None else shown(resource, more),
+                    left=shown(resource, left - needed),
                 )
 
 
@@ -227,21 +173,11 @@ def _defaulted(container: Demand, limits: tuple[Limit, ...]) -> Demand:
 
 def _limits(survey: Survey, demand: ControllersDemand) -> Iterator[FindingStatus]:
     if isinstance(survey.limits, Unobserved):
-        yield block(
-            "LimitsUnknown",
-            "controllers",
-            str(survey.limits),
-            "Let the operator list limitranges, or accept this finding",
-        )
+        yield finding(Code.LIMITS_UNKNOWN, "controllers", reason=survey.limits)
         return
     for limit in survey.limits:
         for words in _violations(limit, demand):
-            yield block(
-                "LimitRangeRefuses",
-                f"LimitRange/{limit.name}",
-                f"It would refuse the controllers: {words}",
-                "Change spec.controllers.resources or spec.controllers.storage.size, or the LimitRange",
-            )
+            yield finding(Code.LIMIT_RANGE_REFUSES, f"LimitRange/{limit.name}", violation=words)
 
 
 def _violations(limit: Limit, demand: ControllersDemand) -> Iterator[str]:
@@ -271,34 +207,33 @@ def _violations(limit: Limit, demand: ControllersDemand) -> Iterator[str]:
 def _room(survey: Survey, demand: ControllersDemand) -> Iterator[FindingStatus]:
     capacity = survey.capacity
     if isinstance(capacity, Unobserved):
-        yield block(
-            "CapacityUnknown",
-            "controllers",
-            str(capacity),
-            "Let the operator list nodes and pods, or accept this finding",
-        )
+        yield finding(Code.CAPACITY_UNKNOWN, "controllers", reason=capacity)
         return
     cpu, memory = (sum(getattr(c, f"{r}_request") or 0 for c in demand.containers) for r in ("cpu", "memory"))
     eligible = [r for r in capacity.rooms if _may_go(r, demand)]
     fitting = sum(_fitting(r, cpu, memory, apart=demand.apart) for r in eligible)
     if fitting < demand.pods:
-        yield block(
-            "NoRoomForControllers",
+        yield finding(
+            Code.NO_ROOM_FOR_CONTROLLERS,
             "controllers",
-            f"{fitting} of {demand.pods} controllers find room ({shown('cpu', cpu)} CPU, {shown('memory', memory)} memory each"
-            f"{', each on a node of its own' if demand.apart else ''}) on the {len(eligible)} of {len(capacity.rooms)} nodes that may take them",
-            "Add nodes, ask for less in spec.controllers.resources or relax nodeSelector, tolerations and affinity; accept this finding where an autoscaler adds nodes",
+            fitting=fitting,
+            pods=demand.pods,
+            demand=f"{shown('cpu', cpu)} CPU, {shown('memory', memory)} memory each{', each on a node of its own' if demand.apart else ''}",
+            eligible=len(eligible),
+            nodes=len(capacity.rooms),
         )
     elif waiting := _without_room(capacity, demand, cpu, memory, survey.verification):
         asked = ", ".join(
             f"{pod.name} {shown('cpu', pod.cpu_request or 0)} CPU, {shown('memory', pod.memory_request or 0)} memory"
             for pod in waiting
         )
-        yield block(
-            "NoRoomForVerification",
+        yield finding(
+            Code.NO_ROOM_FOR_VERIFICATION,
             "verification",
-            f"Beside the {demand.pods} controllers {len(waiting)} of the {len(survey.verification)} pods of a verification find no room: {asked}",
-            "Add nodes, or ask for less in spec.verification; accept this finding where an autoscaler adds nodes",
+            controllers=demand.pods,
+            waiting=len(waiting),
+            pods=len(survey.verification),
+            demand=asked,
         )
     if not capacity.all_pods_seen:
         yield _partly(capacity)
@@ -329,13 +264,7 @@ def _without_room(
 
 
 def _partly(capacity: Capacity) -> FindingStatus:
-    return finding(
-        Severity.INFORMATION,
-        "CapacityPartlyKnown",
-        "controllers",
-        f"The operator sees the pods of its own namespaces only: what others use of the {len(capacity.rooms)} nodes is not counted",
-        "Nothing: a controller that finds no room waits before any broker is touched, and the status says so",
-    )
+    return finding(Code.CAPACITY_PARTLY_KNOWN, "controllers", nodes=len(capacity.rooms))
 
 
 def _may_go(room: Room, demand: ControllersDemand) -> bool:

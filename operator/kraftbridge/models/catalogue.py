@@ -1,0 +1,671 @@
+"""The catalogue of findings: one code, severity, meaning and fix for each fact, whoever checks it. Pure data.
+
+Preflight and the verifier make their findings from it (`Code.describe`), acceptance reads it, and ``docs/findings.md`` is generated from it.
+Codes are API. Texts hold ``{details}`` that the check fills in; ``tests/unit/test_catalogue.py`` compares both.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from string import Formatter
+from typing import Final, Self
+
+
+class Severity(StrEnum):
+    """How serious a finding is."""
+
+    BLOCKING = "Blocking"
+    """The migration would fail, or lose or damage something: a gate stays closed, a verdict is ``Inconsistent``."""
+    WARNING = "Warning"
+    """Somebody should know; nothing is held up."""
+    INFORMATION = "Information"
+    """Nothing to do before the migration."""
+
+
+class CheckedBy(StrEnum):
+    """Who looks for a fact."""
+
+    PREFLIGHT = "preflight"
+    TREE = "tree verification"
+    """The verification of profile ``zookeeper``, which reads the whole tree."""
+    BOTH = "preflight and tree verification"
+    COMPARISON = "comparison of the stores"
+    """The verifications of profiles ``dual-write`` and ``replicas``."""
+
+
+_BLOCKING: Final = Severity.BLOCKING
+_WARNING: Final = Severity.WARNING
+_INFORMATION: Final = Severity.INFORMATION
+_PREFLIGHT: Final = CheckedBy.PREFLIGHT
+_TREE: Final = CheckedBy.TREE
+_BOTH: Final = CheckedBy.BOTH
+_COMPARISON: Final = CheckedBy.COMPARISON
+_ACCEPTABLE: Final = True
+
+
+class Code(StrEnum):
+    """Every finding.
+
+    Attributes
+    ----------
+    severity
+        How serious it is; the same wherever it is checked.
+    checked_by
+        Who looks for it.
+    meaning, fix
+        What is wrong with what, and what to do; templates.
+    acceptable
+        Whether the user may accept a blocking finding in ``spec.preflight.accepted``. The others are unknown or cannot work.
+    """
+
+    severity: Severity
+    checked_by: CheckedBy
+    meaning: str
+    fix: str
+    acceptable: bool
+
+    def __new__(
+        cls, value: str, severity: Severity, checked_by: CheckedBy, meaning: str, fix: str, acceptable: bool = False  # noqa: FBT001, FBT002 - a column of the table below
+    ) -> Self:  # fmt: skip
+        """Make a member of the row that stands beside its name."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.severity, member.checked_by, member.acceptable = severity, checked_by, acceptable
+        member.meaning, member.fix = meaning, fix
+        return member
+
+    @property
+    def details(self) -> frozenset[str]:
+        """Names of the details that its texts hold."""
+        return frozenset(name for _, name, _, _ in Formatter().parse(self.meaning + self.fix) if name)
+
+    def describe(self, **details: object) -> tuple[str, str]:
+        """Return what is wrong and what to do, with the details filled in.
+
+        Raises
+        ------
+        KeyError
+            A detail of the text is not given.
+        """
+        return self.meaning.format(**details), self.fix.format(**details)
+
+    # fmt: off
+    # ------------------------------------------------------------------------------------------- the resource and the operator
+
+    ACCEPTED_CODE_UNKNOWN = (
+        "AcceptedCodeUnknown", _WARNING, _PREFLIGHT,
+        "spec.preflight.accepted names {code}, which is no code of a finding",
+        "Correct it: docs/findings.md lists the codes, docs/renames.md those that changed",
+    )
+    ADMISSION_POLICY_MISSING = (
+        "AdmissionPolicyMissing", _BLOCKING, _PREFLIGHT,
+        "Nothing keeps others from changing the brokers' StatefulSets during the migration: {reason}",
+        "Install the chart with admissionPolicy.enabled=true (Kubernetes 1.30 or newer); or accept this finding, and let nobody apply or upgrade these StatefulSets meanwhile",
+        _ACCEPTABLE,
+    )
+    CONTROLLER_LISTENER_PLAINTEXT = (
+        "ControllerListenerPlaintext", _BLOCKING, _PREFLIGHT,
+        "The controllers' listener has neither encryption nor authentication: whoever reaches it may change all metadata",
+        "Set spec.controllers.listener.securityProtocol and its Secret; on a test cluster accept this finding. The operator applies a NetworkPolicy either way",
+        _ACCEPTABLE,
+    )
+    METADATA_VERSION_OUT_OF_REACH = (
+        "MetadataVersionOutOfReach", _WARNING, _PREFLIGHT,
+        "Kafka {release} will refuse {asked} after the migration: it begins at {highest} and goes back without loss to {lowest} only",
+        "Choose a level in between, or leave spec.metadataVersion out",
+    )
+    RIGHTS_UNKNOWN = (
+        "RightsUnknown", _BLOCKING, _PREFLIGHT,
+        "The operator cannot tell which rights it has: {reason}",
+        "Let its service account create selfsubjectaccessreviews.authorization.k8s.io",
+    )
+    RIGHT_MISSING = (
+        "RightMissing", _BLOCKING, _PREFLIGHT,
+        "The operator's service account may not: {rights}",
+        "Install the chart with rbac.create=true, or grant these rights in the migration's namespace",
+    )
+    RUNNER_UNKNOWN = (
+        "RunnerUnknown", _BLOCKING, _PREFLIGHT,
+        "The operator cannot tell whether a Spark operator is installed: {reason}",
+        "Let its service account discover the API groups of the cluster",
+    )
+    SINGLE_CONTROLLER = (
+        "SingleController", _WARNING, _PREFLIGHT,
+        "One controller is no quorum: its loss stops every metadata change",
+        "Set spec.controllers.replicas to 3",
+    )
+    SPARK_OPERATOR_ABSENT = (
+        "SparkOperatorAbsent", _INFORMATION, _PREFLIGHT,
+        "The API server knows no sparkoperator.k8s.io/v1beta2: verifications run as Jobs with Spark in local mode",
+        "Install the Kubeflow Spark operator for large clusters; or set spec.verification.runner to Job",
+    )
+    SUPER_USER_ANONYMOUS = (
+        "SuperUserAnonymous", _BLOCKING, _PREFLIGHT,
+        "User:ANONYMOUS is a super user of the controllers: whoever reaches them may do everything",
+        "Name a principal in spec.controllers.superUsers; on a test cluster accept this finding",
+        _ACCEPTABLE,
+    )
+    SURVEY_UNKNOWN = (
+        "SurveyUnknown", _BLOCKING, _PREFLIGHT,
+        "The operator could not look at the cluster's surroundings: {reason}",
+        "Read the operator's log: kubectl logs deployment/kraftbridge",
+    )
+
+    # ------------------------------------------------------------------------------------------- the brokers' StatefulSets
+
+    ALREADY_KRAFT = (
+        "AlreadyKRaft", _BLOCKING, _PREFLIGHT,
+        "The pod template sets process.roles={roles}: its brokers do not use ZooKeeper",
+        "Name the StatefulSets of a cluster that uses ZooKeeper in spec.brokers.statefulSets",
+    )
+    BROKERS_NOT_READY = (
+        "BrokersNotReady", _BLOCKING, _PREFLIGHT,
+        "{ready} of {replicas} pods are Ready{trouble}",
+        "Bring every broker up first: kubectl describe pod shows what the others wait for",
+    )
+    CONTAINER_MISSING = (
+        "ContainerMissing", _BLOCKING, _PREFLIGHT,
+        "The pod template has no container {container!r}",
+        "Set spec.brokers.container to the name of Kafka's container",
+    )
+    CUSTOM_AUTHORIZER = (
+        "CustomAuthorizer", _BLOCKING, _PREFLIGHT,
+        "The brokers use the authorizer {authorizer}, which may need ZooKeeper",
+        "Make sure that it works without ZooKeeper, then accept this finding: brokers and controllers keep it",
+        _ACCEPTABLE,
+    )
+    FIELDS_MANAGED_BY_OTHERS = (
+        "FieldsManagedByOthers", _WARNING, _PREFLIGHT,
+        "The StatefulSet is also written by {writer}",
+        "Apply, upgrade and sync nothing during the migration (Argo CD: switch selfHeal off; Flux: suspend); afterwards take the final manifest in status over into its source",
+    )
+    GENERATED_BROKER_IDS = (
+        "GeneratedBrokerIds", _BLOCKING, _PREFLIGHT,
+        "broker.id is -1: Kafka generated the ids, and only the brokers' disks hold them",
+        "Set broker.id of each broker to its present id, which is in meta.properties of its log directories",
+    )
+    IMAGE_TOO_OLD = (
+        "ImageTooOld", _WARNING, _PREFLIGHT,
+        "The image {image} starts Kafka {release} by its name: such a broker cannot register with the quorum's metadata.version",
+        "Roll the brokers to an image with Kafka 3.9 first; ignore this where the image has 3.9 under another name",
+    )
+    LOCKED_BY_ANOTHER = (
+        "LockedByAnother", _BLOCKING, _PREFLIGHT,
+        "Another migration owns the StatefulSet: {holder}",
+        "Finish or delete that migration first: kubectl get kafkamigrations --all-namespaces",
+    )
+    OWNED_BY_CONTROLLER = (
+        "OwnedByController", _BLOCKING, _PREFLIGHT,
+        "The StatefulSet belongs to {owner}, whose controller will put its own template back",
+        "Stop that controller for the time of the migration, then accept this finding",
+        _ACCEPTABLE,
+    )
+    PROPERTIES_MISSING = (
+        "PropertiesMissing", _BLOCKING, _PREFLIGHT,
+        "The ConfigMap of spec.brokers.properties holds no setting that can be read",
+        "Correct volume, configMap and key in spec.brokers.properties",
+    )
+    SETTING_FROM_REFERENCE = (
+        "SettingFromReference", _BLOCKING, _PREFLIGHT,
+        "The pod template gives {setting} by valueFrom, which a value cannot override (API server: 422)",
+        "Give it as a plain value and roll the brokers",
+    )
+    STATEFUL_SET_MISSING = (
+        "StatefulSetMissing", _BLOCKING, _PREFLIGHT,
+        "The StatefulSet cannot be read: {reason}",
+        "Name existing StatefulSets of the migration's namespace in spec.brokers.statefulSets: kubectl get statefulsets",
+    )
+    VOLUME_MISSING = (
+        "VolumeMissing", _BLOCKING, _PREFLIGHT,
+        "The pod template has no volume {volume!r}",
+        "Set spec.brokers.properties.volume to the volume that mounts the properties file",
+    )
+    WRITERS_UNKNOWN = (
+        "WritersUnknown", _BLOCKING, _PREFLIGHT,
+        "It is not known who else writes the brokers' StatefulSets: {reason}",
+        "Let the operator read the brokers' StatefulSets",
+    )
+
+    # ------------------------------------------------------------------------------------------- the Kubernetes cluster
+
+    BUDGETS_UNKNOWN = (
+        "BudgetsUnknown", _BLOCKING, _PREFLIGHT,
+        "It is not known how many brokers may be evicted: {reason}",
+        "Let the operator list poddisruptionbudgets.policy; where a budget is not up to date, wait and then look at its conditions; or accept this finding",
+        _ACCEPTABLE,
+    )
+    CAPACITY_PARTLY_KNOWN = (
+        "CapacityPartlyKnown", _INFORMATION, _PREFLIGHT,
+        "The operator sees the pods of its own namespaces only: what others use of the {nodes} nodes is not counted",
+        "Do nothing: a controller that finds no room waits before any broker is touched, and the status says so",
+    )
+    CAPACITY_UNKNOWN = (
+        "CapacityUnknown", _BLOCKING, _PREFLIGHT,
+        "It is not known whether the controllers find room: {reason}",
+        "Correct spec.controllers, or let the operator list nodes and pods; or accept this finding",
+        _ACCEPTABLE,
+    )
+    DISRUPTION_BUDGET_FORBIDS_ALL = (
+        "DisruptionBudgetForbidsAll", _BLOCKING, _PREFLIGHT,
+        "The PodDisruptionBudget allows no eviction although all {pods} pods are healthy ({desired} must stay)",
+        "Set maxUnavailable: 1 in it; the operator restarts brokers by eviction, one at a time",
+    )
+    LIMITS_UNKNOWN = (
+        "LimitsUnknown", _BLOCKING, _PREFLIGHT,
+        "It is not known what the LimitRanges of the namespace allow: {reason}",
+        "Let the operator list limitranges, or accept this finding",
+        _ACCEPTABLE,
+    )
+    LIMIT_RANGE_REFUSES = (
+        "LimitRangeRefuses", _BLOCKING, _PREFLIGHT,
+        "The LimitRange would refuse the controllers: {violation}",
+        "Change spec.controllers.resources or spec.controllers.storage.size, or the LimitRange",
+    )
+    NO_DEFAULT_STORAGE_CLASS = (
+        "NoDefaultStorageClass", _BLOCKING, _PREFLIGHT,
+        "No StorageClass is the default one, and spec names none; there are: {classes}",
+        "Set spec.controllers.storage.storageClassName; or accept this finding where volumes are bound by hand",
+        _ACCEPTABLE,
+    )
+    NO_QUOTA_FOR_VERIFICATION = (
+        "NoQuotaForVerification", _BLOCKING, _PREFLIGHT,
+        "{resource}: beside the controllers a verification needs {needed}, {left} is left",
+        "Raise the quota, ask for less in spec.verification, or give a default in a LimitRange",
+        _ACCEPTABLE,
+    )
+    NO_ROOM_FOR_CONTROLLERS = (
+        "NoRoomForControllers", _BLOCKING, _PREFLIGHT,
+        "{fitting} of {pods} controllers find room ({demand}) on the {eligible} of {nodes} nodes that may take them",
+        "Add nodes, ask for less in spec.controllers.resources, or relax nodeSelector, tolerations and affinity; accept this finding where an autoscaler adds nodes",
+        _ACCEPTABLE,
+    )
+    NO_ROOM_FOR_VERIFICATION = (
+        "NoRoomForVerification", _BLOCKING, _PREFLIGHT,
+        "Beside the {controllers} controllers {waiting} of the {pods} pods of a verification find no room: {demand}",
+        "Add nodes, or ask for less in spec.verification; accept this finding where an autoscaler adds nodes",
+        _ACCEPTABLE,
+    )
+    QUOTAS_UNKNOWN = (
+        "QuotasUnknown", _BLOCKING, _PREFLIGHT,
+        "It is not known what the ResourceQuotas of the namespace leave: {reason}",
+        "Let the operator list resourcequotas, or accept this finding",
+        _ACCEPTABLE,
+    )
+    QUOTA_NEEDS_REQUESTS = (
+        "QuotaNeedsRequests", _BLOCKING, _PREFLIGHT,
+        "The ResourceQuota counts {resource}, which not every container of the controllers states: their pods would be refused",
+        "Set requests and limits in spec.controllers.resources, or a default in a LimitRange",
+    )
+    QUOTA_TOO_SMALL = (
+        "QuotaTooSmall", _BLOCKING, _PREFLIGHT,
+        "{resource}: the {pods} controllers ask for {needed}, {left} is left",
+        "Raise the quota, or ask for less in spec.controllers",
+        _ACCEPTABLE,
+    )
+    SEVERAL_DISRUPTION_BUDGETS = (
+        "SeveralDisruptionBudgets", _BLOCKING, _PREFLIGHT,
+        "The PodDisruptionBudgets {budgets} select the same pods: the API server then refuses every eviction",
+        "Leave one of them",
+    )
+    STORAGE_CLASSES_UNKNOWN = (
+        "StorageClassesUnknown", _BLOCKING, _PREFLIGHT,
+        "It is not known which StorageClasses there are: {reason}",
+        "Let the operator list storageclasses.storage.k8s.io, or accept this finding",
+        _ACCEPTABLE,
+    )
+    STORAGE_CLASS_MISSING = (
+        "StorageClassMissing", _BLOCKING, _PREFLIGHT,
+        "There is no StorageClass {wanted}; there are: {classes}",
+        "Set spec.controllers.storage.storageClassName to an existing one",
+    )
+
+    # ------------------------------------------------------------------------------------------- the running Kafka cluster
+
+    BROKERS_NOT_MANAGED = (
+        "BrokersNotManaged", _BLOCKING, _PREFLIGHT,
+        "Brokers {brokers} are registered in ZooKeeper and belong to none of spec.brokers.statefulSets",
+        "Name their StatefulSets, too: Kafka copies the metadata only when every broker is in migration mode",
+    )
+    BROKER_IDENTITY_UNKNOWN = (
+        "BrokerIdentityUnknown", _BLOCKING, _PREFLIGHT,
+        "The pods of {sets} and the registered brokers {brokers} cannot be paired by their advertised hosts",
+        "Advertise each broker under its pod's DNS name",
+    )
+    KAFKA_UNREACHABLE = (
+        "KafkaUnreachable", _BLOCKING, _PREFLIGHT,
+        "The operator cannot read the cluster's metadata from Kafka: {reason}",
+        "Correct spec.brokers.bootstrapServers and clientConfigSecret; the operator's pods must reach the brokers",
+    )
+    NODE_ID_COLLISION = (
+        "NodeIdCollision", _BLOCKING, _PREFLIGHT,
+        "Node ids {ids} of the controllers are ids of brokers",
+        "Change spec.controllers.firstNodeId",
+    )
+    OFFLINE_PARTITIONS = (
+        "OfflinePartitions", _BLOCKING, _BOTH,
+        "{count} partition(s) have no leader: {partitions}",
+        "Start the brokers that hold their replicas: kafka-topics --describe --unavailable-partitions",
+    )
+    OPERATIONS_MISSING = (
+        "OperationsMissing", _BLOCKING, _PREFLIGHT,
+        "The operator's principal may not {operations} the cluster (DescribeCluster's authorized operations)",
+        "Grant them to the principal of spec.brokers.clientConfigSecret: kafka-acls --add --cluster --allow-principal … --operation …",
+    )
+    REASSIGNMENTS_UNKNOWN = (
+        "ReassignmentsUnknown", _BLOCKING, _PREFLIGHT,
+        "It is not known whether partitions are being reassigned: {reason}",
+        "Let the operator's principal DESCRIBE the cluster",
+    )
+    REASSIGNMENT_RUNNING = (
+        "ReassignmentRunning", _BLOCKING, _BOTH,
+        "A partition reassignment is under way: {what}",
+        "Let it finish, or cancel it: kafka-reassign-partitions --cancel. A znode /admin/reassign_partitions that stays is an old tool's: delete it",
+    )
+    REDUNDANCY_UNKNOWN = (
+        "RedundancyUnknown", _BLOCKING, _PREFLIGHT,
+        "It is not known which topics would be unavailable while a broker restarts: {reason}",
+        "Let the operator's principal describe all topics and their configurations",
+    )
+    TOPICS_HIDDEN = (
+        "TopicsHidden", _BLOCKING, _PREFLIGHT,
+        "Kafka does not show the operator {count} topic(s) that ZooKeeper has: {topics}",
+        "Grant DESCRIBE and DESCRIBE_CONFIGS on every topic to the principal of spec.brokers.clientConfigSecret: what it may not see, nobody can verify",
+    )
+    TOPIC_AT_MIN_ISR = (
+        "TopicAtMinIsr", _BLOCKING, _PREFLIGHT,
+        "The topic's replication factor equals min.insync.replicas: producers with acks=all fail while one of its brokers restarts",
+        "Add a replica or lower min.insync.replicas; or accept this finding",
+        _ACCEPTABLE,
+    )
+    TOPIC_NOT_REPLICATED = (
+        "TopicNotReplicated", _BLOCKING, _PREFLIGHT,
+        "The topic's replication factor is 1: it is unavailable while its broker restarts, which happens twice",
+        "Add replicas; or accept this finding",
+        _ACCEPTABLE,
+    )
+    UNDER_REPLICATED_PARTITIONS = (
+        "UnderReplicatedPartitions", _BLOCKING, _PREFLIGHT,
+        "{count} partition(s) lack replicas in their ISR: {partitions}",
+        "Let the replicas catch up: kafka-topics --describe --under-replicated-partitions",
+    )
+    VISIBILITY_UNKNOWN = (
+        "VisibilityUnknown", _BLOCKING, _PREFLIGHT,
+        "It is not known what the operator's principal may see: {reason}",
+        "Correct spec.brokers.bootstrapServers and clientConfigSecret",
+    )
+
+    # ------------------------------------------------------------------------------------------- the brokers' configuration
+
+    BROKER_CONFIGURATION_UNKNOWN = (
+        "BrokerConfigurationUnknown", _BLOCKING, _PREFLIGHT,
+        "The configuration that runs is not known: {reason}",
+        "Let the operator's principal reach every broker, and grant it DESCRIBE_CONFIGS on the cluster",
+    )
+    CONTROLLED_SHUTDOWN_DISABLED = (
+        "ControlledShutdownDisabled", _WARNING, _PREFLIGHT,
+        "controlled.shutdown.enable is false: the broker keeps its leaderships until it is gone, so each of its restarts stalls clients",
+        "Set controlled.shutdown.enable=true",
+    )
+    CONTROL_PLANE_LISTENER = (
+        "ControlPlaneListener", _BLOCKING, _PREFLIGHT,
+        "control.plane.listener.name={value} ({source}) does not exist in KRaft: the broker would not start",
+        "Remove it from the brokers' configuration and restart them",
+    )
+    DELEGATION_TOKEN_KEY_MISSING = (
+        "DelegationTokenKeyMissing", _BLOCKING, _PREFLIGHT,
+        "The brokers use delegation tokens. In KRaft the controllers make them, and they have no delegation.token.secret.key",
+        "Add the brokers' key to listener.properties in the Secret of spec.controllers.listener.secretName; or accept this finding and do without tokens",
+        _ACCEPTABLE,
+    )
+    DYNAMIC_SETTINGS_IGNORED_BY_KRAFT = (
+        "DynamicSettingsIgnoredByKRaft", _WARNING, _PREFLIGHT,
+        "These dynamic settings are copied and have no effect in KRaft: {settings}",
+        "Delete them: kafka-configs --alter --entity-type brokers --delete-config",
+    )
+    DYNAMIC_SETTINGS_UNKNOWN = (
+        "DynamicSettingsUnknown", _WARNING, _PREFLIGHT,
+        "Kafka does not know these dynamic settings; KRaft brokers log an error for each and drop them: {settings}",
+        "Delete them, unless a plugin of yours reads them: kafka-configs --alter --entity-type brokers --delete-config",
+    )
+    INTER_BROKER_PROTOCOL_TOO_LOW = (
+        "InterBrokerProtocolTooLow", _BLOCKING, _PREFLIGHT,
+        "The migration needs inter.broker.protocol.version 3.9, stated explicitly: {stated}",
+        "Upgrade the brokers to Kafka 3.9 and set inter.broker.protocol.version=3.9 in one rolling restart",
+    )
+    LISTENER_NAME_TAKEN = (
+        "ListenerNameTaken", _BLOCKING, _PREFLIGHT,
+        "The broker has a listener {listener} of its own, which is the name of the KRaft controllers' listener",
+        "Rename that listener in listeners, advertised.listeners and listener.security.protocol.map",
+    )
+    LISTENER_SECRET_UNKNOWN = (
+        "ListenerSecretUnknown", _BLOCKING, _PREFLIGHT,
+        "It is not known which settings the Secret of the controllers' listener holds: {reason}",
+        "Let the operator read the Secret of spec.controllers.listener.secretName",
+    )
+    MIGRATION_FLAG_ALREADY_SET = (
+        "MigrationFlagAlreadySet", _BLOCKING, _PREFLIGHT,
+        "zookeeper.metadata.migration.enable=true is set already ({source}), not by us",
+        "Remove it and restart the brokers",
+    )
+    PASSWORD_BECOMES_PLAIN = (
+        "PasswordBecomesPlain", _WARNING, _BOTH,
+        "Dynamic passwords are encrypted in ZooKeeper and plain text in KRaft's metadata log: {passwords}",
+        "Move them into the brokers' static configuration, or restrict who reads the volumes of controllers and brokers",
+    )
+    PASSWORD_ENCODER_SECRET_MISSING = (
+        "PasswordEncoderSecretMissing", _BLOCKING, _BOTH,
+        "Passwords are set dynamically and encrypted: {passwords}. Without password.encoder.secret the controllers would copy the cipher text as the value (KAFKA-14801)",
+        "Set spec.controllers.passwordEncoderSecret to the Secret with the brokers' password.encoder.secret",
+    )
+    POLICY_NOT_ON_CONTROLLERS = (
+        "PolicyNotOnControllers", _BLOCKING, _PREFLIGHT,
+        "Brokers run with {policy}={value}. In KRaft the controllers apply it, and they would not have it",
+        "Set it in spec.controllers.config with an image that has the class; or accept this finding and do without it",
+        _ACCEPTABLE,
+    )
+    SETTINGS_IGNORED_BY_KRAFT = (
+        "SettingsIgnoredByKRaft", _INFORMATION, _PREFLIGHT,
+        "KRaft brokers ignore these settings: {settings}",
+        "Remove them with your next release after the migration; they do no harm",
+    )
+    SUPER_USERS_MISSING_ON_CONTROLLERS = (
+        "SuperUsersMissingOnControllers", _BLOCKING, _PREFLIGHT,
+        "{users} are super users of the brokers and not of the controllers, which know no ACL before the copy: brokers could not register",
+        "Add them to spec.controllers.superUsers; accept this finding where none of them is the brokers' own principal",
+        _ACCEPTABLE,
+    )
+
+    # ------------------------------------------------------------------------------------------- ZooKeeper
+
+    CLUSTER_ID_MISSING = (
+        "ClusterIdMissing", _BLOCKING, _BOTH,
+        "ZooKeeper has no cluster id: {path} is missing, or is not JSON with an id",
+        "Correct the chroot in spec.zookeeper.connect; in a cluster that never started, start a broker",
+    )
+    CONTROLLER_IS_KRAFT = (
+        "ControllerIsKRaft", _BLOCKING, _PREFLIGHT,
+        "A KRaft quorum has claimed /controller already",
+        "Roll that migration back first",
+    )
+    CONTROLLER_MISSING = (
+        "ControllerMissing", _BLOCKING, _BOTH,
+        "/controller is missing: the cluster has no controller",
+        "Start the brokers; one of them becomes the controller within seconds",
+    )
+    MIGRATION_ZNODE_STALE = (
+        "MigrationZnodeStale", _BLOCKING, _BOTH,
+        "/migration stands at offset {offset} of an earlier migration: a new quorum would overwrite ZooKeeper with an empty image (KAFKA-17146)",
+        "Make sure that no KRaft controller of this cluster runs and that the earlier migration is rolled back; then keep a copy of /migration and delete it",
+    )
+    MIGRATION_ZNODE_UNREADABLE = (
+        "MigrationZnodeUnreadable", _BLOCKING, _BOTH,
+        "/migration cannot be read, so that controllers would hang (KAFKA-19480): {problem}",
+        "Delete /migration if no migration ever ran",
+    )
+    TOPIC_DELETION_PENDING = (
+        "TopicDeletionPending", _BLOCKING, _BOTH,
+        "The deletion of topics has not finished: {topics}. They would not be copied, and would stay on the brokers' disks (KAFKA-15605)",
+        "Start the brokers that hold their replicas, with delete.topic.enable=true, and wait until /admin/delete_topics is empty",
+    )
+    ZOOKEEPER_ACLS_SAMPLED = (
+        "ZooKeeperAclsSampled", _INFORMATION, _PREFLIGHT,
+        "The ACLs of {count} topics' znodes were not looked at",
+        "Do nothing where zookeeper.set.acl never changed; otherwise compare them yourself",
+    )
+    ZOOKEEPER_ACLS_UNKNOWN = (
+        "ZooKeeperAclsUnknown", _BLOCKING, _PREFLIGHT,
+        "The ACLs of Kafka's znodes are not known: {reason}",
+        "Correct spec.zookeeper.connect and its Secret",
+    )
+    ZOOKEEPER_ACL_DENIED = (
+        "ZooKeeperAclDenied", _BLOCKING, _PREFLIGHT,
+        "The ACL of {paths} may not even be read with {identity}",
+        "Give the credentials of the brokers' principal in spec.zookeeper.secretName",
+    )
+    ZOOKEEPER_ACL_FORBIDS_KRAFT = (
+        "ZooKeeperAclForbidsKRaft", _BLOCKING, _PREFLIGHT,
+        "{count} znode(s) may not be written by the KRaft controllers with {identity}: {paths}",
+        "Reset the ACLs (zookeeper-security-migration --zookeeper.acl=unsecure), or give the brokers' credentials in spec.zookeeper.secretName with scheme=sasl, which the controllers use as well; accept this finding only where they authenticate by certificate",
+        _ACCEPTABLE,
+    )
+    ZOOKEEPER_UNREACHABLE = (
+        "ZooKeeperUnreachable", _BLOCKING, _PREFLIGHT,
+        "The operator cannot read ZooKeeper: {reason}",
+        "Correct spec.zookeeper.connect and its Secret; the operator's pods must reach ZooKeeper",
+    )
+
+    # ------------------------------------------------------------------------------------------- the ZooKeeper tree
+
+    ACL_PRINCIPAL_INVALID = (
+        "AclPrincipalInvalid", _BLOCKING, _TREE,
+        "The ACL's principal {principal!r} has no type, as in User:name: the controllers would stop in the copy (StandardAcl.kafkaPrincipal)",
+        "Remove this ACL: kafka-acls --remove, or delete it from the znode",
+    )
+    ACL_RESOURCE_TYPE_UNKNOWN = (
+        "AclResourceTypeUnknown", _WARNING, _TREE,
+        "Resource type {type} is unknown to Kafka 3.9: these ACLs are ignored and not copied",
+        "Delete the znode, unless an authorizer of yours needs it",
+    )
+    ACL_UNKNOWN = (
+        "AclUnknown", _BLOCKING, _TREE,
+        "The ACL's operation {operation!r} or permission {permission!r} is unknown to Kafka 3.9",
+        "Remove this ACL from the znode",
+    )
+    CONTROLLER_EPOCH_BEHIND = (
+        "ControllerEpochBehind", _BLOCKING, _TREE,
+        "/controller_epoch is {epoch}, and partition states are of epoch {highest}: after a rollback brokers would refuse the controller (KAFKA-20488)",
+        "Set /controller_epoch to {highest}, then delete /controller so that a broker becomes controller anew",
+    )
+    CONTROLLER_EPOCH_INVALID = (
+        "ControllerEpochInvalid", _BLOCKING, _TREE,
+        "/controller_epoch is missing or not a number",
+        "Delete /controller, so that a broker becomes controller anew and writes it",
+    )
+    ELECTION_ZNODE = (
+        "ElectionZnode", _WARNING, _TREE,
+        "/admin/preferred_replica_election exists: an old tool's leader election is waiting",
+        "Let it finish, or delete the znode",
+    )
+    ISR_INVALID = (
+        "IsrInvalid", _BLOCKING, _TREE,
+        "The in-sync replicas {isr} are not among the replicas {replicas}",
+        "Delete /controller, so that a broker becomes controller anew and writes the state again",
+    )
+    LEADER_NOT_IN_SYNC = (
+        "LeaderNotInSync", _BLOCKING, _TREE,
+        "Leader {leader} is not among the in-sync replicas {isr}",
+        "Elect a leader: kafka-leader-election --election-type preferred --topic … --partition …",
+    )
+    NO_BROKERS = (
+        "NoBrokers", _BLOCKING, _TREE,
+        "No broker is registered in ZooKeeper",
+        "Start the brokers",
+    )
+    ORPHAN_PARTITION_STATE = (
+        "OrphanPartitionState", _WARNING, _TREE,
+        "The topic has no partition {partition}: the copy ignores this state",
+        "Delete the znode",
+    )
+    PARTITION_WITHOUT_STATE = (
+        "PartitionWithoutState", _BLOCKING, _TREE,
+        "The partition has no state: the copy would declare every replica in sync and the first one leader",
+        "Delete /controller, so that a broker becomes controller anew and writes the state; or recreate the topic",
+    )
+    PASSWORD_ENCODER_SECRET_WRONG = (
+        "PasswordEncoderSecretWrong", _BLOCKING, _TREE,
+        "The password cannot be decrypted with the given password.encoder.secret: {problem}",
+        "Give the secret that the brokers use, or set the config again: kafka-configs --alter --entity-type brokers",
+    )
+    PASSWORD_NOT_CHECKED = (
+        "PasswordNotChecked", _WARNING, _TREE,
+        "The password {password} is encrypted, and this reading of a dump has no password.encoder.secret to check it with",
+        "Give the brokers' password.encoder.secret to the command",
+    )
+    QUOTA_UNKNOWN = (
+        "QuotaUnknown", _WARNING, _TREE,
+        "{quota} is no quota of Kafka 3.9",
+        "Remove {quota} from the configs of this znode",
+    )
+    REPLICAS_INVALID = (
+        "ReplicasInvalid", _BLOCKING, _TREE,
+        "The replicas {replicas} are empty or name a broker twice",
+        "Reassign the partition: kafka-reassign-partitions --execute",
+    )
+    REPLICA_ON_UNKNOWN_BROKER = (
+        "ReplicaOnUnknownBroker", _WARNING, _TREE,
+        "Replicas are on brokers {brokers}, which are not registered",
+        "Start these brokers, or reassign the partition: kafka-reassign-partitions --execute",
+    )
+    STALE_TOPIC_CONFIG = (
+        "StaleTopicConfig", _WARNING, _TREE,
+        "The znode holds configs of a topic that does not exist",
+        "Delete the znode",
+    )
+    STALE_TOPIC_ZNODE = (
+        "StaleTopicZnode", _WARNING, _TREE,
+        "The znode holds partition states and no topic: a topic that is gone left it behind",
+        "Make sure that no topic of this name exists, then delete the znode with what is below it",
+    )
+    TOPIC_CONFIG_MISSING = (
+        "TopicConfigMissing", _WARNING, _TREE,
+        "The topic has no config znode (KAFKA-16003): changes of its configs may not reach brokers",
+        "Alter any config of topic {topic} once: kafka-configs --alter --entity-type topics",
+    )
+    TOPIC_NAME_INVALID = (
+        "TopicNameInvalid", _BLOCKING, _TREE,
+        "Kafka does not allow this topic name, so the KRaft controllers refuse the topic",
+        "Delete the topic with an old client, or its znode",
+    )
+    TOPIC_WITHOUT_ID = (
+        "TopicWithoutId", _BLOCKING, _TREE,
+        "The topic has no id (KIP-516): the copy would never begin",
+        "Set inter.broker.protocol.version to 2.8 or later, then delete /controller so that a broker becomes controller anew and assigns ids",
+    )
+    TOPIC_WITHOUT_PARTITIONS = (
+        "TopicWithoutPartitions", _BLOCKING, _TREE,
+        "The topic has no partition",
+        "Delete the topic: kafka-topics --delete",
+    )
+    ZNODE_UNDECODABLE = (
+        "ZnodeUndecodable", _BLOCKING, _TREE,
+        "The znode cannot be decoded, so that the copy would stop at it or skip it: {problem}",
+        "Repair it with Kafka's tools (kafka-configs, kafka-acls, kafka-topics), or delete the znode",
+    )
+
+    # ------------------------------------------------------------------------------------------- comparisons
+
+    PASSWORD_COMPARED_BY_LENGTH = (
+        "PasswordComparedByLength", _WARNING, _COMPARISON,
+        "Without password.encoder.secret only the length of this password was compared",
+        "Set spec.controllers.passwordEncoderSecret to the Secret with the brokers' password.encoder.secret",
+    )
+    TORN_LOG_TAIL = (
+        "TornLogTail", _WARNING, _COMPARISON,
+        "The log ends with {size} bytes of an incomplete batch, which are ignored",
+        "Do nothing where the files are a copy of a running controller's; Kafka truncates them when it starts",
+    )
+    # fmt: on
+
+
+ACCEPTABLE: Final = frozenset(str(code) for code in Code if code.acceptable)
+"""Codes of the blocking findings that are the user's to accept."""
