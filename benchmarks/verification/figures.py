@@ -27,8 +27,16 @@ from kraftbridge.metadata.log.block_replay import decoded_columns, decoded_recor
 from kraftbridge.metadata.log.blocks import record_block
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.replay import LogReplay
-from kraftbridge.metadata.zookeeper.multi_read import Data, MultiRead, Operation, Read, batches
-from kraftbridge.metadata.zookeeper.reader import BATCH_READS, IN_FLIGHT, ZooKeeperReader
+from kraftbridge.metadata.zookeeper.reader import (
+    BATCH_READS,
+    IN_FLIGHT,
+    Data,
+    MultiRead,
+    Operation,
+    Read,
+    ZooKeeperReader,
+    batches,
+)
 from kraftbridge.models.report import Profile, Verdict, VerificationRequest, VoterAccess, ZooKeeperAccess
 from kraftbridge.verification.compare.places import compare
 from kraftbridge.verification.runner import verify_live

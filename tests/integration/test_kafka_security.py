@@ -24,7 +24,7 @@ from kraftbridge.metadata.entities import Secrets
 from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.models.report import BrokerAccess
 from kraftbridge.storage.kafka_brokers import BrokerClient
-from kraftbridge.verification.sources.broker import brokers_behind, served_broker
+from kraftbridge.verification.sources.brokers import brokers_behind, served_broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
 

@@ -29,6 +29,7 @@ from kraftbridge.metadata.log.files import open_log_files
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.decision import Decision, LaunchVerification, ReleaseVerification, UpdateMetadataVersion
+from kraftbridge.models.entities import EntityKind, KindCounts
 from kraftbridge.models.metadata_version import FEATURE, VERSIONS, Upgrade, lowest_without_loss
 from kraftbridge.models.observation import (
     ControllerMetrics,
@@ -40,7 +41,7 @@ from kraftbridge.models.observation import (
     VerificationRun,
 )
 from kraftbridge.models.phase import Phase, ZkMigrationState
-from kraftbridge.models.report import EntityKind, KindCounts, Profile, Verdict, VerdictSummary
+from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.spec import ControllersSpec, MigrationSpec
 from kraftbridge.models.status import MetadataVersionState, MetadataVersionStatus, MigrationStatus
 from kraftbridge.phases.machine import decide

@@ -21,10 +21,10 @@ from tests.support.zookeeper_ensemble import Ensemble, zookeeper_ensemble
 from kraftbridge.metadata.entities import Secrets
 from kraftbridge.metadata.errors import ZooKeeperUnavailableError
 from kraftbridge.metadata.zookeeper.dump import read_dump
-from kraftbridge.metadata.zookeeper.dump_entities import DumpReading
-from kraftbridge.metadata.zookeeper.plan import TOPIC_CONFIGS_PATH, TreeReading
 from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader
-from kraftbridge.models.report import EntityKind, ZooKeeperAccess
+from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading, TreeReading
+from kraftbridge.models.entities import EntityKind
+from kraftbridge.models.report import ZooKeeperAccess
 from kraftbridge.verification.command_line import main
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]

@@ -19,7 +19,7 @@ from kazoo.exceptions import NoNodeError
 
 from kraftbridge.kafka.security import Security
 from kraftbridge.kafka.wire import Connection
-from kraftbridge.models.report import EntityKind
+from kraftbridge.models.entities import EntityKind
 
 if TYPE_CHECKING:
     from tests.spark.live_cluster import LiveCluster

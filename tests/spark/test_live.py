@@ -21,7 +21,8 @@ from tests.spark.churn import Changes, churning
 from tests.spark.live_cluster import BROKERS, LiveCluster, dual_write_cluster
 from tests.support.kafka_processes import MIGRATION, ProcessFailedError
 
-from kraftbridge.models.report import DifferenceState, EntityKind, Profile, Verdict, VerificationReport
+from kraftbridge.models.entities import EntityKind
+from kraftbridge.models.report import DifferenceState, Profile, Verdict, VerificationReport
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(3600)]
 RUNS = int(os.environ.get("KRAFTBRIDGE_LIVE_RUNS", "4"))

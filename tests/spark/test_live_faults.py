@@ -23,7 +23,8 @@ from tests.spark import independent
 from tests.spark.churn import Changes
 from tests.spark.live_cluster import BROKERS, LiveCluster, dual_write_cluster
 
-from kraftbridge.models.report import EntityKind, Verdict, VerificationReport
+from kraftbridge.models.entities import EntityKind
+from kraftbridge.models.report import Verdict, VerificationReport
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 SESSION_SECONDS = 6

@@ -18,7 +18,8 @@ from tests.spark.churn import Changes
 from tests.spark.live_cluster import BROKERS, LiveCluster, dual_write_cluster
 from tests.support.kafka_processes import MIGRATION
 
-from kraftbridge.models.report import DifferenceState, EntityKind, Verdict
+from kraftbridge.models.entities import EntityKind
+from kraftbridge.models.report import DifferenceState, Verdict
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 BROKER = BROKERS[1]

@@ -18,8 +18,8 @@ from tests.unit.metadata.record_writer import record
 
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.replay import LogReplay
+from kraftbridge.models.entities import EntityKind as Kind
 from kraftbridge.models.report import DifferenceState as State
-from kraftbridge.models.report import EntityKind as Kind
 from kraftbridge.models.report import Profile, Verdict, VerificationRequest
 from kraftbridge.verification.inputs import Dump, offline_inputs
 from kraftbridge.verification.runner import verify

@@ -12,14 +12,8 @@ from tests.unit.metadata.record_writer import batch, record
 
 from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.models.catalogue import Severity
-from kraftbridge.models.report import (
-    EntityKind,
-    Profile,
-    Verdict,
-    VerificationRequest,
-    VoterAccess,
-    ZooKeeperAccess,
-)
+from kraftbridge.models.entities import EntityKind
+from kraftbridge.models.report import Profile, Verdict, VerificationRequest, VoterAccess, ZooKeeperAccess
 from kraftbridge.verification.compare.places import compare
 from kraftbridge.verification.inputs import Dump, offline_inputs
 from kraftbridge.verification.runner import verify, verify_live

@@ -61,11 +61,11 @@ def changing(name: str = "3.8", level: int = 21, epoch: int = HIGH_WATERMARK - 1
     )
 
 
-def counted(topics: int) -> tuple[KindCounts, ...]:
-    return (
-        KindCounts(kind="feature-level", compared=1, differing=0),
-        KindCounts(kind="topic", compared=topics, differing=0),
-    )
+def counted(topics: int) -> dict[str, KindCounts]:
+    return {
+        "feature-level": KindCounts(compared=1),
+        "topic": KindCounts(compared=topics),
+    }
 
 
 def verifying_after(topics: int = 60, verdict: Verdict | None = Verdict.CONSISTENT) -> Situation:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kraftbridge.models.conditions import initial_conditions
 from kraftbridge.models.decision import Decision
+from kraftbridge.models.entities import EntityKind, KindCounts
 from kraftbridge.models.metadata_version import FEATURE
 from kraftbridge.models.observation import (
     BrokerZnode,
@@ -32,7 +33,7 @@ from kraftbridge.models.observation import (
     ZooKeeperState,
 )
 from kraftbridge.models.phase import FORWARD, BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
-from kraftbridge.models.report import EntityKind, KindCounts, Profile, Verdict, VerdictSummary
+from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import (
     CanaryStatus,

@@ -16,13 +16,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote, unquote
 
 from kraftbridge.metadata.zookeeper.passwords import java_length
-from kraftbridge.models.report import EntityKind
+from kraftbridge.models.entities import EntityKind
 
-DEFAULT_ENTITY: Final = "<default>"
-"""Kafka's name of the default entity in ZooKeeper (`ConfigEntityName`, `ZooKeeperInternals.DEFAULT_STRING`)."""
 SECRET_PREFIX: Final = "secret:"  # noqa: S105 - marks a hash
 PASSWORD_LENGTH_PREFIX: Final = "password of length "  # noqa: S105 - marks a length
 REDACTED_PREFIX: Final = "sha256:"
@@ -141,46 +138,6 @@ def served_partition_value(replicas: Sequence[int], leader: int, leader_epoch: i
     return canonical_json(
         {"replicas": list(replicas), "leader": leader, "leaderEpoch": leader_epoch, "isr": sorted(isr)}
     )
-
-
-def partition_key(topic: str, partition: int) -> str:
-    """Return the key of a partition, as `TopicPartition.toString` writes it."""
-    return f"{topic}-{partition}"
-
-
-def topic_of_partition_key(key: str) -> str:
-    """Return the topic of a partition's key."""
-    return key.rpartition("-")[0]
-
-
-def sanitized(name: str | None) -> str:
-    """Return a name as Kafka's `Sanitizer.sanitize` writes it into ZooKeeper; None is the default entity."""
-    return DEFAULT_ENTITY if name is None else quote(name, safe="")
-
-
-def desanitized(name: str) -> str | None:
-    """Return the name that a path element of ZooKeeper stands for; None is the default entity."""
-    return None if name == DEFAULT_ENTITY else unquote(name, errors="strict")
-
-
-_QUOTA_FOLDERS: Final = {"user": "users", "client-id": "clients", "ip": "ips"}
-
-
-def quota_key(entity: Mapping[str, str | None]) -> str:
-    """Return the key of a client quota: the path that Kafka gives it below `/config`."""
-    parts = [f"{folder}/{sanitized(entity[kind])}" for kind, folder in _QUOTA_FOLDERS.items() if kind in entity]
-    parts += [f"{kind}/{sanitized(name)}" for kind, name in sorted(entity.items()) if kind not in _QUOTA_FOLDERS]
-    return "/".join(parts)
-
-
-def scram_key(user: str, mechanism: str) -> str:
-    """Return the key of a SCRAM credential."""
-    return f"{user}/{mechanism}"
-
-
-def acl_key(parts: Sequence[str]) -> str:
-    """Return the key of an ACL: resource type, pattern, resource name, principal, host, operation, permission."""
-    return json.dumps(list(parts), ensure_ascii=False, separators=(",", ":"))
 
 
 def number(value: float) -> float | int:

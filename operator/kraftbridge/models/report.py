@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from kraftbridge.models.catalogue import Code, Severity
+from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts
 
 SCHEMA_VERSION: Final = 1
 
@@ -59,26 +60,6 @@ class Profile(StrEnum):
     """ZooKeeper, the metadata log and (where asked for) the brokers' answers say the same."""
     REPLICAS = "replicas"
     """Every voter's image at one offset is the same."""
-
-
-class EntityKind(StrEnum):
-    """Kinds of canonical metadata entities."""
-
-    TOPIC = "topic"
-    PARTITION = "partition"
-    TOPIC_CONFIG = "topic-config"
-    BROKER_CONFIG = "broker-config"
-    CLIENT_QUOTA = "client-quota"
-    SCRAM_CREDENTIAL = "scram-credential"
-    ACL = "acl"
-    DELEGATION_TOKEN = "delegation-token"  # noqa: S105 - a kind of entity
-    PRODUCER_IDS = "producer-ids"
-    BROKER_REGISTRATION = "broker-registration"
-    FEATURE_LEVEL = "feature-level"
-    OTHER_CONFIG = "other-config"
-    """Configs of resources that ZooKeeper cannot hold (client metrics, groups): KAFKA's `ConfigResource.Type`."""
-    CONTROLLER_REGISTRATION = "controller-registration"
-    MIGRATION_STATE = "migration-state"
 
 
 class DifferenceState(StrEnum):
@@ -202,17 +183,6 @@ class Ready(_Model):
     at: datetime
 
 
-class KindCounts(_Model):
-    """Exact counts of one kind of entity; a place that was not read counts as null."""
-
-    zookeeper: int | None = None
-    log: int | None = None
-    served: int | None = None
-    compared: int = 0
-    """Entities (distinct keys) that were compared between at least two places."""
-    differing: int = 0
-
-
 class AttributeDifference(_Model):
     """One attribute whose value is not the same everywhere."""
 
@@ -241,7 +211,7 @@ class Difference(_Model):
     def in_mirror_only(self) -> bool:
         """Whether only ZooKeeper differs from the log, in something that a controller failover writes to ZooKeeper anew."""
         between = {*self.present_in, *self.absent_in} == {"zookeeper", "log"}
-        return between and self.kind not in _NOT_MIRRORED and self.state is not DifferenceState.DUPLICATE
+        return between and ENTITY_KINDS[self.kind].healable and self.state is not DifferenceState.DUPLICATE
 
     @property
     def in_partition_state_only(self) -> bool:
@@ -250,8 +220,6 @@ class Difference(_Model):
         return partition and ("zookeeper" in self.absent_in or {a.name for a in self.attributes} <= _PARTITION_STATE)
 
 
-_NOT_MIRRORED: Final = {"broker-registration", "feature-level", "other-config", "controller-registration", "migration-state"}  # fmt: skip
-"""All else a new active controller writes as a whole (``KRaftMigrationZkWriter.handleSnapshot``)."""
 _PARTITION_STATE: Final = frozenset({"leader", "leaderEpoch", "isr", "leaderRecoveryState"})
 
 

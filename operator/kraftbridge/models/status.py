@@ -9,6 +9,7 @@ from pydantic import ConfigDict
 
 from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.conditions import Condition
+from kraftbridge.models.entities import KindCounts
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
 from kraftbridge.models.report import Profile, Verdict
@@ -113,14 +114,6 @@ class CanaryStatus(StatusModel):
     """It was seen gone from ZooKeeper."""
 
 
-class KindCounts(StatusModel):
-    """What one verification compared of one kind."""
-
-    kind: str
-    compared: int
-    differing: int
-
-
 class VerificationStatus(StatusModel):
     """One verification run, newest last."""
 
@@ -137,7 +130,8 @@ class VerificationStatus(StatusModel):
     finished_at: datetime | None = None
     verdict: Verdict | None = None
     reason: str = ""
-    counts: tuple[KindCounts, ...] = ()
+    counts: dict[str, KindCounts] = {}
+    """By kind of entity."""
     differing: int = 0
     mirror_differing: int = 0
     """Of these, entities that a controller failover would heal, because only ZooKeeper differs from the log."""

@@ -15,7 +15,7 @@ from kraftbridge.models.decision import (
 from kraftbridge.models.observation import RunState, Unobserved, VerificationRun
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
-from kraftbridge.models.status import KindCounts, VerificationStatus, WaitKind
+from kraftbridge.models.status import VerificationStatus, WaitKind
 from kraftbridge.phases import healing
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
@@ -78,7 +78,7 @@ def counts(step: StepContext, gate: Phase, purpose: str) -> dict[str, int] | Non
     record = _latest(step, Profile.REPLICAS, gate, purpose)
     if record is None or record.verdict is not Verdict.CONSISTENT:
         return None
-    return {c.kind: c.compared for c in record.counts}
+    return {kind: counts.compared for kind, counts in record.counts.items()}
 
 
 def _follow(draft: Draft, record: VerificationStatus) -> Wait:
@@ -130,12 +130,8 @@ def _judge(draft: Draft, record: VerificationStatus, verdict: VerdictSummary | N
     if said != wanted:
         _finish(draft, record, None, f"the verdict belongs to {said}, not {wanted}")
         return _wait(f"verification {record.run_id} answered for something else")
-    counts = tuple(
-        KindCounts(kind=str(kind), compared=c.compared or c.zookeeper or c.log or 0, differing=c.differing)
-        for kind, c in verdict.counts.items()
-    )
     counted = {
-        "counts": counts,
+        "counts": {str(kind): counts for kind, counts in verdict.counts.items()},
         "differing": verdict.differing + verdict.blocking_findings,
         # What the report leaves out cannot be archived, so it is not healed by us.
         "mirror_differing": verdict.mirror_differing if verdict.report_complete else 0,
@@ -227,7 +223,7 @@ def _finish(
     if verdict is Verdict.CONSISTENT:
         if record.profile is Profile.DUAL_WRITE:
             healing.close_differences(draft)
-        compared = sum(c.compared for c in done.counts)
+        compared = sum(counts.compared for counts in done.counts.values())
         draft.set_condition(
             ConditionType.METADATA_CONSISTENT,
             "True",

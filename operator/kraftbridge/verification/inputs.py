@@ -14,8 +14,8 @@ from kraftbridge.metadata.log.files import LOG_FOLDER, open_log_files
 from kraftbridge.metadata.log.replay import end_offset
 from kraftbridge.models.report import BrokerAccess, Profile, VerificationRequest, VoterState, ZooKeeperAccess
 from kraftbridge.verification.quorum import QuorumUnavailableError, QuorumView, describe_quorum
-from kraftbridge.verification.sources.broker import brokers_behind
-from kraftbridge.verification.sources.plans import LogVoter
+from kraftbridge.verification.sources.brokers import brokers_behind
+from kraftbridge.verification.sources.rows import LogVoter
 
 _QUORUM_STATE: Final = "quorum-state"
 

@@ -9,7 +9,8 @@ from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from kraftbridge.models.report import EntityKind, VerificationReport
+from kraftbridge.models.entities import EntityKind
+from kraftbridge.models.report import VerificationReport
 
 _BAR_WIDTH: Final = 420.0
 _FENCE_LEFT: Final = 270.0

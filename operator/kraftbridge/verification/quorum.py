@@ -1,14 +1,67 @@
-"""The quorum as its leader describes it: DescribeQuorum (KIP-595, KIP-836)."""
+"""The quorum as its leader describes it (DescribeQuorum: KIP-595, KIP-836), and connections with the user's client properties."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+import javaproperties
+
+from kraftbridge.exceptions import InvalidSpecError
+from kraftbridge.kafka.security import Security
 from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.models.report import VoterAccess
-from kraftbridge.verification.connection import connected, read_security
+
+if TYPE_CHECKING:
+    from kraftbridge.kafka.wire import Connection
+
+
+class ConnectionSettingsError(MetadataError):
+    """Client properties cannot be read, or cannot be followed."""
+
+
+class NodeUnavailableError(MetadataError):
+    """A node could not be asked, or broke off."""
+
+
+def read_security(path: str | None) -> Security:
+    """Return what a Java properties file says about security; plain text without a path.
+
+    Raises
+    ------
+    ConnectionSettingsError
+        It cannot be read, or a setting of it cannot be followed.
+    """
+    if path is None:
+        return Security()
+    try:
+        return Security.from_properties(javaproperties.loads(Path(path).read_text("utf-8")))
+    except (OSError, ValueError) as error:
+        raise ConnectionSettingsError(f"client properties {path} cannot be read: {error}") from error
+    except InvalidSpecError as error:
+        raise ConnectionSettingsError(f"client properties {path}: {error}") from error
+
+
+@contextmanager
+def connected(host: str, port: int, security: Security, timeout_seconds: float) -> Iterator[Connection]:
+    """Give a connection to one node.
+
+    Raises
+    ------
+    NodeUnavailableError
+        It does not answer, in time or as expected.
+    """
+    from kraftbridge.kafka.wire import Connection, WireError  # noqa: PLC0415 - kafka-python is heavy
+
+    try:
+        with Connection(host, port, security, timeout_seconds) as connection:
+            yield connection
+    except WireError as error:
+        raise NodeUnavailableError(str(error)) from error
+
 
 _METADATA_TOPIC: Final = "__cluster_metadata"
 

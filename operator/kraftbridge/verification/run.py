@@ -1,24 +1,227 @@
-"""One run's state, and what all of its steps do: be timed, read, count."""
+"""One run: what it reads with, what it has found, and the verdict that follows."""
 
 from __future__ import annotations
 
+import json
 import secrets as random_bytes
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from kraftbridge.metadata.entities import PASSWORD_LENGTH_PREFIX
+from kraftbridge.metadata.entities import PASSWORD_LENGTH_PREFIX, is_sensitive_config
 from kraftbridge.metadata.errors import MetadataError
-from kraftbridge.models.report import EntityKind, Fence, KindCounts, VerificationRequest
-from kraftbridge.verification.compare.places import Comparison
+from kraftbridge.models.catalogue import Code, Severity
+from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts, Secrecy
+from kraftbridge.models.report import (
+    AttributeDifference,
+    Difference,
+    DifferenceState,
+    Fence,
+    Finding,
+    Profile,
+    Verdict,
+    VerificationRequest,
+)
+from kraftbridge.verification.compare.places import Comparison, Copy, Flagged
 from kraftbridge.verification.inputs import Inputs
 from kraftbridge.verification.session import load
-from kraftbridge.verification.verdict import Outcome
+from kraftbridge.verification.sources.rows import LOG, ZOOKEEPER
+
+_MAXIMUM_ATTRIBUTES: Final = 40
+_MAXIMUM_VALUE_CHARACTERS: Final = 1_000
+_HIDDEN: Final = '"(hidden)"'
+
+
+def difference_of_flagged(flagged: Flagged, places: Sequence[str]) -> Difference:
+    """Return the difference that a comparison has found."""
+    copies = {place: flagged.copies[place] for place in places}
+    log, zookeeper = copies.get(LOG), copies.get(ZOOKEEPER)
+    return difference(
+        flagged.kind,
+        flagged.key,
+        copies,
+        log_offset=log.offset if log else None,
+        zookeeper_offset=zookeeper.offset if zookeeper else None,
+    )
+
+
+def difference(
+    kind: EntityKind,
+    key: str,
+    copies: Mapping[str, Copy],
+    *,
+    log_offset: int | None = None,
+    zookeeper_offset: int | None = None,
+) -> Difference:
+    """Return how an entity's copies differ, attribute by attribute; values of sensitive attributes are hidden."""
+    present = [place for place, copy in copies.items() if copy.count]
+    absent = [place for place, copy in copies.items() if not copy.count]
+    if any(copy.count > 1 for copy in copies.values()):
+        state = DifferenceState.DUPLICATE
+    elif not absent:
+        state = DifferenceState.CHANGED
+    else:
+        state = DifferenceState.EXTRA if LOG in absent else DifferenceState.MISSING
+    return Difference(
+        kind=kind,
+        key=key,
+        state=state,
+        present_in=present,
+        absent_in=absent,
+        attributes=_attributes(kind, {place: _object(copy.value) for place, copy in copies.items()}),
+        log_offset=log_offset,
+        zookeeper_offset=zookeeper_offset,
+    )
+
+
+def _object(value: str | None) -> dict[str, Any]:
+    attributes: dict[str, Any] = json.loads(value) if value else {}
+    return attributes
+
+
+def _attributes(kind: EntityKind, objects: Mapping[str, dict[str, Any]]) -> list[AttributeDifference]:
+    names = sorted({name for attributes in objects.values() for name in attributes})
+    configs = ENTITY_KINDS[kind].secrecy is Secrecy.SENSITIVE_CONFIGS
+    result = []
+    for name in names:
+        values = {place: _shown(attributes, name) for place, attributes in objects.items()}
+        if len(set(values.values())) == 1:
+            continue
+        marked = any(value and _is_marked(value) for value in values.values())
+        if configs and (marked or is_sensitive_config(name)):
+            values = {
+                place: value if value is None or _is_marked(value) else _HIDDEN for place, value in values.items()
+            }
+        result.append(AttributeDifference(name=name, values=values))
+    return result[:_MAXIMUM_ATTRIBUTES]
+
+
+def _shown(attributes: Mapping[str, Any], name: str) -> str | None:
+    if name not in attributes:
+        return None
+    text = json.dumps(attributes[name], ensure_ascii=False, sort_keys=True).encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= _MAXIMUM_VALUE_CHARACTERS else text[:_MAXIMUM_VALUE_CHARACTERS] + "…"
+
+
+def _is_marked(value: str) -> bool:
+    return value.startswith(('"secret:', '"password of length', '"cipher text'))
+
+
+_SHOWN: Final = 3
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run has found so far.
+
+    Attributes
+    ----------
+    problems
+        What could not be read or understood as a whole; rules `Consistent` out.
+    unreadable
+        Single znodes that could not be, by path.
+    unresolved
+        Entities that stayed in flight.
+    uncounted
+        Differing entities beyond those in `differences`.
+    passwords
+        Password configs that were compared by length only.
+    """
+
+    differences: dict[tuple[EntityKind, str], Difference] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    finding_counts: Counter[Severity] = field(default_factory=Counter)
+    counts: dict[EntityKind, KindCounts] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
+    unresolved: list[str] = field(default_factory=list)
+    uncounted: int = 0
+    passwords: list[str] = field(default_factory=list)
+    leader_note: dict[str, Any] = field(default_factory=dict)
+
+    def add_difference(self, difference: Difference) -> None:
+        """Add a differing entity; one that differs in several comparisons stays one."""
+        identity = (difference.kind, difference.key)
+        known = self.differences.get(identity)
+        if known is not None:
+            difference = known.model_copy(
+                update={
+                    "present_in": sorted({*known.present_in, *difference.present_in}),
+                    "absent_in": sorted({*known.absent_in, *difference.absent_in}),
+                    "attributes": [*known.attributes, *difference.attributes],
+                }
+            )
+        self.differences[identity] = difference
+
+    def add_finding(self, finding: Finding) -> None:
+        """Add a finding."""
+        self.findings.append(finding)
+        self.finding_counts[finding.severity] += 1
+
+    def add_dropped_findings(self, dropped: dict[str, int]) -> None:
+        """Count findings that were too many to be given in full."""
+        for severity, count in dropped.items():
+            self.finding_counts[Severity(severity)] += count
+
+    def add_uncounted(self, count: int, why: str) -> None:
+        """Count differing entities that were too many to be looked at."""
+        self.uncounted += count
+        self.problems.append(why)
+
+    def note_passwords(self, inputs: Inputs, request: VerificationRequest) -> None:
+        """Say so where password configs could be compared by their length only."""
+        if inputs.encoder_secret_path is not None or not self.passwords:
+            return
+        names = ", ".join(sorted(self.passwords)[:_SHOWN])
+        if request.require_password_comparison:
+            self.problems.append(f"encrypted configs need password.encoder.secret to be compared: {names}")
+        for name in self.passwords:
+            self.add_finding(Finding.of(Code.PASSWORD_COMPARED_BY_LENGTH, name))
+
+
+def conclude(outcome: Outcome, inputs: Inputs) -> tuple[Verdict, str]:
+    """Return the verdict and one sentence why.
+
+    A difference or a blocking finding that was established stands, whatever else could not be read; without one,
+    anything unknown makes the verdict `Inconclusive`.
+    """
+    if outcome.differences or outcome.uncounted:
+        total = len(outcome.differences) + outcome.uncounted
+        names = ", ".join(f"{kind} {key}".strip() for kind, key in list(outcome.differences)[:_SHOWN])
+        return Verdict.INCONSISTENT, f"{total} {_plural('entity differs', 'entities differ', total)}: {names}"
+    blocking = outcome.finding_counts[Severity.BLOCKING]
+    if blocking:
+        codes = sorted({finding.code for finding in outcome.findings if finding.severity is Severity.BLOCKING})
+        return (
+            Verdict.INCONSISTENT,
+            f"{blocking} blocking {_plural('finding', 'findings', blocking)}: {', '.join(codes)}",
+        )
+    unknown = [*outcome.problems, *outcome.unreadable.values()]
+    if unknown:
+        more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+        return Verdict.INCONCLUSIVE, unknown[0] + more
+    if outcome.unresolved:
+        count = len(outcome.unresolved)
+        return (
+            Verdict.INCONCLUSIVE,
+            f"{count} {_plural('entity', 'entities', count)} stayed in flight: {', '.join(outcome.unresolved[:_SHOWN])}",
+        )
+    compared = sum(counts.compared for counts in outcome.counts.values())
+    if not compared:
+        return Verdict.INCONCLUSIVE, "nothing was compared"
+    if inputs.profile is Profile.ZOOKEEPER:
+        return Verdict.CONSISTENT, f"{compared} entities were read and understood; nothing blocks the copy"
+    return Verdict.CONSISTENT, f"{compared} entities are the same everywhere"
+
+
+def _plural(one: str, many: str, count: int) -> str:
+    return one if count == 1 else many
 
 
 class DeadlineError(MetadataError):

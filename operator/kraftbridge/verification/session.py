@@ -10,10 +10,9 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from kraftbridge.verification.compare.places import compare
+from kraftbridge.verification.sources.brokers import BrokerServedSource
 from kraftbridge.verification.sources.log import KraftLogSource
-from kraftbridge.verification.sources.plans import LogPlan, LogVoter
-from kraftbridge.verification.sources.rows import SCHEMA_DDL, Leg
-from kraftbridge.verification.sources.served import BrokerServedSource
+from kraftbridge.verification.sources.rows import SCHEMA_DDL, Leg, LogPlan, LogVoter
 from kraftbridge.verification.sources.zookeeper import ZooKeeperSource
 
 SOURCES: Final = (ZooKeeperSource, KraftLogSource, BrokerServedSource)

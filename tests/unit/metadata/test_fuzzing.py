@@ -16,10 +16,10 @@ from kraftbridge.metadata.log.block_replay import apply_batches, decoded_record
 from kraftbridge.metadata.log.definitions import record_definitions
 from kraftbridge.metadata.log.image import MetadataImage
 from kraftbridge.metadata.zookeeper.dump import read_dump, redacted_data
-from kraftbridge.metadata.zookeeper.dump_entities import DumpReading
-from kraftbridge.metadata.zookeeper.entities import MigrationState, Znode, znode_entities
 from kraftbridge.metadata.zookeeper.passwords import EncodedPassword
 from kraftbridge.metadata.zookeeper.soundness import Soundness
+from kraftbridge.metadata.zookeeper.tree import DumpReading
+from kraftbridge.metadata.zookeeper.znodes import MigrationState, Znode, znode_entities
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata" / "dualwrite"
 LOG = next((DATA / "c3000" / "__cluster_metadata-0").glob("*.log")).read_bytes()

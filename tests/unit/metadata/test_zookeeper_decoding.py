@@ -9,28 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from kraftbridge.metadata.entities import (
-    Form,
-    Secrets,
-    desanitized,
-    is_sensitive_config,
-    number,
-    partition_key,
-    quota_key,
-    sanitized,
-    topic_of_partition_key,
-)
+from kraftbridge.metadata.entities import Form, Secrets, is_sensitive_config, number
 from kraftbridge.metadata.errors import DumpFormatError, PasswordDecodingError, UndecodableZnodeError
 from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.zookeeper.dump import read_dump, write_dump
-from kraftbridge.metadata.zookeeper.dump_entities import DumpReading
-from kraftbridge.metadata.zookeeper.entities import MigrationState, Znode, znode_entities
 from kraftbridge.metadata.zookeeper.passwords import EncodedPassword, looks_encoded
-from kraftbridge.metadata.zookeeper.plan import znode_path
 from kraftbridge.metadata.zookeeper.reader import split_connect
-from kraftbridge.models.report import EntityKind
+from kraftbridge.metadata.zookeeper.tree import DumpReading
+from kraftbridge.metadata.zookeeper.znodes import MigrationState, Znode, znode_entities
+from kraftbridge.models.entities import (
+    ENTITY_KINDS,
+    EntityKind,
+    desanitized,
+    partition_key,
+    quota_key,
+    sanitized,
+    topic_of_partition_key,
+)
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata"
 DUMP = DATA / "dualwrite" / "zk.jsonl.gz"
@@ -77,8 +74,8 @@ def test_every_entity_knows_its_znode():
     _, entities = read()
     paths = {znode.path for znode in read_dump(DUMP, "/kafka")}
     for kind, key in entities:
-        if kind not in {EntityKind.TOPIC, EntityKind.PARTITION}:
-            assert znode_path(kind, key) in paths
+        assert ENTITY_KINDS[kind].paths(key)
+        assert set(ENTITY_KINDS[kind].paths(key)) <= paths
 
 
 def test_a_password_is_decoded_with_its_secret_only():

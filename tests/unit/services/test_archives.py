@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from kraftbridge.exceptions import ActionRefusedError
+from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import (
     REPORT_KEY,
     AttributeDifference,
     Difference,
     DifferenceState,
-    EntityKind,
     Profile,
     Verdict,
     VerdictSummary,

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from kraftbridge.models.catalogue import Severity
+from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import (
     GO_KEY,
     MAXIMUM_SUMMARY_BYTES,
@@ -25,7 +26,6 @@ from kraftbridge.models.report import (
     ConfigMapReference,
     Difference,
     DifferenceState,
-    EntityKind,
     Finding,
     Go,
     Profile,

@@ -9,14 +9,13 @@ from html.parser import HTMLParser
 import pytest
 
 from kraftbridge.models.catalogue import Severity
+from kraftbridge.models.entities import EntityKind, KindCounts
 from kraftbridge.models.report import (
     AttributeDifference,
     Difference,
     DifferenceState,
-    EntityKind,
     Fence,
     Finding,
-    KindCounts,
     Profile,
     Verdict,
     VerificationReport,

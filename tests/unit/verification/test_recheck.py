@@ -15,12 +15,11 @@ from kraftbridge.metadata.entities import Secrets
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.image import TOPIC_RESOURCE
 from kraftbridge.metadata.log.replay import LogReplay
-from kraftbridge.metadata.zookeeper.entities import MigrationState
-from kraftbridge.metadata.zookeeper.multi_read import Data, Operation, Read
-from kraftbridge.metadata.zookeeper.reader import Fenced, ZooKeeperReader
-from kraftbridge.models.report import EntityKind
-from kraftbridge.verification.compare import recheck
-from kraftbridge.verification.compare.recheck import Recheck, Rechecked
+from kraftbridge.metadata.zookeeper.reader import Data, Fenced, Operation, Read, ZooKeeperReader
+from kraftbridge.metadata.zookeeper.znodes import MigrationState
+from kraftbridge.models.entities import EntityKind
+from kraftbridge.verification.compare import mirror
+from kraftbridge.verification.compare.mirror import Recheck, Rechecked
 
 BROKER = (EntityKind.BROKER_REGISTRATION, "1")
 HOT, COLD = (EntityKind.TOPIC_CONFIG, "hot"), (EntityKind.TOPIC_CONFIG, "cold")
@@ -66,10 +65,10 @@ END = len(LOG) - 1
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recheck, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(mirror, "_PAUSE_SECONDS", 0.0)
 
 
-def settled(folder: Path, sights: Sequence[Sight], identities: Sequence[recheck.Identity]) -> Rechecked:
+def settled(folder: Path, sights: Sequence[Sight], identities: Sequence[mirror.Identity]) -> Rechecked:
     write_log(folder, [batch([value], offset) for offset, value in enumerate(LOG)])
     reader = cast("ZooKeeperReader", Reader(sights))
     replay = LogReplay(LocalLogFiles(folder), start_at_most=sights[0][0])
@@ -124,7 +123,7 @@ def test_a_mirror_that_stands_still_leaves_only_what_the_log_touched_since_in_fl
 
 
 def test_a_mirror_that_moves_is_waited_for_and_one_that_stands_is_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(recheck, "_STANDING_SECONDS", 0.0)
+    monkeypatch.setattr(mirror, "_STANDING_SECONDS", 0.0)
     moving: list[Sight] = [(2, {"hot": "3"}), (3, {"hot": "4"}), (4, {"hot": "4"})]
     assert settled(tmp_path, moving, [HOT]).unresolved == {}
     standing: list[Sight] = [(3, {"hot": "4"}), (3, {"hot": "4"}), (4, {"hot": "4"})]
@@ -151,7 +150,7 @@ def registration(*, fenced: bool) -> list[bytes]:
 
 @pytest.mark.parametrize("fenced", [True, False])
 def test_a_broker_that_is_gone_is_judged_by_the_logs_end_however_far_zookeeper_is_behind(tmp_path, monkeypatch, fenced):
-    monkeypatch.setattr(recheck, "_BROKER_SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(mirror, "_BROKER_SETTLE_SECONDS", 0.0)
     write_log(tmp_path, [batch([value], offset) for offset, value in enumerate(registration(fenced=fenced))])
     reader = cast("ZooKeeperReader", Absent([(1, {})]))  # at offset 1 it was not fenced
     outcome = Recheck(reader, LogReplay(LocalLogFiles(tmp_path), start_at_most=1), Secrets(b"salt"), None).settle(

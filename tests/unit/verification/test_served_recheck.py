@@ -14,15 +14,15 @@ from kraftbridge.metadata.entities import Entity, Secrets, canonical_json, uuid_
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from kraftbridge.metadata.log.replay import LogReplay
-from kraftbridge.metadata.zookeeper.entities import MigrationState
-from kraftbridge.metadata.zookeeper.multi_read import Data, Read
-from kraftbridge.metadata.zookeeper.reader import Fenced, ZooKeeperReader
-from kraftbridge.models.report import BrokerAccess, EntityKind, Profile, VerificationRequest
+from kraftbridge.metadata.zookeeper.reader import Data, Fenced, Read, ZooKeeperReader
+from kraftbridge.metadata.zookeeper.znodes import MigrationState
+from kraftbridge.models.entities import EntityKind
+from kraftbridge.models.report import BrokerAccess, Profile, VerificationRequest
 from kraftbridge.verification.compare import served as served_recheck
 from kraftbridge.verification.inputs import Inputs
 from kraftbridge.verification.run import Run
-from kraftbridge.verification.sources.broker import BrokerUnavailableError
-from kraftbridge.verification.sources.plans import LogVoter
+from kraftbridge.verification.sources.brokers import BrokerUnavailableError
+from kraftbridge.verification.sources.rows import LogVoter
 
 STAT = (0,) * 11
 CONFIG, OWN = (EntityKind.TOPIC_CONFIG, "orders"), (EntityKind.BROKER_CONFIG, "1")

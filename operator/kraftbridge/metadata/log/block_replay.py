@@ -12,10 +12,8 @@ from kraftbridge.metadata.errors import UndecodableRecordError
 from kraftbridge.metadata.log.batches import RecordBatch
 from kraftbridge.metadata.log.blocks import Columns, Int64s, RecordBlock, array, can_be_columns, record_block, taken
 from kraftbridge.metadata.log.definitions import Decoder, Fields, decoder, record_definitions, unsigned_varint
-from kraftbridge.metadata.log.image import ChangeRun, MetadataImage, PartitionRun
+from kraftbridge.metadata.log.image import PARTITION, PARTITION_CHANGE, ChangeRun, MetadataImage, PartitionRun
 
-PARTITION: Final = "PartitionRecord"
-PARTITION_CHANGE: Final = "PartitionChangeRecord"
 _NO_OP: Final = "NoOpRecord"
 _NO_OP_BYTES: Final = 4  # frame, type, version, no tagged fields
 _ONE_BY_ONE: Final = 0
@@ -145,7 +143,7 @@ class _BlockReplay:
         self.bounds = (
             np.flatnonzero((np.diff(self.codes) != 0) | starts_topic[1:] | (self.codes[1:] == _ONE_BY_ONE)) + 1
         )
-        self.waiting: list[tuple[int, Int64s, list[int]]] = []
+        self.waiting: list[tuple[int, Int64s, Int64s]] = []
         """Changes whose rows are known: part, places in it, rows."""
 
     def _find_no_ops(self) -> None:
@@ -195,10 +193,7 @@ class _BlockReplay:
             image.apply_run(name, ChangeRun(topics[place:stop], ids[place:stop], columns, dates), int(dates[0]))
             return
         try:
-            rows = [
-                image.topics[topic].partitions[partition]
-                for topic, partition in zip(topics[place:stop], ids[place:stop], strict=True)
-            ]
+            rows = image.partition_rows(topics[place:stop], ids[place:stop])
         except KeyError as error:
             offset = int(self.dates[begin])
             raise UndecodableRecordError(f"offset {offset}: {name} refers to {error}, which does not exist") from error
@@ -215,7 +210,7 @@ class _BlockReplay:
                 same += 1
             part, waiting = waiting[:same], waiting[same:]
             places = np.concatenate([places for _, places, _ in part])
-            rows: list[int] = [row for _, _, some in part for row in some]
+            rows = np.concatenate([rows for _, _, rows in part])
             dates = np.concatenate([self.dates[begin : begin + len(some)] for begin, _, some in part])
             columns: dict[str, Any] = {name: taken(column, places) for name, column in self.parts[code][1].items()}
-            self.image.table.change(np.array(rows), columns, dates)
+            self.image.table.change(rows, columns, dates)

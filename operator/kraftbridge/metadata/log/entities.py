@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from typing import Any
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
-from kraftbridge.metadata.entities import (
-    Entity,
-    Form,
-    Secrets,
-    canonical_json,
-    is_sensitive_config,
-    number,
-    scram_key,
-    uuid_text,
-)
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kraftbridge.metadata.entities import Entity, Form, Secrets, canonical_json, is_sensitive_config, number, uuid_text
 from kraftbridge.metadata.log.definitions import Fields
 from kraftbridge.metadata.log.image import OFFSET, MetadataImage, acl_identity, config_identity, scram_mechanism
-from kraftbridge.metadata.log.partition_entities import partition_columns
+from kraftbridge.metadata.log.partitions import partition_values
 from kraftbridge.metadata.zookeeper.passwords import looks_encoded
-from kraftbridge.models.report import EntityKind
+from kraftbridge.models.entities import EntityKind, scram_key, topic_of_partition_key
 
+_ROWS: Final = 50_000
 ENCODED_MARK = "cipher text instead of the plain value, "
 """Shown for a password that was copied into the log undecoded (KAFKA-14801): brokers would use it as it is."""
+
+
+class PartitionColumns(NamedTuple):
+    """Partitions as columns: what `Entity` holds of each."""
+
+    keys: Any
+    values: Any
+    offsets: Any
 
 
 def log_entities(
@@ -146,3 +151,36 @@ def _config_value(kind: EntityKind, name: str, value: str, secrets: Secrets, *, 
     if not is_sensitive_config(name):
         return value
     return secrets.hashed(value) if whole else secrets.password(value)
+
+
+def partition_columns(
+    image: MetadataImage, form: Form, keys: Iterable[str] | None = None
+) -> Iterator[PartitionColumns]:
+    """Yield an image's partitions, or those of some keys, in slices."""
+    if keys is None:
+        names = [topic.name for topic in image.topics.values()]
+        counts = np.array([len(topic.partitions) for topic in image.topics.values()], np.int64)
+        found = chain.from_iterable(topic.partitions.values() for topic in image.topics.values())
+        rows = np.fromiter(found, np.int64, int(counts.sum()))
+    else:
+        placed = [(key, row) for key in keys if (row := partition_row(image, key)) is not None]
+        names, counts = [topic_of_partition_key(key) for key, _ in placed], np.ones(len(placed), np.int64)
+        rows = np.array([row for _, row in placed], np.int64)
+    topics = pa.array(names, pa.string())
+    of_topic = np.repeat(np.arange(len(names)), counts)
+    for start in range(0, len(rows), _ROWS):
+        part = rows[start : start + _ROWS]
+        topic = topics.take(pa.array(of_topic[start : start + _ROWS]))
+        numbers = pa.array(image.table.numbers("partitionId", part)).cast(pa.string())
+        yield PartitionColumns(
+            pc.binary_join_element_wise(topic, numbers, "-"),
+            partition_values(image.table, part, form),
+            pa.array(image.table.offsets(part)),
+        )
+
+
+def partition_row(image: MetadataImage, key: str) -> int | None:
+    """Return the row of a partition's key in the image's table, if the image has that partition."""
+    name, _, number = key.rpartition("-")
+    topic = image.topics.get(image.topic_ids.get(name, b""))
+    return topic.partitions.get(int(number)) if topic and number.isdecimal() else None

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from kraftbridge.metadata.entities import acl_key, partition_key, quota_key, scram_key
 from kraftbridge.metadata.errors import UndecodableRecordError
 from kraftbridge.metadata.log.blocks import Columns, Int64s
 from kraftbridge.metadata.log.definitions import Fields
 from kraftbridge.metadata.log.partitions import PartitionTable, columns_of
-from kraftbridge.models.report import EntityKind
+from kraftbridge.models.entities import EntityKind, acl_key, partition_key, quota_key, scram_key
 
+PARTITION = "PartitionRecord"
+PARTITION_CHANGE = "PartitionChangeRecord"
 BROKER_RESOURCE = 4
 TOPIC_RESOURCE = 2
 RESOURCE_TYPES = {2: "topic", 4: "broker", 8: "broker-logger", 16: "client-metrics", 32: "group"}
@@ -142,7 +143,7 @@ class MetadataImage:
         return self._transaction is not None
 
     def apply(self, name: str, fields: Fields, offset: int) -> None:
-        """Apply one record.
+        """Apply one record; one of a partition as a run of one, since partitions are kept as columns.
 
         Raises
         ------
@@ -150,6 +151,16 @@ class MetadataImage:
             The record contradicts what came before it: a change of something that does not exist.
         """
         self.offset = offset
+        if name == PARTITION:
+            first = self.table.append(columns_of([fields]), np.array([offset]))
+            self.apply_run(
+                name, PartitionRun(fields["topicId"], [fields["partitionId"]], range(first, first + 1)), offset
+            )
+            return
+        if name == PARTITION_CHANGE:
+            change = ChangeRun([fields["topicId"]], [fields["partitionId"]], columns_of([fields]), np.array([offset]))
+            self.apply_run(name, change, offset)
+            return
         self.records += 1
         if name == "BeginTransactionRecord":
             if self._transaction is not None:
@@ -209,23 +220,17 @@ class MetadataImage:
             self.removed[EntityKind.PARTITION, partition_key(topic.name, partition)] = offset
         self._remove_config(TOPIC_RESOURCE, topic.name, offset)
 
-    def _partition(self, fields: Fields | PartitionRun, offset: int) -> None:
-        if isinstance(fields, PartitionRun):
-            run = fields
-            self.topics[run.topic_id].partitions.update(zip(run.partition_ids, run.rows, strict=True))
-        else:
-            partitions = self.topics[fields["topicId"]].partitions
-            partitions[fields["partitionId"]] = self.table.append(columns_of([fields]), np.array([offset]))
+    def _partition(self, run: PartitionRun, _offset: int) -> None:
+        self.topics[run.topic_id].partitions.update(zip(run.partition_ids, run.rows, strict=True))
 
-    def _partition_change(self, change: Fields | ChangeRun, offset: int) -> None:
-        if isinstance(change, ChangeRun):
-            run, topics = change, self.topics
-            named = zip(run.topic_ids, run.partition_ids, strict=True)
-            rows = [topics[topic].partitions[partition] for topic, partition in named]
-            self.table.change(np.array(rows), run.columns, run.offsets)
-        else:
-            row = self.topics[change["topicId"]].partitions[change["partitionId"]]
-            self.table.change(np.array([row]), columns_of([change]), np.array([offset]))
+    def _partition_change(self, run: ChangeRun, _offset: int) -> None:
+        self.table.change(self.partition_rows(run.topic_ids, run.partition_ids), run.columns, run.offsets)
+
+    def partition_rows(self, topic_ids: Sequence[bytes], partition_ids: Sequence[int]) -> Int64s:
+        """Return the rows of partitions in the table; KeyError for one that does not exist."""
+        topics = self.topics
+        named = zip(topic_ids, partition_ids, strict=True)
+        return np.array([topics[topic].partitions[partition] for topic, partition in named], np.int64)
 
     def _config(self, fields: Fields, offset: int) -> None:
         resource = (fields["resourceType"], fields["resourceName"])
@@ -331,11 +336,11 @@ class MetadataImage:
         """Do nothing: a NoOpRecord says only that its leader is alive (KIP-835)."""
 
 
-_HANDLERS: dict[str, Callable[[MetadataImage, Fields, int], Any]] = {
+_HANDLERS: dict[str, Callable[[MetadataImage, Any, int], Any]] = {
     "TopicRecord": MetadataImage._topic,  # noqa: SLF001
     "RemoveTopicRecord": MetadataImage._remove_topic,  # noqa: SLF001
-    "PartitionRecord": MetadataImage._partition,  # noqa: SLF001
-    "PartitionChangeRecord": MetadataImage._partition_change,  # noqa: SLF001
+    PARTITION: MetadataImage._partition,  # noqa: SLF001
+    PARTITION_CHANGE: MetadataImage._partition_change,  # noqa: SLF001
     "ConfigRecord": MetadataImage._config,  # noqa: SLF001
     "ClientQuotaRecord": MetadataImage._quota,  # noqa: SLF001
     "UserScramCredentialRecord": MetadataImage._scram,  # noqa: SLF001

@@ -1,4 +1,7 @@
-"""Partitions of an image as columns: a cluster may have a million, and one dictionary for each would be too slow and too big."""
+"""Partitions of an image as columns, and their canonical entities as Arrow columns.
+
+A cluster may have a million partitions; one dictionary for each would be too slow and too big.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from kraftbridge.metadata.entities import Form, uuid_text
 from kraftbridge.metadata.log.blocks import Columns, Int64s, Lists, array, spread
 
 NO_LEADER_CHANGE: Final = -2
@@ -160,3 +166,81 @@ def _last(rows: Int64s, chosen: npt.NDArray[np.bool_]) -> Int64s:
     indexes = np.flatnonzero(chosen)
     _, last = np.unique(rows[indexes][::-1], return_index=True)
     return indexes[len(indexes) - 1 - last]
+
+
+_SETS: Final = frozenset({"isr", "addingReplicas", "removingReplicas"})
+"""Lists whose order means nothing; that of `replicas` does (the first is preferred)."""
+_MIRRORED: Final = (
+    "addingReplicas",
+    "isr",
+    "leader",
+    "leaderEpoch",
+    "leaderRecoveryState",
+    "removingReplicas",
+    "replicas",
+)
+FIELDS: Final = {
+    Form.MIRRORED: _MIRRORED,
+    Form.WHOLE: (*_MIRRORED, DIRECTORIES, "eligibleLeaderReplicas", "lastKnownElr", "partitionEpoch"),
+    Form.SERVED: ("isr", "leader", "leaderEpoch", "replicas"),
+}
+_LIST_FIELDS: Final = frozenset({*_SETS, "replicas", DIRECTORIES, "eligibleLeaderReplicas", "lastKnownElr"})
+
+
+def partition_values(table: PartitionTable, rows: Int64s, form: Form) -> Any:
+    """Return the canonical values of some rows; in the form of ZooKeeper's entities, those of `kraftbridge.metadata.entities.partition_value`."""
+    parts: list[Any] = []
+    before = "{"
+    for name in FIELDS[form]:
+        text = f'{before}"{name}":'
+        if name in _LIST_FIELDS:
+            lists = table.lists(name, rows)
+            parts += [text + "[", _list_text(name, lists), "]"] if (lists.counts > 0).any() else [text + "[]"]
+            before = ","
+        else:
+            parts += [text, pa.array(table.numbers(name, rows)).cast(pa.string())]
+            before = ","
+    joined = _merged([*parts, "}"])
+    return pc.binary_join_element_wise(*joined, "")
+
+
+def _merged(parts: list[Any]) -> list[Any]:
+    """Return the parts with adjacent constants joined."""
+    merged: list[Any] = []
+    for part in parts:
+        if merged and isinstance(part, str) and isinstance(merged[-1], str):
+            merged[-1] += part
+        else:
+            merged.append(part)
+    return merged
+
+
+def _list_text(name: str, lists: Lists) -> Any:
+    counts = np.maximum(lists.counts, 0)
+    if name == DIRECTORIES:
+        counts, texts = _directory_texts(counts, lists.elements)
+    else:
+        elements = _sorted(counts, lists.elements) if name in _SETS else lists.elements
+        texts = pa.array(elements).cast(pa.string())
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), ",")
+
+
+def _sorted(counts: Int64s, elements: Any) -> Any:
+    owners = np.repeat(np.arange(len(counts)), counts)
+    if ((np.diff(elements) >= 0) | (np.diff(owners) > 0)).all():
+        return elements
+    return elements[np.lexsort((elements, owners))]
+
+
+def _directory_texts(counts: Int64s, elements: Any) -> tuple[Int64s, Any]:
+    """Return counts and texts of directories; none, or all zero (`DirectoryId.MIGRATING`), is the same (KIP-858)."""
+    halves = np.ascontiguousarray(elements).view(np.int64).reshape(-1, 2)
+    owners = np.repeat(np.arange(len(counts)), counts)
+    assigned = np.zeros(len(counts), np.bool_)
+    assigned[owners[halves.any(axis=1)]] = True
+    kept = elements[assigned[owners]]
+    binary = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(kept), [None, pa.py_buffer(kept.tobytes())])
+    encoded = binary.dictionary_encode()
+    names = pa.array([f'"{uuid_text(value)}"' for value in encoded.dictionary.to_pylist()], pa.string())
+    return np.where(assigned, counts, 0), names.take(encoded.indices)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kraftbridge.metadata.entities import is_sensitive_config, redacted
 from kraftbridge.metadata.errors import DumpFormatError
-from kraftbridge.metadata.zookeeper.entities import SCRAM_MECHANISMS, Znode
+from kraftbridge.metadata.zookeeper.znodes import SCRAM_MECHANISMS, Znode
 
 _NUMBERS: Final = {
     "version": "version",

@@ -13,9 +13,15 @@ from typing import Final
 
 from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.metadata.log.image import ACL_OPERATIONS, ACL_PERMISSIONS, ACL_RESOURCE_TYPES
-from kraftbridge.metadata.zookeeper.entities import MIGRATION_PATH, MigrationState, acl_entries, config_values
 from kraftbridge.metadata.zookeeper.passwords import EncodedPassword, looks_encoded
-from kraftbridge.metadata.zookeeper.topics import TOPICS_PATH, TopicReading
+from kraftbridge.metadata.zookeeper.znodes import (
+    MIGRATION_PATH,
+    TOPICS_PATH,
+    MigrationState,
+    TopicReading,
+    acl_entries,
+    config_values,
+)
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.report import Finding
 

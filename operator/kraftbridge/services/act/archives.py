@@ -14,10 +14,9 @@ from pydantic import ValidationError
 from kraftbridge.builders import names
 from kraftbridge.constants import GROUP
 from kraftbridge.exceptions import ActionRefusedError
-from kraftbridge.metadata.entities import topic_of_partition_key
-from kraftbridge.metadata.zookeeper.plan import znode_path
+from kraftbridge.models.entities import ENTITY_KINDS
 from kraftbridge.models.observation import Archive
-from kraftbridge.models.report import REPORT_KEY, Difference, EntityKind, VerificationReport
+from kraftbridge.models.report import REPORT_KEY, Difference, VerificationReport
 from kraftbridge.storage.ports import KubernetesPort
 
 ANNOTATION_RUN = f"{GROUP}/run"
@@ -46,18 +45,7 @@ def report_of(config_map: Mapping[str, Any]) -> VerificationReport:
 
 def paths_of(differences: Iterable[Difference]) -> list[str]:
     """Return the znodes that hold entities; a partition is in two."""
-    paths: dict[str, None] = {}
-    for difference in differences:
-        match difference.kind:
-            case EntityKind.TOPIC:
-                paths[f"/brokers/topics/{difference.key}"] = None
-            case EntityKind.PARTITION:
-                topic, partition = topic_of_partition_key(difference.key), difference.key.rpartition("-")[2]
-                paths[f"/brokers/topics/{topic}"] = None
-                paths[f"/brokers/topics/{topic}/partitions/{partition}/state"] = None
-            case kind:
-                paths[znode_path(kind, difference.key)] = None
-    return list(paths)
+    return list(dict.fromkeys(path for each in differences for path in ENTITY_KINDS[each.kind].paths(each.key)))
 
 
 def secret(

@@ -16,7 +16,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from kraftbridge.models.report import EntityKind
+from kraftbridge.models.entities import EntityKind
 from kraftbridge.verification.sources.rows import Leg
 
 _FEW_KEYS: Final = 500

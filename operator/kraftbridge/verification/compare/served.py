@@ -22,30 +22,20 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from kraftbridge.metadata.entities import (
-    Entity,
-    Form,
-    Secrets,
-    canonical_json,
-    is_sensitive_config,
-    topic_of_partition_key,
-    uuid_text,
-)
+from kraftbridge.metadata.entities import Entity, Form, Secrets, canonical_json, is_sensitive_config, uuid_text
 from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.metadata.log.files import open_log_files
 from kraftbridge.metadata.log.image import OFFSET
 from kraftbridge.metadata.log.replay import LogReplay
-from kraftbridge.metadata.zookeeper.entities import MIGRATION_PATH
-from kraftbridge.metadata.zookeeper.multi_read import Operation, Read
-from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader
-from kraftbridge.models.report import BrokerAccess, EntityKind, KindCounts, ZooKeeperAccess
-from kraftbridge.verification.compare.differences import difference
+from kraftbridge.metadata.zookeeper.reader import Operation, Read, ZooKeeperReader
+from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
+from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts, Served, topic_of_partition_key
+from kraftbridge.models.report import BrokerAccess, ZooKeeperAccess
+from kraftbridge.verification.compare.mirror import Identity, logged
 from kraftbridge.verification.compare.places import Copy, Flagged, compare
-from kraftbridge.verification.compare.recheck import Identity, logged
-from kraftbridge.verification.run import Run, notes_among
-from kraftbridge.verification.sources.broker import CLUSTER_DEFAULT, BrokerUnavailableError, served_broker
-from kraftbridge.verification.sources.plans import ServedPlan
-from kraftbridge.verification.sources.rows import LOG, Leg, Note, broker_place
+from kraftbridge.verification.run import Run, difference, notes_among
+from kraftbridge.verification.sources.brokers import CLUSTER_DEFAULT, BrokerUnavailableError, served_broker
+from kraftbridge.verification.sources.rows import LOG, Leg, Note, ServedPlan, broker_place
 
 _SETTLE_SECONDS: Final = 10.0
 """Time for a broker to apply a record; a difference must outlive it without a newer record."""
@@ -267,7 +257,7 @@ class _Settling:
         progress = self.progress.get(broker)
         if progress is None:
             return False
-        in_order = kind in {EntityKind.TOPIC, EntityKind.PARTITION}
+        in_order = ENTITY_KINDS[kind].served is Served.UPDATE_METADATA
         return (in_order and progress.past > offset) or now - progress.still_since > _STILL_SECONDS
 
     def _mirrored_offset(self) -> int | None:

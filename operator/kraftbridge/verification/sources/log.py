@@ -14,17 +14,17 @@ from typing_extensions import override
 
 from kraftbridge.metadata.entities import Form, Secrets
 from kraftbridge.metadata.errors import MetadataError
-from kraftbridge.metadata.log.entities import entities_beside_partitions, log_entities
+from kraftbridge.metadata.log.entities import entities_beside_partitions, log_entities, partition_columns
 from kraftbridge.metadata.log.files import open_log_files
 from kraftbridge.metadata.log.image import MetadataImage
-from kraftbridge.metadata.log.partition_entities import partition_columns
 from kraftbridge.metadata.log.replay import LogReplay
-from kraftbridge.verification.sources.plans import LogPlan, LogVoter
 from kraftbridge.verification.sources.rows import (
     LOG,
     LOG_AT_FENCE,
     SCHEMA_DDL,
     Leg,
+    LogPlan,
+    LogVoter,
     Note,
     entity_batches,
     note_batch,

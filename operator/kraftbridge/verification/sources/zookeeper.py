@@ -16,19 +16,17 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from typing_extensions import override
 
 from kraftbridge.metadata.zookeeper.dump import read_dump
-from kraftbridge.metadata.zookeeper.dump_entities import DumpReading
-from kraftbridge.metadata.zookeeper.entities import MIGRATION_PATH
-from kraftbridge.metadata.zookeeper.multi_read import Data, Operation, Read
-from kraftbridge.metadata.zookeeper.plan import TOPIC_CONFIGS_PATH, FenceRange, TreePlan, TreeReading
-from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader
+from kraftbridge.metadata.zookeeper.reader import Data, Operation, Read, ZooKeeperReader
 from kraftbridge.metadata.zookeeper.soundness import CHECKED_NODES, DELETIONS_PATH, Soundness
+from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading, FenceRange, TreePlan, TreeReading
+from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
 from kraftbridge.models.report import ZooKeeperAccess
-from kraftbridge.verification.sources.plans import ZooKeeperPlan
 from kraftbridge.verification.sources.rows import (
     SCHEMA_DDL,
     ZOOKEEPER,
     Leg,
     Note,
+    ZooKeeperPlan,
     entity_batches,
     note_batch,
     without_collection,

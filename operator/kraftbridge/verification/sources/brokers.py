@@ -1,27 +1,45 @@
-"""What one broker serves: Metadata and DescribeConfigs, as canonical entities."""
+# mypy: disable-error-code="misc"
+# pyspark's classes are untyped here: deriving from them is the one thing that mypy refuses.
+"""The Spark data source `broker-served`: what each broker serves (Metadata and DescribeConfigs), as canonical entities."""
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from typing_extensions import override
 
 from kraftbridge.metadata.entities import (
     Entity,
     Secrets,
     canonical_json,
     is_sensitive_config,
-    partition_key,
     served_partition_value,
     uuid_text,
 )
 from kraftbridge.metadata.errors import MetadataError
-from kraftbridge.models.report import BrokerAccess, EntityKind
-from kraftbridge.verification.connection import NodeUnavailableError, connected, read_security
+from kraftbridge.models.entities import EntityKind, partition_key
+from kraftbridge.models.report import BrokerAccess
+from kraftbridge.verification.quorum import NodeUnavailableError, connected, read_security
+from kraftbridge.verification.sources.rows import (
+    SCHEMA_DDL,
+    Leg,
+    Note,
+    ServedPlan,
+    broker_place,
+    entity_batches,
+    note_batch,
+)
 
 if TYPE_CHECKING:
     from kraftbridge.kafka.wire import Connection
+
 
 CLUSTER_DEFAULT: Final = "<default>"
 _TOPIC_RESOURCE: Final = 2
@@ -207,3 +225,60 @@ def _topics_and_partitions(topics: Sequence[Any]) -> Iterator[Entity]:
                 partition.replica_nodes, partition.leader_id, partition.leader_epoch, partition.isr_nodes
             )
             yield Entity(EntityKind.PARTITION, partition_key(topic.name, partition.partition_index), value, -1)
+
+
+class _BrokerPartition(InputPartition):
+    def __init__(self, broker: BrokerAccess) -> None:
+        super().__init__(broker.id)
+        self.broker = broker
+
+
+class _ServedReader(DataSourceReader):
+    def __init__(self, plan: ServedPlan) -> None:
+        self._plan = plan
+
+    @override
+    def partitions(self) -> Sequence[InputPartition]:
+        return [_BrokerPartition(broker) for broker in self._plan.brokers]
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _BrokerPartition)
+        place = broker_place(partition.broker.id)
+        try:
+            entities, own = self._ask(partition.broker)
+        except MetadataError as error:
+            yield note_batch(Leg.SERVED, place, Note.PROBLEM, place, str(error))
+            return
+        yield from entity_batches(Leg.SERVED, place, entities)
+        yield from entity_batches(Leg.OWN, place, own)
+        yield note_batch(Leg.SERVED, place, Note.COUNT, place, len(entities))
+
+    def _ask(self, broker: BrokerAccess) -> tuple[list[Entity], list[Entity]]:
+        plan = self._plan
+        began = time.monotonic()
+        while True:
+            try:
+                with served_broker(broker, plan.client_config_path, plan.secrets(), plan.timeout_seconds) as asked:
+                    return list(asked.topics()), list(asked.own_configs())
+            except BrokerUnavailableError:
+                if time.monotonic() - began > plan.patience_seconds:
+                    raise
+            time.sleep(1)
+
+
+class BrokerServedSource(DataSource):
+    """Spark data source `broker-served`."""
+
+    @override
+    @classmethod
+    def name(cls) -> str:
+        return "broker-served"
+
+    @override
+    def schema(self) -> str:
+        return SCHEMA_DDL
+
+    @override
+    def reader(self, schema: Any) -> DataSourceReader:
+        return _ServedReader(ServedPlan.model_validate(json.loads(self.options["plan"])))

@@ -1,45 +1,51 @@
-"""Which znodes of Kafka's tree are read, and how: folders are listed first, so that orphans are found too."""
+"""Kafka's tree as a whole: which znodes are read, live or from a dump, and the entities in them.
+
+A live tree is listed first, so that orphans are found too.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from kazoo.exceptions import NoNodeError
 
-from kraftbridge.metadata.entities import (
-    Entity,
-    Secrets,
-    sanitized,
-    topic_of_partition_key,
+from kraftbridge.metadata.entities import Entity, Secrets
+from kraftbridge.metadata.errors import DumpFormatError, MetadataError, UndecodableZnodeError
+from kraftbridge.metadata.zookeeper.reader import (
+    BATCH_READS,
+    TOPIC_BATCH_READS,
+    Data,
+    Fenced,
+    Operation,
+    Read,
+    Result,
+    ZooKeeperReader,
 )
-from kraftbridge.metadata.errors import MetadataError, UndecodableZnodeError
-from kraftbridge.metadata.zookeeper.entities import znode_entities
-from kraftbridge.metadata.zookeeper.multi_read import Data, Operation, Read, Result
-from kraftbridge.metadata.zookeeper.reader import BATCH_READS, TOPIC_BATCH_READS, Fenced, ZooKeeperReader
-from kraftbridge.metadata.zookeeper.topics import (
+from kraftbridge.metadata.zookeeper.znodes import (
+    MIGRATION_PATH,
     TOPICS_PATH,
+    MigrationState,
     PartitionState,
     TopicAssignment,
     TopicReading,
+    Znode,
     topic_entities,
+    znode_entities,
 )
-from kraftbridge.models.report import EntityKind
+from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, topic_of_partition_key
 
 TOPIC_CONFIGS_PATH: Final = "/config/topics"
-_FOLDERS: Final = (
-    "/brokers/ids",
-    "/config/brokers",
-    "/config/clients",
-    "/config/ips",
-    "/config/users",
-    "/delegation_token/tokens",
-    "/kafka-acl",
-    "/kafka-acl-extended",
+_COPIED: Final = tuple(
+    dict.fromkeys(
+        pattern
+        for facts in ENTITY_KINDS.values()
+        if facts.kind not in {EntityKind.TOPIC, EntityKind.PARTITION, EntityKind.TOPIC_CONFIG}
+        for pattern in facts.znodes
+    )
 )
-_SINGLE_NODES: Final = ("/latest_producer_id_block",)
+"""Patterns of the znodes that are neither topics nor their configs, which are cut into slices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +104,22 @@ class TreeReading:
 
     def plan(self) -> TreePlan:
         """List all folders and return what is in them."""
-        first = self._children([TOPICS_PATH, TOPIC_CONFIGS_PATH, *_FOLDERS])
-        users = [f"/config/users/{user}/clients" for user in first["/config/users"]]
-        literal = [f"/kafka-acl/{kind}" for kind in first["/kafka-acl"]]
-        patterns = [f"/kafka-acl-extended/{pattern}" for pattern in first["/kafka-acl-extended"]]
-        second = self._children([*users, *literal, *patterns])
-        extended = [f"{pattern}/{kind}" for pattern in patterns for kind in second[pattern]]
-        third = self._children(extended)
-        nodes = list(_SINGLE_NODES)
-        for folder in _FOLDERS[:6]:
-            nodes += (f"{folder}/{child}" for child in first[folder])
-        for folder in (*users, *literal):
-            nodes += (f"{folder}/{child}" for child in second[folder])
-        for folder in extended:
-            nodes += (f"{folder}/{child}" for child in third[folder])
+        folders = self._children([TOPICS_PATH, TOPIC_CONFIGS_PATH])
+        nodes: list[str] = []
+        open_patterns = [("", pattern.split("/")[1:]) for pattern in _COPIED]
+        while open_patterns:
+            parents: list[tuple[str, list[str]]] = []
+            for path, rest in open_patterns:
+                fixed = rest.index("*") if "*" in rest else len(rest)
+                parent = "/".join([path, *rest[:fixed]])
+                if fixed == len(rest):
+                    nodes.append(parent)
+                else:
+                    parents.append((parent, rest[fixed + 1 :]))
+            children = self._children(list(dict.fromkeys(parent for parent, _ in parents)))
+            open_patterns = [(f"{parent}/{child}", rest) for parent, rest in parents for child in children[parent]]
         offset = -1 if self.fence.first is None else self.fence.first
-        return TreePlan(sorted(first[TOPICS_PATH]), sorted(first[TOPIC_CONFIGS_PATH]), nodes, offset)
+        return TreePlan(sorted(folders[TOPICS_PATH]), sorted(folders[TOPIC_CONFIGS_PATH]), nodes, offset)
 
     def _children(self, paths: Sequence[str]) -> Mapping[str, list[str]]:
         children: dict[str, list[str]] = {}
@@ -231,38 +237,97 @@ class TreeReading:
             elif kind is EntityKind.PARTITION:
                 partitions.setdefault(topic_of_partition_key(key), []).append(int(key.rpartition("-")[2]))
             else:
-                paths[znode_path(kind, key)] = None
+                paths |= dict.fromkeys(ENTITY_KINDS[kind].paths(key))
         yield from self.topics(list(partitions), partitions)
         yield from self.nodes(list(paths))
-
-
-def znode_path(kind: EntityKind, key: str) -> str:
-    """Return the path of the znode that holds an entity (not for topics and partitions)."""
-    match kind:
-        case EntityKind.TOPIC_CONFIG:
-            return f"{TOPIC_CONFIGS_PATH}/{key}"
-        case EntityKind.BROKER_CONFIG:
-            return f"/config/brokers/{key}"
-        case EntityKind.CLIENT_QUOTA:
-            return f"/config/{key}"
-        case EntityKind.SCRAM_CREDENTIAL:
-            return f"/config/users/{sanitized(key.rpartition('/')[0])}"
-        case EntityKind.ACL:
-            resource_type, pattern, name, *_ = json.loads(key)
-            if pattern == "LITERAL":
-                return f"/kafka-acl/{resource_type}/{name}"
-            return f"/kafka-acl-extended/{pattern.lower()}/{resource_type}/{name}"
-        case EntityKind.DELEGATION_TOKEN:
-            return f"/delegation_token/tokens/{key}"
-        case EntityKind.PRODUCER_IDS:
-            return "/latest_producer_id_block"
-        case EntityKind.BROKER_REGISTRATION:
-            return f"/brokers/ids/{key}"
-        case _:
-            raise ValueError(f"ZooKeeper holds no {kind}")
 
 
 def _partition_number(path: str, child: str) -> int:
     if not child.isdecimal():
         raise UndecodableZnodeError(f"{path} has the child {child!r}, which is no partition")
     return int(child)
+
+
+_TOPIC_PARTS = 4
+_STATE_PARTS = 7
+
+
+@dataclass(slots=True)
+class DumpReading:
+    """Takes a dump's znodes in, in any order, then yields their entities.
+
+    Attributes
+    ----------
+    migration
+        `/migration` as the dump has it.
+    problems
+        What cannot be understood, by path.
+    """
+
+    secrets: Secrets
+    encoder_secret: str | None = None
+    migration: MigrationState | None = None
+    problems: dict[str, str] = field(default_factory=dict)
+    znodes: int = 0
+    _assignments: dict[str, TopicAssignment] = field(default_factory=dict)
+    _states: dict[str, dict[int, PartitionState | None]] = field(default_factory=dict)
+    _others: dict[str, bytes | None] = field(default_factory=dict)
+
+    def take(self, znodes: Iterable[Znode]) -> None:
+        """Take znodes in.
+
+        Raises
+        ------
+        DumpFormatError
+            The dump holds a path twice, or nothing below the chroot.
+        """
+        seen: set[str] = set()
+        for znode in znodes:
+            if znode.path in seen:
+                raise DumpFormatError(f"the dump holds {znode.path} more than once")
+            seen.add(znode.path)
+            try:
+                self._take(znode)
+            except MetadataError as error:
+                self.problems[znode.path] = str(error)
+        self.znodes = len(seen)
+        if not seen:
+            raise DumpFormatError("the dump holds nothing below the chroot")
+
+    def _take(self, znode: Znode) -> None:
+        parts = znode.path.split("/")
+        if parts[1:3] == ["brokers", "topics"]:
+            if len(parts) == _TOPIC_PARTS:
+                self._states.setdefault(parts[3], {})
+                self._assignments[parts[3]] = TopicAssignment.parse(znode.path, znode.data)
+            elif len(parts) == _STATE_PARTS and parts[6] == "state":
+                if not parts[5].isdecimal():
+                    raise UndecodableZnodeError(f"{znode.path} is the state of no partition")
+                self._states.setdefault(parts[3], {})[int(parts[5])] = PartitionState.parse(znode.path, znode.data)
+        elif znode.path == MIGRATION_PATH:
+            self.migration = MigrationState.parse(znode.data)
+        else:
+            self._others[znode.path] = znode.data
+
+    def topics(self) -> Iterator[TopicReading]:
+        """Yield every topic's znodes."""
+        offset = self.migration.offset if self.migration else -1
+        for name, states in self._states.items():
+            assignment = self._assignments.get(name)
+            assigned: dict[int, PartitionState | None] = dict.fromkeys(assignment.replicas) if assignment else {}
+            yield TopicReading(name, assignment, assigned | states, offset)
+
+    def nodes(self) -> Mapping[str, bytes | None]:
+        """Return the data of all znodes that are not below `/brokers/topics`, by path."""
+        return self._others
+
+    def entities(self) -> Iterator[Entity]:
+        """Yield every entity."""
+        offset = self.migration.offset if self.migration else -1
+        for topic in self.topics():
+            yield from topic_entities(topic)
+        for path, data in self._others.items():
+            try:
+                yield from znode_entities(path, data, offset, self.secrets, self.encoder_secret)
+            except MetadataError as error:
+                self.problems[path] = str(error)
