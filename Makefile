@@ -70,7 +70,7 @@ lock: | $(if $(filter $(OWN_UV),$(UV)),$(OWN_UV)) ## resolve requirements/*.lock
 	@compile="$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url pyproject.toml"; \
 	  $$compile -o requirements/runtime.lock && \
 	  $$compile --extra spark -o requirements/verifier.lock && \
-	  $$compile --extra spark --group dev --group benchmarks -o requirements/dev.lock
+	  $$compile --extra spark --group dev --group benchmarks --group docs -o requirements/dev.lock
 
 .PHONY: crds
 crds: venv ## generate the CRD, its copy in the chart, docs/api.md and docs/findings.md
@@ -86,8 +86,17 @@ test: ## everything, in this order: lint, unit, component, chart, spark, integra
 	$(SAY) "all tiers, one after the other, until one fails: $(TIERS)"
 	@$(BASE_PYTHON) .ci/tiers.py $(TIERS)
 
+# mkdocs-material prints a notice about MkDocs 2 unless this is set; --strict makes a warning of mkdocs an error.
+MKDOCS = NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
+
+.PHONY: docs
+docs: venv ## build the documentation site into out/site (mkdocs --strict: links and anchors are checked)
+	$(SAY) "documentation site in out/site"
+	@$(PYTHON) docs/generate.py
+	@$(MKDOCS) --site-dir out/site
+
 .PHONY: lint
-lint: venv ## ruff (check and format), mypy --strict, import contracts, generated pages
+lint: venv ## ruff (check and format), mypy --strict, import contracts, generated pages, documentation site
 	$(SAY) "ruff check"
 	@$(PYTHON) -m ruff check operator tests e2e benchmarks docs .ci
 	$(SAY) "ruff format --check"
@@ -98,6 +107,8 @@ lint: venv ## ruff (check and format), mypy --strict, import contracts, generate
 	@$(VENV)/bin/lint-imports --no-logo
 	$(SAY) "generated pages"
 	@$(PYTHON) docs/generate.py --check
+	$(SAY) "documentation site, links and anchors checked"
+	@$(MKDOCS) --quiet --site-dir $(ARTIFACTS)/site
 
 .PHONY: unit
 unit: venv ## pure tests: phases, gates, builders, models, simulated clusters, metadata library, repository layout
