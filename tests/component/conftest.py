@@ -21,11 +21,11 @@ from tests.support.observations import spec_document
 from kraftbridge.constants import KIND
 from kraftbridge.handlers import startup
 from kraftbridge.services import reconcile
-from kraftbridge.services.clients import World
+from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.observe import observer
 
 POLICY = "kraftbridge-policy"
-READY_SECONDS = 15.0
+READY_SECONDS = 60.0
 
 
 class RealClock:
@@ -100,7 +100,7 @@ class Cluster:
             ((c["status"], c["reason"]) for c in self.status(name).get("conditions", []) if c["type"] == kind), ("", "")
         )
 
-    def eventually(self, what: Callable[[], Any], seconds: float = 15.0) -> Any:
+    def eventually(self, what: Callable[[], Any], seconds: float = 90.0) -> Any:
         """Wait until something is true; return it."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -138,7 +138,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         patch.setattr(observer, "read_controller_metrics", kafka.metrics)
 
         def reconciler(kubernetes: Any, settings: Any) -> reconcile.Reconciler:
-            return reconcile.Reconciler(kubernetes, settings, lambda *_: World(kafka, kafka, kafka))
+            return reconcile.Reconciler(kubernetes, settings, lambda *_: ClusterClients(kafka, kafka, kafka))
 
         patch.setattr(startup, "Reconciler", reconciler)
         operator = OperatorProcess()

@@ -58,7 +58,7 @@ def test_a_blocking_finding_is_told_and_changes_nothing(cluster: Cluster) -> Non
 
 def test_the_timer_walks_and_writes_each_status_in_one_request(cluster: Cluster) -> None:
     cluster.create("demo", target="QuorumReady")
-    cluster.eventually(lambda: cluster.condition("demo", "Ready") == ("True", "TargetReached"), seconds=40)
+    cluster.eventually(lambda: cluster.condition("demo", "Ready") == ("True", "TargetReached"))
     status = cluster.status("demo")
     assert status["phase"] == "ProvisioningQuorum"
     assert status["observedGeneration"] == cluster.migration("demo")["metadata"]["generation"]  # type: ignore[index]
@@ -80,10 +80,8 @@ def test_another_process_goes_on_where_one_stopped(cluster: Cluster) -> None:
     cluster.operator.stop()
     cluster.store.merge_patch("", KIND, "kafka", "demo", {"spec": {"target": "DualWrite"}})
     cluster.operator.start()
-    cluster.eventually(lambda: cluster.status("demo").get("phase") == "TakingOver", seconds=30)
-    cluster.eventually(
-        lambda: cluster.store.objects["StatefulSet", "kafka", "kafka"]["metadata"].get("annotations"), seconds=20
-    )
+    cluster.eventually(lambda: cluster.status("demo").get("phase") == "TakingOver")
+    cluster.eventually(lambda: cluster.store.objects["StatefulSet", "kafka", "kafka"]["metadata"].get("annotations"))
 
 
 def test_a_migration_half_way_is_not_deleted_until_it_is_abandoned(cluster: Cluster) -> None:
@@ -94,12 +92,12 @@ def test_a_migration_half_way_is_not_deleted_until_it_is_abandoned(cluster: Clus
         seconds=20,
     )
     assert waits[0]["type"] == "Warning"
-    cluster.eventually(lambda: cluster.condition("demo", "Stalled") == ("True", "DeletionWaits"), seconds=20)
+    cluster.eventually(lambda: cluster.condition("demo", "Stalled") == ("True", "DeletionWaits"))
     assert "spec.target to ZooKeeper" in cluster.status("demo")["message"]
     assert cluster.migration("demo") is not None
     assert "demo-kraft" in {k[2] for k in cluster.store.objects if k[0] == "StatefulSet"}
     cluster.store.merge_patch("", KIND, "kafka", "demo", {"metadata": {"annotations": {ANNOTATION_ABANDON: "true"}}})
-    cluster.eventually(lambda: cluster.migration("demo") is None, seconds=20)
+    cluster.eventually(lambda: cluster.migration("demo") is None)
     assert ("StatefulSet", "kafka", "demo-kraft") in cluster.store.objects, "the quorum outlives its migration"
     assert ("Lease", "kafka", "kraftbridge-kafka") not in cluster.store.objects
     brokers = cluster.store.objects["StatefulSet", "kafka", "kafka"]
@@ -108,11 +106,11 @@ def test_a_migration_half_way_is_not_deleted_until_it_is_abandoned(cluster: Clus
 
 def test_a_namespace_that_is_deleted_is_not_held_up(cluster: Cluster) -> None:
     cluster.create("doomed", target="DualWrite")
-    cluster.eventually(lambda: cluster.status("doomed").get("phase") == "TakingOver", seconds=40)
+    cluster.eventually(lambda: cluster.status("doomed").get("phase") == "TakingOver")
     stamp = {"metadata": {"deletionTimestamp": cluster.store.clock.now.isoformat()}}
     cluster.store.merge_patch("", "Namespace", None, "kafka", stamp)
     delete(cluster, "doomed")
-    cluster.eventually(lambda: cluster.migration("doomed") is None, seconds=20)
+    cluster.eventually(lambda: cluster.migration("doomed") is None)
 
 
 def test_a_deletion_waits_for_the_tick_under_way_and_not_for_a_minute(
@@ -132,4 +130,4 @@ def test_a_deletion_waits_for_the_tick_under_way_and_not_for_a_minute(
     under_way.clear()
     assert under_way.wait(30)
     delete(cluster, "slow")
-    cluster.eventually(lambda: cluster.migration("slow") is None, seconds=30)
+    cluster.eventually(lambda: cluster.migration("slow") is None)

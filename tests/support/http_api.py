@@ -72,8 +72,9 @@ class HttpApi:
     # ---------------------------------------------------------------------------------------- life cycle
 
     def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._main())
+        # The runner cancels what is left (a watch that waits for its queue) before it closes the loop.
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._main())
 
     async def _main(self) -> None:
         application = web.Application()

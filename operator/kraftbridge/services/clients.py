@@ -21,7 +21,7 @@ from kraftbridge.storage.zookeeper import ZooKeeperCredentials, ZooKeeperStore, 
 
 
 @dataclass(slots=True)
-class World:
+class ClusterClients:
     """Connections of one migration."""
 
     zookeeper: ZooKeeperPort
@@ -39,7 +39,9 @@ class World:
             self.prober.close()
 
 
-def open_world(kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec, domain: str) -> World:
+def open_clients(
+    kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec, domain: str
+) -> ClusterClients:
     """Return the connections of a migration; none is made before its first use.
 
     Raises
@@ -57,7 +59,7 @@ def open_world(kubernetes: KubernetesPort, namespace: str, controllers: str, spe
     addresses = {
         i: (_controller_host(controllers, namespace, i, domain), CONTROLLER_PORT) for i in spec.controllers.node_ids
     }
-    return World(
+    return ClusterClients(
         ZooKeeperStore(hosts, spec.chroot, credentials, tls),
         BrokerClient(bootstrap, client),
         ControllerClient(addresses, listener or {"security.protocol": spec.controllers.listener.security_protocol}),

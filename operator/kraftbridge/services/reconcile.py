@@ -28,7 +28,8 @@ from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.machine import decide
 from kraftbridge.services.act.actuator import Actuator, Step
-from kraftbridge.services.clients import World, open_world
+from kraftbridge.services.clients import ClusterClients, open_clients
+from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe.observer import Memory, Observer
 from kraftbridge.storage.ports import KubernetesPort
@@ -36,7 +37,7 @@ from kraftbridge.storage.ports import KubernetesPort
 log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
-OpenWorld = Callable[[KubernetesPort, str, str, MigrationSpec, str], World]
+OpenClients = Callable[[KubernetesPort, str, str, MigrationSpec, str], ClusterClients]
 _CONFLICT_RETRY = timedelta(milliseconds=200)
 _INVALID_RETRY = timedelta(seconds=10)
 _WHILE_A_NODE_IS_AWAY = timedelta(milliseconds=240)
@@ -49,23 +50,24 @@ class Reconciler:
     """Takes migrations one step further, each as often as it asks for."""
 
     def __init__(
-        self, kubernetes: KubernetesPort, settings: Settings, open_connections: OpenWorld = open_world
+        self, kubernetes: KubernetesPort, settings: Settings, open_connections: OpenClients = open_clients
     ) -> None:
         self._kubernetes = kubernetes
         self._settings = settings
         self._pool = ThreadPoolExecutor(max_workers=12, thread_name_prefix="observe")
         self._leases = Leases(kubernetes, settings.instance)
-        self._observer = Observer(kubernetes, self._pool, settings, self._leases)
-        self._actuator = Actuator(kubernetes, self._observer, settings, self._leases)
-        self._open_world = open_connections
-        self._worlds: dict[str, tuple[str, World]] = {}
+        self._facts = Facts(kubernetes, settings)
+        self._observer = Observer(kubernetes, self._pool, settings, self._leases, self._facts)
+        self._actuator = Actuator(kubernetes, self._facts, settings, self._leases)
+        self._open_clients = open_connections
+        self._clients: dict[str, tuple[str, ClusterClients]] = {}
         self._memories: dict[str, Memory] = {}
         self._released = False
 
     def close(self) -> None:
         """End all connections."""
-        for _, world in self._worlds.values():
-            world.close()
+        for _, clients in self._clients.values():
+            clients.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def release_leases(self) -> None:
@@ -79,19 +81,20 @@ class Reconciler:
     def due(self, uid: str, generation: int) -> bool:
         """Whether a step is due: its time has come, or the user changed the spec."""
         memory = self._memories.get(uid)
-        return memory is None or memory.generation != generation or time.monotonic() >= memory.look_again_at
+        return memory is None or memory.generation != generation or time.monotonic() >= memory.requeue_at
 
     def due_in(self, uid: str) -> float:
         """Return in how many seconds the next step is due."""
         memory = self._memories.get(uid)
-        return 0.0 if memory is None else memory.look_again_at - time.monotonic()
+        return 0.0 if memory is None else memory.requeue_at - time.monotonic()
 
     def forget(self, namespace: str, name: str, uid: str) -> None:
         """Drop what is kept of a migration that is gone, and its metrics."""
         for gauge in (PHASE, CONDITION, DIFFERING):
             gauge.remove_by_labels({"namespace": namespace, "name": name})
         self._memories.pop(uid, None)
-        if (entry := self._worlds.pop(uid, None)) is not None:
+        self._facts.forget(uid)
+        if (entry := self._clients.pop(uid, None)) is not None:
             entry[1].close()
 
     def step(self, namespace: str, name: str) -> MigrationStatus | None:
@@ -117,10 +120,10 @@ class Reconciler:
             try:
                 spec = MigrationSpec.model_validate(migration["spec"])
                 status = MigrationStatus.model_validate(migration.get("status") or {})
-                world = self._world(identity, spec, status)
+                clients = self._clients_of(identity, spec, status)
             except (ValidationError, InvalidSpecError) as e:
                 return self._refuse(migration, identity, memory, _words(e))
-            return self._take(migration, identity, spec, status, world, memory)
+            return self._take(migration, identity, spec, status, clients, memory)
 
     def _take(
         self,
@@ -128,25 +131,25 @@ class Reconciler:
         identity: Identity,
         spec: MigrationSpec,
         status: MigrationStatus,
-        world: World,
+        clients: ClusterClients,
         memory: Memory,
     ) -> MigrationStatus | None:
         now = datetime.now(UTC)
-        observation = self._observer.observe(identity, spec, status, world, memory, now)
+        observation = self._observer.observe(identity, spec, status, clients, memory, now)
         decision = decide(identity, spec, status, observation, now)
         if self._released or not self._publish(migration, decision.status, memory):
             return None
         memory.outcomes = ()
-        step = Step(identity, spec, decision.status, world, memory)
+        step = Step(identity, spec, decision.status, clients, memory)
         memory.outcomes = self._carry_out(step, decision)
         for outcome in (o for o in memory.outcomes if o.error):
             log.warning("%s/%s: %s: %s", identity.namespace, identity.name, outcome.action, outcome.error)
         if decision.actions:
-            memory.former.clear()
+            self._facts.forget(identity.uid)
         self._tell(migration, decision)
         _export(identity, decision.status)
         memory.generation = identity.generation
-        memory.look_again_at = time.monotonic() + _pause(decision, memory).total_seconds()
+        memory.requeue_at = time.monotonic() + _pause(decision, memory).total_seconds()
         return decision.status
 
     def _carry_out(self, step: Step, decision: Decision) -> tuple[ActionOutcome, ...]:
@@ -160,17 +163,19 @@ class Reconciler:
                 break
         return tuple(outcomes)
 
-    def _world(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> World:
+    def _clients_of(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ClusterClients:
         controllers = controllers_name(identity.name, status.attempt)
         key = repr((controllers, spec.zookeeper, spec.brokers, spec.controllers.listener, spec.controllers.node_ids))
-        known = self._worlds.get(identity.uid)
+        known = self._clients.get(identity.uid)
         if known is not None and known[0] == key:
             return known[1]
         if known is not None:
             known[1].close()
-        world = self._open_world(self._kubernetes, identity.namespace, controllers, spec, self._settings.cluster_domain)
-        self._worlds[identity.uid] = (key, world)
-        return world
+        clients = self._open_clients(
+            self._kubernetes, identity.namespace, controllers, spec, self._settings.cluster_domain
+        )
+        self._clients[identity.uid] = (key, clients)
+        return clients
 
     def _publish(self, migration: Object, status: MigrationStatus, memory: Memory) -> bool:
         body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -184,7 +189,7 @@ class Reconciler:
         except (ConflictError, ActionRefusedError) as e:
             # The CRD's rules tie phase and target together: a step that raced an edit of spec is refused, and decided anew.
             log.info("%s/%s: status was not written: %s", metadata["namespace"], metadata["name"], e)
-            memory.look_again_at = time.monotonic() + _CONFLICT_RETRY.total_seconds()
+            memory.requeue_at = time.monotonic() + _CONFLICT_RETRY.total_seconds()
             return False
         return True
 
@@ -212,7 +217,7 @@ class Reconciler:
         )
         if self._publish(migration, refused, memory):
             memory.generation = identity.generation
-            memory.look_again_at = time.monotonic() + _INVALID_RETRY.total_seconds()
+            memory.requeue_at = time.monotonic() + _INVALID_RETRY.total_seconds()
         return refused
 
     def _tell(self, migration: Object, decision: Decision) -> None:

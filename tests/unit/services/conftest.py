@@ -26,7 +26,7 @@ from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.services import reconcile
 from kraftbridge.services.act import actuator
-from kraftbridge.services.clients import World
+from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.observe import observer
 
 POLICY = "kraftbridge-policy"
@@ -91,7 +91,7 @@ class Operator:
 
 def _reconciler(kubernetes: FakeKubernetes, kafka: FakeKafka) -> reconcile.Reconciler:
     settings = Settings(operator_image="operator:test", verifier_image="verifier:test", admission_policy=POLICY)
-    return reconcile.Reconciler(kubernetes, settings, lambda *_: World(kafka, kafka, kafka))
+    return reconcile.Reconciler(kubernetes, settings, lambda *_: ClusterClients(kafka, kafka, kafka))
 
 
 @pytest.fixture

@@ -44,12 +44,14 @@ from kraftbridge.models.report import GO_KEY, Go
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
+from kraftbridge.services import original_state
 from kraftbridge.services.act import archives, stopping
-from kraftbridge.services.act import original_state as former
 from kraftbridge.services.act.certificates import log_server_files
-from kraftbridge.services.clients import World
+from kraftbridge.services.clients import ClusterClients
+from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
-from kraftbridge.services.observe.observer import Memory, Observer
+from kraftbridge.services.observe.observer import Memory
+from kraftbridge.services.original_state import OriginalState
 from kraftbridge.storage.ports import KubernetesPort
 
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
@@ -62,17 +64,17 @@ class Step:
     identity: Identity
     spec: MigrationSpec
     status: MigrationStatus
-    world: World
+    clients: ClusterClients
     memory: Memory
 
 
 class Actuator:
-    """The hands of the operator."""
+    """Executes the actions that `decide` returned."""
 
-    def __init__(self, kubernetes: KubernetesPort, observer: Observer, settings: Settings, leases: Leases) -> None:
+    def __init__(self, kubernetes: KubernetesPort, facts: Facts, settings: Settings, leases: Leases) -> None:
         self._leases = leases
         self._kubernetes = kubernetes
-        self._observer = observer
+        self._facts = facts
         self._settings = settings
 
     def carry_out(self, step: Step, action: Action) -> ActionOutcome:
@@ -116,19 +118,19 @@ class Actuator:
             case ArchiveDifferences(run_id, secret):
                 self._archive_differences(step, run_id, secret)
             case WriteCanary(value):
-                step.world.controllers.write_canary(value)
+                step.clients.controllers.write_canary(value)
                 step.memory.canary_committed = value
             case RemoveCanary():
-                step.world.controllers.remove_canary()
+                step.clients.controllers.remove_canary()
             case RestoreStatefulSet(name):
                 self._restore(step, name)
             case StopControllers():
                 stopping.stop_controllers(self._kubernetes, step.identity.namespace, action)
             case RemoveControllerClaim(kraft_epoch):
                 self._archive_znodes(step)
-                step.world.zookeeper.remove_controller_claim(kraft_epoch)
+                step.clients.zookeeper.remove_controller_claim(kraft_epoch)
             case UpdateMetadataVersion(level, upgrade):
-                step.world.controllers.update_metadata_version(level, upgrade)
+                step.clients.controllers.update_metadata_version(level, upgrade)
             case PublishFinalManifest():
                 self._publish_final_manifest(step)
 
@@ -153,10 +155,12 @@ class Actuator:
             raise ActionRefusedError(
                 f"StatefulSet {namespace}/{name} is locked by migration {lock}; finish or delete that one first"
             )
-        was = former.capture(step.spec, stateful_set, former.properties_text(self._kubernetes, namespace, step.spec))
-        if was is None:
+        original = original_state.capture(
+            step.spec, stateful_set, original_state.properties_text(self._kubernetes, namespace, step.spec)
+        )
+        if original is None:
             raise ActionRefusedError(f"StatefulSet {namespace}/{name} has no container {step.spec.brokers.container}")
-        former.record(self._kubernetes, namespace, step.identity.name, step.status.attempt, name, was)
+        original_state.record(self._kubernetes, namespace, step.identity.name, step.status.attempt, name, original)
         # Not by server-side apply: the defaulted rollingUpdate.partition is the user's, and OnDelete with it is invalid (422).
         patch = {
             "metadata": {"annotations": {ANNOTATION_LOCK: step.identity.lock}},
@@ -166,7 +170,7 @@ class Actuator:
         self._kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch, resource_version=version)
 
     def _configure(self, step: Step, name: str, mode: BrokerMode) -> None:
-        facts = self._facts(step, name)
+        facts = self._broker_facts(step, name)
         config_map = overlays.properties_config_map(step.spec, facts, step.identity.name, mode)
         if config_map is not None:
             self._kubernetes.apply(config_map, force=True)
@@ -175,16 +179,16 @@ class Actuator:
     def _restore(self, step: Step, name: str) -> None:
         """Give the former values back in their owners' names first: an entry that we forced and then drop would stay, blank."""
         namespace = step.identity.namespace
-        was = former.read(self._kubernetes, namespace, step.identity.name, step.status.attempt).get(name)
-        if was is None:
-            raise ActionError(f"StatefulSet {namespace}/{name}: its former state is not on record")
-        for manager, patch in former.restoring_patches(step.spec, was, self._facts(step, name)):
+        patches = original_state.restoring_patches(
+            step.spec, self._recorded(step, name), self._broker_facts(step, name)
+        )
+        for manager, patch in patches:
             self._kubernetes.strategic_patch(*_STATEFUL_SET, namespace, name, patch, field_manager=manager)
         nothing = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "namespace": namespace}}
         self._kubernetes.apply(nothing, force=True)
 
     def _archive_znodes(self, step: Step) -> None:
-        values = step.world.zookeeper.payloads(["/controller", "/controller_epoch", "/migration"])
+        values = step.clients.zookeeper.payloads(["/controller", "/controller_epoch", "/migration"])
         if values["/migration"] is None:
             return  # removed before: the archive of that time stays
         name = names.archive_config_map(step.identity.name, step.status.attempt)
@@ -192,24 +196,24 @@ class Actuator:
 
     def _release(self, step: Step, name: str) -> None:
         namespace = step.identity.namespace
-        was = former.read(self._kubernetes, namespace, step.identity.name, step.status.attempt).get(name)
-        strategy = dict(was.update_strategy) if was is not None else {"type": "RollingUpdate"}
+        original = self._facts.recorded(step.identity, step.status.attempt, name)
+        strategy = dict(original.update_strategy) if original is not None else {"type": "RollingUpdate"}
         patch = {"metadata": {"annotations": {ANNOTATION_LOCK: None}}, "spec": {"updateStrategy": strategy}}
         self._kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch)
 
-    def _facts(self, step: Step, name: str) -> overlays.BrokerFacts:
-        attempt = step.status.attempt
-        was = step.memory.former.get((attempt, name)) or former.read(
-            self._kubernetes, step.identity.namespace, step.identity.name, attempt
-        ).get(name)
-        if was is None:
-            raise ActionError(f"StatefulSet {step.identity.namespace}/{name}: its former state is not on record yet")
-        return self._observer.broker_facts(step.identity, step.spec, step.status, was)
+    def _broker_facts(self, step: Step, name: str) -> overlays.BrokerFacts:
+        return self._facts.brokers(step.identity, step.spec, step.status, self._recorded(step, name))
+
+    def _recorded(self, step: Step, name: str) -> OriginalState:
+        recorded = self._facts.recorded(step.identity, step.status.attempt, name)
+        if recorded is None:
+            raise ActionError(f"StatefulSet {step.identity.namespace}/{name}: its original state is not recorded")
+        return recorded
 
     # -------------------------------------------------------------------------------------------- quorum
 
     def _apply_controllers(self, step: Step, action: ApplyControllers) -> None:
-        facts = self._observer.controllers_facts(step.identity, step.spec, step.status, step.memory)
+        facts = self._facts.controllers(step.identity, step.spec, step.status)
         self._ensure_log_access(step, facts.name)
         for obj in quorum.controllers_objects(step.spec, facts, action.mode, format_allowed=action.format_allowed):
             self._kubernetes.apply(obj, force=True)
@@ -264,7 +268,7 @@ class Actuator:
         if config_map is None:
             raise ActionError(f"ConfigMap {namespace}/{name} with the report of {run_id} does not exist")
         report = archives.report_of(config_map)
-        values = step.world.zookeeper.payloads(archives.paths_of(report.differences))
+        values = step.clients.zookeeper.payloads(archives.paths_of(report.differences))
         self._create(archives.secret(namespace, secret, step.identity.name, report, values))
 
     # --------------------------------------------------------------------------------------------- others
@@ -272,7 +276,7 @@ class Actuator:
     def _publish_final_manifest(self, step: Step) -> None:
         documents = []
         for ref in step.spec.brokers.stateful_sets:
-            facts = self._facts(step, ref.name)
+            facts = self._broker_facts(step, ref.name)
             overlay = overlays.overlay(step.spec, facts, ref.name, BrokerMode.KRAFT)
             documents.append(yaml.safe_dump(overlay, sort_keys=False))
             config_map = overlays.properties_config_map(step.spec, facts, step.identity.name, BrokerMode.KRAFT)

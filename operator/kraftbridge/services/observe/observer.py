@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
 from kraftbridge.builders import names
 from kraftbridge.builders.brokers import BrokerFacts, environment
-from kraftbridge.builders.controllers import KAFKA_CONTAINER, ControllersFacts
+from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.builders.controllers import configuration as controllers_configuration
 from kraftbridge.builders.verification import SPARK_API_VERSION
 from kraftbridge.config import Settings
@@ -32,17 +32,18 @@ from kraftbridge.models.observation import (
 )
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.models.status import MigrationStatus, controllers_name
+from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import Part, needs
 from kraftbridge.services.act import archives
-from kraftbridge.services.act import original_state as former
-from kraftbridge.services.clients import World
+from kraftbridge.services.clients import ClusterClients
+from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe import runs, workloads
 from kraftbridge.services.observe.logs import LogReader
 from kraftbridge.services.observe.survey import Surveyor
+from kraftbridge.services.original_state import changed_fields
 from kraftbridge.storage.metrics import read_controller_metrics
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -62,22 +63,27 @@ class Memory:
     features: tuple[float, Mapping[int, NodeFeatures | Unobserved]] | None = None
     canary_committed: int | None = None
     outcomes: tuple[ActionOutcome, ...] = ()
-    look_again_at: float = 0.0
+    requeue_at: float = 0.0
     quick_looks: int = 0
     generation: int = -1
-    former: dict[tuple[int, str], former.Former] = field(default_factory=dict)
 
 
 class Observer:
     """Looks at the outside world for one step."""
 
     def __init__(
-        self, kubernetes: KubernetesPort, pool: ThreadPoolExecutor, settings: Settings, leases: Leases
+        self,
+        kubernetes: KubernetesPort,
+        pool: ThreadPoolExecutor,
+        settings: Settings,
+        leases: Leases,
+        facts: Facts,
     ) -> None:
         self._kubernetes = kubernetes
         self._settings = settings
         self._pool = pool
         self._leases = leases
+        self._facts = facts
         self._logs = LogReader(kubernetes)
         self._surveyor = Surveyor(kubernetes, settings)
 
@@ -86,7 +92,7 @@ class Observer:
         identity: Identity,
         spec: MigrationSpec,
         status: MigrationStatus,
-        world: World,
+        clients: ClusterClients,
         memory: Memory,
         now: datetime,
     ) -> Observation:
@@ -97,25 +103,25 @@ class Observer:
             return self._later(source, read, *args) if part in wanted else None
 
         sets = [
-            self._later(f"StatefulSet {r.name}", self._stateful_set, identity, spec, status, memory, r.name)
+            self._later(f"StatefulSet {r.name}", self._stateful_set, identity, spec, status, r.name)
             for r in spec.brokers.stateful_sets
         ]
-        zookeeper = look(Part.ZOOKEEPER, "ZooKeeper", world.zookeeper.observe)
-        cluster = look(Part.CLUSTER, "Kafka", world.brokers.cluster_state)
-        controllers = look(Part.CONTROLLERS, "controllers", self._controllers, identity, spec, status, memory)
-        quorum = look(Part.QUORUM, "quorum", world.controllers.quorum_state)
+        zookeeper = look(Part.ZOOKEEPER, "ZooKeeper", clients.zookeeper.observe)
+        cluster = look(Part.CLUSTER, "Kafka", clients.brokers.cluster_state)
+        controllers = look(Part.CONTROLLERS, "controllers", self._controllers, identity, spec, status)
+        quorum = look(Part.QUORUM, "quorum", clients.controllers.quorum_state)
         run = look(Part.RUN, "verification", runs.last_run, self._kubernetes, identity, status)
         runner = look(Part.RUNNER_AVAILABLE, "API discovery", self._runner_available, spec)
-        redundancy = look(Part.REDUNDANCY, "topics", self._redundancy, world, memory)
-        survey = look(Part.SURVEY, "survey", self._survey, identity, spec, status, world, memory)
-        registered = look(Part.REGISTERED_CONTROLLERS, "quorum", world.controllers.registered_controllers)
+        redundancy = look(Part.REDUNDANCY, "topics", self._redundancy, clients, memory)
+        survey = look(Part.SURVEY, "survey", self._survey, identity, spec, status, clients, memory)
+        registered = look(Part.REGISTERED_CONTROLLERS, "quorum", clients.controllers.registered_controllers)
         name = status.healing.archive if status.healing is not None else ""
         archive = look(Part.ARCHIVE, "archive", archives.find, self._kubernetes, identity.namespace, name)
-        views = look(Part.CONTROLLER_BY_BROKER, "brokers", _views, world)
-        features = look(Part.CONTROLLER_FEATURES, "controllers", self._controllers_features, world, memory) or look(
-            Part.NODE_FEATURES, "features", _features, world
+        views = look(Part.CONTROLLER_BY_BROKER, "brokers", _views, clients)
+        features = look(Part.CONTROLLER_FEATURES, "controllers", self._controllers_features, clients, memory) or look(
+            Part.NODE_FEATURES, "features", _features, clients
         )
-        validation = look(Part.FEATURE_ANSWER, "quorum", _validation, world, status)
+        validation = look(Part.FEATURE_ANSWER, "quorum", _validation, clients, status)
         guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
         seen_controllers, seen_sets = self._result(controllers), tuple(self._result(s) for s in sets)
         clues = look(Part.CLUES, "logs", self._logs.clues, identity, spec, status, seen_sets, seen_controllers)
@@ -139,100 +145,42 @@ class Observer:
             features=self._result(features),
             feature_answer=self._result(validation),
             archive=archive.result() if archive is not None else None,
-            controller_probe=_probed(world, status, probe=Part.CONTROLLER_PROBE in wanted),
+            controller_probe=_probed(clients, status, probe=Part.CONTROLLER_PROBE in wanted),
             canary_committed=memory.canary_committed,
             outcomes=memory.outcomes,
         )
 
-    def broker_facts(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, was: former.Former
-    ) -> BrokerFacts:
-        """Return what overlays of one StatefulSet are computed from."""
-        settings, _ = workloads.settings_of(spec, was.container, was.properties_text)
-        return BrokerFacts(
-            namespace=identity.namespace,
-            controllers=controllers_name(identity.name, status.attempt),
-            cluster_id=status.cluster_id or "",
-            settings=settings,
-            java_tool_options=was.java_tool_options,
-            properties_text=was.properties_text,
-        )
-
-    def controllers_facts(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory
-    ) -> ControllersFacts:
-        """Return what the controllers' objects are computed from."""
-        settings: dict[str, str] = {}
-        labels = []
-        for ref in spec.brokers.stateful_sets:
-            stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
-            if stateful_set is None:
-                raise ObservationError(f"StatefulSet {identity.namespace}/{ref.name}", "it does not exist")
-            was = self.former_of(identity, spec, status.attempt, memory, ref.name, stateful_set)
-            if was is not None:
-                settings |= self.broker_facts(identity, spec, status, was).settings
-            labels.append(stateful_set["spec"]["selector"].get("matchLabels", {}))
-        return ControllersFacts(
-            namespace=identity.namespace,
-            migration=identity.name,
-            name=controllers_name(identity.name, status.attempt),
-            cluster_id=status.cluster_id or "",
-            broker_settings=settings,
-            operator_image=self._settings.operator_image,
-            operator_namespace=self._settings.pod_namespace,
-            broker_labels=tuple(labels),
-        )
-
-    def former_of(
-        self,
-        identity: Identity,
-        spec: MigrationSpec,
-        attempt: int,
-        memory: Memory,
-        name: str,
-        stateful_set: Mapping[str, Any],
-    ) -> former.Former | None:
-        """Return the user's own state of a StatefulSet: as recorded, or as it is while nothing is recorded yet."""
-        if (attempt, name) not in memory.former:
-            recorded = former.read(self._kubernetes, identity.namespace, identity.name, attempt)
-            memory.former.update({(attempt, n): was for n, was in recorded.items()})
-        if (attempt, name) in memory.former:
-            return memory.former[attempt, name]
-        text = former.properties_text(self._kubernetes, identity.namespace, spec)
-        return former.capture(spec, stateful_set, text)
-
     def _stateful_set(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory, name: str
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, name: str
     ) -> StatefulSetState:
         stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, name)
         if stateful_set is None:
             raise ObservationError(f"StatefulSet {identity.namespace}/{name}", "it does not exist")
         pods = self._kubernetes.list("v1", "Pod", identity.namespace, workloads.pods_selector(stateful_set))
-        was = self.former_of(identity, spec, status.attempt, memory, name, stateful_set)
-        if was is None:
+        recorded = self._facts.recorded(identity, status.attempt, name) is not None
+        original = self._facts.original(identity, spec, status.attempt, stateful_set)
+        if original is None:
             facts, drift, references = (
                 BrokerFacts(identity.namespace, "", "", {}, ""),
                 tuple[str, ...](),
                 frozenset[str](),
             )
         else:
-            facts = self.broker_facts(identity, spec, status, was)
-            _, references = workloads.settings_of(spec, was.container, was.properties_text)
-            drift = workloads.drift_of(spec, facts, stateful_set) if (status.attempt, name) in memory.former else ()
+            facts = self._facts.brokers(identity, spec, status, original)
+            _, references = workloads.settings_of(spec, original.container, original.properties_text)
+            drift = workloads.drift_of(spec, facts, stateful_set) if recorded else ()
         state = workloads.brokers_state(spec, stateful_set, pods, facts, drift, references)
         state = replace(state, lease=self._leases.look(identity, name))
-        if was is None:
+        if original is None:
             return state
-        before = former.changed_fields(spec, name, was, facts)
-        if (status.attempt, name) not in memory.former:
+        before = changed_fields(spec, name, original, facts)
+        if not recorded:
             return replace(state, former=before)
         ours = {n for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT) for n in environment(spec, facts, mode)}
-        foreign = workloads.foreign_changes(spec, was.container, was.volumes, ours, stateful_set)
+        foreign = workloads.foreign_changes(spec, original.container, original.volumes, ours, stateful_set)
         return replace(state, former=before, foreign=foreign)
 
-    def _controllers(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory
-    ) -> ControllersWorkload:
+    def _controllers(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ControllersWorkload:
         if status.controllers is None:
             return ControllersWorkload(None)
         name = status.controllers.name
@@ -257,7 +205,7 @@ class Observer:
         rendered = self._kubernetes.get("v1", "ConfigMap", identity.namespace, mounted) if mounted else None
         own = workloads.own_state(stateful_set, pods, KAFKA_CONTAINER)
         if status.phase in (Phase.PROVISIONING_QUORUM, Phase.FINALIZING):
-            facts = self.controllers_facts(identity, spec, status, memory)
+            facts = self._facts.controllers(identity, spec, status)
             wanted = controllers_configuration(spec, facts, status.controllers.mode)
             own = replace(own, drift=() if own.configuration == wanted else ("configuration",))
         return ControllersWorkload(
@@ -283,22 +231,22 @@ class Observer:
             for i in spec.controllers.node_ids
         }
 
-    def _redundancy(self, world: World, memory: Memory) -> TopicRedundancy:
+    def _redundancy(self, clients: ClusterClients, memory: Memory) -> TopicRedundancy:
         if memory.redundancy is None or time.monotonic() - memory.redundancy[0] > REDUNDANCY_EVERY_SECONDS:
-            memory.redundancy = (time.monotonic(), world.brokers.topic_redundancy())
+            memory.redundancy = (time.monotonic(), clients.brokers.topic_redundancy())
         return memory.redundancy[1]
 
-    def _controllers_features(self, world: World, memory: Memory) -> Mapping[int, NodeFeatures | Unobserved]:
+    def _controllers_features(self, clients: ClusterClients, memory: Memory) -> Mapping[int, NodeFeatures | Unobserved]:
         """Ask each controller for its features every few seconds: one that is down costs a connection's time limit."""
         if memory.features is None or time.monotonic() - memory.features[0] > FEATURES_EVERY_SECONDS:
-            memory.features = (time.monotonic(), world.controllers.features())
+            memory.features = (time.monotonic(), clients.controllers.features())
         return memory.features[1]
 
     def _survey(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, world: World, memory: Memory
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients, memory: Memory
     ) -> Survey:
         if memory.survey is None or time.monotonic() - memory.survey[0] > SURVEY_EVERY_SECONDS:
-            memory.survey = (time.monotonic(), self._surveyor.survey(identity, spec, status, world))
+            memory.survey = (time.monotonic(), self._surveyor.survey(identity, spec, status, clients))
         return memory.survey[1]
 
     def _guarded(self) -> bool:
@@ -327,26 +275,26 @@ class Observer:
         return NOT_NEEDED if future is None else future.result()
 
 
-def _features(world: World) -> Mapping[int, NodeFeatures | Unobserved]:
-    return {**world.brokers.features(), **world.controllers.features()}
+def _features(clients: ClusterClients) -> Mapping[int, NodeFeatures | Unobserved]:
+    return {**clients.brokers.features(), **clients.controllers.features()}
 
 
-def _validation(world: World, status: MigrationStatus) -> FeatureAnswer:
+def _validation(clients: ClusterClients, status: MigrationStatus) -> FeatureAnswer:
     version = status.metadata_version
     if version is None or version.target_level is None or version.upgrade is None:
         raise ObservationError("active controller", "there is nothing to validate")
-    return world.controllers.validate_metadata_version(version.target_level, version.upgrade)
+    return clients.controllers.validate_metadata_version(version.target_level, version.upgrade)
 
 
-def _probed(world: World, status: MigrationStatus, *, probe: bool) -> ControllerProbe | None:
+def _probed(clients: ClusterClients, status: MigrationStatus, *, probe: bool) -> ControllerProbe | None:
     """Probe the controller in the phases that change it, and no longer."""
-    if world.prober is None:
+    if clients.prober is None:
         return None
     if probe:
-        return world.prober.measure(f"{status.phase} {status.attempt}")
-    world.prober.rest()
+        return clients.prober.measure(f"{status.phase} {status.attempt}")
+    clients.prober.rest()
     return None
 
 
-def _views(world: World) -> Mapping[int, int | Unobserved]:
-    return world.brokers.controller_by_broker()
+def _views(clients: ClusterClients) -> Mapping[int, int | Unobserved]:
+    return clients.brokers.controller_by_broker()

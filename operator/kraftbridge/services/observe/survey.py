@@ -29,7 +29,7 @@ from kraftbridge.models.survey import (
     Survey,
 )
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services.clients import World, controllers_zookeeper_identity, secret_text
+from kraftbridge.services.clients import ClusterClients, controllers_zookeeper_identity, secret_text
 from kraftbridge.storage.ports import KubernetesPort, Object
 
 T = TypeVar("T")
@@ -48,15 +48,17 @@ class Surveyor:
         self._kubernetes = kubernetes
         self._settings = settings
 
-    def survey(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, world: World) -> Survey:
+    def survey(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients
+    ) -> Survey:
         """Return what is seen now; nothing is changed."""
         namespace = identity.namespace
         return Survey(
-            zookeeper=_seen(world.zookeeper.access),
+            zookeeper=_seen(clients.zookeeper.access),
             zookeeper_identity=controllers_zookeeper_identity(self._kubernetes, namespace, spec),
-            visibility=_seen(world.brokers.visibility),
-            reassigning=_seen(world.brokers.reassigning_partitions),
-            brokers=_seen(world.brokers.broker_settings),
+            visibility=_seen(clients.brokers.visibility),
+            reassigning=_seen(clients.brokers.reassigning_partitions),
+            brokers=_seen(clients.brokers.broker_settings),
             listener_settings=_seen(lambda: self._listener_settings(namespace, spec)),
             demand=_seen(lambda: self._demand(identity, spec, status)),
             verification=demand(spec, self._runner(spec)),

@@ -1,4 +1,4 @@
-"""What the user's objects were before we changed them: kept in a Secret, written once per StatefulSet and never overwritten."""
+"""The original state of the user's StatefulSets: recorded in a Secret before the first change, and never overwritten."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from kraftbridge.storage.ports import KubernetesPort
 
 
 @dataclass(frozen=True, slots=True)
-class Former:
-    """A StatefulSet of the user as it was: enough to compute overlays and to give everything back."""
+class OriginalState:
+    """The fields of a user's StatefulSet that overlays are computed from and a rollback restores."""
 
     container: Mapping[str, Any]
     volumes: tuple[Mapping[str, Any], ...]
@@ -33,12 +33,12 @@ class Former:
         return environment_of(self.container).get("JAVA_TOOL_OPTIONS", "")
 
 
-def capture(spec: MigrationSpec, stateful_set: Mapping[str, Any], properties_text: str) -> Former | None:
+def capture(spec: MigrationSpec, stateful_set: Mapping[str, Any], properties_text: str) -> OriginalState | None:
     """Return a StatefulSet as it is; None when it lacks the Kafka container."""
     container = container_of(stateful_set, spec.brokers.container)
     if container is None:
         return None
-    return Former(
+    return OriginalState(
         container={"name": container["name"], "env": container.get("env", []), "image": container.get("image", "")},
         volumes=tuple(stateful_set["spec"]["template"]["spec"].get("volumes", [])),
         update_strategy=stateful_set["spec"].get("updateStrategy", {}),
@@ -47,7 +47,7 @@ def capture(spec: MigrationSpec, stateful_set: Mapping[str, Any], properties_tex
     )
 
 
-def read(kubernetes: KubernetesPort, namespace: str, migration: str, attempt: int) -> dict[str, Former]:
+def read(kubernetes: KubernetesPort, namespace: str, migration: str, attempt: int) -> dict[str, OriginalState]:
     """Return what was recorded, by StatefulSet."""
     secret = kubernetes.get("v1", "Secret", namespace, names.before_secret(migration, attempt))
     data = (secret or {}).get("data") or {}
@@ -55,9 +55,9 @@ def read(kubernetes: KubernetesPort, namespace: str, migration: str, attempt: in
 
 
 def record(
-    kubernetes: KubernetesPort, namespace: str, migration: str, attempt: int, stateful_set: str, former: Former
+    kubernetes: KubernetesPort, namespace: str, migration: str, attempt: int, stateful_set: str, original: OriginalState
 ) -> None:
-    """Record a StatefulSet's former state unless that was done before.
+    """Record a StatefulSet's original state, unless it is recorded already.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def record(
     """
     name = names.before_secret(migration, attempt)
     secret = kubernetes.get("v1", "Secret", namespace, name)
-    value = {stateful_set: _encode(former)}
+    value = {stateful_set: _encode(original)}
     if secret is None:
         kubernetes.create(
             {
@@ -92,47 +92,51 @@ def properties_text(kubernetes: KubernetesPort, namespace: str, spec: MigrationS
     return str(((config_map or {}).get("data") or {}).get(source.key, ""))
 
 
-def restoring_patches(spec: MigrationSpec, was: Former, facts: BrokerFacts) -> list[tuple[str, dict[str, Any]]]:
-    """Return strategic merge patches that give forced values back, each with the field manager that owned them.
+def restoring_patches(
+    spec: MigrationSpec, original: OriginalState, facts: BrokerFacts
+) -> list[tuple[str, dict[str, Any]]]:
+    """Return strategic merge patches that restore overwritten values, each with the field manager that owned them.
 
     Notes
     -----
     Measured: after a server-side apply without a forced ``env`` entry the entry stays with no value, which for the authorizer means no
-    authorizer. Writing the former value in its former owner's name first leaves ``managedFields`` and ``env`` as they were.
+    authorizer. Writing the original value first, as its owner's field manager, leaves ``managedFields`` and ``env`` as they were.
     """
-    present = {e["name"]: e for e in was.container.get("env", [])}
+    present = {e["name"]: e for e in original.container.get("env", [])}
     ours = {*environment(spec, facts, BrokerMode.MIGRATION), *environment(spec, facts, BrokerMode.KRAFT)}
     by_manager: dict[str, dict[str, Any]] = {}
     for name in sorted(ours & set(present)):
         manager = _owner(
-            was.managed_fields,
+            original.managed_fields,
             "f:containers",
-            f'k:{{"name":"{was.container["name"]}"}}',
+            f'k:{{"name":"{original.container["name"]}"}}',
             "f:env",
             f'k:{{"name":"{name}"}}',
         )
-        pod = by_manager.setdefault(manager, {"containers": [{"name": was.container["name"], "env": []}]})
-        pod.setdefault("containers", [{"name": was.container["name"], "env": []}])[0]["env"].append(present[name])
+        pod = by_manager.setdefault(manager, {"containers": [{"name": original.container["name"], "env": []}]})
+        pod.setdefault("containers", [{"name": original.container["name"], "env": []}])[0]["env"].append(present[name])
     source = spec.brokers.properties
     if source is not None:
-        volume = next((v for v in was.volumes if v["name"] == source.volume), None)
+        volume = next((v for v in original.volumes if v["name"] == source.volume), None)
         if volume is not None:
-            manager = _owner(was.managed_fields, "f:volumes", f'k:{{"name":"{source.volume}"}}')
+            manager = _owner(original.managed_fields, "f:volumes", f'k:{{"name":"{source.volume}"}}')
             by_manager.setdefault(manager, {})["volumes"] = [volume]
     return [(manager, {"spec": {"template": {"spec": pod}}}) for manager, pod in by_manager.items()]
 
 
-def changed_fields(spec: MigrationSpec, name: str, was: Former, facts: BrokerFacts) -> tuple[ChangedField, ...]:
+def changed_fields(
+    spec: MigrationSpec, name: str, original: OriginalState, facts: BrokerFacts
+) -> tuple[ChangedField, ...]:
     """Return what each field that a migration sets in a StatefulSet was, and whose; none of them is secret."""
-    present = {e["name"]: e.get("value", "(a reference)") for e in was.container.get("env", [])}
+    present = {e["name"]: e.get("value", "(a reference)") for e in original.container.get("env", [])}
     ours = {**environment(spec, facts, BrokerMode.MIGRATION), **environment(spec, facts, BrokerMode.KRAFT)}
-    container = f'k:{{"name":"{was.container["name"]}"}}'
+    container = f'k:{{"name":"{original.container["name"]}"}}'
     fields = [
         ChangedField(
             object=f"StatefulSet/{name}",
             field=f"env {variable}",
             before=present.get(variable, "(not set)"),
-            owner=_owner(was.managed_fields, "f:containers", container, "f:env", f'k:{{"name":"{variable}"}}')
+            owner=_owner(original.managed_fields, "f:containers", container, "f:env", f'k:{{"name":"{variable}"}}')
             if variable in present
             else "",
         )
@@ -140,12 +144,14 @@ def changed_fields(spec: MigrationSpec, name: str, was: Former, facts: BrokerFac
     ]
     source = spec.brokers.properties
     if source is not None:
-        owner = _owner(was.managed_fields, "f:volumes", f'k:{{"name":"{source.volume}"}}')
-        before = next((v.get("configMap", {}).get("name", "") for v in was.volumes if v["name"] == source.volume), "")
+        owner = _owner(original.managed_fields, "f:volumes", f'k:{{"name":"{source.volume}"}}')
+        before = next(
+            (v.get("configMap", {}).get("name", "") for v in original.volumes if v["name"] == source.volume), ""
+        )
         fields.append(
             ChangedField(object=f"StatefulSet/{name}", field=f"volume {source.volume}", before=before, owner=owner)
         )
-    strategy = str(was.update_strategy.get("type", ""))
+    strategy = str(original.update_strategy.get("type", ""))
     return (*fields, ChangedField(object=f"StatefulSet/{name}", field="updateStrategy", before=strategy, owner=""))
 
 
@@ -160,20 +166,20 @@ def _owner(managed_fields: tuple[Mapping[str, Any], ...], *path: str) -> str:
     return "unknown"
 
 
-def _encode(former: Former) -> str:
+def _encode(original: OriginalState) -> str:
     raw = {
-        "container": former.container,
-        "volumes": former.volumes,
-        "updateStrategy": former.update_strategy,
-        "managedFields": former.managed_fields,
-        "propertiesText": former.properties_text,
+        "container": original.container,
+        "volumes": original.volumes,
+        "updateStrategy": original.update_strategy,
+        "managedFields": original.managed_fields,
+        "propertiesText": original.properties_text,
     }
     return base64.b64encode(json.dumps(raw, default=str).encode()).decode()
 
 
-def _decode(value: str) -> Former:
+def _decode(value: str) -> OriginalState:
     raw = json.loads(base64.b64decode(value))
-    return Former(
+    return OriginalState(
         raw["container"],
         tuple(raw["volumes"]),
         raw["updateStrategy"],

@@ -1,0 +1,108 @@
+"""The facts that builders compute objects from. Observer and actuator read them here, so both see the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kraftbridge.builders.brokers import BrokerFacts
+from kraftbridge.builders.controllers import ControllersFacts
+from kraftbridge.config import Settings
+from kraftbridge.exceptions import ObservationError
+from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.status import MigrationStatus, controllers_name
+from kraftbridge.phases.draft import Identity
+from kraftbridge.services import original_state
+from kraftbridge.services.observe import workloads
+from kraftbridge.services.original_state import OriginalState
+from kraftbridge.storage.ports import KubernetesPort
+
+
+class Facts:
+    """Reads what was recorded of the user's objects and returns the facts of brokers and controllers.
+
+    Recorded states never change, so each is read once per process; `forget` drops those of one migration.
+    """
+
+    def __init__(self, kubernetes: KubernetesPort, settings: Settings) -> None:
+        self._kubernetes = kubernetes
+        self._settings = settings
+        self._recorded: dict[str, dict[tuple[int, str], OriginalState]] = {}
+        """By UID of the migration, then by attempt and StatefulSet."""
+
+    def forget(self, uid: str) -> None:
+        """Drop what is kept of one migration."""
+        self._recorded.pop(uid, None)
+
+    def recorded(self, identity: Identity, attempt: int, name: str) -> OriginalState | None:
+        """Return the recorded original state of a StatefulSet, None while nothing is recorded.
+
+        Raises
+        ------
+        ObservationError
+            The Secret cannot be read.
+        """
+        known = self._recorded.setdefault(identity.uid, {})
+        if (attempt, name) not in known:
+            found = original_state.read(self._kubernetes, identity.namespace, identity.name, attempt)
+            known.update({(attempt, n): state for n, state in found.items()})
+        return known.get((attempt, name))
+
+    def original(
+        self, identity: Identity, spec: MigrationSpec, attempt: int, stateful_set: Mapping[str, Any]
+    ) -> OriginalState | None:
+        """Return the user's own state of a StatefulSet: the recorded one, else the present one.
+
+        Returns
+        -------
+        OriginalState or None
+            None when the StatefulSet lacks the Kafka container.
+        """
+        recorded = self.recorded(identity, attempt, stateful_set["metadata"]["name"])
+        if recorded is not None:
+            return recorded
+        text = original_state.properties_text(self._kubernetes, identity.namespace, spec)
+        return original_state.capture(spec, stateful_set, text)
+
+    def brokers(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, original: OriginalState
+    ) -> BrokerFacts:
+        """Return what the overlay of one StatefulSet is computed from."""
+        settings, _ = workloads.settings_of(spec, original.container, original.properties_text)
+        return BrokerFacts(
+            namespace=identity.namespace,
+            controllers=controllers_name(identity.name, status.attempt),
+            cluster_id=status.cluster_id or "",
+            settings=settings,
+            java_tool_options=original.java_tool_options,
+            properties_text=original.properties_text,
+        )
+
+    def controllers(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ControllersFacts:
+        """Return what the controllers' objects are computed from.
+
+        Raises
+        ------
+        ObservationError
+            A StatefulSet of brokers does not exist or cannot be read.
+        """
+        settings: dict[str, str] = {}
+        labels = []
+        for ref in spec.brokers.stateful_sets:
+            stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
+            if stateful_set is None:
+                raise ObservationError(f"StatefulSet {identity.namespace}/{ref.name}", "it does not exist")
+            original = self.original(identity, spec, status.attempt, stateful_set)
+            if original is not None:
+                settings |= self.brokers(identity, spec, status, original).settings
+            labels.append(stateful_set["spec"]["selector"].get("matchLabels", {}))
+        return ControllersFacts(
+            namespace=identity.namespace,
+            migration=identity.name,
+            name=controllers_name(identity.name, status.attempt),
+            cluster_id=status.cluster_id or "",
+            broker_settings=settings,
+            operator_image=self._settings.operator_image,
+            operator_namespace=self._settings.pod_namespace,
+            broker_labels=tuple(labels),
+        )
