@@ -9,7 +9,6 @@ from typing import Any
 from kraftbridge.builders import names
 from kraftbridge.constants import API_VERSION, CONTROLLER_PORT, KIND, LABEL_ROLE, LABEL_RUN, LOG_SERVER_PORT
 from kraftbridge.models.phase import Phase
-from kraftbridge.models.quantities import whole
 from kraftbridge.models.report import (
     REQUEST_KEY,
     ConfigMapReference,
@@ -19,7 +18,6 @@ from kraftbridge.models.report import (
     ZooKeeperAccess,
 )
 from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.models.survey import Demand
 
 SPARK_API_VERSION = "sparkoperator.k8s.io/v1beta2"
 SPARK_VERSION = "4.0.4"
@@ -105,26 +103,6 @@ def config_map(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
 def application(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> dict[str, Any]:
     """Return what runs the verification."""
     return _spark_application(spec, facts) if runner is Runner.SPARK_APPLICATION else _job(spec, facts)
-
-
-def demand(spec: MigrationSpec, runner: Runner) -> tuple[Demand, ...]:
-    """Return what the pods of one run ask for: driver and executors, or the Job's only pod.
-
-    Spark adds to a Python driver's memory, and to its executors', 40 % but at least 384 MiB (``spark.kubernetes.memoryOverheadFactor`` for
-    non-JVM jobs, ``ResourceProfile.MEMORY_OVERHEAD_MIN_MIB``); it sets requests and limits of memory alike.
-    """
-    verification = spec.verification
-    cpu = whole("cpu", verification.core_request)
-    if runner is Runner.JOB:
-        return (Demand("verifier", cpu, whole("memory", JOB_MEMORY), None, None),)
-
-    def pod(name: str, heap: str) -> Demand:
-        mebibytes = int(heap[:-1]) * (1024 if heap.endswith("g") else 1)
-        total = (mebibytes + max(mebibytes * 2 // 5, 384)) << 20
-        return Demand(name, cpu, total, None, total)
-
-    executors = (pod(f"executor {i}", verification.executor_memory) for i in range(1, verification.executors + 1))
-    return (pod("driver", verification.driver_memory), *executors)
 
 
 def _arguments(facts: RunFacts) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from kraftbridge.builders.brokers import BrokerFacts
@@ -96,13 +97,17 @@ class Facts:
             if original is not None:
                 settings |= self.brokers(identity, spec, status, original).settings
             labels.append(stateful_set["spec"]["selector"].get("matchLabels", {}))
+        return replace(self.unread_controllers(identity, status), broker_settings=settings, broker_labels=tuple(labels))
+
+    def unread_controllers(self, identity: Identity, status: MigrationStatus) -> ControllersFacts:
+        """Return the facts that need no look at the brokers: enough to know what the controllers' pods request."""
         return ControllersFacts(
             namespace=identity.namespace,
             migration=identity.name,
             name=controllers_name(identity.name, status.attempt),
             cluster_id=status.cluster_id or "",
-            broker_settings=settings,
+            broker_settings={},
             operator_image=self._settings.operator_image,
             operator_namespace=self._settings.pod_namespace,
-            broker_labels=tuple(labels),
+            broker_labels=(),
         )

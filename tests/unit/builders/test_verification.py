@@ -121,18 +121,3 @@ def test_brokers_are_asked_where_the_user_wants_it_and_brokers_and_log_are_both_
     request = verification.request(MigrationSpec.model_validate(document), facts)
     assert request.compare_served is (profile is Profile.DUAL_WRITE)
     assert request.bootstrap_servers
-
-
-@pytest.mark.parametrize(
-    ("runner", "memory", "mebibytes"),
-    [
-        (Runner.JOB, "768m", {"verifier": 1024}),
-        (Runner.SPARK_APPLICATION, "768m", {"driver": 1152, "executor 1": 1152, "executor 2": 1152}),
-        (Runner.SPARK_APPLICATION, "2g", {"driver": 1152, "executor 1": 2867, "executor 2": 2867}),
-    ],
-)
-def test_demand_is_what_spark_will_ask_for(runner: Runner, memory: str, mebibytes: dict[str, int]) -> None:
-    spec = migration_spec(verification={"executors": 2, "executorMemory": memory})
-    demand = verification.demand(spec, runner)
-    assert {pod.name: (pod.memory_request or 0) >> 20 for pod in demand} == mebibytes
-    assert {pod.cpu_request for pod in demand} == {50}

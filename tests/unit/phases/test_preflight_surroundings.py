@@ -26,6 +26,7 @@ from kraftbridge.models.survey import (
     Visibility,
     ZooKeeperAccess,
 )
+from kraftbridge.phases.preflight.kubernetes import shown
 
 UNKNOWN = Unobserved("somebody", "silent")
 FINE = survey()
@@ -350,3 +351,11 @@ def test_room_for_a_verification_is_what_the_controllers_leave(
     assert ("NoRoomForVerification" in reasons) is (waiting > 0)
     if waiting:
         assert f" {waiting} of the 2 pods" in reasons["NoRoomForVerification"].reason
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "text"),
+    [("cpu", 500, "500m"), ("limits.cpu", 2000, "2"), ("requests.memory", 2**31, "2Gi"), ("memory", 1000, "1000"), ("pods", 3, "3")],
+)  # fmt: skip
+def test_amounts_are_shown_as_people_write_them(resource: str, amount: int, text: str) -> None:
+    assert shown(resource, amount) == text

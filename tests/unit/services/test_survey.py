@@ -149,4 +149,4 @@ def test_an_object_that_cannot_be_understood_is_unknown(operator: Operator) -> N
     add(operator, "LimitRange", "odd", spec={"limits": [{"type": "Container", "max": {"memory": "lots"}}]})
     found = survey_of(operator)
     assert isinstance(found.limits, Unobserved)
-    assert "'lots' is no quantity" in str(found.limits)
+    assert "'lots' is not a quantity" in str(found.limits)

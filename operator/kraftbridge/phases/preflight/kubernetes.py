@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import Unobserved
-from kraftbridge.models.quantities import shown
 from kraftbridge.models.status import FindingStatus
 from kraftbridge.models.survey import Capacity, ControllersDemand, Demand, Limit, Room, Survey
 from kraftbridge.phases.draft import Draft
@@ -288,3 +288,17 @@ def _tolerates(toleration: Mapping[str, str], taint: Mapping[str, str]) -> bool:
 def _fitting(room: Room, cpu: int, memory: int, *, apart: bool) -> int:
     most = [room.pods, *(left // asked for left, asked in ((room.cpu, cpu), (room.memory, memory)) if asked)]
     return max(min([*most, 1] if apart else most), 0)
+
+
+_BYTES: Final = {"Gi": 2**30, "Mi": 2**20, "Ki": 2**10}
+
+
+def shown(resource: str, amount: int) -> str:
+    """Return an amount of a resource as manifests write it: ``500m``, ``2Gi``, ``3``."""
+    if resource == "cpu" or resource.endswith(".cpu"):
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    if "memory" in resource or "storage" in resource:
+        for unit, size in _BYTES.items():
+            if amount and amount % size == 0:
+                return f"{amount // size}{unit}"
+    return str(amount)

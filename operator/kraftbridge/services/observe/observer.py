@@ -85,7 +85,7 @@ class Observer:
         self._leases = leases
         self._facts = facts
         self._logs = LogReader(kubernetes)
-        self._surveyor = Surveyor(kubernetes, settings)
+        self._surveyor = Surveyor(kubernetes, settings, facts)
 
     def observe(
         self,

@@ -1,26 +1,21 @@
-"""Looks at what preflight alone needs: rights, room, budgets, ACLs, the brokers' own word. Each part by itself may be unknown."""
+"""Observes what only preflight needs: rights, capacity, disruption budgets, ACLs, broker settings. Each part can be unobserved by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from kraftbridge.builders import controllers as quorum
 from kraftbridge.builders.rights import needed_rights
 from kraftbridge.builders.settings import parse_properties
-from kraftbridge.builders.verification import SPARK_API_VERSION, demand
+from kraftbridge.builders.verification import SPARK_API_VERSION
 from kraftbridge.config import Settings
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
 from kraftbridge.models.observation import Unobserved
-from kraftbridge.models.phase import ControllerMode
-from kraftbridge.models.quantities import whole, wholes
 from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.models.status import MigrationStatus, controllers_name
+from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import (
     Budget,
     Capacity,
-    ControllersDemand,
-    Demand,
     Limit,
     Quota,
     Right,
@@ -30,7 +25,10 @@ from kraftbridge.models.survey import (
 )
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import ClusterClients, controllers_zookeeper_identity, secret_text
+from kraftbridge.services.facts import Facts
+from kraftbridge.services.observe.demand import controllers_demand, run_demand
 from kraftbridge.storage.ports import KubernetesPort, Object
+from kraftbridge.storage.quantities import wholes
 
 T = TypeVar("T")
 
@@ -44,14 +42,15 @@ _NOT_OURS = frozenset({"Terminating", "BestEffort", "CrossNamespacePodAffinity"}
 class Surveyor:
     """Makes a `Survey`, one part after the other."""
 
-    def __init__(self, kubernetes: KubernetesPort, settings: Settings) -> None:
+    def __init__(self, kubernetes: KubernetesPort, settings: Settings, facts: Facts) -> None:
         self._kubernetes = kubernetes
+        self._facts = facts
         self._settings = settings
 
     def survey(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients
     ) -> Survey:
-        """Return what is seen now; nothing is changed."""
+        """Return what is observed now; this changes nothing."""
         namespace = identity.namespace
         return Survey(
             zookeeper=_seen(clients.zookeeper.access),
@@ -60,8 +59,8 @@ class Surveyor:
             reassigning=_seen(clients.brokers.reassigning_partitions),
             brokers=_seen(clients.brokers.broker_settings),
             listener_settings=_seen(lambda: self._listener_settings(namespace, spec)),
-            demand=_seen(lambda: self._demand(identity, spec, status)),
-            verification=demand(spec, self._runner(spec)),
+            demand=_seen(lambda: controllers_demand(spec, self._facts.unread_controllers(identity, status))),
+            verification=run_demand(spec, self._runner(spec)),
             storage_classes=_seen(self._storage_classes),
             quotas=_seen(lambda: self._quotas(namespace)),
             limits=_seen(lambda: self._limits(namespace)),
@@ -89,34 +88,6 @@ class Surveyor:
         return frozenset(parse_properties(data.get("listener.properties", "")))
 
     # ----------------------------------------------------------------------------------------- controllers
-
-    def _demand(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ControllersDemand:
-        facts = quorum.ControllersFacts(
-            namespace=identity.namespace,
-            migration=identity.name,
-            name=controllers_name(identity.name, status.attempt),
-            cluster_id="",
-            broker_settings={},
-            operator_image=self._settings.operator_image,
-            operator_namespace=self._settings.pod_namespace,
-            broker_labels=(),
-        )
-        objects = quorum.controllers_objects(spec, facts, ControllerMode.MIGRATION, format_allowed=True)
-        wanted = next(o["spec"] for o in objects if o["kind"] == "StatefulSet")
-        pod = wanted["template"]["spec"]
-        (claim,) = wanted["volumeClaimTemplates"]
-        required = "requiredDuringSchedulingIgnoredDuringExecution"
-        try:
-            return ControllersDemand(
-                pods=wanted["replicas"],
-                containers=tuple(_demand(c) for c in pod["containers"]),
-                storage_bytes=whole("storage", claim["spec"]["resources"]["requests"]["storage"]),
-                node_selector=pod["nodeSelector"],
-                tolerations=tuple(pod["tolerations"]),
-                apart=bool(((pod["affinity"] or {}).get("podAntiAffinity") or {}).get(required)),
-            )
-        except ValueError as e:
-            raise ObservationError("spec.controllers", str(e)) from e
 
     def _runner(self, spec: MigrationSpec) -> Runner:
         """Return what will run; the one that asks for more where that cannot be seen."""
@@ -240,18 +211,6 @@ def _seen(look: Callable[[], T]) -> T | Unobserved:
         return Unobserved(e.source, e.reason)
     except (ValueError, KeyError, TypeError) as e:
         return Unobserved("an object of the API server", f"it cannot be understood: {type(e).__name__}: {e}")
-
-
-def _demand(container: Object) -> Demand:
-    resources = container.get("resources") or {}
-    requests, limits = wholes(resources.get("requests")), wholes(resources.get("limits"))
-    return Demand(
-        container["name"],
-        requests.get("cpu", limits.get("cpu")),
-        requests.get("memory", limits.get("memory")),
-        limits.get("cpu"),
-        limits.get("memory"),
-    )
 
 
 def _requests(pod: Object) -> dict[str, int]:

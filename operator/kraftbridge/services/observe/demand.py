@@ -1,0 +1,71 @@
+"""The resources that controllers and verifications request, read from the objects that builders make for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraftbridge.builders import controllers as quorum
+from kraftbridge.builders.verification import JOB_MEMORY
+from kraftbridge.exceptions import ObservationError
+from kraftbridge.models.phase import ControllerMode
+from kraftbridge.models.spec import MigrationSpec, Runner
+from kraftbridge.models.survey import ControllersDemand, Demand
+from kraftbridge.storage.quantities import whole, wholes
+
+
+def controllers_demand(spec: MigrationSpec, facts: quorum.ControllersFacts) -> ControllersDemand:
+    """Return what the controllers' pods request.
+
+    Raises
+    ------
+    ObservationError
+        A quantity in ``spec.controllers`` cannot be parsed.
+    """
+    objects = quorum.controllers_objects(spec, facts, ControllerMode.MIGRATION, format_allowed=True)
+    wanted = next(o["spec"] for o in objects if o["kind"] == "StatefulSet")
+    pod = wanted["template"]["spec"]
+    (claim,) = wanted["volumeClaimTemplates"]
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    try:
+        return ControllersDemand(
+            pods=wanted["replicas"],
+            containers=tuple(_container_demand(c) for c in pod["containers"]),
+            storage_bytes=whole("storage", claim["spec"]["resources"]["requests"]["storage"]),
+            node_selector=pod["nodeSelector"],
+            tolerations=tuple(pod["tolerations"]),
+            apart=bool(((pod["affinity"] or {}).get("podAntiAffinity") or {}).get(required)),
+        )
+    except ValueError as e:
+        raise ObservationError("spec.controllers", str(e)) from e
+
+
+def run_demand(spec: MigrationSpec, runner: Runner) -> tuple[Demand, ...]:
+    """Return what the pods of one run ask for: driver and executors, or the Job's only pod.
+
+    Spark adds to a Python driver's memory, and to its executors', 40 % but at least 384 MiB (``spark.kubernetes.memoryOverheadFactor`` for
+    non-JVM jobs, ``ResourceProfile.MEMORY_OVERHEAD_MIN_MIB``); it sets requests and limits of memory alike.
+    """
+    verification = spec.verification
+    cpu = whole("cpu", verification.core_request)
+    if runner is Runner.JOB:
+        return (Demand("verifier", cpu, whole("memory", JOB_MEMORY), None, None),)
+
+    def pod(name: str, heap: str) -> Demand:
+        mebibytes = int(heap[:-1]) * (1024 if heap.endswith("g") else 1)
+        total = (mebibytes + max(mebibytes * 2 // 5, 384)) << 20
+        return Demand(name, cpu, total, None, total)
+
+    executors = (pod(f"executor {i}", verification.executor_memory) for i in range(1, verification.executors + 1))
+    return (pod("driver", verification.driver_memory), *executors)
+
+
+def _container_demand(container: dict[str, Any]) -> Demand:
+    resources = container.get("resources") or {}
+    requests, limits = wholes(resources.get("requests")), wholes(resources.get("limits"))
+    return Demand(
+        container["name"],
+        requests.get("cpu", limits.get("cpu")),
+        requests.get("memory", limits.get("memory")),
+        limits.get("cpu"),
+        limits.get("memory"),
+    )
