@@ -1,13 +1,31 @@
-"""Payloads of the znodes that we read; pure. Each function raises ValueError, KeyError or TypeError on what it can't read."""
+"""The znodes that show where a migration stands: payloads, and ACLs of what a KRaft controller writes.
+
+Functions that parse a payload raise ValueError, KeyError, TypeError or `MetadataError` on one that they cannot read.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+
+from kraftbridge.metadata.zookeeper.znodes import MigrationState
 from kraftbridge.models.observation import BrokerZnode, ControllerZnode, MigrationZnode
+from kraftbridge.models.survey import AclEntry, ZooKeeperAccess
 
 CANARY_QUOTA: Final = "producer_byte_rate"
+
+_ACL_TOPICS: Final = 1_000
+"""How many topics' ACLs are looked at: a thousand answers come in half a second."""
+_WRITTEN_BY_KRAFT: Final = (
+    "/", "/controller", "/controller_epoch", "/migration", "/brokers", "/brokers/ids", "/brokers/topics", "/config", "/config/topics",
+    "/config/brokers", "/config/users", "/config/clients", "/config/ips", "/config/changes", "/admin", "/admin/delete_topics",
+    "/kafka-acl", "/kafka-acl-extended", "/delegation_token", "/latest_producer_id_block", "/feature", "/isr_change_notification",
+)  # fmt: skip
+"""Znodes that a KRaft controller reads or writes in the copy and in dual-write (``ZkMigrationClient`` and its parts, ``ZkData``)."""
 
 Znode = tuple[bytes, Any]
 """Payload and ``ZnodeStat``."""
@@ -31,13 +49,13 @@ def controller_znode(node: Znode | None) -> ControllerZnode | None:
 
 
 def migration_znode(node: Znode) -> MigrationZnode:
-    """Read ``/migration``."""
-    fields = _json(node)
+    """Read ``/migration``, as the verification does."""
+    state = MigrationState.parse(node[0])
     return MigrationZnode(
-        kraft_controller_id=int(fields["kraft_controller_id"]),
-        kraft_controller_epoch=int(fields["kraft_controller_epoch"]),
-        kraft_metadata_offset=int(fields["kraft_metadata_offset"]),
-        kraft_metadata_epoch=int(fields["kraft_metadata_epoch"]),
+        kraft_controller_id=state.controller_id,
+        kraft_controller_epoch=state.controller_epoch,
+        kraft_metadata_offset=state.offset,
+        kraft_metadata_epoch=state.epoch,
     )
 
 
@@ -66,3 +84,35 @@ def _json(node: Znode) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise ValueError(f"{node[0]!r:.200} is no JSON object")  # noqa: TRY004 - a payload's value is wrong, no type of ours
     return parsed
+
+
+def read_access(client: KazooClient, result: Callable[[Any], Any]) -> ZooKeeperAccess:
+    """Return the ACLs of everything that a KRaft controller writes, as far as our session may read them.
+
+    Parameters
+    ----------
+    result
+        Waits for an asynchronous answer; None for a znode that does not exist.
+    """
+    acls: dict[str, tuple[AclEntry, ...]] = {}
+    denied: list[str] = []
+    try:
+        topics = sorted(result(client.get_children_async("/brokers/topics")) or [])
+    except NoAuthError:
+        return ZooKeeperAccess({}, ("/brokers/topics",), frozenset())
+    looked_at = topics[:_ACL_TOPICS]
+    paths = (*_WRITTEN_BY_KRAFT, *(f"/brokers/topics/{t}" for t in looked_at))
+    for path, answer in {p: client.get_acls_async(p) for p in paths}.items():
+        try:
+            found = result(answer)
+        except NoAuthError:
+            denied.append(path)
+            continue
+        if found is not None:
+            acls[path] = tuple(_entry(acl) for acl in found[0])
+    return ZooKeeperAccess(acls, tuple(denied), frozenset(topics), len(topics) - len(looked_at))
+
+
+def _entry(acl: Any) -> AclEntry:
+    letters = zip("rwcda", (1, 2, 4, 8, 16), strict=True)  # ZooDefs.Perms
+    return AclEntry(str(acl.id.scheme), str(acl.id.id), frozenset(c for c, bit in letters if acl.perms & bit))

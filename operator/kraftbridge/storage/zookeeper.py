@@ -25,9 +25,9 @@ from typing_extensions import override
 from kraftbridge.constants import CANARY_USER
 from kraftbridge.exceptions import ActionError, ConflictError, InvalidSpecError, ObservationError
 from kraftbridge.kafka.resolver import resolve
+from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.models.observation import MigrationZnode, Unobserved, ZooKeeperState
 from kraftbridge.models.survey import ZooKeeperAccess
-from kraftbridge.storage.znode_acls import read_access
 from kraftbridge.storage.znodes import (
     Znode,
     broker_znode,
@@ -35,6 +35,7 @@ from kraftbridge.storage.znodes import (
     cluster_id,
     controller_znode,
     migration_znode,
+    read_access,
     reassigns,
 )
 
@@ -407,7 +408,7 @@ def _result(answer: Any, deadline: float) -> Any:
 def _migration_or_unobserved(source: str, node: Znode | None) -> MigrationZnode | Unobserved | None:
     try:
         return None if node is None else migration_znode(node)
-    except (ValueError, KeyError, TypeError) as e:
+    except MetadataError as e:
         payload = "" if node is None else f"{node[0]!r:.200}"
         return Unobserved(f"{source} /migration", f"its payload {payload} cannot be read: {e}")
 
