@@ -42,3 +42,7 @@ class EvictionBlockedError(ActionError):
 
 class ActionRefusedError(ActionError):
     """The API server or Kafka refuses the act for good (403, 422, an authorization error)."""
+
+
+class TooLargeError(ActionRefusedError):
+    """The object is larger than the API server or etcd accepts (413, or 500 "request is too large")."""

@@ -245,7 +245,7 @@ class StrategySpec(Model):
     phase_deadline_seconds: Annotated[int, Field(ge=60, le=604_800)] = 1800
     """How long a phase may wait without progress before ``Stalled`` says what for."""
     termination_grace_seconds: Annotated[int, Field(ge=1, le=3600)] = 300
-    """Grace period of a broker's eviction: a controlled shutdown may take that long."""
+    """Least grace period of a broker's eviction; a longer ``terminationGracePeriodSeconds`` of the pod is kept."""
 
 
 class MigrationSpec(Model):

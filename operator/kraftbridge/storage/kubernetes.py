@@ -282,22 +282,22 @@ class KubernetesStore:
             raise refusal(operation, answer)
 
     def evict(self, namespace: str, pod: str, uid: str, grace_seconds: int) -> None:
-        """Evict exactly this pod, as PodDisruptionBudgets allow it; one that is gone or going already is no error.
+        """Evict exactly this pod, as PodDisruptionBudgets allow it; a pod that is gone or terminating is no error.
 
-        The pod is looked at first: the server charges the budget before it compares the UID (seen in 1.34), so that an
+        The pod is read first: the server charges the budget before it compares the UID (seen in 1.34), so that an
         eviction meant for a pod's predecessor would block the next one.
+
+        Parameters
+        ----------
+        grace_seconds
+            The least grace period. A longer ``terminationGracePeriodSeconds`` of the pod is kept:
+            ``gracePeriodSeconds`` of an eviction replaces the pod's own, also by a shorter one.
 
         Raises
         ------
         EvictionBlockedError
             A PodDisruptionBudget does not allow it now; the message is the server's, with the budget's name.
         """
-        eviction = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod, "namespace": namespace},
-            "deleteOptions": {"preconditions": {"uid": uid}, "gracePeriodSeconds": grace_seconds},
-        }
         operation = f"eviction of Pod {namespace}/{pod}"
         try:
             present = self.get("v1", "Pod", namespace, pod)
@@ -305,6 +305,13 @@ class KubernetesStore:
             raise ActionError(f"{operation} was not tried: {e}") from e
         if present is None or present["metadata"]["uid"] != uid or present["metadata"].get("deletionTimestamp"):
             return
+        grace_seconds = max(grace_seconds, (present.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}, "gracePeriodSeconds": grace_seconds},
+        }
         answer = self._transport.write(
             operation, "POST", path_of("v1", "Pod", namespace, pod, "eviction"), body=eviction
         )

@@ -14,7 +14,14 @@ import urllib3
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 
-from kraftbridge.exceptions import ActionError, ActionRefusedError, ConflictError, MigrationError, ObservationError
+from kraftbridge.exceptions import (
+    ActionError,
+    ActionRefusedError,
+    ConflictError,
+    MigrationError,
+    ObservationError,
+    TooLargeError,
+)
 
 CONNECT_TIMEOUT_SECONDS: Final = 3.0
 READ_TIMEOUT_SECONDS: Final = 10.0
@@ -52,6 +59,8 @@ PLURALS: Final[Mapping[str, str]] = {
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
+_TOO_LARGE: Final = 413
+_ETCD_TOO_LARGE: Final = "etcdserver: request is too large"
 _REFUSALS: Final = frozenset({400, 403, 405, 413, 415, 422})
 """Answers that the same request will get again."""
 _SERVER_ERRORS: Final = 500
@@ -258,6 +267,9 @@ def refusal(operation: str, answer: Response) -> MigrationError:
     text = f"{operation} answered {answer.status}: {answer.message}"
     if answer.status == _CONFLICT:
         return ConflictError(text)
+    # etcd's own limit (1.5 MiB, --max-request-bytes) is reported as an internal error; the API server's limit (3 MiB) as 413.
+    if answer.status == _TOO_LARGE or _ETCD_TOO_LARGE in answer.message:
+        return TooLargeError(text)
     if answer.status in _REFUSALS and answer.status < _SERVER_ERRORS:
         return ActionRefusedError(text)
     return ActionError(text)

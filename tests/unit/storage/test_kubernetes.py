@@ -14,6 +14,7 @@ from kraftbridge.exceptions import (
     ConflictError,
     EvictionBlockedError,
     ObservationError,
+    TooLargeError,
 )
 from kraftbridge.models.decision import Event, EventReason, EventType
 from kraftbridge.models.survey import Right
@@ -277,6 +278,26 @@ def test_eviction_names_the_pod_by_uid_and_waits_for_it(store: KubernetesStore, 
     assert request.body["apiVersion"] == "policy/v1"
     assert request.body["metadata"] == {"name": "kafka-0", "namespace": "shop"}
     assert request.body["deleteOptions"] == {"preconditions": {"uid": "u-1"}, "gracePeriodSeconds": 300}
+
+
+@pytest.mark.parametrize(("pods_own", "grace"), [(1800, 1800), (30, 300), (None, 300)])
+def test_an_eviction_never_shortens_the_grace_period_of_a_pod(
+    store: KubernetesStore, server: HttpServer, pods_own: int | None, grace: int
+) -> None:
+    spec = {} if pods_own is None else {"terminationGracePeriodSeconds": pods_own}
+    server.respond = pod_api((201, {}), {**pod("u-1"), "spec": spec})
+    store.evict("shop", "kafka-0", "u-1", 300)
+    assert server.requests[-1].body["deleteOptions"]["gracePeriodSeconds"] == grace
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [status(413, "RequestEntityTooLarge", "limit is 3145728"), status(500, "", "etcdserver: request is too large")],
+)
+def test_an_object_that_is_too_large_is_told_apart(store: KubernetesStore, server: HttpServer, answer: Any) -> None:
+    server.respond = lambda _: answer
+    with pytest.raises(TooLargeError, match="status update of KafkaMigration shop/demo answered"):
+        store.replace_status("kraftbridge.dev/v1alpha1", "KafkaMigration", "shop", "demo", {}, "7")
 
 
 def test_a_budget_blocks_an_eviction_in_its_own_words(store: KubernetesStore, server: HttpServer) -> None:
