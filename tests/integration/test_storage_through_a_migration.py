@@ -160,6 +160,7 @@ class Walk:
         for broker in (0, 1):  # the client is connected to one of them
             self.processes.signal(f"broker-{broker}", signal.SIGSTOP)
             self.note(f"broker {broker} silent", self.brokers.cluster_state)
+            self.note(f"broker {broker} silent: each broker", self.brokers.cluster_by_broker)
             self.processes.signal(f"broker-{broker}", signal.SIGCONT)
         self.settled()
 
@@ -184,6 +185,13 @@ class Walk:
         self.note("dual-write: canary removed again", self.controllers.remove_canary)
         self.wait("dual-write: ZooKeeper without canary", self.zookeeper.observe, lambda s: s.canary is None)
         self.wait("dual-write: metrics", self.metrics, is_in(ZkMigrationState.MIGRATION))
+        self.note("dual-write: each broker", self.brokers.cluster_by_broker)
+        self.processes.signal("broker-1", signal.SIGSTOP)  # in a pod it would stay Ready
+        self.wait("dual-write: metrics while broker 1 hangs", self.metrics, lambda m: m.fenced_brokers > 0)
+        self.note("dual-write: each broker while broker 1 hangs", self.brokers.cluster_by_broker)
+        self.processes.signal("broker-1", signal.SIGCONT)
+        self.wait("dual-write: metrics after broker 1 hung", self.metrics, lambda m: m.fenced_brokers == 0)
+        self.settled()
         self.note("dual-write: quorum", self.controllers.quorum_state)
         self.note(
             "dual-write: metadata.version",
@@ -389,3 +397,23 @@ def test_zookeeper_can_go_and_is_missed_at_once(record: Record) -> None:
     assert record["final: sessions"] == 0
     assert isinstance(record["ZooKeeper off: ZooKeeper"], ObservationError)
     assert isinstance(record["ZooKeeper off: sessions"], Unobserved)
+
+
+@pytest.mark.parametrize("broker", [0, 1])
+def test_a_broker_that_hangs_is_seen_although_the_other_serves_a_healthy_cluster(record: Record, broker: int) -> None:
+    believed = record[f"broker {broker} silent"]
+    assert believed.problems(frozenset({0, 1})) == [], "one broker's word is what it was told last"
+    views = record[f"broker {broker} silent: each broker"]
+    assert isinstance(views[broker], Unobserved)
+    assert isinstance(views[1 - broker], ClusterState)
+
+
+def test_brokers_in_dual_write_serve_the_same_metadata(record: Record) -> None:
+    views = record["dual-write: each broker"]
+    assert {(v.brokers, v.partitions) for v in views.values()} == {(frozenset({0, 1}), 7)}
+
+
+def test_a_broker_that_hangs_is_fenced_by_the_quorum(record: Record) -> None:
+    assert record["dual-write: metrics while broker 1 hangs"].fenced_brokers == 1
+    assert isinstance(record["dual-write: each broker while broker 1 hangs"][1], Unobserved)
+    assert record["dual-write: metrics after broker 1 hung"].active_brokers == 2

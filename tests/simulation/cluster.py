@@ -430,7 +430,8 @@ class Cluster:
             quorum=look(Part.QUORUM, self._quorum),
             metrics=self._metrics() if Part.METRICS in wanted else {},
             cluster=look(Part.CLUSTER, self._cluster_state),
-            redundancy=look(Part.REDUNDANCY, lambda: TopicRedundancy((), ())),
+            cluster_by_broker=look(Part.CLUSTER_BY_BROKER, self._cluster_by_broker),
+            redundancy=look(Part.REDUNDANCY, lambda: TopicRedundancy((), (), read_at=at)),
             run=self._run(status) if Part.RUN in wanted else None,
             runner_available=look(Part.RUNNER_AVAILABLE, lambda: True),
             controller_by_broker=look(Part.CONTROLLER_BY_BROKER, self._views),
@@ -571,13 +572,24 @@ class Cluster:
         return frozenset(self.kafka.controllers_registered)
 
     def _cluster_state(self) -> ClusterState | Unobserved:
-        kafka = self.kafka
-        up = frozenset(i for i, p in kafka.brokers.items() if p.up)
+        """Return what one broker serves: the one with the oldest metadata, since nothing chooses a better one."""
+        up = [i for i, p in self.kafka.brokers.items() if p.up]
         if not up:
             return Unobserved("Kafka", "no broker answers")
-        lacking = tuple(f"t-{i}" for i in BROKERS if i not in kafka.in_sync)
-        offline = () if kafka.in_sync else ("t-0",)
-        lagging = frozenset(BROKERS) - frozenset(kafka.in_sync)
+        return self._served_by(min(up, key=lambda i: (i not in self.kafka.stale, i)))
+
+    def _cluster_by_broker(self) -> dict[int, ClusterState | Unobserved]:
+        return {
+            i: self._served_by(i) if p.up else Unobserved(f"broker {i}", "connection refused")
+            for i, p in self.kafka.brokers.items()
+        }
+
+    def _served_by(self, node: int) -> ClusterState:
+        kafka = self.kafka
+        up, in_sync = kafka.metadata_of(node)
+        lacking = tuple(f"t-{i}" for i in BROKERS if i not in in_sync)
+        offline = () if in_sync else ("t-0",)
+        lagging = frozenset(BROKERS) - in_sync
         return ClusterState(up, kafka.zk_controller or -1, 300, lacking, len(lacking), offline, len(offline), lagging)
 
     def _views(self) -> dict[int, int | Unobserved]:

@@ -82,6 +82,8 @@ class Kafka:
     log_canary: int | None = None
     zk_canary: int | None = None
     views: dict[int, int] = field(default_factory=dict)
+    stale: dict[int, tuple[float, frozenset[int], frozenset[int]]] = field(default_factory=dict)
+    """Brokers that are told nothing for a while: until when, and which brokers were up and in sync when they were last told."""
     zookeeper_down_until: float = -1.0
     edited: bool = False
     """Somebody edited ZooKeeper behind Kafka's back: the stores differ until the next full write."""
@@ -105,6 +107,7 @@ class Kafka:
         process.mode, process.up, process.up_since = mode, True, self.time.now
         process.life += 1
         life = process.life
+        self.stale.pop(node, None)
         self.views[node] = self._controller_for(mode)
         self.time.after(self.random.uniform(0.5, 5.0), lambda: self._caught_up(node, life))
         if mode is not BrokerMode.ZOOKEEPER:
@@ -123,6 +126,20 @@ class Kafka:
         if self.zk_controller == node:
             self.zk_controller = None
             self.time.after(self.random.uniform(0.05, 1.0), self._elect_in_zookeeper)
+
+    def hang(self, node: int, seconds: float) -> None:
+        """Let a broker's process stand still in a pod that stays Ready, and go on after a while."""
+        process = self.brokers[node]
+        if not process.up or not isinstance(process.mode, BrokerMode):
+            return
+        self.stop_broker(node)
+        life, mode = process.life, process.mode
+
+        def goes_on() -> None:
+            if process.life == life:
+                self.start_broker(node, mode)
+
+        self.time.after(seconds, goes_on)
 
     def start_controller(self, node: int, mode: ControllerMode) -> None:
         """Let a controller's process come up; it joins or makes a quorum."""
@@ -189,6 +206,19 @@ class Kafka:
         """Whether the quorum takes a registered broker for dead."""
         process = self.brokers[node]
         return not process.up and self.time.now - process.down_since > FENCED_AFTER
+
+    def metadata_of(self, node: int) -> tuple[frozenset[int], frozenset[int]]:
+        """Return which brokers are up and which are in sync, as one broker serves it (Metadata)."""
+        until, up, in_sync = self.stale.get(node, (-1.0, frozenset(), frozenset()))
+        if self.time.now < until:
+            return up, in_sync
+        self.stale.pop(node, None)
+        return frozenset(i for i, p in self.brokers.items() if p.up), frozenset(self.in_sync)
+
+    def tell_nothing(self, node: int, seconds: float) -> None:
+        """Let a broker serve for a while what it was told last; one at a time."""
+        if self.brokers[node].up and not self.stale:
+            self.stale[node] = (self.time.now + seconds, *self.metadata_of(node))
 
     def under_replicated(self) -> bool:
         """Whether any ISR lacks a replica (every partition has one on each broker)."""

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from kraftbridge.models.observation import Unobserved
 from kraftbridge.phases import gates, healing, rollback, verifying
-from kraftbridge.phases.draft import Draft, Wait
+from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 
 def _verdict_is_taken_for_granted(*_: Any) -> None:
@@ -18,6 +19,15 @@ def _verdict_is_taken_for_granted(*_: Any) -> None:
 def _nobody_asks_for_isr(_draft: Draft) -> list[str]:
     """Take the cluster for healthy."""
     return []
+
+
+def _one_broker_is_believed(step: StepContext) -> list[str]:
+    """Ask one broker only, and neither the quorum nor ZooKeeper who is alive, as up to da8c3d4."""
+    cluster, sets = step.observation.cluster, step.stateful_sets()
+    if isinstance(cluster, Unobserved) or isinstance(sets, Unobserved):
+        return ["not observed"]
+    pods = [p.name for s in sets for p in s.pods if p.deleting or not p.ready]
+    return [*pods, *cluster.problems(frozenset(step.status.broker_ids.values()))]
 
 
 def _nobody_waits_for_the_controller(_draft: Draft) -> Wait | None:
@@ -32,6 +42,7 @@ def _nothing_is_kept(*_: Any) -> bool:
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
     "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
+    "one-voiced": (gates, "cluster_blockers", _one_broker_is_believed),
     "hurried": (rollback, "_controller_agreed", _nobody_waits_for_the_controller),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }

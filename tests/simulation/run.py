@@ -64,7 +64,9 @@ class Faults:
     failed_act: float = 0.0
     unseen: float = 0.0
     stale: float = 0.0
+    stale_metadata: float = 0.0
     broker_crash: float = 0.0
+    broker_hung: float = 0.0
     broker_evicted: float = 0.0
     controller_crash: float = 0.0
     controller_evicted: float = 0.0
@@ -87,7 +89,8 @@ class Faults:
         if random.random() < 0.125:
             return cls()
         scale = {
-            "kill": 0.1, "conflict": 0.1, "lost_reply": 0.1, "failed_act": 0.1, "unseen": 0.1, "stale": 0.3, "broker_crash": 0.02,
+            "kill": 0.1, "conflict": 0.1, "lost_reply": 0.1, "failed_act": 0.1, "unseen": 0.1, "stale": 0.3, "stale_metadata": 0.05, "broker_crash": 0.02,
+            "broker_hung": 0.02,
             "broker_evicted": 0.015, "controller_crash": 0.02, "controller_evicted": 0.015, "zookeeper_down": 0.02, "zookeeper_edited": 0.01,
             "lost_write": 0.02, "eviction_blocked": 0.5, "refused": 0.05, "deleted": 0.002, "lease_lost": 0.005, "taken_back": 0.02, "time_jump": 0.01, "clock_skew": 0.02, "pause": 0.02, "retarget": 0.02,
         }  # fmt: skip
@@ -272,6 +275,8 @@ class Run:
                 "zookeeper",
                 "quorum",
                 "cluster",
+                "cluster_by_broker",
+                "redundancy",
                 "run",
                 "registered_controllers",
                 "controller_by_broker",
@@ -324,6 +329,10 @@ class Run:
         if self._happens("broker_crash"):
             node = random.choice(BROKERS)
             cluster.crash(cluster.set_of(node), node)
+        if self._happens("broker_hung"):
+            cluster.kafka.hang(random.choice(BROKERS), random.uniform(3.0, 60.0))
+        if self._happens("stale_metadata"):
+            cluster.kafka.tell_nothing(random.choice(BROKERS), random.uniform(5.0, 60.0))
         if self._happens("broker_evicted"):
             node = random.choice(BROKERS)
             cluster.delete_pod(cluster.set_of(node), node)

@@ -546,6 +546,9 @@ class FakeKafka:
         lacking = self.under_replicated
         return ClusterState(frozenset(self.broker_modes()), 0, 10, lacking, len(lacking), (), 0, frozenset())
 
+    def cluster_by_broker(self) -> dict[int, ClusterState | Unobserved]:
+        return dict.fromkeys(self.broker_modes(), self.cluster_state())
+
     def topic_redundancy(self) -> TopicRedundancy:
         return TopicRedundancy((), ())
 

@@ -350,7 +350,10 @@ class Situation:
 
     def later(self, seconds: float) -> Situation:
         at = self.now + timedelta(seconds=seconds)
-        return replace(self, now=at, observation=replace(self.observation, at=at))
+        redundancy = self.observation.redundancy
+        if isinstance(redundancy, TopicRedundancy):
+            redundancy = replace(redundancy, read_at=at)
+        return replace(self, now=at, observation=replace(self.observation, at=at, redundancy=redundancy))
 
     def after(self, decision: Decision) -> Situation:
         """Return the same world one step later, with the decided status."""
@@ -461,7 +464,8 @@ def _observation(phase: Phase, **changes: Any) -> Observation:
         "quorum": quorum() if beyond_preflight else not_yet,
         "metrics": controller_metrics(state, migrating, registered) if beyond_preflight else {},
         "cluster": cluster(),
-        "redundancy": TopicRedundancy((), ()) if phase is Phase.PREFLIGHT else not_yet,
+        "cluster_by_broker": dict.fromkeys(BROKER_IDS, cluster()) if beyond_preflight else not_yet,
+        "redundancy": TopicRedundancy((), (), read_at=NOW),
         "run": None,
         "runner_available": True,
         "survey": survey() if phase is Phase.PREFLIGHT else not_yet,

@@ -257,6 +257,19 @@ class ClusterState:
     lagging: frozenset[int]
     """Brokers that are missing from an ISR."""
 
+    def problems(self, expected: frozenset[int]) -> list[str]:
+        """Return what is wrong with the cluster in this answer: a broker missing, a partition without leader or full ISR."""
+        found = []
+        if missing := sorted(expected - self.brokers):
+            found.append(f"broker {', '.join(map(str, missing))} does not serve Metadata yet")
+        if self.offline_count:
+            found.append(f"{self.offline_count} partition(s) without a leader: {', '.join(self.offline[:3])}")
+        if self.under_replicated_count:
+            found.append(
+                f"{self.under_replicated_count} partition(s) wait for their full ISR: {', '.join(self.under_replicated[:3])}"
+            )
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class TopicRedundancy:
@@ -264,6 +277,8 @@ class TopicRedundancy:
 
     replication_factor_one: tuple[str, ...]
     at_min_isr: tuple[str, ...]
+    read_at: datetime | None = None
+    """When the topics were read; None where nobody asks for it."""
 
 
 # ------------------------------------------------------------------------------------------------ verification
@@ -331,6 +346,8 @@ class Observation:
     """The verification run that status names last, None when there is none."""
     runner_available: bool | Unobserved
     """Whether the API server serves what ``verification.runner`` needs."""
+    cluster_by_broker: Mapping[int, ClusterState | Unobserved] | Unobserved = NOT_NEEDED
+    """As several brokers serve it, each asked itself: one broker's answer may be old. Others are asked at the next look."""
     controller_by_broker: Mapping[int, int | Unobserved] | Unobserved = NOT_NEEDED
     """Whom each broker takes for the controller; looked at while rolling back."""
     registered_controllers: frozenset[int] | Unobserved = NOT_NEEDED

@@ -78,9 +78,9 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
         return restarts.paused(draft) or restart_broker(draft, broken[1], broken[0])
     if (waiting := restarts.finish_hold(draft)) is not None:
         return waiting
-    blockers = gates.cluster_blockers(draft) or gates.quorum_blockers(draft)
+    blockers = gates.restart_blockers(draft) or gates.quorum_blockers(draft)
     if blockers:
-        return Wait(f"before the next broker restarts: {blockers[0]}")
+        return gates.restart_wait(draft, blockers)
     if mode is BrokerMode.MIGRATION and (waiting := controller_restarts.ensure_voters_registered(draft)) is not None:
         return waiting
     if (
@@ -117,7 +117,7 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
         # It came back on a template that somebody had changed and will not run: this restart is over, and another one is due.
         draft.update(operation=None)
         return None
-    if (waiting := restarts.follow_replacement(draft, operation, pod, gates.cluster_blockers)) is not None:
+    if (waiting := restarts.follow_replacement(draft, operation, pod, gates.restart_blockers)) is not None:
         return waiting
     mode = BrokerMode.of(stateful_set.configuration)
     blockers = [*brokers.registration_blockers(draft, mode), *gates.cluster_blockers(draft)]

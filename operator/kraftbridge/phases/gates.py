@@ -7,19 +7,25 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from kraftbridge.models.catalogue import Code
+from kraftbridge.models.conditions import Reason
 from kraftbridge.models.observation import (
     ClusterState,
     ControllersWorkload,
     MigrationZnode,
     Unobserved,
 )
-from kraftbridge.models.phase import ControllerMode, ZkMigrationState
-from kraftbridge.phases.draft import StepContext
+from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, ZkMigrationState
+from kraftbridge.models.status import WaitKind
+from kraftbridge.phases.draft import StepContext, Wait
+from kraftbridge.phases.preflight.findings import blocking, redundancy_findings
 
 LEADER_STABLE_FOR = timedelta(seconds=3)
 """How long one leader must be seen; an election takes about one ``controller.quorum.election.timeout.ms`` (1 s)."""
 MAX_LAG_RECORDS = 4
 """NoOpRecords are appended every 500 ms (``metadata.max.idle.interval.ms``), so followers are rarely at the very end."""
+REDUNDANCY_FRESH_FOR = timedelta(seconds=30)
+"""How old the topics' redundancy may be when a broker is restarted."""
 MIRROR_SILENCE = timedelta(seconds=15)
 """``/migration`` moves about twice a second; silence this long means that ZooKeeper does not mirror the log."""
 
@@ -27,7 +33,10 @@ Blockers = list[str]
 
 
 def cluster_blockers(step: StepContext) -> Blockers:
-    """Every broker's pod is Ready, every broker serves, every ISR is full, every partition has a leader (Metadata)."""
+    """Every broker's pod is Ready, every broker serves, every ISR is full, every partition has a leader, and nobody disagrees.
+
+    One broker's Metadata is what it was told last, so several brokers are asked, and the quorum and ZooKeeper about who is alive.
+    """
     cluster, sets = step.observation.cluster, step.stateful_sets()
     if isinstance(cluster, Unobserved):
         return [str(cluster)]
@@ -38,15 +47,103 @@ def cluster_blockers(step: StepContext) -> Blockers:
     expected = frozenset(step.status.broker_ids.values())
     if not expected:
         blockers.append("broker ids are not known yet")
-    if missing := sorted(expected - cluster.brokers):
-        blockers.append(f"broker {_list(missing)} does not serve Metadata yet")
-    if cluster.offline_count:
-        blockers.append(f"{cluster.offline_count} partition(s) without a leader: {_list(cluster.offline[:3])}")
-    if cluster.under_replicated_count:
-        blockers.append(
-            f"{cluster.under_replicated_count} partition(s) wait for their full ISR: {_list(cluster.under_replicated[:3])}"
-        )
+    return [*blockers, *cluster.problems(expected), *_disagreements(step, expected), *liveness_blockers(step)]
+
+
+def _disagreements(step: StepContext, expected: frozenset[int]) -> Blockers:
+    """Every broker that was asked itself serves a healthy cluster, and all of them the same one."""
+    views = step.observation.cluster_by_broker
+    if isinstance(views, Unobserved):
+        return [str(views)]
+    blockers: Blockers = []
+    for broker, view in sorted(views.items()):
+        if isinstance(view, Unobserved):
+            blockers.append(str(view))
+        else:
+            blockers += [f"{problem} (as broker {broker} serves it)" for problem in view.problems(expected)]
+    seen = {i: v for i, v in sorted(views.items()) if isinstance(v, ClusterState)}
+    if len(seen) < min(2, len(expected)):
+        blockers.append(f"{len(seen)} broker(s) answered for themselves; two must agree")
+    if len({(v.brokers, v.partitions) for v in seen.values()}) > 1:
+        counts = _list(f"broker {i}: {len(v.brokers)} brokers, {v.partitions} partitions" for i, v in seen.items())
+        blockers.append(f"brokers serve different metadata ({counts})")
     return blockers
+
+
+def liveness_blockers(step: StepContext) -> Blockers:
+    """Every broker is alive for whoever leads it: registered in ZooKeeper (``/brokers/ids``), registered and unfenced in the quorum.
+
+    The quorum's word are the active controller's gauges ``ActiveBrokerCount`` and ``FencedBrokerCount`` (``ControllerMetricsManager``);
+    DescribeCluster lists fenced brokers only from Kafka 4.0 on (KIP-1073).
+    """
+    sets = step.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return [str(sets)]
+    modes = {step.status.broker_ids.get(p.name, -1): BrokerMode.of(p.configuration) for s in sets for p in s.pods}
+    blockers: Blockers = []
+    zookeeper = step.observation.zookeeper
+    if in_zookeeper := {i for i, mode in modes.items() if mode is not BrokerMode.KRAFT}:
+        if isinstance(zookeeper, Unobserved):
+            blockers.append(str(zookeeper))
+        elif missing := sorted(in_zookeeper - {b.id for b in zookeeper.brokers}):
+            blockers.append(f"broker {_list(missing)} is not registered in ZooKeeper (/brokers/ids)")
+    in_quorum = sum(mode is not BrokerMode.ZOOKEEPER for mode in modes.values())
+    if in_quorum and not _quorum_is_stopped(step):
+        active = step.observation.active_controller
+        if active is None:
+            blockers.append("no single active controller answers")
+        elif active.fenced_brokers:
+            blockers.append(f"{active.fenced_brokers} broker(s) are fenced by the active controller {active.node_id}")
+        elif active.active_brokers < in_quorum:
+            blockers.append(f"{active.active_brokers} of {in_quorum} brokers are registered and unfenced")
+    return blockers
+
+
+def redundancy_blockers(step: StepContext) -> Blockers:
+    """No topic becomes unavailable by a broker's restart but those that the user accepted in preflight, as read within the last seconds."""
+    redundancy = step.observation.redundancy
+    if isinstance(redundancy, Unobserved):
+        return [str(redundancy)]
+    if redundancy.read_at is None or step.now - redundancy.read_at > REDUNDANCY_FRESH_FOR:
+        return ["the topics' redundancy is being read anew"]
+    return [
+        f"{f.code} on {f.object}: {f.reason}. {f.fix}" for f in blocking(redundancy_findings(step.spec, redundancy))
+    ]
+
+
+def restart_blockers(step: StepContext) -> Blockers:
+    """Return what keeps the next broker from being stopped: the cluster's health first, then topics that would become unavailable."""
+    return cluster_blockers(step) or redundancy_blockers(step)
+
+
+def restart_wait(step: StepContext, blockers: Blockers) -> Wait:
+    """Return the wait before a broker's restart; only a person can accept a topic without redundancy or add replicas."""
+    theirs = not cluster_blockers(step) and blockers[0].startswith((Code.TOPIC_NOT_REPLICATED, Code.TOPIC_AT_MIN_ISR))
+    message = f"before the next broker restarts: {blockers[0]}"
+    if theirs:
+        return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True)
+    return Wait(message)
+
+
+def controllers_gone(step: StepContext) -> bool:
+    """Return whether no controller of this migration runs, as far as was seen."""
+    workload = step.observation.controllers
+    if step.status.controllers is None:
+        return True
+    if not isinstance(workload, ControllersWorkload):
+        return False
+    # A StatefulSet that is being deleted makes no pods any more.
+    stateful_set = workload.stateful_set
+    return stateful_set is None or (stateful_set.deleting and not stateful_set.pods)
+
+
+def _quorum_is_stopped(step: StepContext) -> bool:
+    """Return whether a rollback has stopped this attempt's controllers."""
+    status, rollback = step.status, step.status.rollback
+    ordered = (
+        rollback is not None and rollback.attempt == status.attempt and rollback.controllers_stopped_at is not None
+    )
+    return status.phase is Phase.ROLLING_BACK and (ordered or controllers_gone(step))
 
 
 def controllers_running_blockers(step: StepContext, mode: ControllerMode) -> Blockers:

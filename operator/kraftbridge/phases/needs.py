@@ -25,6 +25,7 @@ class Part(StrEnum):
     QUORUM = "quorum"
     METRICS = "metrics"
     CLUSTER = "cluster"
+    CLUSTER_BY_BROKER = "cluster_by_broker"
     REDUNDANCY = "redundancy"
     RUN = "run"
     RUNNER_AVAILABLE = "runner_available"
@@ -44,20 +45,25 @@ class Part(StrEnum):
 
 _ALWAYS: Final = frozenset({Part.STATEFUL_SETS, Part.CLUSTER, Part.RUN, Part.CLUES})
 _QUORUM: Final = frozenset({Part.CONTROLLERS, Part.QUORUM, Part.METRICS})
-_MIGRATING: Final = _ALWAYS | _QUORUM | {Part.ZOOKEEPER, Part.CONTROLLER_FEATURES, Part.ARCHIVE}
+_RESTARTS: Final = frozenset({Part.CLUSTER_BY_BROKER, Part.REDUNDANCY})
+"""For the gate before each restart of a node."""
+_MIGRATING: Final = _ALWAYS | _QUORUM | _RESTARTS | {Part.ZOOKEEPER, Part.CONTROLLER_FEATURES, Part.ARCHIVE}
 
 NEEDS: Final[Mapping[Phase, frozenset[Part]]] = {
     Phase.PREFLIGHT: _ALWAYS
     | {Part.ZOOKEEPER, Part.REDUNDANCY, Part.RUNNER_AVAILABLE, Part.ADMISSION_POLICY, Part.SURVEY},
-    Phase.PROVISIONING_QUORUM: _ALWAYS | _QUORUM | {Part.ZOOKEEPER, Part.REGISTERED_CONTROLLERS},
+    Phase.PROVISIONING_QUORUM: _ALWAYS
+    | _QUORUM
+    | {Part.ZOOKEEPER, Part.REGISTERED_CONTROLLERS, Part.CLUSTER_BY_BROKER},
     Phase.TAKING_OVER: _MIGRATING | {Part.REGISTERED_CONTROLLERS, Part.CONTROLLER_PROBE},
     Phase.DUAL_WRITE: _MIGRATING,
     Phase.ROLLING_BROKERS: _MIGRATING,
     Phase.AWAITING_FINALIZATION: _MIGRATING,
-    Phase.FINALIZING: _ALWAYS | _QUORUM | {Part.ZOOKEEPER, Part.CONTROLLER_PROBE},
-    Phase.COMPLETED: _ALWAYS | _QUORUM | {Part.NODE_FEATURES, Part.FEATURE_ANSWER},
+    Phase.FINALIZING: _ALWAYS | _QUORUM | _RESTARTS | {Part.ZOOKEEPER, Part.CONTROLLER_PROBE},
+    Phase.COMPLETED: _ALWAYS | _QUORUM | _RESTARTS | {Part.NODE_FEATURES, Part.FEATURE_ANSWER},
     Phase.ROLLING_BACK: _ALWAYS
     | _QUORUM
+    | _RESTARTS
     | {Part.ZOOKEEPER, Part.ARCHIVE, Part.CONTROLLER_BY_BROKER, Part.CONTROLLER_PROBE},
     Phase.ROLLED_BACK: _ALWAYS | _QUORUM | {Part.ZOOKEEPER},
 }
@@ -77,6 +83,8 @@ def _exists(part: Part, status: MigrationStatus, now: datetime) -> bool:
         case Part.QUORUM | Part.METRICS:
             # Stopped controllers answer nobody: asking them would only lengthen the time without a controller.
             return status.controllers is not None and not without_controller(status)
+        case Part.CLUSTER_BY_BROKER | Part.REDUNDANCY:
+            return status.phase is not Phase.COMPLETED or status.given_back_at is None
         case Part.RUN:
             return bool(status.verifications)
         case Part.CLUES:

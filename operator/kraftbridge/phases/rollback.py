@@ -67,7 +67,7 @@ def run_rolling_back_phase(draft: Draft) -> Outcome:
         return waiting
     if on_kraft and (waiting := _move_brokers_to(draft, BrokerMode.MIGRATION)) is not None:
         return waiting
-    if not _controllers_gone(draft):
+    if not gates.controllers_gone(draft):
         return _repeat_stop(draft) or _stop_controllers(draft, zookeeper)
     if zookeeper.migration is not None or (
         zookeeper.controller is not None and zookeeper.controller.kraft_controller_epoch >= 0
@@ -103,11 +103,11 @@ def _move_brokers_to(draft: Draft, mode: BrokerMode) -> Wait | None:
         return broker_restarts.restart_broker(draft, broken[1], broken[0])
     if (waiting := restarts.finish_hold(draft)) is not None:
         return waiting
-    blockers = gates.cluster_blockers(draft)
+    blockers = gates.restart_blockers(draft)
     if mode is BrokerMode.MIGRATION:
         blockers = blockers or gates.quorum_blockers(draft)
     if blockers:
-        return Wait(f"before the next broker goes back: {blockers[0]}")
+        return gates.restart_wait(draft, blockers)
     if mode is BrokerMode.MIGRATION and not draft.spec.rollback.accept_loss:
         # A broker that comes back on ZooKeeper reads it.
         waiting = healing.ensure_mirror_moves(draft)
@@ -126,7 +126,7 @@ def _finish_or_drop_restart(draft: Draft) -> Wait | None:
     operation = draft.status.operation
     if operation is not None and operation.kind is OperationKind.RESTART_CONTROLLER:
         # Only a failover that heals what ZooKeeper lacks is still of use: the controllers go anyway.
-        if draft.status.healing is not None and not _controllers_gone(draft):
+        if draft.status.healing is not None and not gates.controllers_gone(draft):
             waiting = healing.finish_failover(draft)
             if waiting is None or draft.now - operation.started_at <= GIVE_UP_RESTART_AFTER:
                 return waiting
@@ -154,17 +154,6 @@ def _restore(draft: Draft) -> Wait | None:
         if not item.observed:
             return Wait(f"StatefulSet {item.name}: its new revision has not been taken up by Kubernetes yet")
     return None
-
-
-def _controllers_gone(step: StepContext) -> bool:
-    workload = step.observation.controllers
-    if step.status.controllers is None:
-        return True
-    if not isinstance(workload, ControllersWorkload):
-        return False
-    # A StatefulSet that is being deleted makes no pods any more.
-    stateful_set = workload.stateful_set
-    return stateful_set is None or (stateful_set.deleting and not stateful_set.pods)
 
 
 def _repeat_stop(draft: Draft) -> Wait | None:

@@ -22,6 +22,9 @@ CONNECT_SECONDS: Final = 2.0
 REQUEST_SECONDS: Final = 3.0
 CALL_SECONDS: Final = 5.0
 """Budget of one observation over all addresses that it tries."""
+VIEWS: Final = 3
+"""How many brokers are asked for all of their metadata in one look: the answers are large."""
+_LEAST_SECONDS: Final = 0.5
 _NAMED_PARTITIONS: Final = 20
 _CONFIG_BATCH_TOPICS: Final = 200
 _MIN_ISR: Final = "min.insync.replicas"
@@ -63,12 +66,14 @@ class BrokerClient:
         self._known: dict[int, tuple[str, int]] = {}
         self._connection: Connection | None = None
         self._of_each: dict[int, Connection] = {}
+        self._next_view = 0
         self._lock = threading.Lock()
+        self._each_lock = threading.Lock()
         self._source = f"brokers {bootstrap_servers}"
 
     def close(self) -> None:
         """Close all connections."""
-        with self._lock:
+        with self._lock, self._each_lock:
             for connection in (self._connection, *self._of_each.values()):
                 if connection is not None:
                     connection.close()
@@ -85,6 +90,31 @@ class BrokerClient:
             empty view, which is not a healthy one.
         """
         return _cluster_state(self._source, self._ask(self._metadata))
+
+    def cluster_by_broker(self) -> Mapping[int, ClusterState | Unobserved]:
+        """Return the cluster as up to three brokers serve it, each asked itself; the next call asks the next three.
+
+        A broker that its controller does not reach serves what it was told last (``MetadataCache``), so one answer proves nothing.
+
+        Raises
+        ------
+        ObservationError
+            No broker at all says which brokers there are.
+        """
+        until = time.monotonic() + CALL_SECONDS
+        known = self._known_brokers()
+        with self._each_lock:
+            self._close_gone(known)
+            first, self._next_view = self._next_view, self._next_view + VIEWS
+            ids = [(*known,)[(first + i) % len(known)] for i in range(min(VIEWS, len(known)))]
+            return {i: self._ask_kept(i, known[i], until, partial(_view, broker=i, until=until)) for i in sorted(ids)}
+
+    def _known_brokers(self) -> dict[int, tuple[str, int]]:
+        """Return the brokers that Metadata listed last, asking when none is known yet."""
+        if not self._known:
+            self._ask(partial(self._metadata, topics=()))
+        with self._lock:
+            return dict(sorted(self._known.items()))
 
     def topic_redundancy(self) -> TopicRedundancy:
         """Return the topics that become unavailable while one of their brokers restarts.
@@ -153,32 +183,44 @@ class BrokerClient:
         """
         self._ask(partial(self._metadata, topics=()))
         with self._lock:
-            for gone in self._of_each.keys() - self._known.keys():
-                self._of_each.pop(gone).close()
+            known = dict(sorted(self._known.items()))
+        with self._each_lock:
+            self._close_gone(known)
             until = time.monotonic() + CALL_SECONDS
-            return {broker: self._features_of(broker, *self._known[broker], until) for broker in sorted(self._known)}
+            return {
+                broker: self._ask_kept(broker, address, until, lambda c: c.features(REQUEST_SECONDS))
+                for broker, address in known.items()
+            }
 
-    def _features_of(self, broker: int, host: str, port: int, until: float) -> NodeFeatures | Unobserved:
+    def _close_gone(self, known: Mapping[int, tuple[str, int]]) -> None:
+        for gone in self._of_each.keys() - known.keys():
+            self._of_each.pop(gone).close()
+
+    def _ask_kept(
+        self, broker: int, address: tuple[str, int], until: float, question: Callable[[Connection], T]
+    ) -> T | Unobserved:
+        """Put a question to one broker, on the connection that is kept for it."""
+        host, port = address
         if time.monotonic() > until:
             return Unobserved(f"broker {broker} at {host}:{port}", "not asked any more: others did not answer in time")
         kept = self._of_each.pop(broker, None)
         if kept is not None and kept.usable and kept.address == f"{host}:{port}":
             try:
-                features = kept.features(REQUEST_SECONDS)
+                answer = question(kept)
             except WireError:
                 pass  # the broker restarted since it was last asked
             else:
                 self._of_each[broker] = kept
-                return features
+                return answer
         if kept is not None:
             kept.close()
         try:
             connection = Connection(host, port, self._security, CONNECT_SECONDS)
-            features = connection.features(REQUEST_SECONDS)
+            answer = question(connection)
         except WireError as e:
             return Unobserved(f"broker {broker} at {host}:{port}", str(e))
         self._of_each[broker] = connection
-        return features
+        return answer
 
     def visibility(self) -> Visibility:
         """Return which topics and cluster operations our principal is allowed to see and to do.
@@ -304,6 +346,15 @@ def _cluster_state(source: str, metadata: Any) -> ClusterState:
         offline_count=len(offline),
         lagging=frozenset(lagging),
     )
+
+
+def _view(connection: Connection, broker: int, until: float) -> ClusterState:
+    left = until - time.monotonic()
+    answer = connection.metadata(min(max(left, _LEAST_SECONDS), REQUEST_SECONDS), None)
+    try:
+        return _cluster_state(f"broker {broker}", answer)
+    except ObservationError as e:
+        raise WireError(e.reason) from e
 
 
 def _reassignments(connection: Connection) -> Any:

@@ -138,6 +138,9 @@ class BrokerPort(Protocol):
     def cluster_state(self) -> ClusterState:
         """Return the cluster as a broker serves it."""
 
+    def cluster_by_broker(self) -> Mapping[int, ClusterState | Unobserved]:
+        """Return the cluster as several brokers serve it, each asked itself."""
+
     def topic_redundancy(self) -> TopicRedundancy:
         """Return topics that a broker's restart makes unavailable."""
 

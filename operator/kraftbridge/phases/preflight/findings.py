@@ -6,7 +6,7 @@ Codes and texts are in `kraftbridge.models.catalogue`. What could not be observe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kraftbridge.constants import ACL_AUTHORIZER, STANDARD_AUTHORIZER
 from kraftbridge.models.catalogue import ACCEPTABLE, Code, Severity
@@ -47,10 +47,9 @@ TEMPLATE = "pod template"
 
 def findings(draft: Draft) -> tuple[FindingStatus, ...]:
     """Return every finding, accepted ones marked, blocking ones first."""
-    accepted = {(a.code, a.object) for a in draft.spec.preflight.accepted}
-    found = [
-        f.model_copy(update={"accepted": f.code in ACCEPTABLE and bool({(f.code, f.object), (f.code, "*")} & accepted)})
-        for f in (
+    found = _accepting(
+        draft.spec,
+        (
             *_spec(draft.spec),
             *_runner(draft),
             *_guard(draft),
@@ -59,10 +58,24 @@ def findings(draft: Draft) -> tuple[FindingStatus, ...]:
             *_cluster(draft),
             *_survey(draft),
             *preflight_software.findings(draft),
-        )
-    ]
+        ),
+    )
     order = list(Severity)
     return tuple(sorted(found, key=lambda f: (f.accepted, order.index(f.severity), f.code, f.object)))
+
+
+def redundancy_findings(spec: MigrationSpec, redundancy: TopicRedundancy) -> tuple[FindingStatus, ...]:
+    """Return a finding per topic that a broker's restart makes unavailable; asked again before each restart."""
+    return tuple(_accepting(spec, _redundancy(redundancy)))
+
+
+def _accepting(spec: MigrationSpec, found: Iterable[FindingStatus]) -> list[FindingStatus]:
+    """Mark the findings that the user accepts."""
+    accepted = {(a.code, a.object) for a in spec.preflight.accepted}
+    return [
+        f.model_copy(update={"accepted": f.code in ACCEPTABLE and bool({(f.code, f.object), (f.code, "*")} & accepted)})
+        for f in found
+    ]
 
 
 def blocking(found: tuple[FindingStatus, ...]) -> tuple[FindingStatus, ...]:
@@ -244,6 +257,10 @@ def _cluster(draft: Draft) -> Iterator[FindingStatus]:
     if not isinstance(redundancy, TopicRedundancy):
         yield finding(Code.REDUNDANCY_UNKNOWN, name, reason=redundancy)
         return
+    yield from _redundancy(redundancy)
+
+
+def _redundancy(redundancy: TopicRedundancy) -> Iterator[FindingStatus]:
     for topic in redundancy.replication_factor_one:
         yield finding(Code.TOPIC_NOT_REPLICATED, f"topic/{topic}")
     for topic in redundancy.at_min_isr:

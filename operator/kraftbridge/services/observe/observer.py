@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from kraftbridge.builders import names
@@ -48,7 +48,7 @@ from kraftbridge.storage.metrics import read_controller_metrics
 from kraftbridge.storage.ports import KubernetesPort
 
 T = TypeVar("T")
-REDUNDANCY_EVERY_SECONDS = 30.0
+REDUNDANCY_EVERY = timedelta(seconds=10)
 SURVEY_EVERY_SECONDS = 10.0
 FEATURES_EVERY_SECONDS = 3.0
 METRICS_TIMEOUT_SECONDS = 2.0
@@ -58,7 +58,7 @@ METRICS_TIMEOUT_SECONDS = 2.0
 class Memory:
     """What one migration's observer remembers between steps; losing it costs a look, never correctness."""
 
-    redundancy: tuple[float, TopicRedundancy] | None = None
+    redundancy: TopicRedundancy | None = None
     survey: tuple[float, Survey] | None = None
     features: tuple[float, Mapping[int, NodeFeatures | Unobserved]] | None = None
     canary_committed: int | None = None
@@ -112,7 +112,8 @@ class Observer:
         quorum = look(Part.QUORUM, "quorum", clients.controllers.quorum_state)
         run = look(Part.RUN, "verification", runs.last_run, self._kubernetes, identity, status)
         runner = look(Part.RUNNER_AVAILABLE, "API discovery", self._runner_available, spec)
-        redundancy = look(Part.REDUNDANCY, "topics", self._redundancy, clients, memory)
+        by_broker = look(Part.CLUSTER_BY_BROKER, "brokers", clients.brokers.cluster_by_broker)
+        redundancy = look(Part.REDUNDANCY, "topics", self._redundancy, clients, memory, now)
         survey = look(Part.SURVEY, "survey", self._survey, identity, spec, status, clients, memory)
         registered = look(Part.REGISTERED_CONTROLLERS, "quorum", clients.controllers.registered_controllers)
         name = status.healing.archive if status.healing is not None else ""
@@ -134,6 +135,7 @@ class Observer:
             quorum=self._result(quorum),
             metrics=metrics,
             cluster=self._result(cluster),
+            cluster_by_broker=self._result(by_broker),
             redundancy=self._result(redundancy),
             run=run.result() if run is not None else None,
             runner_available=self._result(runner),
@@ -231,10 +233,11 @@ class Observer:
             for i in spec.controllers.node_ids
         }
 
-    def _redundancy(self, clients: ClusterClients, memory: Memory) -> TopicRedundancy:
-        if memory.redundancy is None or time.monotonic() - memory.redundancy[0] > REDUNDANCY_EVERY_SECONDS:
-            memory.redundancy = (time.monotonic(), clients.brokers.topic_redundancy())
-        return memory.redundancy[1]
+    def _redundancy(self, clients: ClusterClients, memory: Memory, now: datetime) -> TopicRedundancy:
+        known = memory.redundancy
+        if known is None or known.read_at is None or abs(now - known.read_at) > REDUNDANCY_EVERY:
+            memory.redundancy = known = replace(clients.brokers.topic_redundancy(), read_at=now)
+        return known
 
     def _controllers_features(self, clients: ClusterClients, memory: Memory) -> Mapping[int, NodeFeatures | Unobserved]:
         """Ask each controller for its features every few seconds: one that is down costs a connection's time limit."""
