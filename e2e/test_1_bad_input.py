@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from e2e.harness.foreign import ForeignCluster
 from e2e.harness.kube import CommandFailedError, Kube, eventually
-from e2e.harness.migration import Migration, View, controller_volumes, manifest
+from e2e.harness.migration import Migration, View, controller_sets, controller_volumes, manifest
 from e2e.harness.operator_install import OperatorInstall
 
 NAMESPACE = "kafka-bad-input"
@@ -95,7 +95,7 @@ def test_a_blocking_finding_is_named(
         assert code in found
         assert words in found[code]["reason"] + found[code]["object"]
         assert found[code]["fix"]
-        assert cluster.kube.get("statefulset", f"{name}-kraft", NAMESPACE) is None
+        assert controller_sets(cluster.kube, NAMESPACE, name) == set()
     finally:
         cluster.kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", name, "-n", NAMESPACE, "--timeout=60s")
 
@@ -111,7 +111,7 @@ def test_an_image_that_never_starts_is_named(cluster: ForeignCluster) -> None:
         assert controller_volumes(cluster.kube, NAMESPACE, "no-image") != set()
         migration.set_target("ZooKeeper")
         eventually(lambda: _phase(migration) == "RolledBack", "the migration is rolled back", 60)
-        assert cluster.kube.get("statefulset", "no-image-kraft", NAMESPACE) is None
+        assert controller_sets(cluster.kube, NAMESPACE, "no-image") == set()
         eventually(
             lambda: not controller_volumes(cluster.kube, NAMESPACE, "no-image"),
             "the controllers' volumes are removed, as asked",
@@ -119,7 +119,8 @@ def test_an_image_that_never_starts_is_named(cluster: ForeignCluster) -> None:
         )
     finally:
         cluster.kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", "no-image", "-n", NAMESPACE, "--timeout=60s")
-        cluster.kube.kubectl("delete", "statefulset", "no-image-kraft", "-n", NAMESPACE, "--ignore-not-found")
+        for left in controller_sets(cluster.kube, NAMESPACE, "no-image"):
+            cluster.kube.kubectl("delete", "statefulset", left, "-n", NAMESPACE, "--ignore-not-found")
 
 
 @pytest.mark.usefixtures("owners_objects")

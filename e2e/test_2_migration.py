@@ -111,7 +111,7 @@ def test_the_quorum_outlives_resource_and_chart(kube: Kube, demo_exit_code: int)
 
 
 def _is_quorums(obj: dict[str, Any]) -> bool:
-    return str(obj["metadata"]["name"]).startswith("demo-kraft")
+    return str(obj["metadata"]["name"]).startswith("demo-kraft-")
 
 
 def _controllers(kube: Kube) -> set[str]:

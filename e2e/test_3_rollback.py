@@ -7,7 +7,7 @@ import pytest
 from e2e.harness.foreign import ForeignCluster, Style
 from e2e.harness.kube import REPOSITORY, Kube
 from e2e.harness.load import Load, client_impact
-from e2e.harness.migration import Migration, View, controller_volumes, manifest
+from e2e.harness.migration import Migration, View, controller_sets, controller_volumes, controllers_name, manifest
 from e2e.harness.operator_install import OperatorInstall
 
 NAMESPACE = "kafka-rollback"
@@ -53,8 +53,9 @@ def test_back_from_dual_write(cluster: ForeignCluster) -> None:
     gates = {v["gate"]: v.get("verdict") for v in back.status["verifications"]}
     assert gates["RollingBack"] == "Consistent"
     assert _template(cluster) == before
-    assert kube.get("statefulset", "demo-kraft", NAMESPACE) is None
-    assert controller_volumes(kube, NAMESPACE, "demo") == {f"data-demo-kraft-{i}" for i in (3000, 3001, 3002)}
+    assert controller_sets(kube, NAMESPACE, "demo") == set()
+    name = controllers_name(kube, NAMESPACE, "demo")
+    assert controller_volumes(kube, NAMESPACE, "demo") == {f"data-{name}-{i}" for i in (3000, 3001, 3002)}
     lines = load.stop()
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     (ARTIFACTS / "load.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))

@@ -102,9 +102,9 @@ def _one(run: Run, kube: Kube, terminal: Terminal, arguments: argparse.Namespace
 def _volumes(run: Run, kube: Kube) -> SmallVolumes | None:
     if Fault.CONTROLLER_DISK_FULL not in {fault for fault, _ in run.cells}:
         return None
-    claims = tuple(f"data-{MIGRATION}-kraft-{node_id}" for node_id in NODE_IDS)
+    volumes = tuple(f"controller-{node_id}" for node_id in NODE_IDS)
     # Below the state of the cluster, whose `down` unmounts it.
-    return SmallVolumes(kube, NAMESPACE, Path(kube.environment["KUBECONFIG"]).parent / "small-volumes", claims)
+    return SmallVolumes(kube, NAMESPACE, Path(kube.environment["KUBECONFIG"]).parent / "small-volumes", volumes)
 
 
 def _parse() -> argparse.Namespace:

@@ -78,6 +78,18 @@ def manifest(
     }
 
 
+def controllers_name(kube: Kube, namespace: str, migration: str) -> str:
+    """Return the name of the controllers' StatefulSet of a migration's first attempt."""
+    uid = kube.get("kafkamigrations.kraftbridge.dev", migration, namespace)["metadata"]["uid"]
+    return f"{migration}-kraft-{uid[:8]}"
+
+
+def controller_sets(kube: Kube, namespace: str, migration: str) -> set[str]:
+    """Return the names of the controllers' StatefulSets of every migration of this name."""
+    found = kube.list("statefulset", namespace, f"kraftbridge.dev/migration={migration}")
+    return {stateful_set["metadata"]["name"] for stateful_set in found}
+
+
 def controller_volumes(kube: Kube, namespace: str, migration: str) -> set[str]:
     """Return the names of the claims that a migration's controllers have, or have left."""
     claims = kube.list("persistentvolumeclaim", namespace, f"kraftbridge.dev/migration={migration}")

@@ -16,60 +16,60 @@ SIZE_MIB = 160
 
 @dataclass(frozen=True)
 class SmallVolumes:
-    """PersistentVolumes on file systems in memory, one per claim of one quorum."""
+    """PersistentVolumes on file systems in memory, one for each node of a quorum; which claim binds which is the cluster's choice."""
 
     kube: Kube
     namespace: str
     directory: Path
-    claims: tuple[str, ...]
+    volumes: tuple[str, ...]
 
     def make(self) -> None:
         """Mount the file systems and make their volumes."""
         self.remove()
         kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": STORAGE_CLASS}}
         self.kube.kubectl("apply", "-f", "-", stdin=json.dumps(kind | {"provisioner": "kubernetes.io/no-provisioner"}))
-        for claim in self.claims:
-            path = self._path(claim)
+        for volume in self.volumes:
+            path = self._path(volume)
             path.mkdir(parents=True, exist_ok=True)
             run("mount", "-t", "tmpfs", "-o", f"size={SIZE_MIB}m,mode=0777", "tmpfs", path)
-            self.kube.kubectl("create", "-f", "-", stdin=json.dumps(self._volume(claim)))
+            self.kube.kubectl("create", "-f", "-", stdin=json.dumps(self._volume(volume)))
 
     def remove(self) -> None:
         """Remove what an earlier run left, too."""
-        for claim in self.claims:
-            self.kube.kubectl("delete", "persistentvolume", self._name(claim), "--ignore-not-found", "--wait=false")
-            if os.path.ismount(self._path(claim)):
-                subprocess.run(["umount", "--lazy", str(self._path(claim))], check=False)
+        for volume in self.volumes:
+            self.kube.kubectl("delete", "persistentvolume", self._name(volume), "--ignore-not-found", "--wait=false")
+            if os.path.ismount(self._path(volume)):
+                subprocess.run(["umount", "--lazy", str(self._path(volume))], check=False)
             with contextlib.suppress(OSError):
-                self._path(claim).rmdir()
+                self._path(volume).rmdir()
         self.kube.kubectl("delete", "storageclass", STORAGE_CLASS, "--ignore-not-found")
 
     def fill(self, claim: str) -> Path:
         """Fill the volume of a claim to its last byte; return the file that does it."""
-        filler = self._path(claim) / "filler"
+        bound = self.kube.get("persistentvolumeclaim", claim, self.namespace)["spec"]["volumeName"]
+        filler = self.directory / bound / "filler"
         for size in (1 << 20, 1 << 12, 1):
             with filler.open("ab", buffering=0) as file, contextlib.suppress(OSError):
                 while True:
                     file.write(bytes(size))
         return filler
 
-    def _name(self, claim: str) -> str:
-        return f"{self.namespace}-{claim}"
+    def _name(self, volume: str) -> str:
+        return f"{self.namespace}-{volume}"
 
-    def _path(self, claim: str) -> Path:
-        return self.directory / self._name(claim)
+    def _path(self, volume: str) -> Path:
+        return self.directory / self._name(volume)
 
-    def _volume(self, claim: str) -> dict[str, object]:
+    def _volume(self, volume: str) -> dict[str, object]:
         return {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
-            "metadata": {"name": self._name(claim)},
+            "metadata": {"name": self._name(volume)},
             "spec": {
                 "capacity": {"storage": "1Gi"},
                 "accessModes": ["ReadWriteOnce"],
                 "persistentVolumeReclaimPolicy": "Retain",
                 "storageClassName": STORAGE_CLASS,
-                "claimRef": {"namespace": self.namespace, "name": claim},
-                "hostPath": {"path": str(self._path(claim)), "type": "Directory"},
+                "hostPath": {"path": str(self._path(volume)), "type": "Directory"},
             },
         }

@@ -65,7 +65,7 @@ def test_the_timer_walks_and_writes_each_status_in_one_request(cluster: Cluster)
     writes = status_writes(cluster, "demo")
     assert writes
     assert {method for method, _ in writes} <= {"PATCH", "PUT"}
-    assert ("StatefulSet", "kafka", "demo-kraft") in cluster.store.objects
+    assert ("StatefulSet", "kafka", status["controllers"]["name"]) in cluster.store.objects
     # kopf's own bookkeeping stays away from status, and at rest nobody writes.
     assert set(status) >= {"phase", "conditions", "history"}
     assert "kopf" not in status
@@ -95,10 +95,11 @@ def test_a_migration_half_way_is_not_deleted_until_it_is_abandoned(cluster: Clus
     cluster.eventually(lambda: cluster.condition("demo", "Stalled") == ("True", "DeletionWaits"))
     assert "spec.target to ZooKeeper" in cluster.status("demo")["message"]
     assert cluster.migration("demo") is not None
-    assert "demo-kraft" in {k[2] for k in cluster.store.objects if k[0] == "StatefulSet"}
+    controllers = ("StatefulSet", "kafka", cluster.status("demo")["controllers"]["name"])
+    assert controllers in cluster.store.objects
     cluster.store.merge_patch("", KIND, "kafka", "demo", {"metadata": {"annotations": {ANNOTATION_ABANDON: "true"}}})
     cluster.eventually(lambda: cluster.migration("demo") is None)
-    assert ("StatefulSet", "kafka", "demo-kraft") in cluster.store.objects, "the quorum outlives its migration"
+    assert controllers in cluster.store.objects, "the quorum outlives its migration"
     assert ("Lease", "kafka", "kraftbridge-kafka") not in cluster.store.objects
     brokers = cluster.store.objects["StatefulSet", "kafka", "kafka"]
     assert not brokers["metadata"].get("annotations", {}).get(ANNOTATION_LOCK), "its owner may change it again"

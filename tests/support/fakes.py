@@ -260,7 +260,7 @@ class FakeKubernetes:
     def _store(self, key: tuple[str, str | None, str], obj: Object) -> None:
         former = self.objects.get(key)
         metadata = obj.setdefault("metadata", {})
-        metadata.setdefault("uid", f"uid-{next(self._numbers)}")
+        metadata.setdefault("uid", f"{next(self._numbers):08x}-0000-4000-8000-000000000000")
         metadata["resourceVersion"] = str(next(self._numbers))
         if former is None or former.get("spec") != obj.get("spec"):
             metadata["generation"] = (former or {}).get("metadata", {}).get("generation", 0) + 1
@@ -291,7 +291,9 @@ class FakeKubernetes:
             for claim in spec.get("volumeClaimTemplates", []):
                 claim_key = ("PersistentVolumeClaim", namespace, f"{claim['metadata']['name']}-{name}-{ordinal}")
                 if claim_key not in self.objects:
-                    self._store(claim_key, {"metadata": {"name": claim_key[2]}, "status": {"phase": "Bound"}})
+                    labels = claim["metadata"].get("labels", {})
+                    metadata = {"name": claim_key[2], "namespace": namespace, "labels": labels}
+                    self._store(claim_key, {"metadata": metadata, "status": {"phase": "Bound"}})
 
     def _pod(self, owner: Object, key: tuple[str, str | None, str], ordinal: int, revision: str) -> Object:
         template = copy.deepcopy(owner["spec"]["template"])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from kraftbridge.constants import GROUP, LABEL_MIGRATION
 from kraftbridge.models.phase import ControllerMode
+from kraftbridge.models.status import UID_LENGTH
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "kraftbridge", "app.kubernetes.io/part-of": "kraftbridge"}
 
@@ -18,9 +21,9 @@ def controllers_config_map(controllers: str, mode: ControllerMode) -> str:
     return f"{controllers}-{mode.lower()}"
 
 
-def before_secret(migration: str, attempt: int) -> str:
-    """Return the name of the Secret that keeps, for one attempt, former values of the user's objects."""
-    return f"{migration}-before" if attempt == 1 else f"{migration}-before-{attempt}"
+def before_secret(migration: str, uid: str, attempt: int) -> str:
+    """Return the name of the Secret that records, for one attempt, the original state of the user's objects."""
+    return _keyed(f"{migration}-before", uid, attempt)
 
 
 def log_access_secret(controllers: str) -> str:
@@ -28,9 +31,32 @@ def log_access_secret(controllers: str) -> str:
     return f"{controllers}-log-server"
 
 
-def archive_config_map(migration: str, attempt: int) -> str:
+def archive_config_map(migration: str, uid: str, attempt: int) -> str:
     """Return the name of the ConfigMap with the znodes that a rollback removed."""
-    return f"{migration}-rollback-{attempt}"
+    return _keyed(f"{migration}-rollback", uid, attempt)
+
+
+def abandoned_config_map(migration: str, uid: str) -> str:
+    """Return the name of the ConfigMap that lists what an abandoned migration leaves behind."""
+    return _keyed(f"{migration}-abandoned", uid, 1)
+
+
+def findings_config_map(migration: str, uid: str) -> str:
+    """Return the name of the ConfigMap with every finding of preflight, when they are too many for status."""
+    return _keyed(f"{migration}-findings", uid, 1)
+
+
+def uid_in(name: str, migration: str) -> str:
+    """Return the part of a UID that an object's name carries, ``""`` when it carries none."""
+    parts = (r"kraft", r"before", r"rollback", r"abandoned", r"findings", r"final-manifest")
+    found = re.search(rf"(?:^|-){re.escape(migration)}-(?:(?:{'|'.join(parts)})-)?([^-]{{{UID_LENGTH}}})(?:-|$)", name)
+    return found[1] if found else ""
+
+
+def _keyed(name: str, uid: str, attempt: int) -> str:
+    """Return a name that only one resource and one attempt have: a new resource of the same name has another UID."""
+    keyed = f"{name}-{uid[:UID_LENGTH]}"
+    return keyed if attempt == 1 else f"{keyed}-{attempt}"
 
 
 def log_reader_secret(controllers: str) -> str:

@@ -194,6 +194,16 @@ class Code(StrEnum):
         "Another migration owns the StatefulSet: {holder}",
         "Finish or delete that migration first: kubectl get kafkamigrations --all-namespaces",
     )
+    LEFTOVERS_FOUND = (
+        "LeftoversFound", _INFORMATION, _PREFLIGHT,
+        "Objects of an earlier KafkaMigration of this name remain: {objects}. This migration has another UID and does not use them",
+        "Delete these objects when nothing needs the earlier controllers, their volumes and the recorded original state any more",
+    )
+    LEFTOVERS_UNKNOWN = (
+        "LeftoversUnknown", _WARNING, _PREFLIGHT,
+        "Objects of an earlier KafkaMigration of this name could not be listed: {reason}",
+        "Let the operator list statefulsets, persistentvolumeclaims and configmaps in the migration's namespace",
+    )
     OWNED_BY_CONTROLLER = (
         "OwnedByController", _BLOCKING, _PREFLIGHT,
         "The StatefulSet belongs to {owner}, whose controller will put its own template back",

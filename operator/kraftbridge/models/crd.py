@@ -31,7 +31,7 @@ Schema = dict[str, Any]
 
 HEADER: Final = "# Generated from the models in operator/kraftbridge/models by `make crds`; changes here are lost.\n"
 
-MAXIMUM_NAME_LENGTH: Final = 40
+MAXIMUM_NAME_LENGTH: Final = 32
 """Longest name of a migration: objects and label values (63 characters at most) are made from it."""
 
 DEFAULT_MAXIMUM_LENGTH: Final = 4096

@@ -15,6 +15,9 @@ from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import Model
 
+UID_LENGTH = 8
+"""How many characters of a resource's UID names carry: enough to tell apart resources of one name in one namespace."""
+
 
 class StatusModel(Model):
     """Base of status parts; fields of a newer operator are passed over."""
@@ -394,9 +397,14 @@ class MigrationStatus(StatusModel):
     """ConfigMap with the manifests that the user's next release should contain."""
 
 
-def controllers_name(migration: str, attempt: int) -> str:
-    """Return the name of an attempt's controllers; volumes of an earlier attempt are archives and never mounted again."""
-    return f"{migration}-kraft" if attempt == 1 else f"{migration}-kraft-{attempt}"
+def controllers_name(migration: str, uid: str, attempt: int) -> str:
+    """Return the name of an attempt's controllers.
+
+    The migration's UID and the attempt are part of it, so volumes of an earlier attempt, or of an earlier resource of the same name,
+    are never mounted again.
+    """
+    name = f"{migration}-kraft-{uid[:UID_LENGTH]}"
+    return name if attempt == 1 else f"{name}-{attempt}"
 
 
 def healing_archive(run_id: str) -> str:

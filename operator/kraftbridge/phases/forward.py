@@ -12,7 +12,14 @@ from kraftbridge.models.decision import (
 from kraftbridge.models.observation import Unobserved, ZooKeeperState
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile
-from kraftbridge.models.status import ControllersStatus, NodeStatus, OperationKind, WaitKind, controllers_name
+from kraftbridge.models.status import (
+    UID_LENGTH,
+    ControllersStatus,
+    NodeStatus,
+    OperationKind,
+    WaitKind,
+    controllers_name,
+)
 from kraftbridge.phases import (
     broker_restarts,
     canary,
@@ -61,7 +68,7 @@ def run_preflight_phase(draft: Draft) -> Outcome:
     draft.update(cluster_id=zookeeper.cluster_id, broker_ids=ids, nodes=tuple(sorted(nodes, key=lambda n: n.id)))
     if draft.spec.target is Target.PREFLIGHT:
         return _reached("Preflight passed; set spec.target further to go on")
-    name = controllers_name(draft.identity.name, draft.status.attempt)
+    name = controllers_name(draft.identity.name, draft.identity.uid, draft.status.attempt)
     draft.update(controllers=ControllersStatus(name=name, node_ids=draft.spec.controllers.node_ids))
     return Enter(Phase.PROVISIONING_QUORUM)
 
@@ -252,7 +259,7 @@ def run_completed_phase(draft: Draft) -> Outcome:
     sets = draft.stateful_sets()
     if isinstance(sets, Unobserved):
         return Wait(str(sets), requeue_after=SLOW)
-    draft.update(final_manifest=f"{draft.identity.name}-final-manifest")
+    draft.update(final_manifest=f"{draft.identity.name}-final-manifest-{draft.identity.uid[:UID_LENGTH]}")
     held = [s for s in sets if s.lock == draft.identity.lock]
     if len(held) == len(sets) and (waiting := broker_restarts.roll_brokers(draft, BrokerMode.KRAFT)) is not None:
         return waiting  # somebody took our fields back before the last of them were given back

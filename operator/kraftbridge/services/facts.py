@@ -45,7 +45,7 @@ class Facts:
         """
         known = self._recorded.setdefault(identity.uid, {})
         if (attempt, name) not in known:
-            found = original_state.read(self._kubernetes, identity.namespace, identity.name, attempt)
+            found = original_state.read(self._kubernetes, identity, attempt)
             known.update({(attempt, n): state for n, state in found.items()})
         return known.get((attempt, name))
 
@@ -72,7 +72,7 @@ class Facts:
         settings, _ = workloads.settings_of(spec, original.container, original.properties_text)
         return BrokerFacts(
             namespace=identity.namespace,
-            controllers=controllers_name(identity.name, status.attempt),
+            controllers=controllers_name(identity.name, identity.uid, status.attempt),
             cluster_id=status.cluster_id or "",
             settings=settings,
             java_tool_options=original.java_tool_options,
@@ -104,7 +104,7 @@ class Facts:
         return ControllersFacts(
             namespace=identity.namespace,
             migration=identity.name,
-            name=controllers_name(identity.name, status.attempt),
+            name=controllers_name(identity.name, identity.uid, status.attempt),
             cluster_id=status.cluster_id or "",
             broker_settings={},
             operator_image=self._settings.operator_image,

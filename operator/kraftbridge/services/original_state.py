@@ -13,6 +13,7 @@ from kraftbridge.builders.brokers import BrokerFacts, environment
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
 from kraftbridge.models.status import ChangedField
+from kraftbridge.phases.draft import Identity
 from kraftbridge.services.observe.workloads import container_of, environment_of
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -47,15 +48,17 @@ def capture(spec: MigrationSpec, stateful_set: Mapping[str, Any], properties_tex
     )
 
 
-def read(kubernetes: KubernetesPort, namespace: str, migration: str, attempt: int) -> dict[str, OriginalState]:
+def read(kubernetes: KubernetesPort, identity: Identity, attempt: int) -> dict[str, OriginalState]:
     """Return what was recorded, by StatefulSet."""
-    secret = kubernetes.get("v1", "Secret", namespace, names.before_secret(migration, attempt))
+    secret = kubernetes.get(
+        "v1", "Secret", identity.namespace, names.before_secret(identity.name, identity.uid, attempt)
+    )
     data = (secret or {}).get("data") or {}
     return {name: _decode(value) for name, value in data.items()}
 
 
 def record(
-    kubernetes: KubernetesPort, namespace: str, migration: str, attempt: int, stateful_set: str, original: OriginalState
+    kubernetes: KubernetesPort, identity: Identity, attempt: int, stateful_set: str, original: OriginalState
 ) -> None:
     """Record a StatefulSet's original state, unless it is recorded already.
 
@@ -64,7 +67,7 @@ def record(
     ConflictError
         Somebody wrote the Secret at the same time; try again.
     """
-    name = names.before_secret(migration, attempt)
+    namespace, name = identity.namespace, names.before_secret(identity.name, identity.uid, attempt)
     secret = kubernetes.get("v1", "Secret", namespace, name)
     value = {stateful_set: _encode(original)}
     if secret is None:
@@ -72,7 +75,7 @@ def record(
             {
                 "apiVersion": "v1",
                 "kind": "Secret",
-                "metadata": {"name": name, "namespace": namespace, "labels": names.labels(migration)},
+                "metadata": {"name": name, "namespace": namespace, "labels": names.labels(identity.name)},
                 "data": value,
             }
         )

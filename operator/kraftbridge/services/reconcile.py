@@ -164,7 +164,7 @@ class Reconciler:
         return tuple(outcomes)
 
     def _clients_of(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ClusterClients:
-        controllers = controllers_name(identity.name, status.attempt)
+        controllers = controllers_name(identity.name, identity.uid, status.attempt)
         key = repr((controllers, spec.zookeeper, spec.brokers, spec.controllers.listener, spec.controllers.node_ids))
         known = self._clients.get(identity.uid)
         if known is not None and known[0] == key:

@@ -140,7 +140,7 @@ def test_bad_specs_are_refused(cluster: Cluster, spec: dict[str, Any], message: 
 @pytest.mark.parametrize("name", ["a" * 41, "1kafka", "my.kafka"])
 def test_names_that_cannot_name_services_are_refused(cluster: Cluster, name: str) -> None:
     answer = cluster.refused("create", "--filename", "-", stdin=json.dumps(manifest(name, SPEC)))
-    assert "metadata.name must be a DNS label of at most 40 characters" in answer
+    assert "metadata.name must be a DNS label of at most 32 characters" in answer
 
 
 @pytest.mark.parametrize("phase", list(Phase))

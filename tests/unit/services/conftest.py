@@ -78,6 +78,12 @@ class Operator:
         """Return the stored resource."""
         return self.kubernetes.objects[KIND, "kafka", "demo"]
 
+    def controllers(self) -> str:
+        """Return the name of the controllers' StatefulSet."""
+        controllers = self.status().controllers
+        assert controllers is not None
+        return controllers.name
+
     def edit(self, **spec: Any) -> None:
         """Change the spec as a user would."""
         live = self.kubernetes.get("", KIND, "kafka", "demo")

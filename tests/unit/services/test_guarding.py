@@ -53,7 +53,7 @@ def test_a_configmap_without_the_flag_is_put_right_before_anything_restarts(oper
     operator.edit(target="DualWrite")
     operator.walk(Phase.DUAL_WRITE)
     operator.rest(8)
-    name = "demo-kraft-migration"
+    name = f"{operator.controllers()}-migration"
     live = operator.kubernetes.objects["ConfigMap", "kafka", name]
     text = live["data"]["controller.properties"]
     live["data"]["controller.properties"] = text.replace("zookeeper.metadata.migration.enable=true", "")

@@ -27,12 +27,12 @@ def test_a_migration_that_moves_reads_no_log(operator: Operator) -> None:
 
 def test_past_the_deadline_stalled_says_what_the_logs_say(operator: Operator) -> None:
     held_up(operator)
-    line = "INFO Still waiting for ZK brokers [2] to register with KRaft."
-    operator.kubernetes.logs = {"demo-kraft-3001": line, "demo-kraft-3000": "INFO nothing of interest"}
+    line, name = "INFO Still waiting for ZK brokers [2] to register with KRaft.", operator.controllers()
+    operator.kubernetes.logs = {f"{name}-3001": line, f"{name}-3000": "INFO nothing of interest"}
     assert read(operator) == []
     operator.clock.advance(3600)
     operator.rest(2)
-    assert {"demo-kraft-3000", "demo-kraft-3001", "demo-kraft-3002"} <= set(read(operator))
+    assert {f"{name}-{i}" for i in (3000, 3001, 3002)} <= set(read(operator))
     assert len(read(operator)) == len(set(read(operator))), "each log once in a while"
     stalled = condition(operator.status().conditions, ConditionType.STALLED)
     assert stalled is not None

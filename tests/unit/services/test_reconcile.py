@@ -172,7 +172,9 @@ def test_a_refused_act_is_told_once(operator: Operator) -> None:
 
 
 def recorded(operator: Operator) -> dict[str, Any]:
-    secret = operator.kubernetes.objects["Secret", "kafka", "demo-before"]
+    secret = operator.kubernetes.objects[
+        "Secret", "kafka", f"demo-before-{operator.migration()['metadata']['uid'][:8]}"
+    ]
     found: dict[str, Any] = json.loads(base64.b64decode(secret["data"]["kafka"]))
     return found
 

@@ -23,6 +23,7 @@ def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     yield from _storage(draft, survey)
     yield from _budgets(survey)
     yield from _writers(survey)
+    yield from _leftovers(survey)
     if isinstance(survey.demand, Unobserved):
         yield finding(Code.CAPACITY_UNKNOWN, "controllers", reason=survey.demand)
         return
@@ -92,6 +93,13 @@ def _writers(survey: Survey) -> Iterator[FindingStatus]:
                 yield finding(Code.OWNED_BY_CONTROLLER, f"StatefulSet/{name}", owner=writer.removeprefix(OTHER_WRITER))
             else:
                 yield finding(Code.FIELDS_MANAGED_BY_OTHERS, f"StatefulSet/{name}", writer=writer)
+
+
+def _leftovers(survey: Survey) -> Iterator[FindingStatus]:
+    if isinstance(survey.leftovers, Unobserved):
+        yield finding(Code.LEFTOVERS_UNKNOWN, "namespace", reason=survey.leftovers)
+    elif survey.leftovers:
+        yield finding(Code.LEFTOVERS_FOUND, "namespace", objects=some(survey.leftovers, 20))
 
 
 # ------------------------------------------------------------------------------------------------ room

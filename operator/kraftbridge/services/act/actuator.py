@@ -160,7 +160,7 @@ class Actuator:
         )
         if original is None:
             raise ActionRefusedError(f"StatefulSet {namespace}/{name} has no container {step.spec.brokers.container}")
-        original_state.record(self._kubernetes, namespace, step.identity.name, step.status.attempt, name, original)
+        original_state.record(self._kubernetes, step.identity, step.status.attempt, name, original)
         # Not by server-side apply: the defaulted rollingUpdate.partition is the user's, and OnDelete with it is invalid (422).
         patch = {
             "metadata": {"annotations": {ANNOTATION_LOCK: step.identity.lock}},
@@ -191,7 +191,7 @@ class Actuator:
         values = step.clients.zookeeper.payloads(["/controller", "/controller_epoch", "/migration"])
         if values["/migration"] is None:
             return  # removed before: the archive of that time stays
-        name = names.archive_config_map(step.identity.name, step.status.attempt)
+        name = names.archive_config_map(step.identity.name, step.identity.uid, step.status.attempt)
         self._kubernetes.apply(archives.znodes(step.identity.namespace, name, step.identity.name, values), force=True)
 
     def _release(self, step: Step, name: str) -> None:
@@ -242,7 +242,7 @@ class Actuator:
             run_id=action.run_id,
             profile=action.profile,
             gate=action.gate,
-            controllers=controllers_name(step.identity.name, step.status.attempt),
+            controllers=controllers_name(step.identity.name, step.identity.uid, step.status.attempt),
             image=spec.verification.image or self._settings.verifier_image,
             service_account=spec.verification.service_account or self._settings.verifier_service_account,
         )

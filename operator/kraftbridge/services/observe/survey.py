@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from kraftbridge.builders import names
 from kraftbridge.builders.rights import needed_rights
 from kraftbridge.builders.settings import parse_properties
 from kraftbridge.builders.verification import SPARK_API_VERSION
 from kraftbridge.config import Settings
+from kraftbridge.constants import LABEL_MIGRATION
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.spec import MigrationSpec, Runner
@@ -68,6 +70,7 @@ class Surveyor:
             budgets=_seen(lambda: self._budgets(namespace, spec)),
             missing_rights=_seen(lambda: self._missing_rights(namespace, spec)),
             writers=_seen(lambda: self._writers(namespace, spec)),
+            leftovers=_seen(lambda: self._leftovers(identity)),
         )
 
     # -------------------------------------------------------------------------------------------- ourselves
@@ -142,6 +145,25 @@ class Surveyor:
                 for resource, amount in _requests(pod).items():
                     sums[resource] += amount
         return Capacity(tuple(_room(n, used.get(n["metadata"]["name"], {})) for n in nodes), all_pods_seen=everywhere)
+
+    def _leftovers(self, identity: Identity) -> tuple[str, ...]:
+        """Return the objects of earlier resources of the same name: their names carry another UID.
+
+        Secrets cannot be listed (the operator has no right to), so they are looked for by the names that go with a StatefulSet or volume.
+        """
+        kinds = (("apps/v1", "StatefulSet"), ("v1", "PersistentVolumeClaim"), ("v1", "ConfigMap"))
+        labelled = f"{LABEL_MIGRATION}={identity.name}"
+        found, uids = set[str](), set[str]()
+        for api_version, kind in kinds:
+            for obj in self._kubernetes.list(api_version, kind, identity.namespace, labelled):
+                uid = names.uid_in(obj["metadata"]["name"], identity.name)
+                if uid and not identity.uid.startswith(uid):
+                    found.add(f"{kind}/{obj['metadata']['name']}")
+                    uids.add(uid)
+        for secret in (names.before_secret(identity.name, uid, 1) for uid in uids):
+            if self._kubernetes.get("v1", "Secret", identity.namespace, secret) is not None:
+                found.add(f"Secret/{secret}")
+        return tuple(sorted(found))
 
     # --------------------------------------------------------------------------------------------- brokers
 
