@@ -1,0 +1,148 @@
+"""What a rehearsal answers: verdict, how Kafka ended, what would be lost, and what the real takeover will cost.
+
+JSON has camelCase names; `schemaVersion` grows when a reader of the former version would misunderstand.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from kraftbridge.models.report import Difference
+
+SCHEMA_VERSION: Final = 1
+
+
+class RehearsalVerdict(StrEnum):
+    """What a rehearsal says about the cluster's migration; only `WORKS` opens a gate."""
+
+    WORKS = "Works"
+    """Kafka reached dual-write and its log holds everything that ZooKeeper held."""
+    FAILS = "Fails"
+    """Kafka ended before dual-write: `ending` says how."""
+    LOSES = "Loses"
+    """Kafka reached dual-write and lost or changed something: `differences` says what."""
+    UNKNOWN = "Unknown"
+    """The rehearsal could not be carried through, or something could not be compared."""
+
+
+class Ending(StrEnum):
+    """How Kafka's migration ended in the rehearsal."""
+
+    DUAL_WRITE = "DualWrite"
+    NEVER_BEGINS = "NeverBegins"
+    """It waits or retries for ever before the takeover: nothing is copied, ZooKeeper's controller stays in charge."""
+    DIES = "Dies"
+    """The controller's process exits."""
+    STICKS = "Sticks"
+    """It retries for ever after the takeover: no way to dual-write, and ZooKeeper's controller is fenced."""
+    TIMED_OUT = "TimedOut"
+    """It was still at work when the time was up."""
+    NOT_STARTED = "NotStarted"
+    """The rehearsal's own parts did not start."""
+
+
+class Stage(StrEnum):
+    """Moments of Kafka's migration, in their order, as its controller's log tells them (``KRaftMigrationDriver``)."""
+
+    QUORUM_READY = "quorumReady"
+    BROKERS_REGISTERED = "brokersRegistered"
+    COPY_BEGINS = "copyBegins"
+    COPY_ENDS = "copyEnds"
+    SYNC_BEGINS = "syncBegins"
+    SYNC_ENDS = "syncEnds"
+    DUAL_WRITE = "dualWrite"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the JSON form with the field names of the contract."""
+        return self.model_dump_json(by_alias=True, exclude_none=True, indent=indent)
+
+
+class TreeSize(_Model):
+    """How much there was to copy."""
+
+    znodes: int = 0
+    topics: int = 0
+    partitions: int = 0
+    brokers: int = 0
+
+
+class Forecast(_Model):
+    """What the real takeover will cost, as it was measured here; None where the rehearsal did not get that far."""
+
+    copy_seconds: float | None = None
+    sync_seconds: float | None = None
+    no_controller_seconds: float | None = None
+    """From the claim of `/controller` to dual-write; in that time no leader is elected (KIP-866)."""
+    heap_bytes: int | None = None
+    """Heap (``-Xmx``) that a controller needs for this tree, with headroom."""
+    measured_heap_bytes: int | None = None
+    """Most that was in use after a collection."""
+
+
+class Mend(_Model):
+    """A known trap in the tree, and the command that mends it."""
+
+    code: str
+    znode: str
+    problem: str
+    command: str
+    """Shell command against the live ZooKeeper, before the takeover."""
+
+
+class TreeChanges(_Model):
+    """What Kafka's sync changed in the scratch ZooKeeper; paths, at most `MAXIMUM_PATHS` of each."""
+
+    removed: list[str] = Field(default_factory=list)
+    added: list[str] = Field(default_factory=list)
+    changed: list[str] = Field(default_factory=list)
+
+
+MAXIMUM_PATHS: Final = 200
+"""Bound of the lists in `TreeChanges`."""
+
+
+class RehearsalResult(_Model):
+    """Everything that one rehearsal found."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    verdict: RehearsalVerdict
+    reason: str
+    """One sentence: why this verdict."""
+    ending: Ending
+    tree: TreeSize = Field(default_factory=TreeSize)
+    stages_seconds: dict[Stage, float] = Field(default_factory=dict)
+    """Moment of each stage that was reached, in seconds after the controller's start."""
+    forecast: Forecast = Field(default_factory=Forecast)
+    differing: int = 0
+    """Exact number of entities that were lost or changed; `differences` may hold fewer."""
+    differences: list[Difference] = Field(default_factory=list)
+    """Entities of the tree from before that the log at the copy's end does not hold, or holds with other attributes."""
+    mends: list[Mend] = Field(default_factory=list)
+    problems: list[str] = Field(default_factory=list)
+    """What could not be read, compared or carried through; any entry rules `WORKS` out."""
+    words: list[str] = Field(default_factory=list)
+    """Kafka's own words: warnings and errors of the controller, without repetitions."""
+    sync: TreeChanges = Field(default_factory=TreeChanges)
+    copied: str | None = None
+    """Kafka's own summary of the copy."""
+    synced: str | None = None
+    """Kafka's own summary of the sync."""
+    replaced_settings: dict[str, str] = Field(default_factory=dict)
+    """Settings of the real controllers that the rehearsal had to replace, and why; values are not shown."""
+    kafka_version: str = ""
+    release_version: str = ""
+    controller_heap_bytes: int = 0
+    """Heap that the controller was given."""
+    started_at: datetime
+    finished_at: datetime
+    timings_seconds: dict[str, float] = Field(default_factory=dict)
+    """Wall-clock time of the rehearsal's own steps."""

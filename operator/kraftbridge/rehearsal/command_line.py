@@ -1,0 +1,123 @@
+"""`python -m kraftbridge.rehearsal`: rehearse the migration of a cluster on a dump of its ZooKeeper, on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import javaproperties
+
+from kraftbridge.metadata.errors import MetadataError
+from kraftbridge.models.quantities import quantity
+from kraftbridge.models.rehearsal import RehearsalResult, RehearsalVerdict
+from kraftbridge.rehearsal.errors import RehearsalError
+from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
+
+logger = logging.getLogger("kraftbridge.rehearsal")
+
+EXIT_CODES = {
+    RehearsalVerdict.WORKS: 0,
+    RehearsalVerdict.LOSES: 1,
+    RehearsalVerdict.FAILS: 1,
+    RehearsalVerdict.UNKNOWN: 2,
+}
+EXIT_BAD_INPUT = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code: 0 `Works`, 1 `Fails` or `Loses`, 2 `Unknown` or bad input."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    options = _parser().parse_args(arguments)
+    try:
+        settings = _settings(options)
+        with tempfile.TemporaryDirectory(prefix="kraftbridge-rehearsal-") as scratch:
+            result = rehearse(
+                options.zookeeper,
+                RehearsalOptions(
+                    kafka_home=options.kafka_home,
+                    work=options.work or Path(scratch) / "work",
+                    chroot=options.chroot,
+                    settings=settings,
+                    release_version=options.release_version,
+                    heap_bytes=options.heap,
+                    zookeeper_heap_bytes=options.zookeeper_heap,
+                    timeout_seconds=options.timeout,
+                ),
+            )
+    except (RehearsalError, MetadataError, OSError) as error:
+        logger.error("%s", error)  # noqa: TRY400 - expected; the message says all
+        return EXIT_BAD_INPUT
+    _write(result, options)
+    return EXIT_CODES[result.verdict]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m kraftbridge.rehearsal", description=__doc__)
+    parser.add_argument("--zookeeper", type=Path, required=True, metavar="DUMP.jsonl[.gz]",
+                        help="dump of the tree, made by `python -m kraftbridge.verification dump` without --redact")  # fmt: skip
+    parser.add_argument("--chroot", default="", help="chroot in the dump, as in zookeeper.connect")
+    parser.add_argument("--kafka-home", type=Path, required=True, metavar="DIRECTORY",
+                        help="Kafka 3.9 (the version that the controllers will have), or its libs directory")  # fmt: skip
+    parser.add_argument("--work", type=Path, metavar="DIRECTORY",
+                        help="scratch directory; emptied first, left for a look; a temporary one by default")  # fmt: skip
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
+                        help="setting of the real controllers; a value @FILE is read from a file")  # fmt: skip
+    parser.add_argument("--properties", type=Path, metavar="FILE", help="the real controllers' server.properties")
+    parser.add_argument("--release-version", default="3.9", help="the brokers' inter.broker.protocol.version")
+    parser.add_argument("--heap", type=_bytes, default="1Gi", metavar="SIZE", help="heap of the controller (1Gi)")
+    parser.add_argument(
+        "--zookeeper-heap", type=_bytes, default="512Mi", metavar="SIZE", help="heap of ZooKeeper (512Mi)"
+    )
+    parser.add_argument(
+        "--timeout", type=float, metavar="SECONDS", help="limit of the migration; default by the tree's size"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write the result as a page")
+    return parser
+
+
+def _bytes(text: str) -> int:
+    try:
+        return int(quantity(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _settings(options: argparse.Namespace) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    if options.properties is not None:
+        settings |= javaproperties.loads(options.properties.read_text(encoding="utf-8"))
+    for text in options.settings:
+        key, found, value = text.partition("=")
+        if not found:
+            raise RehearsalError(f"--set {text}: not KEY=VALUE")
+        settings[key] = Path(value[1:]).read_text(encoding="utf-8").strip() if value.startswith("@") else value
+    return settings
+
+
+def _write(result: RehearsalResult, options: argparse.Namespace) -> None:
+    if options.json is not None:
+        options.json.write_text(result.to_json(indent=2) + "\n", encoding="utf-8")
+    if options.html is not None:
+        from kraftbridge.rehearsal.page import render_page  # noqa: PLC0415 - only where a page is wanted
+
+        options.html.write_text(render_page(result), encoding="utf-8")
+    print("\n".join(_lines(result)))  # noqa: T201 - the answer
+
+
+def _lines(result: RehearsalResult) -> Iterator[str]:
+    forecast = result.forecast
+    yield f"{result.verdict}: {result.reason}"
+    if forecast.no_controller_seconds is not None:
+        parts = f"copy {forecast.copy_seconds} s, sync {forecast.sync_seconds} s"
+        yield f"without a controller: {forecast.no_controller_seconds} s ({parts})"
+    if forecast.heap_bytes is not None:
+        yield f"heap of each controller: {forecast.heap_bytes // (1 << 20)} MiB"
+    for mend in result.mends:
+        yield f"{mend.code} {mend.znode}: {mend.problem}"
+        yield f"    {mend.command}"

@@ -1,0 +1,119 @@
+"""What the scratch controller's output says: how far the migration is, whether it only repeats itself, and its complaints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from kraftbridge.models.rehearsal import Stage
+
+_STAGES: Final = {
+    "Now waiting for ZK brokers": Stage.QUORUM_READY,
+    "Zk brokers are registered and ready": Stage.BROKERS_REGISTERED,
+    "Starting ZK migration": Stage.COPY_BEGINS,
+    "Completed migration of metadata from": Stage.COPY_ENDS,
+    "Performing a full metadata sync": Stage.SYNC_BEGINS,
+    "to KRAFT_CONTROLLER_TO_BROKER_COMM state": Stage.SYNC_ENDS,
+    "to DUAL_WRITE state": Stage.DUAL_WRITE,
+}
+"""Lines of ``KRaftMigrationDriver`` in Kafka 3.9."""
+_RETRY: Final = re.compile("Will retry|Unhandled error in|Still waiting for ZK brokers")
+"""Lines that ``KRaftMigrationDriver`` writes again and again, with a pause that doubles, while it cannot go on."""
+_LEVEL: Final = re.compile(r"\[[^]]+\] (WARN|ERROR|FATAL) ")
+_NORMAL: Final = re.compile(
+    "since it is offline|Performing controller activation|could not be established|Error connecting to node"
+    "|it is not connected|was not established|was unsuccessful|No meta.properties|Session establishment"
+)
+"""What a controller without real brokers always complains of."""
+_MAXIMUM_WORDS: Final = 25
+_MAXIMUM_CHARACTERS: Final = 400
+
+
+@dataclass(slots=True)
+class ControllerLog:
+    """The output, read on as it grows.
+
+    Attributes
+    ----------
+    stages
+        When each stage was first reached.
+    retries
+        Lines since the last new stage that only say that something is tried again.
+    """
+
+    path: Path
+    stages: dict[Stage, datetime] = field(default_factory=dict)
+    retries: int = 0
+    _position: int = 0
+
+    def read_on(self) -> None:
+        """Take in what was written since."""
+        with self.path.open("rb") as file:
+            file.seek(self._position)
+            raw = file.read()
+        complete = raw[: raw.rfind(b"\n") + 1]
+        self._position += len(complete)
+        for line in complete.decode(errors="replace").splitlines():
+            self._take(line)
+
+    def _take(self, line: str) -> None:
+        if _RETRY.search(line):
+            self.retries += 1
+        for text, stage in _STAGES.items():
+            if text in line and stage not in self.stages:
+                self.stages[stage] = _time_of(line)
+                self.retries = 0
+
+    def words(self) -> list[str]:
+        """Return warnings and errors, each with the exception below it and its cause, without repetitions."""
+        lines = self.path.read_text(errors="replace").splitlines()
+        found: dict[str, str] = {}
+        for number, line in enumerate(lines):
+            if _NORMAL.search(line) or not (_LEVEL.match(line) or _RETRY.search(line)):
+                continue
+            text = re.sub(r"^\[[^]]+\] ", "", line)
+            parts = [text, *_exception_below(lines[number + 1 : number + 80])]
+            if "Still waiting for ZK brokers" in line and self.retries == 0:
+                continue  # it waited, and then went on
+            key = re.sub(r"\d+", "#", " ".join(parts))[:300]
+            found.setdefault(key, " | ".join(part[:_MAXIMUM_CHARACTERS] for part in parts))
+        return list(found.values())[:_MAXIMUM_WORDS]
+
+    def faults(self) -> list[str]:
+        """Return what the controller itself calls a fault and survives (``LoggingFaultHandler``)."""
+        return [text for text in self.words() if "LoggingFaultHandler" in text and " fault: " in text]
+
+    def summary(self, pattern: str) -> str | None:
+        """Return the first group of a pattern, from the whole output."""
+        match = re.search(pattern, self.path.read_text(errors="replace"))
+        return match[1][:_MAXIMUM_CHARACTERS] if match else None
+
+
+COPIED: Final = r"Completed migration of metadata from ZooKeeper to KRaft\. (\d+ records.*?)\. The current"
+SYNCED: Final = r"(Made the following ZK writes[^{]*\{.*?\}|Did not make any ZK writes)"
+
+
+def _exception_below(lines: Iterable[str]) -> list[str]:
+    """Return the exception's first line and its last cause, from the lines below a complaint."""
+    found: list[str] = []
+    cause = ""
+    for line in lines:
+        if line.startswith("["):
+            break
+        if not found and line.strip() and not line.startswith("\t"):
+            found.append(line)
+        elif line.startswith("Caused by"):
+            cause = line
+    return [*found, cause] if cause else found
+
+
+def _time_of(line: str) -> datetime:
+    match = re.match(r"\[(\d+-\d+-\d+ \d+:\d+:\d+),(\d+)\]", line)
+    if match is None:
+        return datetime.now(UTC)
+    # The JVM writes local time; only differences count.
+    return datetime.fromisoformat(f"{match[1]}.{match[2]}").astimezone(UTC)

@@ -1,0 +1,210 @@
+"""The rehearsal's two processes on this machine, loopback only: a scratch ZooKeeper and a scratch controller.
+
+They die with the thread that started them, also by SIGKILL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from kraftbridge.rehearsal.errors import RehearsalError
+
+ZOOKEEPER: Final = "zookeeper"
+CONTROLLER: Final = "controller"
+ZOOKEEPER_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+CONTROLLER_CLASS: Final = "kafka.Kafka"
+FORMAT_CLASS: Final = "kafka.tools.StorageTool"
+_PORTS: Final = range(20_000, 32_000)
+"""Below the ephemeral range, so that no outgoing connection takes one before its process is there."""
+_PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None)
+_MIB: Final = 1 << 20
+_ZNODE_BYTES: Final = 64 * _MIB
+"""``jute.maxbuffer`` of the scratch ZooKeeper, so that only the controller's own limit counts, as in the real takeover."""
+_COLLECTION = re.compile(r"(\d+)([KMG])->(\d+)([KMG])\(\d+[KMG]\)")
+_UNITS: Final[Mapping[str, int]] = {"K": 1 << 10, "M": _MIB, "G": 1 << 30}
+LOG4J: Final = (
+    "log4j.rootLogger=INFO, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender\n"
+    "log4j.appender.out.layout=org.apache.log4j.PatternLayout\n"
+    "log4j.appender.out.layout.ConversionPattern=[%d{ISO8601}] %p %m (%c)%n\n"
+    "log4j.logger.state.change.logger=WARN\n"
+    # One line for each partition otherwise: 110 MB for 200,000 of them.
+    "log4j.logger.org.apache.kafka.controller.ReplicationControlManager=WARN\n"
+)
+
+
+class Processes(Protocol):
+    """Starts, watches and ends the scratch processes; their output is in ``NAME.log`` of the working directory."""
+
+    def format_storage(self, properties: Path, cluster_id: str, release_version: str) -> None:
+        """Format the controller's log directory."""
+
+    def start(self, name: str, heap_bytes: int, main_class: str, *arguments: str) -> None:
+        """Start a process."""
+
+    def exit_code(self, name: str) -> int | None:
+        """Return the code with which a process has ended, None while it runs."""
+
+    def close(self) -> None:
+        """End all processes."""
+
+
+@dataclass(slots=True)
+class LocalProcesses:
+    """Processes of this machine.
+
+    Attributes
+    ----------
+    kafka_home
+        A Kafka distribution, or its ``libs`` directory.
+    work
+        Configurations, data and output.
+    """
+
+    kafka_home: Path
+    work: Path
+    java: str = ""
+    _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.java = self.java or _java()
+        if not list(self.libraries.glob("kafka_2.*.jar")):
+            raise RehearsalError(f"{self.kafka_home} holds no Kafka (no kafka_2.*.jar in it or its libs)")
+        (self.work / "log4j.properties").write_text(LOG4J)
+
+    @property
+    def libraries(self) -> Path:
+        """Directory with Kafka's jars."""
+        inner = self.kafka_home / "libs"
+        return inner if inner.is_dir() else self.kafka_home
+
+    def _command(self, heap_bytes: int, options: Sequence[str], arguments: Sequence[str]) -> list[str]:
+        return [
+            self.java,
+            f"-Xmx{max(1, heap_bytes // _MIB)}m",
+            *options,
+            "-XX:+UseSerialGC",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-Djava.net.preferIPv4Stack=true",
+            f"-Dlog4j.configuration=file:{self.work}/log4j.properties",
+            "-cp",
+            f"{self.libraries}/*",
+            *arguments,
+        ]
+
+    def format_storage(self, properties: Path, cluster_id: str, release_version: str) -> None:
+        """Format the controller's log directory; its metadata.version must be the brokers' inter.broker.protocol.version."""
+        arguments = [
+            FORMAT_CLASS, "format", "--cluster-id", cluster_id, "--config", str(properties), "--release-version", release_version,
+        ]  # fmt: skip
+        command = self._command(256 * _MIB, ["-XX:TieredStopAtLevel=1"], arguments)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)  # noqa: S603 - our own command line
+        if done.returncode:
+            lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+            raise RehearsalError(
+                f"the scratch controller's storage could not be formatted: {' '.join(lines[-3:])[:600]}"
+            )
+
+    def start(self, name: str, heap_bytes: int, main_class: str, *arguments: str) -> None:
+        """Start a process."""
+        options = [f"-Xlog:gc:file={self.work}/{name}.gc.log", f"-Djute.maxbuffer={_ZNODE_BYTES}"]
+        if name == CONTROLLER:
+            options.pop()
+        with (self.work / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command line
+                self._command(heap_bytes, options, [main_class, *arguments]),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.work,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - one C call, no locks
+            )
+
+    def exit_code(self, name: str) -> int | None:
+        """Return the code with which a process has ended, None while it runs."""
+        return self._processes[name].poll()
+
+    def close(self) -> None:
+        """End all processes."""
+        for process in self._processes.values():
+            process.send_signal(signal.SIGKILL)
+        for process in self._processes.values():
+            process.wait(10)
+        self._processes.clear()
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if found is None:
+        raise RehearsalError("no java: install a Java 11 or later runtime, or set JAVA_HOME")
+    return found
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on."""
+    for port in random.sample(_PORTS, 200):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RehearsalError(f"no free port in {_PORTS}")
+
+
+class ClosedPorts:
+    """Ports that are taken and on which nobody listens: whoever connects is refused, and nobody else can get them."""
+
+    def __init__(self, count: int) -> None:
+        self._sockets = [socket.socket() for _ in range(count)]
+        for each in self._sockets:
+            each.bind(("127.0.0.1", 0))
+        self.numbers: tuple[int, ...] = tuple(each.getsockname()[1] for each in self._sockets)
+
+    def close(self) -> None:
+        """Let the ports go."""
+        for each in self._sockets:
+            each.close()
+
+
+def wait_for_port(processes: Processes, name: str, port: int, timeout_seconds: float) -> str | None:
+    """Return None once the port is open, else why it will not be."""
+    deadline = time.monotonic() + timeout_seconds
+    while time.monotonic() < deadline:
+        if (code := processes.exit_code(name)) is not None:
+            return f"{name} exited with code {code} before it opened its port"
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return None
+    return f"{name} did not open port {port} in {timeout_seconds:.0f} s"
+
+
+def heap_after_collections(log: Path) -> int | None:
+    """Return the most bytes of heap that were in use after a garbage collection (``-Xlog:gc``); None without one."""
+    try:
+        text = log.read_text(errors="replace")
+    except OSError:
+        return None
+    used = [int(match[3]) * _UNITS[match[4]] for match in _COLLECTION.finditer(text)]
+    return max(used, default=None)

@@ -1,0 +1,362 @@
+"""One rehearsal, from a dump to its result."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from kraftbridge.metadata.errors import MetadataError
+from kraftbridge.metadata.zookeeper.dump import read_dump, write_dump
+from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader
+from kraftbridge.models.metadata_version import level_of
+from kraftbridge.models.rehearsal import (
+    MAXIMUM_PATHS,
+    Ending,
+    Forecast,
+    RehearsalResult,
+    RehearsalVerdict,
+    Stage,
+    TreeChanges,
+    TreeSize,
+)
+from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.rehearsal.comparison import TreeComparison, changed_paths, compare_copy
+from kraftbridge.rehearsal.controller_log import COPIED, SYNCED, ControllerLog
+from kraftbridge.rehearsal.errors import RehearsalError
+from kraftbridge.rehearsal.processes import (
+    CONTROLLER,
+    CONTROLLER_CLASS,
+    ZOOKEEPER,
+    ZOOKEEPER_CLASS,
+    ClosedPorts,
+    LocalProcesses,
+    Processes,
+    free_port,
+    heap_after_collections,
+    wait_for_port,
+)
+from kraftbridge.rehearsal.registrations import Registrations
+from kraftbridge.rehearsal.settings import NODE_ID, controller_properties
+from kraftbridge.rehearsal.traps import mends
+from kraftbridge.rehearsal.tree import SnapshotWriter
+
+_MIB: Final = 1 << 20
+_MAXIMUM_LISTENERS: Final = 16
+_START_SECONDS: Final = 120.0
+_RETRIES_THAT_MEAN_STUCK: Final = 6
+"""With pauses that double from 0.1 s these are 6 to 25 s without progress (``KRaftMigrationDriver``, ``ExponentialBackoff``)."""
+_OUT_OF_MEMORY_EXIT: Final = 3
+"""Exit code under ``-XX:+ExitOnOutOfMemoryError``."""
+_SETTLE_SECONDS: Final = 1.0
+_HEADROOM: Final = 1.6
+_SMALLEST_HEAP: Final = 256 * _MIB
+_HEAP_STEP: Final = 64 * _MIB
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalOptions:
+    """How to rehearse.
+
+    Attributes
+    ----------
+    kafka_home
+        A Kafka 3.9 distribution, or its ``libs`` directory.
+    work
+        Scratch directory; emptied before, left for a look afterwards.
+    settings
+        Settings of the real controllers: ``password.encoder.secret``, ``delegation.token.secret.key`` and others.
+    release_version
+        The brokers' ``inter.broker.protocol.version``.
+    timeout_seconds
+        Limit of the migration, from the registration of the brokers; None: by the size of the tree.
+    """
+
+    kafka_home: Path
+    work: Path
+    chroot: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    release_version: str = "3.9"
+    heap_bytes: int = 1024 * _MIB
+    zookeeper_heap_bytes: int = 512 * _MIB
+    timeout_seconds: float | None = None
+    sample_limit: int = 1000
+
+
+def rehearse(dump: Path, options: RehearsalOptions) -> RehearsalResult:
+    """Rehearse the migration of a dumped tree; ends everything that it started.
+
+    Raises
+    ------
+    RehearsalError
+        The dump or the options cannot be used.
+    """
+    shutil.rmtree(options.work, ignore_errors=True)
+    options.work.mkdir(parents=True)
+    work = options.work.resolve()
+    processes = LocalProcesses(options.kafka_home.resolve(), work)
+    rehearsal = _Rehearsal(dump.resolve(), options, work, processes)
+    try:
+        rehearsal.run()
+    except RehearsalError as error:
+        if not rehearsal.tree.brokers:
+            raise  # the dump itself cannot be used
+        rehearsal.problems.append(str(error))
+    except MetadataError as error:
+        rehearsal.problems.append(str(error))
+    finally:
+        processes.close()
+    return rehearsal.result()
+
+
+@dataclass(slots=True)
+class _Rehearsal:
+    dump: Path
+    options: RehearsalOptions
+    work: Path
+    processes: Processes
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    timings: dict[str, float] = field(default_factory=dict)
+    tree: TreeSize = field(default_factory=TreeSize)
+    problems: list[str] = field(default_factory=list)
+    ending: Ending = Ending.NOT_STARTED
+    why: str = ""
+    log: ControllerLog | None = None
+    controller_started: datetime | None = None
+    comparison: TreeComparison | None = None
+    sync: TreeChanges = field(default_factory=TreeChanges)
+    replaced: dict[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.timings[name] = round(time.monotonic() - began, 2)
+
+    def run(self) -> None:
+        ports = ClosedPorts(_MAXIMUM_LISTENERS)
+        try:
+            self._run(ports.numbers)
+        finally:
+            ports.close()
+
+    def _run(self, closed_ports: tuple[int, ...]) -> None:
+        writer = SnapshotWriter(closed_ports)
+        with self._step("load"):
+            writer.take(read_dump(self.dump, self.options.chroot))
+            self.tree = writer.size
+            writer.write(self.work / "zookeeper" / "version-2")
+        self.problems += writer.problems
+        with self._step("start ZooKeeper"):
+            zookeeper_port = self._start_zookeeper()
+        port = free_port()
+        settings, self.replaced = controller_properties(
+            self.options.settings, port, zookeeper_port, self.work / CONTROLLER, writer.brokers
+        )
+        properties = self.work / "controller.properties"
+        properties.write_text(settings)
+        properties.chmod(0o600)
+        with self._step("format"):
+            self.processes.format_storage(properties, writer.cluster_id, self.options.release_version)
+        self.log = ControllerLog(self.work / f"{CONTROLLER}.log")
+        with self._step("start controller"):
+            self.controller_started = datetime.now(UTC)
+            self.processes.start(CONTROLLER, self.options.heap_bytes, CONTROLLER_CLASS, str(properties))
+            problem = wait_for_port(self.processes, CONTROLLER, port, _START_SECONDS)
+        if problem:
+            self.ending, self.why = self._died_or(Ending.NOT_STARTED), problem
+            return
+        level = level_of(self.options.release_version)
+        registrations = Registrations(port, writer.cluster_id, level, writer.brokers)
+        try:
+            with self._step("register brokers"):
+                registrations.register(_START_SECONDS)
+                registrations.start_heartbeats()
+            for identity, error in registrations.refused.items():
+                self.problems.append(f"the controller refused the registration in place of broker {identity}: {error}")
+            with self._step("migration"):
+                self._watch(self.log)
+            if self.ending is Ending.DUAL_WRITE:
+                time.sleep(_SETTLE_SECONDS)
+                if missing := {broker.id for broker in writer.brokers} - registrations.unfenced:
+                    self.problems.append(f"registrations in place of brokers {sorted(missing)} stayed fenced")
+        finally:
+            registrations.close()
+        self._look_at_the_result(zookeeper_port)
+
+    def _start_zookeeper(self) -> int:
+        port = free_port()
+        path = self.work / "zoo.cfg"
+        path.write_text(
+            f"tickTime=2000\ndataDir={self.work}/zookeeper\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
+            "admin.enableServer=false\nmaxClientCnxns=0\nmaxSessionTimeout=120000\n"
+        )
+        self.processes.start(ZOOKEEPER, self.options.zookeeper_heap_bytes, ZOOKEEPER_CLASS, str(path))
+        if problem := wait_for_port(self.processes, ZOOKEEPER, port, _START_SECONDS):
+            raise RehearsalError(f"the scratch ZooKeeper did not start: {problem}; see {self.work}/{ZOOKEEPER}.log")
+        return port
+
+    def _watch(self, log: ControllerLog) -> None:
+        """Wait for dual-write, or for the certainty that it will not come."""
+        limit = self.options.timeout_seconds or 120 + self.tree.partitions / 300
+        deadline = time.monotonic() + limit
+        while time.monotonic() < deadline:
+            time.sleep(0.2)
+            log.read_on()
+            if Stage.DUAL_WRITE in log.stages:
+                self.ending = Ending.DUAL_WRITE
+                return
+            for name in (CONTROLLER, ZOOKEEPER):
+                if (code := self.processes.exit_code(name)) is None:
+                    continue
+                log.read_on()
+                if name == ZOOKEEPER:
+                    raise RehearsalError(
+                        f"the scratch ZooKeeper exited with code {code}; see {self.work}/{ZOOKEEPER}.log"
+                    )
+                self.ending, self.why = Ending.DIES, f"the controller exited with code {code}"
+                return
+            if log.retries >= _RETRIES_THAT_MEAN_STUCK:
+                claimed = Stage.COPY_BEGINS in log.stages
+                self.ending = Ending.STICKS if claimed else Ending.NEVER_BEGINS
+                return
+        self.ending, self.why = Ending.TIMED_OUT, f"not in dual-write after {limit:.0f} s"
+
+    def _died_or(self, other: Ending) -> Ending:
+        return Ending.DIES if self.processes.exit_code(CONTROLLER) is not None else other
+
+    def _look_at_the_result(self, zookeeper_port: int) -> None:
+        if self.ending is Ending.DUAL_WRITE or self.ending is Ending.STICKS:
+            after = self.work / "after.jsonl.gz"
+            with (
+                self._step("dump after"),
+                ZooKeeperReader(ZooKeeperAccess(connect=f"127.0.0.1:{zookeeper_port}")) as reader,
+            ):
+                write_dump(reader.walk(), after, "")
+            removed, added, changed = changed_paths(self.dump, self.options.chroot, after)
+            self.sync = TreeChanges(
+                removed=removed[:MAXIMUM_PATHS], added=added[:MAXIMUM_PATHS], changed=changed[:MAXIMUM_PATHS]
+            )
+        self.processes.close()
+        if self.ending is Ending.DUAL_WRITE:
+            with self._step("compare"):
+                secret = self.options.settings.get("password.encoder.secret")
+                self.comparison = compare_copy(self.dump, self.options.chroot, self.work / CONTROLLER, secret)
+
+    def result(self) -> RehearsalResult:
+        log, comparison = self.log, self.comparison
+        if log is not None and log.path.exists():
+            log.read_on()
+        verdict, reason = self._verdict()
+        stages = log.stages if log else {}
+        since = self.controller_started
+        differences = comparison.differences if comparison else []
+        return RehearsalResult(
+            verdict=verdict,
+            reason=reason,
+            ending=self.ending,
+            tree=self.tree,
+            stages_seconds={s: round((at - since).total_seconds(), 2) for s, at in stages.items()} if since else {},
+            forecast=self._forecast(stages),
+            differing=len(differences),
+            differences=differences[: self.options.sample_limit],
+            mends=mends(self.dump, self.options.chroot, set(self.options.settings)),
+            problems=[*self.problems, *(comparison.unreadable.values() if comparison else ())],
+            words=log.words() if log and log.path.exists() else [],
+            sync=self.sync,
+            copied=log.summary(COPIED) if log and log.path.exists() else None,
+            synced=log.summary(SYNCED) if log and log.path.exists() else None,
+            replaced_settings=self.replaced,
+            kafka_version=_kafka_version(self.options.kafka_home),
+            release_version=self.options.release_version,
+            controller_heap_bytes=self.options.heap_bytes,
+            started_at=self.started_at,
+            finished_at=datetime.now(UTC),
+            timings_seconds=self.timings,
+        )
+
+    def _verdict(self) -> tuple[RehearsalVerdict, str]:
+        complaint = self._last_words()
+        match self.ending:
+            case Ending.NEVER_BEGINS:
+                return RehearsalVerdict.FAILS, f"Kafka never begins the migration: {complaint}"
+            case Ending.STICKS:
+                return RehearsalVerdict.FAILS, f"Kafka sticks after the takeover, without dual-write: {complaint}"
+            case Ending.DIES if f"code {_OUT_OF_MEMORY_EXIT}" in self.why:
+                heap = self.options.heap_bytes // _MIB
+                return RehearsalVerdict.FAILS, f"the controller ran out of memory with a heap of {heap} MiB"
+            case Ending.DIES:
+                return RehearsalVerdict.FAILS, f"{self.why}: {complaint}"
+            case Ending.NOT_STARTED | Ending.TIMED_OUT:
+                return RehearsalVerdict.UNKNOWN, self.why or next(iter(self.problems), "the rehearsal did not start")
+            case Ending.DUAL_WRITE:
+                return self._verdict_of_comparison()
+
+    def _verdict_of_comparison(self) -> tuple[RehearsalVerdict, str]:
+        comparison = self.comparison
+        if comparison is None:
+            return RehearsalVerdict.UNKNOWN, next(iter(self.problems), "the log was not compared with the tree")
+        if comparison.copy_end_offset is None:
+            return (
+                RehearsalVerdict.FAILS,
+                "Kafka reached dual-write without a copy: /migration says that one was made already",
+            )
+        if comparison.differences:
+            count = len(comparison.differences)
+            names = ", ".join(f"{each.kind} {each.key}".strip() for each in comparison.differences[:3])
+            return (
+                RehearsalVerdict.LOSES,
+                f"{count} {'entity is' if count == 1 else 'entities are'} lost or changed: {names}",
+            )
+        deleted = sorted(set(comparison.unreadable) & set(self.sync.removed))
+        if deleted:
+            return RehearsalVerdict.LOSES, f"Kafka deletes {deleted[0]} from ZooKeeper and does not copy it"
+        faults = self.log.faults() if self.log else []
+        unknown = [*self.problems, *comparison.unreadable.values(), *faults]
+        if unknown:
+            return RehearsalVerdict.UNKNOWN, unknown[0]
+        if not comparison.compared:
+            return RehearsalVerdict.UNKNOWN, "nothing was compared"
+        return RehearsalVerdict.WORKS, f"Kafka reached dual-write and its log holds all {comparison.compared} entities"
+
+    def _last_words(self) -> str:
+        if self.log is None or not self.log.path.exists():
+            return "no output"
+        words = self.log.words()
+        return words[-1] if words else "no complaint in its output"
+
+    def _forecast(self, stages: Mapping[Stage, datetime]) -> Forecast:
+        def between(first: Stage, last: Stage) -> float | None:
+            if first not in stages or last not in stages:
+                return None
+            return round((stages[last] - stages[first]).total_seconds(), 2)
+
+        used = heap_after_collections(self.work / f"{CONTROLLER}.gc.log")
+        needed = None
+        if used is not None and self.ending is Ending.DUAL_WRITE:
+            needed = max(_SMALLEST_HEAP, -(-int(used * _HEADROOM) // _HEAP_STEP) * _HEAP_STEP)
+        return Forecast(
+            copy_seconds=between(Stage.COPY_BEGINS, Stage.COPY_ENDS),
+            sync_seconds=between(Stage.SYNC_BEGINS, Stage.SYNC_ENDS),
+            no_controller_seconds=between(Stage.COPY_BEGINS, Stage.DUAL_WRITE),
+            heap_bytes=needed,
+            measured_heap_bytes=used,
+        )
+
+
+def _kafka_version(kafka_home: Path) -> str:
+    for jar in [*kafka_home.glob("kafka-metadata-*.jar"), *kafka_home.glob("libs/kafka-metadata-*.jar")]:
+        if match := re.fullmatch(r"kafka-metadata-([\d.]+).*\.jar", jar.name):
+            return match[1]
+    return ""
+
+
+__all__ = ["NODE_ID", "RehearsalOptions", "rehearse"]

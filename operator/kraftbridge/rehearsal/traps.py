@@ -1,0 +1,341 @@
+"""Known traps: what in a tree makes Kafka 3.9 fall over or lose something, and the command that mends it.
+
+Each was planted in a dump and rehearsed with Kafka 3.9.1 (`docs/rehearsal.md` has the table). The commands are for the live ZooKeeper before
+the takeover; ``$ZOOKEEPER`` is the value of ``zookeeper.connect``, chroot included.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+from kraftbridge.metadata.log.image import ACL_OPERATIONS, ACL_PERMISSIONS, ACL_RESOURCE_TYPES
+from kraftbridge.metadata.zookeeper.dump import read_dump
+from kraftbridge.metadata.zookeeper.passwords import looks_encoded
+from kraftbridge.models.rehearsal import Mend
+
+_LONG, _INT, _DOUBLE = "a whole number", "a whole number below 2^31", "a number"
+_CLIENT_QUOTAS: Final[Mapping[str, str]] = {
+    "producer_byte_rate": _LONG,
+    "consumer_byte_rate": _LONG,
+    "request_percentage": _DOUBLE,
+    "controller_mutation_rate": _DOUBLE,
+}
+_QUOTAS: Final[Mapping[str, Mapping[str, str]]] = {
+    "users": _CLIENT_QUOTAS,
+    "clients": _CLIENT_QUOTAS,
+    "ips": {"connection_creation_rate": _INT},
+}
+"""What ``QuotaConfigs`` of Kafka 3.9 knows, by the folder of the entity."""
+_SCRAM_PREFIX: Final = "SCRAM-SHA-"
+_SCRAM_FIELDS: Final = frozenset({"salt", "stored_key", "server_key", "iterations"})
+_TOPIC_PARTS: Final = 3
+
+
+@dataclass(slots=True)
+class _Tree:
+    """What the checks across znodes need."""
+
+    brokers: set[int] = field(default_factory=set)
+    topics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    states: set[tuple[str, str]] = field(default_factory=set)
+    topic_configs: set[str] = field(default_factory=set)
+    deletions: set[str] = field(default_factory=set)
+    tokens: str | None = None
+
+
+def mends(dump: Path, chroot: str, given: Collection[str]) -> list[Mend]:
+    """Return the known traps in a dump, each with the command that mends it.
+
+    Parameters
+    ----------
+    given
+        Settings that the controllers have.
+
+    Raises
+    ------
+    MetadataError
+        The dump cannot be read.
+    """
+    tree = _Tree()
+    found: list[Mend] = []
+    for znode in read_dump(dump, chroot):
+        _note(tree, znode.path, znode.data)
+        found += _of_znode(znode.path, znode.data, given)
+    found += _of_topics(tree)
+    if tree.tokens is not None and not {"delegation.token.secret.key", "delegation.token.master.key"} & set(given):
+        found.append(
+            Mend(
+                code="TokenKeyMissing",
+                znode=tree.tokens,
+                problem="delegation tokens exist and the controllers have no delegation.token.secret.key",
+                command="give the controllers the brokers' delegation.token.secret.key (here: --set delegation.token.secret.key=…)",
+            )
+        )
+    return found
+
+
+def _note(tree: _Tree, path: str, data: bytes | None) -> None:
+    parts = path.split("/")[1:]
+    match parts:
+        case ["brokers", "ids", identity] if identity.isdecimal():
+            tree.brokers.add(int(identity))
+        case ["brokers", "topics", topic]:
+            tree.topics[topic] = _json(data) or {}
+        case ["brokers", "topics", topic, "partitions", partition, "state"]:
+            tree.states.add((topic, partition))
+        case ["config", "topics", topic]:
+            tree.topic_configs.add(topic)
+        case ["admin", "delete_topics", topic]:
+            tree.deletions.add(topic)
+        case ["delegation_token", "tokens", _] if tree.tokens is None:
+            tree.tokens = path
+
+
+def _of_znode(path: str, data: bytes | None, given: Collection[str]) -> Iterator[Mend]:
+    match path.split("/")[1:]:
+        case ["brokers", "ids", identity] if not _is_int(identity):
+            yield Mend(code="BrokerIdInvalid", znode=path, problem="the name is no broker id", command=_delete(path))
+        case ["config", "brokers", name]:
+            yield from _broker_config(path, name, data, given)
+        case ["config", "topics", _]:
+            if data is None or not isinstance((_json(data) or {}).get("config"), dict):
+                yield _unreadable_config(path)
+        case ["config", ("users" | "clients" | "ips") as folder, *names] if names:
+            yield from _client_config(path, folder, names[::2], data)
+        case ["kafka-acl", kind, _] | ["kafka-acl-extended", _, kind, _]:
+            yield from _acls(path, kind, data)
+        case ["delegation_token", "tokens", _] if not _json(data):
+            yield Mend(code="TokenUnreadable", znode=path, problem="the token has no content", command=_delete(path))
+        case ["latest_producer_id_block"] if data and not _is_block(_json(data)):
+            yield Mend(
+                code="ProducerIdsUnreadable",
+                znode=path,
+                problem="the block of producer ids has no block_start and block_end",
+                command=f"restart the broker that is controller; it writes the block anew, or: {_delete(path)}",
+            )
+        case ["migration"]:
+            yield from _migration(path, _json(data))
+        case _:
+            pass
+
+
+def _migration(path: str, body: Mapping[str, Any] | None) -> Iterator[Mend]:
+    if body is None or not isinstance(body.get("kraft_metadata_offset"), int) or body["kraft_metadata_offset"] > 0:
+        yield Mend(
+            code="MigrationZnodeStale",
+            znode=path,
+            problem="left behind: controllers hang on an empty one (KAFKA-19480) and overwrite ZooKeeper by an old one (KAFKA-17146)",
+            command=f"if no KRaft controller of this cluster runs: {_delete(path)}",
+        )
+
+
+def _broker_config(path: str, name: str, data: bytes | None, given: Collection[str]) -> Iterator[Mend]:
+    if name != "<default>" and not _is_int(name):
+        yield Mend(
+            code="BrokerConfigNameInvalid", znode=path, problem=f"{name!r} is no broker id", command=_delete(path)
+        )
+        return
+    config = (_json(data) or {}).get("config")
+    if not isinstance(config, dict):
+        yield _unreadable_config(path)
+        return
+    encoded = sorted(key for key, value in config.items() if isinstance(value, str) and looks_encoded(value))
+    if encoded and "password.encoder.secret" not in given:
+        yield Mend(
+            code="PasswordEncoderSecretMissing",
+            znode=path,
+            problem=f"{', '.join(encoded)} is encrypted and the controllers have no password.encoder.secret: they copy the cipher text",
+            command="give the controllers the brokers' password.encoder.secret (here: --set password.encoder.secret=…)",
+        )
+
+
+def _client_config(path: str, folder: str, names: list[str], data: bytes | None) -> Iterator[Mend]:
+    for name in names:
+        if not _is_url_encoded(name):
+            yield Mend(
+                code="ClientNameInvalid", znode=path, problem=f"{name!r} is no URL encoding", command=_delete(path)
+            )
+            return
+    if not data:
+        return
+    body = _json(data)
+    config = (body or {}).get("config")
+    if body is None or not isinstance(config, dict):
+        yield _unreadable_config(path)
+        return
+    wrong = {key: why for key, value in config.items() if (why := _quota_problem(folder, len(names), key, value))}
+    if wrong:
+        yield Mend(
+            code="QuotaInvalid",
+            znode=path,
+            problem="; ".join(f"{key} {why}" for key, why in wrong.items()),
+            command=_without(path, wrong),
+        )
+
+
+def _quota_problem(folder: str, depth: int, key: str, value: object) -> str | None:
+    if key.startswith(_SCRAM_PREFIX) and folder == "users" and depth == 1:
+        fields = dict(part.partition("=")[::2] for part in str(value).split(","))
+        return None if fields.keys() >= _SCRAM_FIELDS else "is an incomplete SCRAM credential"
+    kind = _QUOTAS[folder].get(key)
+    if kind is None:
+        return f"is no quota of {folder}"
+    try:
+        if kind == _DOUBLE:
+            float(str(value))
+        elif not -(2**63) <= int(str(value)) < (2**31 if kind == _INT else 2**63):
+            raise ValueError  # noqa: TRY301 - one answer for all
+    except ValueError:
+        return f"is not {kind}"
+    return None
+
+
+def _acls(path: str, kind: str, data: bytes | None) -> Iterator[Mend]:
+    if kind not in ACL_RESOURCE_TYPES.values():
+        yield Mend(
+            code="AclResourceTypeUnknown",
+            znode=path,
+            problem=f"resource type {kind} is unknown to Kafka 3.9: not copied, left in ZooKeeper",
+            command=_delete(path),
+        )
+        return
+    body = _json(data)
+    entries = (body or {}).get("acls")
+    if body is None or not isinstance(entries, list):
+        yield Mend(code="AclUnreadable", znode=path, problem="no list of ACLs", command=_delete(path))
+        return
+    sound = [entry for entry in entries if _is_acl(entry)]
+    if len(sound) < len(entries):
+        yield Mend(
+            code="AclInvalid",
+            znode=path,
+            problem="an ACL has no principal as User:name, or an operation or permission that Kafka 3.9 does not know",
+            command=_set(path, body | {"acls": sound}) if sound else _delete(path),
+        )
+
+
+def _is_acl(entry: object) -> bool:
+    return (
+        isinstance(entry, dict)
+        and ":" in str(entry.get("principal", ""))
+        and entry.get("operation") in ACL_OPERATIONS.values()
+        and entry.get("permissionType") in ACL_PERMISSIONS.values()
+    )
+
+
+def _of_topics(tree: _Tree) -> Iterator[Mend]:
+    owners: dict[str, str] = {}
+    for topic, body in sorted(tree.topics.items()):
+        path = f"/brokers/topics/{topic}"
+        identity = body.get("topic_id")
+        if not isinstance(identity, str):
+            yield Mend(
+                code="TopicWithoutId",
+                znode=path,
+                problem="the topic has no id (KIP-516)",
+                command="set inter.broker.protocol.version to 2.8 or later on all brokers; the controller then assigns ids",
+            )
+        elif identity in owners:
+            yield Mend(
+                code="TopicIdTwice",
+                znode=path,
+                problem=f"topic {owners[identity]} has the same id",
+                command=f"kafka-topics.sh --delete --topic {shlex.quote(topic)}, and make it anew from a copy of its data",
+            )
+        else:
+            owners[identity] = topic
+        yield from _of_partitions(tree, topic, path, body)
+    for topic in sorted(tree.topic_configs - tree.topics.keys()):
+        path = f"/config/topics/{topic}"
+        yield Mend(
+            code="StaleTopicConfig", znode=path, problem="configs of a topic that does not exist", command=_delete(path)
+        )
+    for topic in sorted(tree.deletions):
+        path = f"/admin/delete_topics/{topic}"
+        yield Mend(
+            code="TopicDeletionPending",
+            znode=path,
+            problem="the deletion has not finished (KAFKA-15605): the topic is not copied and its data stays on disk",
+            command=f"start the brokers that hold its replicas; to keep the topic: {_delete(path)}",
+        )
+
+
+def _of_partitions(tree: _Tree, topic: str, path: str, body: Mapping[str, Any]) -> Iterator[Mend]:
+    partitions = body.get("partitions")
+    if not isinstance(partitions, dict):
+        yield Mend(code="TopicUnreadable", znode=path, problem="no assignment of partitions", command=_delete(path))
+        return
+    for partition, replicas in partitions.items():
+        state = f"{path}/partitions/{partition}/state"
+        if (topic, partition) not in tree.states:
+            yield Mend(
+                code="PartitionWithoutState",
+                znode=state,
+                problem="the state is missing: the copy declares every replica in sync",
+                command=f"{_delete('/controller')} (elects a new controller, which writes the state)",
+            )
+        unknown = sorted(set(replicas) - tree.brokers) if isinstance(replicas, list) else []
+        if unknown:
+            yield Mend(
+                code="ReplicaOnUnknownBroker",
+                znode=path,
+                problem=f"partition {partition} has replicas on brokers {unknown}, which are not registered",
+                command="start these brokers, or kafka-reassign-partitions.sh --execute with an assignment without them",
+            )
+
+
+def _unreadable_config(path: str) -> Mend:
+    return Mend(
+        code="ConfigUnreadable",
+        znode=path,
+        problem="no JSON object with a config: Kafka takes it as no config",
+        command=_set(path, {"version": 1, "config": {}}),
+    )
+
+
+def _json(data: bytes | None) -> dict[str, Any] | None:
+    try:
+        body = json.loads(data or b"")
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _is_int(text: str) -> bool:
+    return text.isdecimal() and int(text) < 2**31
+
+
+def _is_url_encoded(name: str) -> bool:
+    """Return whether ``java.net.URLDecoder`` takes it."""
+    try:
+        unquote(name, errors="strict")
+    except UnicodeDecodeError:
+        return False
+    rest = name.split("%")[1:]
+    hexadecimal: Callable[[str], bool] = lambda two: len(two) == 2 and all(c in "0123456789abcdefABCDEF" for c in two)  # noqa: E731, PLR2004
+    return all(hexadecimal(part[:2]) for part in rest)
+
+
+def _is_block(body: Mapping[str, Any] | None) -> bool:
+    return body is not None and all(str(body.get(name, "")).isdecimal() for name in ("block_start", "block_end"))
+
+
+def _delete(path: str) -> str:
+    return f'zookeeper-shell.sh "$ZOOKEEPER" delete {shlex.quote(path)}'
+
+
+def _without(path: str, keys: Iterable[str]) -> str:
+    """Return the command that takes keys out of a znode's config; the other values, maybe secrets, are not in it."""
+    deletions = " | ".join(f"del(.config[{json.dumps(key)}])" for key in keys)
+    current = f'$(zookeeper-shell.sh "$ZOOKEEPER" get {shlex.quote(path)} | tail -n 1 | jq -c {shlex.quote(deletions)})'
+    return f'zookeeper-shell.sh "$ZOOKEEPER" set {shlex.quote(path)} "{current}"'
+
+
+def _set(path: str, body: Mapping[str, Any]) -> str:
+    return f'zookeeper-shell.sh "$ZOOKEEPER" set {shlex.quote(path)} {shlex.quote(json.dumps(body, separators=(",", ":")))}'

@@ -1,0 +1,225 @@
+"""The tree to rehearse on: read from a dump, disarmed, and written as a ZooKeeper snapshot file.
+
+A snapshot, since znodes made by a client would all have version 0, and Kafka copies a state znode's version as the partition's epoch
+(``ZkPartitionMigrationClient``, KIP-866). Format: ``FileSnap`` and ``DataTree.serialize`` of ZooKeeper 3.8.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from kraftbridge.metadata.zookeeper.znodes import Znode
+from kraftbridge.models.rehearsal import TreeSize
+from kraftbridge.rehearsal.errors import RehearsalError
+
+_OF_THE_QUORUM: Final = frozenset({"/controller", "/migration"})
+"""Left out where a KRaft controller is in charge already; else they are part of what Kafka finds."""
+_OWN: Final = ("/zookeeper", "/zookeeper/config", "/zookeeper/quota")
+"""ZooKeeper's own znodes, which every server has."""
+_MAGIC: Final = 0x5A4B534E  # "ZKSN"
+_FORMAT: Final = 2
+_OPEN_TO_ALL: Final = -1
+_BROKER = re.compile(r"/brokers/ids/(\d+)")
+_STATE = re.compile(r"/brokers/topics/[^/]+/partitions/\d+/state")
+_REDACTED: Final = b"sha256:"
+
+
+class SecurityProtocol(Enum):
+    """``org.apache.kafka.common.security.auth.SecurityProtocol`` ids."""
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One endpoint as it is registered."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: SecurityProtocol
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """What is registered in place of a broker."""
+
+    id: int
+    rack: str | None
+    listeners: tuple[Listener, ...]
+
+
+@dataclass(slots=True)
+class SnapshotWriter:
+    """Takes znodes in any order, then writes them as one snapshot, parents before their children.
+
+    Attributes
+    ----------
+    closed_ports
+        Ports of the loopback interface on which nobody listens; brokers' endpoints are pointed at them.
+    """
+
+    closed_ports: tuple[int, ...]
+    brokers: list[BrokerRegistration] = field(default_factory=list)
+    cluster_id: str = ""
+    partitions: int = 0
+    topics: int = 0
+    problems: list[str] = field(default_factory=list)
+    _levels: list[dict[str, bytes]] = field(default_factory=list)
+    _last_zxid: int = 0
+
+    def take(self, znodes: Iterable[Znode]) -> None:
+        """Take znodes in, disarmed.
+
+        A tree on which a KRaft controller has worked is taken as it was before: without its claim.
+
+        Raises
+        ------
+        RehearsalError
+            The dump is redacted, or holds no brokers or no cluster id.
+        """
+        claims = []
+        for znode in znodes:
+            if znode.path in _OF_THE_QUORUM:
+                claims.append(znode)
+            elif znode.path != "/" and znode.path.partition("/zookeeper")[:2] != ("", "/zookeeper"):
+                self._add(self._disarmed(znode))
+        if not any(_is_krafts(znode) for znode in claims):
+            for znode in claims:
+                self._add(replace(znode, ephemeral_owner=0))
+        if not self.brokers:
+            raise RehearsalError("the dump holds no broker below /brokers/ids: give the chroot of zookeeper.connect")
+        if not self.cluster_id:
+            raise RehearsalError("the dump has no readable /cluster/id: dump the tree again while a broker runs")
+
+    def _disarmed(self, znode: Znode) -> Znode:
+        if match := _BROKER.fullmatch(znode.path):
+            data, registration = disarm(int(match[1]), znode.data, self.closed_ports)
+            if registration is None:
+                self.problems.append(f"{znode.path} cannot be understood, so nothing is registered in its place")
+            else:
+                self.brokers.append(registration)
+            return replace(znode, data=data, ephemeral_owner=0)
+        if znode.path == "/cluster/id":
+            with suppress(ValueError, AttributeError):
+                self.cluster_id = str(json.loads(znode.data or b"{}").get("id") or "")
+        elif znode.path.startswith("/config/") and znode.data and _REDACTED in znode.data:
+            raise RehearsalError(
+                f"{znode.path}: the dump is redacted; make one without --redact, it stays on this machine"
+            )
+        elif _STATE.fullmatch(znode.path):
+            self.partitions += 1
+        elif znode.path.startswith("/brokers/topics/") and znode.path.count("/") == 3:  # noqa: PLR2004 - /brokers/topics/NAME
+            self.topics += 1
+        return replace(znode, ephemeral_owner=0) if znode.ephemeral_owner else znode
+
+    def _add(self, znode: Znode) -> None:
+        path = znode.path
+        depth = path.count("/")
+        while len(self._levels) < depth:
+            self._levels.append({})
+        level = self._levels[depth - 1]
+        if path in level:
+            raise RehearsalError(f"the dump holds {path} more than once")
+        level[path] = _serialized(znode)
+        self._last_zxid = max(self._last_zxid, znode.created_zxid, znode.modified_zxid)
+
+    @property
+    def size(self) -> TreeSize:
+        """How much was taken in."""
+        return TreeSize(
+            znodes=sum(map(len, self._levels)),
+            topics=self.topics,
+            partitions=self.partitions,
+            brokers=len(self.brokers),
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write the snapshot into a ZooKeeper data directory, and let go of the znodes."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in _OWN:
+            self._add(Znode(path, b""))
+        self._add_parents()
+        checksum = 1
+        with (folder / f"snapshot.{self._last_zxid + 1:x}").open("wb") as file:
+            for part in self._parts():
+                checksum = zlib.adler32(part, checksum)
+                file.write(part)
+            file.write(struct.pack(">q", checksum) + _text(b"/"))
+        self._levels.clear()
+
+    def _add_parents(self) -> None:
+        """Add the folders that a dump leaves out where they hold no data."""
+        for depth in range(len(self._levels) - 1, 0, -1):
+            above = self._levels[depth - 1]
+            for path in self._levels[depth]:
+                parent = path.rpartition("/")[0]
+                if parent not in above:
+                    above[parent] = _serialized(Znode(parent, None))
+
+    def _parts(self) -> Iterator[bytes]:
+        yield struct.pack(">iiqii", _MAGIC, _FORMAT, -1, 0, 0)  # no sessions, no ACL lists
+        yield _serialized(Znode("", None))  # the root
+        for level in self._levels:
+            yield from level.values()
+        yield _text(b"/")
+
+
+def _is_krafts(znode: Znode) -> bool:
+    try:
+        return znode.path == "/controller" and int(json.loads(znode.data or b"{}").get("kraftControllerEpoch", -1)) >= 0
+    except (ValueError, TypeError, AttributeError):
+        return False
+
+
+def _text(value: bytes) -> bytes:
+    return struct.pack(">i", len(value)) + value
+
+
+def _serialized(znode: Znode) -> bytes:
+    data = struct.pack(">i", -1) if znode.data is None else _text(znode.data)
+    created, modified = znode.created_zxid, znode.modified_zxid
+    # ACL; then czxid, mzxid, ctime, mtime, version, cversion, aversion, ephemeralOwner, pzxid (`StatPersisted`)
+    stat = struct.pack(
+        ">qqqqqiiiqq", _OPEN_TO_ALL, created, modified, 0, 0, znode.version, znode.children, 0, 0, modified
+    )
+    return _text(znode.path.encode()) + data + stat
+
+
+def disarm(
+    identity: int, data: bytes | None, closed_ports: tuple[int, ...]
+) -> tuple[bytes | None, BrokerRegistration | None]:
+    """Return a broker's znode with all endpoints on closed loopback ports, and what to register in its place.
+
+    A znode that cannot be understood is emptied of addresses by leaving it as it is: Kafka reads no address in it either.
+    """
+    try:
+        body = json.loads(data or b"")
+        protocols: Mapping[str, str] = body.get("listener_security_protocol_map") or {}
+        names = [str(endpoint).partition("://")[0] for endpoint in body["endpoints"]]
+        if not names or len(names) > len(closed_ports):
+            return data, None
+        listeners = tuple(
+            Listener(name, "127.0.0.1", port, SecurityProtocol[protocols.get(name, name)])
+            for name, port in zip(names, closed_ports, strict=False)
+        )
+        rack = body.get("rack")
+        if rack is not None and not isinstance(rack, str):
+            return data, None
+        body["endpoints"] = [f"{each.name}://{each.host}:{each.port}" for each in listeners]
+        body |= {"host": "127.0.0.1", "port": listeners[0].port}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return data, None
+    return json.dumps(body, separators=(",", ":")).encode(), BrokerRegistration(identity, rack, listeners)

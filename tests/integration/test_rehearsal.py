@@ -1,0 +1,66 @@
+"""Rehearsals with a real ZooKeeper and a real Kafka 3.9.1 controller; all traps are in `tests/rehearsal`, which takes minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.kafka_processes import kafka_libraries
+from tests.support.traps import CHROOT, IN_CI, SETTINGS, TRAPS, planted
+
+from kraftbridge.models.rehearsal import Ending, RehearsalResult, RehearsalVerdict, Stage
+from kraftbridge.rehearsal.command_line import main
+from kraftbridge.rehearsal.page import render_page
+from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
+
+pytestmark = pytest.mark.integration
+
+
+def rehearsed(name: str, tmp_path: Path) -> RehearsalResult:
+    trap = TRAPS[name]
+    options = RehearsalOptions(kafka_libraries(), tmp_path / "work", CHROOT, trap.settings)
+    return rehearse(planted(trap, tmp_path / "zk.jsonl"), options)
+
+
+def test_a_sound_tree_works_and_says_what_the_takeover_will_cost(tmp_path: Path) -> None:
+    result = rehearsed("none", tmp_path)
+
+    assert result.verdict is RehearsalVerdict.WORKS, result.to_json(indent=1)
+    assert list(result.stages_seconds) == list(Stage)
+    assert (result.tree.partitions, result.tree.brokers) == (330, 3)
+    forecast = result.forecast
+    assert forecast.no_controller_seconds
+    assert forecast.copy_seconds
+    assert forecast.sync_seconds
+    assert forecast.no_controller_seconds >= forecast.copy_seconds
+    assert forecast.heap_bytes
+    assert forecast.measured_heap_bytes
+    assert "Works" in render_page(result)
+    # Copied with the versions of the original's znodes, so there was nothing to write back.
+    assert result.sync.changed == []
+
+
+@pytest.mark.parametrize("name", IN_CI)
+def test_a_trap_ends_as_kafka_ends_and_is_named_with_what_mends_it(name: str, tmp_path: Path) -> None:
+    trap, result = TRAPS[name], rehearsed(name, tmp_path)
+
+    assert (result.ending, result.verdict) == (trap.ending, trap.verdict), result.to_json(indent=1)
+    assert trap.code in {mend.code for mend in result.mends}
+    assert trap.words in " ".join(result.words)
+
+
+def test_nothing_is_left_running_and_the_page_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dump = planted(TRAPS["none"], tmp_path / "zk.jsonl")
+    page, work = tmp_path / "page.html", tmp_path / "work"
+    settings = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
+    place = ["--zookeeper", str(dump), "--chroot", CHROOT, "--kafka-home", str(kafka_libraries()), "--work", str(work)]
+
+    assert main([*place, *settings, "--html", str(page), "--json", str(tmp_path / "result.json")]) == 0
+
+    assert RehearsalResult.model_validate_json((tmp_path / "result.json").read_text()).ending is Ending.DUAL_WRITE
+    assert "without a controller" in capsys.readouterr().out
+    text = page.read_text()
+    assert "<script" not in text
+    assert not any(secret in text for secret in SETTINGS.values())
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert [command for command in commands if str(work).encode() in command] == []

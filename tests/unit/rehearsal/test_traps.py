@@ -1,0 +1,29 @@
+"""Known traps in a tree: each is found at its znode with a command, a sound tree has none, and no secret is in a command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.traps import CHROOT, SETTINGS, TRAPS, planted, stored_dump
+
+from kraftbridge.rehearsal.traps import mends
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_every_trap_is_named(name: str, tmp_path: Path) -> None:
+    trap = TRAPS[name]
+    found = mends(planted(trap, tmp_path / "zk.jsonl"), CHROOT, trap.settings.keys())
+    assert trap.code in {None, *(mend.code for mend in found)}, found
+    assert all(mend.command for mend in found)
+    assert bool(found) is (trap.code is not None)
+
+
+def test_a_command_takes_the_wrong_quota_away_and_shows_no_secret(tmp_path: Path) -> None:
+    scram = "salt=YWJj,stored_key=czNjcjN0,server_key=czNjcjN0,iterations=4096"
+    tree = stored_dump()
+    tree.put("/config/users/it's", {"version": 1, "config": {"SCRAM-SHA-256": scram, "foo_rate": "1"}})
+    (mend,) = mends(tree.write(tmp_path / "zk.jsonl"), CHROOT, SETTINGS.keys())
+    assert "czNjcjN0" not in mend.to_json()
+    assert """jq -c 'del(.config["foo_rate"])'""" in mend.command
+    assert mend.problem == "foo_rate is no quota of users"

@@ -1,0 +1,115 @@
+"""The snapshot file and the disarmed endpoints, read back byte by byte; that ZooKeeper takes the file is an integration test."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+
+from kraftbridge.metadata.zookeeper.znodes import Znode
+from kraftbridge.rehearsal.errors import RehearsalError
+from kraftbridge.rehearsal.tree import SecurityProtocol, SnapshotWriter, disarm
+
+PORTS = (40001, 40002, 40003)
+BROKER = {
+    "endpoints": ["CLIENT://kafka-0.example:9092", "INTERNAL://[2001:db8::7]:9093"],
+    "listener_security_protocol_map": {"CLIENT": "SASL_SSL", "INTERNAL": "PLAINTEXT"},
+    "host": "kafka-0.example",
+    "port": 9092,
+    "rack": "a",
+    "version": 5,
+}
+
+
+def znodes() -> list[Znode]:
+    return [
+        Znode("/brokers/topics/t/partitions/0/state", b"{}", version=7, modified_zxid=40),
+        Znode("/brokers/ids/0", json.dumps(BROKER).encode(), ephemeral_owner=99),
+        Znode("/cluster/id", b'{"version":"1","id":"abc"}'),
+        Znode("/brokers/topics/t", b"{}"),
+    ]
+
+
+def read_back(path: Path) -> dict[str, tuple[bytes | None, int, int]]:
+    data = path.read_bytes()
+    end = len(data) - 13
+    assert struct.unpack_from(">q", data, end)[0] == zlib.adler32(data[:end])
+    position, found = 24, {}
+    while True:
+        (length,) = struct.unpack_from(">i", data, position)
+        name = data[position + 4 : position + 4 + length].decode()
+        position += 4 + length
+        if name == "/":
+            assert position == end
+            return found
+        (length,) = struct.unpack_from(">i", data, position)
+        value = None if length < 0 else data[position + 4 : position + 4 + length]
+        position += 4 + max(0, length)
+        stat = struct.unpack_from(">qqqqqiiiqq", data, position)
+        position += struct.calcsize(">qqqqqiiiqq")
+        parent = name.rpartition("/")[0]
+        assert name == "" or parent in found, f"{name} stands before its parent"
+        found[name] = (value, stat[5], stat[8])
+
+
+def test_versions_stay_parents_come_first_and_nothing_is_ephemeral(tmp_path: Path) -> None:
+    writer = SnapshotWriter(PORTS)
+    writer.take(znodes())
+    assert (writer.size.topics, writer.size.partitions, writer.size.brokers) == (1, 1, 1)
+    writer.write(tmp_path)
+
+    (file,) = tmp_path.iterdir()
+    assert file.name == "snapshot.29"  # one after the highest zxid, in hexadecimal
+    found = read_back(file)
+    assert found["/brokers/topics/t/partitions/0/state"] == (b"{}", 7, 0)
+    assert all(owner == 0 for _, _, owner in found.values())
+    assert {"/brokers", "/brokers/ids", "/zookeeper/quota"} <= found.keys()
+
+
+def test_no_address_of_the_real_cluster_is_left() -> None:
+    data, registration = disarm(0, json.dumps(BROKER).encode(), PORTS)
+
+    assert data is not None and registration is not None  # noqa: PT018
+    assert b"example" not in data and b"2001" not in data  # noqa: PT018
+    assert [(each.host, each.port) for each in registration.listeners] == [("127.0.0.1", 40001), ("127.0.0.1", 40002)]
+    assert registration.listeners[0].security_protocol is SecurityProtocol.SASL_SSL
+    assert registration.rack == "a"
+
+
+@pytest.mark.parametrize(
+    "data", [None, b"", b"{", b"[]", b'{"endpoints":[]}', b'{"endpoints":["A://h:1"]}', b'{"endpoints":3}']
+)
+def test_a_registration_that_cannot_be_understood_is_a_problem_never_a_guess(data: bytes | None) -> None:
+    writer = SnapshotWriter(PORTS)
+    writer.take([*znodes(), Znode("/brokers/ids/7", data)])
+    assert [broker.id for broker in writer.brokers] == [0]
+    assert "/brokers/ids/7" in writer.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("controller", "kept"),
+    [(b'{"brokerid":1,"kraftControllerEpoch":-1}', True), (b'{"brokerid":3000,"kraftControllerEpoch":4}', False)],
+)
+def test_what_a_kraft_controller_left_is_left_out_what_zookeeper_had_is_kept(
+    controller: bytes, kept: bool, tmp_path: Path
+) -> None:
+    writer = SnapshotWriter(PORTS)
+    writer.take([*znodes(), Znode("/migration", b"{}"), Znode("/controller", controller)])
+    writer.write(tmp_path)
+    assert ("/migration" in read_back(next(tmp_path.iterdir()))) is kept
+
+
+def test_a_dump_that_cannot_be_used_is_refused() -> None:
+    with pytest.raises(RehearsalError, match="chroot"):
+        SnapshotWriter(PORTS).take(znodes()[2:])
+    with pytest.raises(RehearsalError, match="cluster/id"):
+        SnapshotWriter(PORTS).take(znodes()[:2])
+    with pytest.raises(RehearsalError, match="redacted"):
+        SnapshotWriter(PORTS).take(
+            [*znodes(), Znode("/config/users/a", b'{"config":{"SCRAM-SHA-256":"salt=sha256:00"}}')]
+        )
+    with pytest.raises(RehearsalError, match="more than once"):
+        SnapshotWriter(PORTS).take([*znodes(), znodes()[0]])
