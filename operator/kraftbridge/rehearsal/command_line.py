@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,6 @@ from pathlib import Path
 import javaproperties
 
 from kraftbridge.metadata.errors import MetadataError
-from kraftbridge.models.quantities import quantity
 from kraftbridge.models.rehearsal import RehearsalResult, RehearsalVerdict
 from kraftbridge.rehearsal.errors import RehearsalError
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
@@ -69,9 +69,9 @@ def _parser() -> argparse.ArgumentParser:
                         help="setting of the real controllers; a value @FILE is read from a file")  # fmt: skip
     parser.add_argument("--properties", type=Path, metavar="FILE", help="the real controllers' server.properties")
     parser.add_argument("--release-version", default="3.9", help="the brokers' inter.broker.protocol.version")
-    parser.add_argument("--heap", type=_bytes, default="1Gi", metavar="SIZE", help="heap of the controller (1Gi)")
+    parser.add_argument("--heap", type=_bytes, default="1g", metavar="SIZE", help="heap of the controller (1g)")
     parser.add_argument(
-        "--zookeeper-heap", type=_bytes, default="512Mi", metavar="SIZE", help="heap of ZooKeeper (512Mi)"
+        "--zookeeper-heap", type=_bytes, default="512m", metavar="SIZE", help="heap of ZooKeeper (512m)"
     )
     parser.add_argument(
         "--timeout", type=float, metavar="SECONDS", help="limit of the migration; default by the tree's size"
@@ -82,10 +82,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _bytes(text: str) -> int:
-    try:
-        return int(quantity(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    match = re.fullmatch(r"(\d+)([kmg])", text.lower())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size as in -Xmx: 512m, 1g")
+    return int(match[1]) << {"k": 10, "m": 20, "g": 30}[match[2]]
 
 
 def _settings(options: argparse.Namespace) -> dict[str, str]:
