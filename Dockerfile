@@ -70,11 +70,20 @@ RUN /opt/builder/bin/pip wheel --quiet --disable-pip-version-check --no-deps --n
  && cp /opt/kraftbridge/venv/bin/kraftbridge /out/venv/bin/ \
  && ln -s "$site/kraftbridge/verification/main.py" /out/run_verification.py
 
+# ---------------------------------------------------------------- the dry start's agent: a copy of a broker's pod takes it from the operator's image
+FROM ${BASE} AS agent
+RUN mkdir -p /usr/share/man/man1 \
+ && apt-get update \
+ && apt-get install -y --no-install-recommends openjdk-17-jdk-headless
+COPY agent /src
+RUN /src/build.sh /dry-start-agent.jar
+
 # ---------------------------------------------------------------- operator
 FROM python AS operator
 COPY --from=operator-dependencies /opt/kraftbridge /opt/kraftbridge
 # The operator's own image is the init container that gives this agent to the controllers' pods.
 COPY --from=jars jmx_prometheus_javaagent.jar /opt/kraftbridge/
+COPY --from=agent /dry-start-agent.jar /opt/kraftbridge/
 RUN echo 'kraftbridge:x:65532:65532:kraftbridge:/nonexistent:/usr/sbin/nologin' >>/etc/passwd \
  && echo 'kraftbridge:x:65532:' >>/etc/group
 # No module is ever taken from the directory in which the process happens to start.

@@ -69,7 +69,7 @@ def catalog() -> dict[str, Image]:
             reference="localhost/kraftbridge-operator:dev",
             dockerfile=top,
             target="operator",
-            inputs=(*code, *in_repository("requirements/runtime.lock")),
+            inputs=(*code, *in_repository("agent", "requirements/runtime.lock")),
             context=lambda: REPOSITORY,
             arguments={"VERSION": project_version()},
             extra_contexts={"jars": materials.jmx_agent},

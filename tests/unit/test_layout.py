@@ -20,6 +20,7 @@ EXPECTED_TOP_LEVEL = {
     "helm",
     "tests",
     "e2e",
+    "agent",
     "benchmarks",
     "docs",
     "Dockerfile",

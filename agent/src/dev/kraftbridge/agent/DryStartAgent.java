@@ -1,0 +1,510 @@
+package dev.kraftbridge.agent;
+
+import java.io.IOException;
+import java.lang.instrument.ClassFileTransformer;
+import java.lang.instrument.Instrumentation;
+import java.lang.management.ManagementFactory;
+import java.lang.reflect.InvocationTargetException;
+import java.net.InetAddress;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.nio.file.StandardOpenOption;
+import java.security.ProtectionDomain;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.TreeMap;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import javax.crypto.Mac;
+import javax.crypto.spec.SecretKeySpec;
+
+/**
+ * Java agent of the dry start: reports the configuration that Kafka is given, and never lets Kafka run.
+ *
+ * <p>Options: the directory that holds the file {@code salt} and takes the results. Every JVM of the copied pod loads the agent:
+ *
+ * <ul>
+ *   <li>without a main class ({@code java -version}): continues, but ends as soon as an application's class is loaded;
+ *   <li>{@code kafka.tools.StorageTool}: runs, since it formats the directories of the copy only;
+ *   <li>{@code kafka.Kafka}: its configuration is resolved, judged by Kafka's own {@code KafkaConfig} and reported; the JVM ends before {@code main};
+ *   <li>everything else: ends with exit code 0 and is listed, since it could reach the cluster.
+ * </ul>
+ *
+ * <p>No failure of the agent lets a program run. Kafka is reached by reflection, so the agent needs nothing but the JDK (8 or newer).
+ */
+public final class DryStartAgent {
+    /** Begins the line with the result, on standard output. */
+    static final String RESULT = "kraftbridge-dry-start-result ";
+    /** Begins the lines about the other JVMs, on standard error. */
+    static final String NOTE = "kraftbridge-dry-start ";
+
+    private static final String LOADED = "dev.kraftbridge.dry-start.loaded";
+    private static final String KAFKA = "kafka.Kafka";
+    private static final String STORAGE_TOOL = "kafka.tools.StorageTool";
+    private static final int EXIT_AGENT_FAILED = 97;
+    private static final int EXIT_UNNAMED_PROGRAM = 98;
+    private static final int TERMINATION_MESSAGE_BYTES = 4096;
+    private static final Pattern SECRET_NAME =
+            Pattern.compile("(?i)password|passwd|secret|token|credential|jaas|api[-_.]?key|access[-_.]?key|private[-_.]?key|scram");
+    private static final Pattern JAAS_ENTRY = Pattern.compile("(?m)^\\s*([\\w.-]+)\\s*\\{");
+
+    private DryStartAgent() {}
+
+    /** Entry point: the JVM calls it before the main class is loaded. */
+    public static void premain(String options, Instrumentation instrumentation) {
+        if (System.getProperty(LOADED) != null) {
+            return; // JAVA_TOOL_OPTIONS and _JAVA_OPTIONS both name the agent
+        }
+        System.setProperty(LOADED, "true");
+        try {
+            List<String> command = command();
+            Path directory = Paths.get(options == null ? "" : options);
+            if (command.isEmpty()) {
+                instrumentation.addTransformer(new Watch());
+                return;
+            }
+            byte[] salt = Files.readAllBytes(directory.resolve("salt"));
+            if (salt.length == 0) {
+                throw new IOException(directory.resolve("salt") + " is empty");
+            }
+            Report report = new Report(directory, salt);
+            String main = command.get(0);
+            List<String> arguments = command.subList(1, command.size());
+            if (main.equals(STORAGE_TOOL)) {
+                report.note("ran", main, arguments);
+                return;
+            }
+            if (!main.equals(KAFKA)) {
+                report.note("skipped", main, arguments);
+                Runtime.getRuntime().halt(0);
+            }
+            report.publish(report.ofKafka(arguments));
+            Runtime.getRuntime().halt(0);
+        } catch (Throwable error) {
+            System.err.println(NOTE + "{\"event\":\"failed\",\"reason\":" + Json.text(words(error)) + "}");
+            System.err.flush();
+            Runtime.getRuntime().halt(EXIT_AGENT_FAILED);
+        }
+    }
+
+    /**
+     * Returns the main class and its arguments; empty when the JVM has none.
+     *
+     * <p>{@code sun.java.command} joins the arguments with spaces. The kernel's own copy keeps them apart; it is used where both agree.
+     */
+    private static List<String> command() {
+        String joined = System.getProperty("sun.java.command", "");
+        if (joined.isEmpty()) {
+            return Collections.emptyList();
+        }
+        try {
+            String raw = new String(Files.readAllBytes(Paths.get("/proc/self/cmdline")), StandardCharsets.UTF_8);
+            List<String> words = Arrays.asList(raw.split("\0", -1));
+            int end = raw.endsWith("\0") ? words.size() - 1 : words.size();
+            for (int start = 0; start < end; start++) {
+                List<String> tail = words.subList(start, end);
+                if (String.join(" ", tail).equals(joined)) {
+                    return tail;
+                }
+            }
+        } catch (IOException e) {
+            // as below
+        }
+        return Arrays.asList(joined.split(" "));
+    }
+
+    private static String words(Throwable error) {
+        Throwable deepest = error;
+        while (deepest instanceof InvocationTargetException || (deepest.getMessage() == null && deepest.getCause() != null)) {
+            deepest = deepest.getCause();
+        }
+        return deepest.getClass().getName() + ": " + deepest.getMessage();
+    }
+
+    /** Ends a JVM that names no main class (a launcher of its own, such as jsvc) as soon as it loads a class that is not the JDK's. */
+    private static final class Watch implements ClassFileTransformer {
+        @Override
+        public byte[] transform(ClassLoader loader, String name, Class<?> redefined, ProtectionDomain domain, byte[] bytes) {
+            if (loader != null && name != null && !ofTheJdk(name)) {
+                System.err.println(NOTE + "{\"event\":\"skipped\",\"main\":" + Json.text(name.replace('/', '.')) + ",\"arguments\":\"\"}");
+                System.err.flush();
+                Runtime.getRuntime().halt(EXIT_UNNAMED_PROGRAM);
+            }
+            return null;
+        }
+
+        private static boolean ofTheJdk(String name) {
+            return name.startsWith("java/") || name.startsWith("javax/") || name.startsWith("jdk/") || name.startsWith("sun/")
+                    || name.startsWith("com/sun/") || name.startsWith("dev/kraftbridge/agent/");
+        }
+    }
+
+    /** What is reported of this pod's JVMs. */
+    private static final class Report {
+        private final Path directory;
+        private final byte[] salt;
+        private final ClassLoader loader = ClassLoader.getSystemClassLoader();
+
+        Report(Path directory, byte[] salt) {
+            this.directory = directory;
+            this.salt = salt;
+        }
+
+        /** Lists a JVM that is not Kafka's: for the one that is, and in the log for a pod that never comes to it. */
+        void note(String event, String main, List<String> arguments) throws IOException {
+            Map<String, Object> note = new LinkedHashMap<>();
+            note.put("event", event);
+            note.put("main", main);
+            note.put("arguments", masked(arguments));
+            String line = Json.of(note);
+            Files.write(directory.resolve("events"), (line + "\n").getBytes(StandardCharsets.UTF_8),
+                    StandardOpenOption.CREATE, StandardOpenOption.APPEND);
+            System.err.println(NOTE + line);
+            System.err.flush();
+        }
+
+        /** Writes the result as one line to the log and, where it has room, as the termination message. */
+        void publish(Map<String, Object> result) throws IOException {
+            String line = RESULT + Json.of(result);
+            System.out.println(line);
+            System.out.flush();
+            Path termination = Paths.get("/dev/termination-log");
+            byte[] bytes = line.getBytes(StandardCharsets.UTF_8);
+            if (bytes.length <= TERMINATION_MESSAGE_BYTES && Files.isWritable(termination)) {
+                Files.write(termination, bytes);
+            }
+        }
+
+        Map<String, Object> ofKafka(List<String> arguments) {
+            Map<String, Object> result = new LinkedHashMap<>();
+            result.put("version", 1);
+            result.put("java", System.getProperty("java.version"));
+            result.put("arguments", masked(arguments));
+            result.put("host", host());
+            result.put("events", events());
+            result.put("options", options());
+            result.put("jaas", jaas());
+            Properties given = null;
+            try {
+                result.put("kafka", String.valueOf(call("org.apache.kafka.common.utils.AppInfoParser", "getVersion", new Class<?>[0])));
+                given = (Properties) call(KAFKA, "getPropsFromArgs", new Class<?>[] {String[].class}, (Object) arguments.toArray(new String[0]));
+                Class<?> type = Class.forName("kafka.server.KafkaConfig", true, loader);
+                Object config = type.getMethod("fromProps", Properties.class, boolean.class).invoke(null, given, false);
+                result.put("nodeId", type.getMethod("nodeId").invoke(config));
+                result.put("settings", settings(type, config));
+                result.put("directories", directories(type, config));
+                result.put("classes", classes((Map<?, ?>) type.getMethod("originals").invoke(config)));
+                result.put("valid", true);
+            } catch (Throwable error) {
+                result.put("valid", false);
+                result.put("complaint", complaint(words(error), given));
+                result.put("settings", given == null ? new TreeMap<String, Object>() : raw(given));
+            }
+            return result;
+        }
+
+        /**
+         * Returns every setting that DescribeConfigs would list as static: those given, and those with a given synonym ({@code
+         * ConfigHelper}, {@code DynamicBrokerConfig.brokerConfigSynonyms}). Values are spelled as {@code ConfigDef.convertToString} does.
+         */
+        private Map<String, Object> settings(Class<?> type, Object config) throws ReflectiveOperationException {
+            Map<?, ?> given = (Map<?, ?>) type.getMethod("originals").invoke(config);
+            Map<?, ?> values = (Map<?, ?>) type.getMethod("values").invoke(config);
+            Class<?> option = Class.forName("scala.Option", true, loader);
+            Class<?> valueType = Class.forName("org.apache.kafka.common.config.ConfigDef$Type", true, loader);
+            Class<?> definition = Class.forName("org.apache.kafka.common.config.ConfigDef", true, loader);
+            Map<String, Object> settings = new TreeMap<>();
+            for (Map.Entry<?, ?> entry : given.entrySet()) {
+                String name = String.valueOf(entry.getKey());
+                Object found = type.getMethod("configType", String.class).invoke(null, name);
+                boolean sensitive = (Boolean) type.getMethod("maybeSensitive", option).invoke(null, found);
+                String value = String.valueOf(entry.getValue());
+                if (values.containsKey(name) && !sensitive && Boolean.TRUE.equals(option.getMethod("isDefined").invoke(found))) {
+                    Object spelled = definition.getMethod("convertToString", Object.class, valueType)
+                            .invoke(null, values.get(name), option.getMethod("get").invoke(found));
+                    settings.put(name, shown(spelled == null ? null : spelled.toString(), false));
+                } else {
+                    settings.put(name, shown(value, sensitive));
+                }
+            }
+            for (Map.Entry<?, ?> entry : values.entrySet()) {
+                String name = String.valueOf(entry.getKey());
+                if (settings.containsKey(name) || !synonymGiven(name, given)) {
+                    continue;
+                }
+                Object found = type.getMethod("configType", String.class).invoke(null, name);
+                boolean sensitive = (Boolean) type.getMethod("maybeSensitive", option).invoke(null, found);
+                Object value = entry.getValue();
+                Object spelled = Boolean.TRUE.equals(option.getMethod("isDefined").invoke(found))
+                        ? definition.getMethod("convertToString", Object.class, valueType).invoke(null, value, option.getMethod("get").invoke(found))
+                        : value;
+                settings.put(name, shown(spelled == null ? null : spelled.toString(), sensitive));
+            }
+            return settings;
+        }
+
+        private boolean synonymGiven(String name, Map<?, ?> given) throws ReflectiveOperationException {
+            Class<?> dynamic = Class.forName("kafka.server.DynamicBrokerConfig", true, loader);
+            Object synonyms = dynamic.getMethod("brokerConfigSynonyms", String.class, boolean.class).invoke(null, name, true);
+            String listed = String.valueOf(Class.forName("scala.collection.immutable.List", true, loader)
+                    .getMethod("mkString", String.class).invoke(synonyms, "\n"));
+            for (String synonym : listed.split("\n")) {
+                if (given.containsKey(synonym)) {
+                    return true;
+                }
+            }
+            return false;
+        }
+
+        /** Returns settings that Kafka refused: whatever is not known to be harmless is hashed. */
+        private Map<String, Object> raw(Properties given) {
+            Map<String, Object> settings = new TreeMap<>();
+            for (String name : given.stringPropertyNames()) {
+                boolean sensitive = true;
+                try {
+                    Class<?> type = Class.forName("kafka.server.KafkaConfig", true, loader);
+                    Class<?> option = Class.forName("scala.Option", true, loader);
+                    Object found = type.getMethod("configType", String.class).invoke(null, name);
+                    sensitive = (Boolean) type.getMethod("maybeSensitive", option).invoke(null, found);
+                } catch (ReflectiveOperationException | LinkageError e) {
+                    // another release of Kafka: hashed
+                }
+                settings.put(name, shown(given.getProperty(name), sensitive));
+            }
+            return settings;
+        }
+
+        private Map<String, Object> directories(Class<?> type, Object config) throws ReflectiveOperationException {
+            Object dirs = type.getMethod("logDirs").invoke(config);
+            String listed = String.valueOf(Class.forName("scala.collection.Seq", true, loader).getMethod("mkString", String.class).invoke(dirs, "\n"));
+            Map<String, Object> found = new TreeMap<>();
+            for (String name : listed.split("\n")) {
+                Map<String, Object> state = new TreeMap<>();
+                Path path = Paths.get(name);
+                state.put("exists", Files.isDirectory(path));
+                Properties properties = new Properties();
+                try (java.io.InputStream in = Files.newInputStream(path.resolve("meta.properties"))) {
+                    properties.load(in);
+                    Map<String, Object> lines = new TreeMap<>();
+                    for (String key : properties.stringPropertyNames()) {
+                        lines.put(key, properties.getProperty(key));
+                    }
+                    state.put("metaProperties", lines);
+                } catch (IOException e) {
+                    // a directory that is not formatted
+                }
+                found.put(name, state);
+            }
+            return found;
+        }
+
+        /** Returns, for each setting that names a class which KafkaConfig does not load itself, whether the image has the class. */
+        private Map<String, Object> classes(Map<?, ?> given) {
+            Map<String, Object> found = new TreeMap<>();
+            for (Object key : given.keySet()) {
+                String name = String.valueOf(key);
+                String value = String.valueOf(given.get(key)).trim();
+                if (!(name.endsWith(".class.name") || name.endsWith(".class")) || value.isEmpty()) {
+                    continue;
+                }
+                boolean loads = true;
+                try {
+                    Class.forName(value, false, loader);
+                } catch (ClassNotFoundException | LinkageError e) {
+                    loads = false;
+                }
+                found.put(name, loads);
+            }
+            return found;
+        }
+
+        /** Returns the system properties of the command line, without the JVM's other options. */
+        private Map<String, Object> options() {
+            Map<String, Object> found = new TreeMap<>();
+            for (String argument : ManagementFactory.getRuntimeMXBean().getInputArguments()) {
+                if (argument.startsWith("-D")) {
+                    int equals = argument.indexOf('=');
+                    String name = equals < 0 ? argument.substring(2) : argument.substring(2, equals);
+                    String value = equals < 0 ? "" : argument.substring(equals + 1);
+                    found.put(name, shown(value, secret(name) && !name.equals("java.security.auth.login.config")));
+                }
+            }
+            return found;
+        }
+
+        /** Returns the entries of the JAAS file, each by hash. */
+        private Map<String, Object> jaas() {
+            Map<String, Object> found = new TreeMap<>();
+            String file = System.getProperty("java.security.auth.login.config", "");
+            if (file.isEmpty()) {
+                return found;
+            }
+            found.put("file", file);
+            try {
+                String text = new String(Files.readAllBytes(Paths.get(file.startsWith("file:") ? file.substring(5) : file)), StandardCharsets.UTF_8);
+                Map<String, Object> entries = new TreeMap<>();
+                Matcher matcher = JAAS_ENTRY.matcher(text);
+                while (matcher.find()) {
+                    int end = text.indexOf("};", matcher.end());
+                    entries.put(matcher.group(1), hash(text.substring(matcher.end(), end < 0 ? text.length() : end).trim()));
+                }
+                found.put("entries", entries);
+            } catch (IOException | RuntimeException e) {
+                found.put("unreadable", e.getClass().getSimpleName());
+            }
+            return found;
+        }
+
+        private List<Object> events() {
+            List<Object> found = new ArrayList<>();
+            try {
+                for (String line : Files.readAllLines(directory.resolve("events"), StandardCharsets.UTF_8)) {
+                    found.add(new Json.Raw(line));
+                }
+            } catch (IOException e) {
+                // there was no other JVM
+            }
+            return found;
+        }
+
+        private static String host() {
+            try {
+                return InetAddress.getLocalHost().getHostName();
+            } catch (IOException e) {
+                return "";
+            }
+        }
+
+        private Object call(String type, String method, Class<?>[] types, Object... arguments) throws ReflectiveOperationException {
+            return Class.forName(type, true, loader).getMethod(method, types).invoke(null, arguments);
+        }
+
+        private Map<String, Object> shown(String value, boolean sensitive) {
+            return Collections.<String, Object>singletonMap(sensitive ? "hash" : "value", sensitive && value != null ? hash(value) : value);
+        }
+
+        private String hash(String value) {
+            try {
+                Mac mac = Mac.getInstance("HmacSHA256");
+                mac.init(new SecretKeySpec(salt, "HmacSHA256"));
+                StringBuilder hex = new StringBuilder();
+                for (byte each : mac.doFinal(value.getBytes(StandardCharsets.UTF_8))) {
+                    hex.append(String.format("%02x", each));
+                }
+                return hex.toString();
+            } catch (java.security.GeneralSecurityException e) {
+                throw new IllegalStateException(e);
+            }
+        }
+
+        /** Removes from Kafka's words every value that could be secret: KafkaConfig quotes what it refuses. */
+        private String complaint(String words, Properties given) {
+            String text = words;
+            for (String name : given == null ? Collections.<String>emptySet() : given.stringPropertyNames()) {
+                Object shown = raw(given).get(name);
+                String value = given.getProperty(name);
+                if (shown instanceof Map && ((Map<?, ?>) shown).containsKey("hash") && !value.isEmpty()) {
+                    text = text.replace(value, "***");
+                }
+            }
+            return text;
+        }
+
+        /** Returns arguments as one line; values that follow or are assigned to a secret's name are not shown. */
+        private static String masked(List<String> arguments) {
+            List<String> shown = new ArrayList<>();
+            boolean hide = false;
+            for (String argument : arguments) {
+                if (hide) {
+                    shown.add("***");
+                    hide = false;
+                } else if (SECRET_NAME.matcher(argument).find()) {
+                    int equals = argument.indexOf('=');
+                    hide = equals < 0 && argument.startsWith("-");
+                    shown.add(equals < 0 ? (hide ? argument : "***") : argument.substring(0, equals) + "=***");
+                } else {
+                    shown.add(argument);
+                }
+            }
+            return String.join(" ", shown);
+        }
+
+        private static boolean secret(String name) {
+            return SECRET_NAME.matcher(name).find();
+        }
+    }
+
+    /** JSON of maps, lists, strings, numbers and booleans. */
+    private static final class Json {
+        private Json() {}
+
+        /** Text that is JSON already. */
+        static final class Raw {
+            private final String text;
+
+            Raw(String text) {
+                this.text = text;
+            }
+        }
+
+        static String of(Object value) {
+            StringBuilder out = new StringBuilder();
+            write(value, out);
+            return out.toString();
+        }
+
+        static String text(String value) {
+            return of(String.valueOf(value));
+        }
+
+        private static void write(Object value, StringBuilder out) {
+            if (value == null) {
+                out.append("null");
+            } else if (value instanceof Raw) {
+                out.append(((Raw) value).text);
+            } else if (value instanceof Map) {
+                char separator = '{';
+                for (Map.Entry<?, ?> entry : ((Map<?, ?>) value).entrySet()) {
+                    out.append(separator);
+                    separator = ',';
+                    write(String.valueOf(entry.getKey()), out);
+                    out.append(':');
+                    write(entry.getValue(), out);
+                }
+                out.append(separator == '{' ? "{}" : "}");
+            } else if (value instanceof List) {
+                out.append('[');
+                String separator = "";
+                for (Object each : (List<?>) value) {
+                    out.append(separator);
+                    separator = ",";
+                    write(each, out);
+                }
+                out.append(']');
+            } else if (value instanceof Number || value instanceof Boolean) {
+                out.append(value);
+            } else {
+                out.append('"');
+                String text = value.toString();
+                for (int i = 0; i < text.length(); i++) {
+                    char c = text.charAt(i);
+                    if (c == '"' || c == '\\') {
+                        out.append('\\').append(c);
+                    } else if (c < 0x20 || c > 0x7e) {
+                        out.append(String.format("\\u%04x", (int) c));
+                    } else {
+                        out.append(c);
+                    }
+                }
+                out.append('"');
+            }
+        }
+    }
+}

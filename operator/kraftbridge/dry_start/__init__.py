@@ -1,0 +1,1 @@
+"""Judging a dry start: reading what the agent reports, and comparing configurations. Pure."""

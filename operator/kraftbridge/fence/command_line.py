@@ -1,0 +1,104 @@
+"""The probe of a dry start's fence, and the first init container of every copy.
+
+With ``--closed`` it ends well only once no address can be reached, in two rounds in a row. With ``--agent`` it then brings what the agent needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+EXIT_REACHED: Final = 3
+"""An address was still reached when the time was over."""
+AGENT: Final = Path("/opt/kraftbridge/dry-start-agent.jar")
+TERMINATION_LOG: Final = Path("/dev/termination-log")
+_CONNECT_SECONDS: Final = 1.5
+_PAUSE_SECONDS: Final = 0.5
+_ROUNDS: Final = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prove the fence, then prepare the directories; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m kraftbridge.fence", description=__doc__)
+    parser.add_argument("--closed", action="append", default=[], metavar="HOST:PORT", help="must not be reachable")
+    parser.add_argument("--within", type=float, default=25.0, metavar="SECONDS", help="until when policies must hold")
+    parser.add_argument("--agent", type=Path, metavar="DIR", help="copy the agent and the salt there")
+    parser.add_argument("--salt", type=Path, metavar="FILE")
+    parser.add_argument("--meta-properties", type=Path, action="append", default=[], metavar="DIR")
+    options = parser.parse_args(arguments)
+    if reached := reached_after(options.closed, options.within):
+        tell(reached)
+        return EXIT_REACHED
+    if options.agent is not None:
+        bring(options.agent, options.salt)
+    for directory in options.meta_properties:
+        write_meta_properties(directory, os.environ["META_PROPERTIES"])
+    return 0
+
+
+def reached_after(addresses: Sequence[str], within_seconds: float) -> list[str]:
+    """Return the addresses that can still be reached after a time; none once no address was reached in two rounds in a row.
+
+    Policies may take a while to be enforced after a pod has started, so an address that is reached at first is tried again. Only an established
+    connection counts: some enforcers refuse a connection that they do not allow.
+    """
+    if not addresses:
+        return []
+    deadline = time.monotonic() + within_seconds
+    quiet = 0
+    with ThreadPoolExecutor(max_workers=min(32, len(addresses))) as pool:
+        while True:
+            reached = [a for a, open_ in zip(addresses, pool.map(connects, addresses), strict=True) if open_]
+            quiet = 0 if reached else quiet + 1
+            if quiet >= _ROUNDS or (reached and time.monotonic() > deadline):
+                return reached
+            time.sleep(_PAUSE_SECONDS)
+
+
+def connects(address: str) -> bool:
+    """Whether a TCP connection to an address can be established."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def tell(reached: Sequence[str]) -> None:
+    """Write the addresses that were reached to the log and as the termination message."""
+    message = json.dumps({"reached": list(reached)})
+    print(message, file=sys.stderr)  # noqa: T201 - a container's log
+    with suppress(OSError):
+        TERMINATION_LOG.write_text(message, encoding="ascii")
+
+
+def bring(directory: Path, salt: Path) -> None:
+    """Put the agent and the salt where every container of the copy reads them, whatever its user."""
+    for source, name in ((AGENT, "agent.jar"), (salt, "salt")):
+        target = directory / name
+        shutil.copyfile(source, target)
+        target.chmod(0o444)
+    with suppress(PermissionError):
+        directory.chmod(0o777)
+
+
+def write_meta_properties(directory: Path, text: str) -> None:
+    """Write what the disk of the running broker holds, readable and writable for whatever user the image runs as."""
+    missing = [p for p in (directory, *directory.parents) if not p.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        each.chmod(0o777)
+    file = directory / "meta.properties"
+    file.write_text(text, encoding="ascii")
+    file.chmod(0o666)

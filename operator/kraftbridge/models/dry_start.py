@@ -1,0 +1,125 @@
+"""What a dry start finds: for each copy of a broker's pod, the configuration that its image gives to Kafka.
+
+A dry start runs fenced copies of the brokers' pods with the user's image, init containers and command under an agent that reports Kafka's
+configuration instead of starting Kafka (``agent/``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kraftbridge.models.phase import BrokerMode
+
+
+@dataclass(frozen=True, slots=True)
+class GivenSetting:
+    """A setting or system property that a copy gives to Kafka."""
+
+    value: str | None = None
+    """Spelled as DescribeConfigs spells it (``ConfigDef.convertToString``); None for null, and where it is sensitive."""
+    hash: str = ""
+    """Of a sensitive value: HMAC-SHA256 with the run's salt. Equal values have equal hashes within one run only."""
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether only the hash is known."""
+        return bool(self.hash)
+
+
+@dataclass(frozen=True, slots=True)
+class JavaProgram:
+    """A JVM that an image started beside Kafka."""
+
+    main: str
+    arguments: str
+    """Without secrets."""
+    ran: bool
+    """Whether it ran (``StorageTool``) or was skipped because it could reach the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaStart:
+    """What one copy would start."""
+
+    valid: bool
+    """Whether Kafka's own ``KafkaConfig`` takes the configuration."""
+    complaint: str = ""
+    """Kafka's words when it does not."""
+    settings: Mapping[str, GivenSetting] = field(default_factory=dict)
+    """What DescribeConfigs would list as static: settings given, and those with a given synonym."""
+    system_properties: Mapping[str, GivenSetting] = field(default_factory=dict)
+    """``-D`` flags of the command line."""
+    jaas_entries: Mapping[str, str] = field(default_factory=dict)
+    """Hash of each entry of the JAAS file."""
+    missing_classes: tuple[str, ...] = ()
+    """Settings whose class the image does not have."""
+    programs: tuple[JavaProgram, ...] = ()
+    kafka: str = ""
+    java: str = ""
+    host: str = ""
+    """Host name of the copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyKey:
+    """Which copy."""
+
+    stateful_set: str
+    ordinal: int
+    mode: BrokerMode
+
+    @property
+    def pod(self) -> str:
+        """Name of the live pod."""
+        return f"{self.stateful_set}-{self.ordinal}"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOutcome:
+    """How one copy ended."""
+
+    key: CopyKey
+    broker_id: int
+    start: KafkaStart | None
+    """None when Kafka's start was not reached."""
+    problem: str = ""
+    """Why it was not: subject first."""
+    words: str = ""
+    """What the image itself said last."""
+    programs: tuple[JavaProgram, ...] = ()
+    """JVMs that the log names where Kafka's start was not reached."""
+    overlay: Mapping[str, str] = field(default_factory=dict)
+    """Settings that the mode sets, ``{}`` in the present mode."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """The copy's own names and addresses, each with the live pod's."""
+
+
+@dataclass(frozen=True, slots=True)
+class DryStartReport:
+    """One dry start of all StatefulSets."""
+
+    fingerprint: str
+    """Of everything that the copies are made from."""
+    copies: tuple[CopyOutcome, ...] = ()
+    reached: tuple[str, ...] = ()
+    """Addresses that the probe pod reached although the NetworkPolicy closes it; no copy was started then, unless the user accepts that."""
+    problem: str = ""
+    """Why there are no copies at all: subject first."""
+
+
+@dataclass(frozen=True, slots=True)
+class DryStartState:
+    """Where the dry start of a migration stands."""
+
+    fingerprint: str
+    """Of what the copies would be made from now."""
+    running: str = ""
+    """Fingerprint of the dry start under way."""
+    report: DryStartReport | None = None
+    """The last one that ended."""
+
+    @property
+    def current(self) -> DryStartReport | None:
+        """The report, if it is about what is there now."""
+        return self.report if self.report is not None and self.report.fingerprint == self.fingerprint else None

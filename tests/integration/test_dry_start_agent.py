@@ -1,0 +1,331 @@
+"""The dry start's agent in real JVMs with Kafka's real jars: it reports what Kafka is given, and no program but two ever runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.dry_start import SALT, compiled_agent, run_entrypoint
+from tests.support.kafka_processes import ZOOKEEPER, kafka_libraries, kafka_processes, wait_for
+
+from kraftbridge.dry_start.comparison import differences_from_overlay, differences_from_running
+from kraftbridge.dry_start.report import RESULT, kafka_start, last_words, programs
+from kraftbridge.models.dry_start import CopyKey, CopyOutcome, JavaProgram
+from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.unobserved import Unobserved
+from kraftbridge.storage.kafka_brokers import BrokerClient
+
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
+
+START = 'exec java -cp "$LIBS" kafka.Kafka "$HERE/server.properties"'
+ZOOKEEPER_BROKER = """broker.id=1
+zookeeper.connect=zookeeper:2181/kafka
+log.dirs=/data/a,/data/b
+listeners=PLAINTEXT://:9092
+log.retention.hours=12
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="jaas-secret";
+ssl.keystore.password=keystore-secret
+listener.name.inside.ssl.key.password=listener-secret
+my.plugin.password.file=plugin-secret
+authorizer.class.name=com.example.NotInThisImage
+"""
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled_agent(tmp_path_factory.mktemp("agent"))
+
+
+@pytest.fixture(scope="module")
+def libraries() -> Path:
+    return kafka_libraries()
+
+
+def outcome(log: str, mode: BrokerMode = BrokerMode.ZOOKEEPER, overlay: dict[str, str] | None = None) -> CopyOutcome:
+    start = kafka_start(log)
+    assert start is not None, log
+    return CopyOutcome(CopyKey("kafka", 1, mode), 1, start, overlay=overlay or {})
+
+
+def test_the_configuration_is_reported_and_no_secret_is_told(tmp_path: Path, agent: Path, libraries: Path) -> None:
+    (tmp_path / "server.properties").write_text(ZOOKEEPER_BROKER)
+    (tmp_path / "jaas.conf").write_text(
+        'KafkaServer {\n  a.b.PlainLoginModule required password="file-secret";\n};\nClient {\n  x required;\n};\n'
+    )
+    options = "-Djava.security.auth.login.config=$HERE/jaas.conf -Djavax.net.ssl.trustStorePassword=flag-secret -Da=b"
+    script = f'exec java {options} -cp "$LIBS" kafka.Kafka "$HERE/server.properties" --override "broker.rack=a b"'
+    ended = run_entrypoint(script, tmp_path, agent, libraries)
+    start = kafka_start(ended.output)
+    assert ended.code == 0, ended.output
+    assert start is not None
+    assert start.valid
+    assert start.kafka == "3.9.1"
+    assert {n: start.settings[n].value for n in ("broker.id", "log.dirs", "broker.rack", "log.retention.ms")} == {
+        "broker.id": "1",
+        "log.dirs": "/data/a,/data/b",
+        "broker.rack": "a b",
+        "log.retention.ms": None,
+    }
+    sensitive = {name for name, setting in start.settings.items() if setting.sensitive}
+    assert sensitive == {
+        "sasl.jaas.config",
+        "ssl.keystore.password",
+        "listener.name.inside.ssl.key.password",
+        "my.plugin.password.file",
+    }
+    assert set(start.jaas_entries) == {"KafkaServer", "Client"}
+    assert start.system_properties["a"].value == "b"
+    assert start.system_properties["javax.net.ssl.trustStorePassword"].sensitive
+    assert start.missing_classes == ("authorizer.class.name",)
+    assert "-secret" not in ended.output
+    assert SALT not in ended.output
+
+
+def test_a_hash_is_of_the_value_and_the_runs_salt(tmp_path: Path, agent: Path, libraries: Path) -> None:
+    hashes = []
+    for value in ("one", "one", "two"):
+        (tmp_path / "server.properties").write_text(f"{ZOOKEEPER_BROKER}ssl.truststore.password={value}\n")
+        start = kafka_start(run_entrypoint(START, tmp_path, agent, libraries).output)
+        assert start is not None
+        hashes.append(start.settings["ssl.truststore.password"].hash)
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert len(hashes[0]) == 64
+
+
+def test_kafkas_own_words_become_the_complaint(tmp_path: Path, agent: Path, libraries: Path) -> None:
+    (tmp_path / "server.properties").write_text(
+        "process.roles=broker\nnode.id=1\ncontroller.quorum.voters=3000@c:9093\nssl.key.password=key-secret\n"
+    )
+    ended = run_entrypoint(START, tmp_path, agent, libraries)
+    start = kafka_start(ended.output)
+    assert start is not None
+    assert not start.valid
+    assert "controller.listener.names must contain at least one value" in start.complaint
+    assert start.settings["process.roles"].value == "broker"
+    assert "key-secret" not in ended.output
+
+
+def test_a_refused_secret_is_not_quoted(tmp_path: Path, agent: Path, libraries: Path) -> None:
+    (tmp_path / "server.properties").write_text(f"{ZOOKEEPER_BROKER}num.io.threads=many\nmy.secret=many\n")
+    ended = run_entrypoint(START, tmp_path, agent, libraries)
+    start = kafka_start(ended.output)
+    assert start is not None
+    assert "num.io.threads" in start.complaint
+    assert "many" not in start.complaint, "another setting, which Kafka does not know, has the same value"
+
+
+def test_a_missing_file_is_a_complaint(tmp_path: Path, agent: Path, libraries: Path) -> None:
+    start = kafka_start(run_entrypoint(START, tmp_path, agent, libraries).output)
+    assert start is not None
+    assert not start.valid
+    assert "server.properties" in start.complaint
+
+
+@pytest.mark.parametrize("reach", ["zookeeper:2181", "127.0.0.1:2181"])
+def test_tools_that_would_reach_the_cluster_are_skipped_and_listed(
+    reach: str, tmp_path: Path, agent: Path, libraries: Path
+) -> None:
+    (tmp_path / "server.properties").write_text(ZOOKEEPER_BROKER)
+    script = f"""set -e
+java -version 2>/dev/null
+java -cp "$LIBS" kafka.admin.ConfigCommand --zookeeper {reach} --alter --entity-type users --entity-name a \\
+  --add-config 'SCRAM-SHA-512=[password=scram-secret]'
+java -cp "$LIBS" org.apache.zookeeper.ZooKeeperMain -server {reach} ls / --password listed-secret
+{START}"""
+    ended = run_entrypoint(script, tmp_path, agent, libraries)
+    start = kafka_start(ended.output)
+    assert ended.code == 0, ended.output
+    assert start is not None
+    assert [(p.main, p.ran) for p in start.programs] == [
+        ("kafka.admin.ConfigCommand", False),
+        ("org.apache.zookeeper.ZooKeeperMain", False),
+    ]
+    assert reach in start.programs[0].arguments
+    assert "-secret" not in ended.output
+    assert programs(ended.output) == start.programs
+
+
+def test_the_storage_tool_formats_the_copys_directories(tmp_path: Path, agent: Path, libraries: Path) -> None:
+    data = tmp_path / "data"
+    (tmp_path / "server.properties").write_text(
+        f"process.roles=broker\nnode.id=1\ncontroller.quorum.voters=3000@127.0.0.1:9093\nlog.dirs={data}\n"
+        "controller.listener.names=CONTROLLER\nlistener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+    )
+    format_it = 'java -cp "$LIBS" kafka.tools.StorageTool format -t 4L6g3nShT-eMCtK--X86sw -c "$HERE/server.properties"'
+    ended = run_entrypoint(f"set -e\n{format_it}\n{START}", tmp_path, agent, libraries)
+    start = kafka_start(ended.output)
+    assert start is not None, ended.output
+    assert start.valid, start.complaint
+    assert [(p.main, p.ran) for p in start.programs] == [("kafka.tools.StorageTool", True)]
+    assert "4L6g3nShT-eMCtK--X86sw" in (data / "meta.properties").read_text()
+
+
+def test_an_entrypoint_that_clears_java_tool_options_is_held_all_the_same(
+    tmp_path: Path, agent: Path, libraries: Path
+) -> None:
+    (tmp_path / "server.properties").write_text(ZOOKEEPER_BROKER)
+    ended = run_entrypoint(f"unset JAVA_TOOL_OPTIONS\n{START}", tmp_path, agent, libraries)
+    assert kafka_start(ended.output) is not None, ended.output
+
+
+def test_a_command_line_longer_than_4_kib_is_held(tmp_path: Path, agent: Path, libraries: Path) -> None:
+    (tmp_path / "server.properties").write_text(ZOOKEEPER_BROKER)
+    script = """padding=$(printf 'x%.0s' $(seq 9000))
+exec java -cp "$LIBS:/$padding" kafka.Kafka "$HERE/server.properties" --override log.retention.hours=7"""
+    start = kafka_start(run_entrypoint(script, tmp_path, agent, libraries).output)
+    assert start is not None
+    assert start.settings["log.retention.hours"].value == "7"
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ('rm "$HERE/dry-start/salt"; ' + START, "salt"),
+        (': > "$HERE/dry-start/salt"; ' + START, "is empty"),
+        (f'JAVA_TOOL_OPTIONS="-javaagent:/nowhere.jar" _JAVA_OPTIONS= ; export JAVA_TOOL_OPTIONS; {START}', "agent"),
+    ],
+)
+def test_without_the_agent_or_what_it_needs_nothing_runs(
+    script: str, words: str, tmp_path: Path, agent: Path, libraries: Path
+) -> None:
+    (tmp_path / "server.properties").write_text(ZOOKEEPER_BROKER)
+    ended = run_entrypoint(script, tmp_path, agent, libraries)
+    assert ended.code != 0
+    assert words in ended.output
+    assert kafka_start(ended.output) is None
+    assert "started" not in ended.output
+
+
+JNI = """
+import ctypes, os, sys
+jvm = ctypes.CDLL(sys.argv[1])
+class Option(ctypes.Structure):
+    _fields_ = [("text", ctypes.c_char_p), ("extra", ctypes.c_void_p)]
+class Arguments(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_int), ("count", ctypes.c_int), ("options", ctypes.POINTER(Option)), ("ignore", ctypes.c_ubyte)]
+path = ":".join(os.path.join(sys.argv[2], n) for n in os.listdir(sys.argv[2]) if n.endswith(".jar"))
+options = (Option * 1)(Option(b"-Djava.class.path=" + path.encode(), None))
+vm, env = ctypes.c_void_p(), ctypes.c_void_p()
+code = jvm.JNI_CreateJavaVM(ctypes.byref(vm), ctypes.byref(env), ctypes.byref(Arguments(0x00010008, 1, options, 0)))
+print("created", code, flush=True)
+table = ctypes.cast(env, ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p))).contents
+find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(table[6])
+print("loaded", find(env, b"kafka/Kafka"), flush=True)
+"""
+
+
+def test_a_launcher_of_its_own_that_names_no_main_class_is_ended_at_the_first_class(
+    tmp_path: Path, agent: Path, libraries: Path
+) -> None:
+    (tmp_path / "launcher.py").write_text(JNI)
+    script = f"""java=$(readlink -f "$(command -v java)")
+exec {sys.executable} "$HERE/launcher.py" "${{java%/bin/java}}/lib/server/libjvm.so" "${{LIBS%/\\*}}" """
+    ended = run_entrypoint(script, tmp_path, agent, libraries)
+    assert "created 0" in ended.output, ended.output
+    assert "loaded" not in ended.output
+    assert ended.code == 98
+    assert programs(ended.output) == (JavaProgram("kafka.Kafka", "", ran=False),)
+
+
+def test_an_image_without_a_jvm_says_so_itself(tmp_path: Path, agent: Path, libraries: Path) -> None:
+    ended = run_entrypoint(f"PATH=/nowhere\n{START}", tmp_path, agent, libraries)
+    assert ended.code == 127
+    assert kafka_start(ended.output) is None
+    assert "java" in last_words(ended.output)
+    assert "not found" in last_words(ended.output)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerClient, Path]]:
+    with kafka_processes([0], []) as processes:
+        processes.start_zookeeper()
+        processes.extra_broker_settings[0] = (
+            "log.retention.hours=12\nlog.roll.hours=3\nssl.keystore.password=keystore-secret\nmy.plugin=x\n"
+            "broker.rack=a b\nnum.partitions= 5\nmin.insync.replicas=1\ncompression.type=producer\n"
+        )
+        processes.start_broker(0, ZOOKEEPER)
+        client = BrokerClient(processes.bootstrap_servers, {})
+        wait_for("the broker", lambda: client.cluster_state().brokers)
+        yield client, processes.directory / "broker-0.properties"
+        client.close()
+
+
+def test_a_copy_of_a_running_broker_has_what_the_broker_says_it_runs(
+    running: tuple[BrokerClient, Path], tmp_path: Path, agent: Path, libraries: Path
+) -> None:
+    client, properties = running
+    (tmp_path / "server.properties").write_text(properties.read_text())
+    copy = outcome(run_entrypoint(START, tmp_path, agent, libraries).output)
+    settings = client.broker_settings()[0]
+    assert not isinstance(settings, Unobserved)
+    assert len([s for s in settings if s.known and not s.sensitive]) > 15
+    assert differences_from_running(copy, settings) == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "difference"),
+    [
+        ("num.partitions=6\n", "num.partitions is '6' instead of '5'"),
+        ("auto.leader.rebalance.enable=false\n", "auto.leader.rebalance.enable is 'false' instead of not set"),
+        ("log.retention.ms=60000\n", "log.retention.ms is '60000' instead of null"),
+    ],
+)
+def test_what_a_copy_has_otherwise_is_named(
+    line: str,
+    difference: str,
+    running: tuple[BrokerClient, Path],
+    tmp_path: Path,
+    agent: Path,
+    libraries: Path,
+) -> None:
+    client, properties = running
+    (tmp_path / "server.properties").write_text(properties.read_text() + line)
+    copy = outcome(run_entrypoint(START, tmp_path, agent, libraries).output)
+    settings = client.broker_settings()[0]
+    assert not isinstance(settings, Unobserved)
+    assert difference in [str(d) for d in differences_from_running(copy, settings)]
+
+
+def test_a_setting_that_runs_and_is_not_in_the_copy_is_named(
+    running: tuple[BrokerClient, Path], tmp_path: Path, agent: Path, libraries: Path
+) -> None:
+    client, properties = running
+    text = "".join(x for x in properties.read_text().splitlines(keepends=True) if not x.startswith("log.roll.hours"))
+    (tmp_path / "server.properties").write_text(text)
+    copy = outcome(run_entrypoint(START, tmp_path, agent, libraries).output)
+    settings = client.broker_settings()[0]
+    assert not isinstance(settings, Unobserved)
+    assert [d.name for d in differences_from_running(copy, settings)] == ["log.roll.hours"]
+
+
+def test_an_overlay_that_reaches_the_broker_differs_by_itself_alone(
+    tmp_path: Path, agent: Path, libraries: Path
+) -> None:
+    overlay = {
+        "zookeeper.metadata.migration.enable": "true",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": "3000@c:9093",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    }
+    base = (
+        "".join(line for line in ZOOKEEPER_BROKER.splitlines(keepends=True) if "log.dirs" not in line)
+        + "inter.broker.protocol.version=3.9\n"
+    )
+    (tmp_path / "server.properties").write_text(base)
+    present = outcome(run_entrypoint(START, tmp_path, agent, libraries).output)
+    mode = BrokerMode.MIGRATION
+    ignored = outcome(run_entrypoint(START, tmp_path, agent, libraries).output, mode, overlay)
+    assert {d.name for d in differences_from_overlay(present, ignored)} == set(overlay)
+    (tmp_path / "server.properties").write_text(base + "".join(f"{k}={v}\n" for k, v in overlay.items()))
+    reached = outcome(run_entrypoint(START, tmp_path, agent, libraries).output, mode, overlay)
+    assert reached.start is not None
+    assert reached.start.valid, reached.start.complaint
+    assert differences_from_overlay(present, reached) == ()
+
+
+def test_the_result_is_one_line(tmp_path: Path, agent: Path, libraries: Path) -> None:
+    (tmp_path / "server.properties").write_text(ZOOKEEPER_BROKER + "principal.builder.class=a\\\n  b\n")
+    output = run_entrypoint(START, tmp_path, agent, libraries).output
+    assert len([line for line in output.splitlines() if line.startswith(RESULT)]) == 1
