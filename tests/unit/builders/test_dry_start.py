@@ -1,0 +1,370 @@
+"""A copy of a broker's pod has what starts Kafka, and nothing that could do harm."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kraftbridge.builders.brokers import BrokerFacts
+from kraftbridge.builders.dry_start import (
+    DIRECTORY,
+    SCHEDULING_GATE,
+    CopyFacts,
+    DryStartFacts,
+    additions,
+    copy_name,
+    copy_pod,
+    field_value,
+    network_policy,
+    overlaid,
+    probe_pod,
+    run_secret,
+)
+from kraftbridge.models.dry_start import CopyKey
+from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.spec import MigrationSpec
+
+FACTS = DryStartFacts("shop", "main", "uid-1", "r1", "operator:1", ("10.0.0.1:2181", "10.96.0.1:443"))
+
+STATEFUL_SET: dict[str, Any] = {
+    "metadata": {"name": "kafka"},
+    "spec": {
+        "serviceName": "kafka-headless",
+        "replicas": 3,
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
+        "template": {
+            "metadata": {"labels": {"app": "kafka"}, "annotations": {"sidecar.istio.io/inject": "true"}},
+            "spec": {
+                "hostNetwork": True,
+                "hostPID": True,
+                "hostIPC": True,
+                "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["zookeeper"]}],
+                "dnsPolicy": "ClusterFirst",
+                "serviceAccountName": "kafka",
+                "affinity": {"podAntiAffinity": {}},
+                "topologySpreadConstraints": [{}],
+                "priorityClassName": "high",
+                "nodeSelector": {"kubernetes.io/arch": "amd64"},
+                "tolerations": [{"key": "kafka"}],
+                "securityContext": {"fsGroup": 1001, "sysctls": [{"name": "net.core.somaxconn", "value": "1"}]},
+                "initContainers": [
+                    {
+                        "name": "prepare",
+                        "image": "kafka:1",
+                        "command": ["sh", "-c", "keytool"],
+                        "securityContext": {"privileged": True},
+                    },
+                    {"name": "native-sidecar", "image": "mesh:1", "restartPolicy": "Always"},
+                ],
+                "containers": [
+                    {
+                        "name": "kafka",
+                        "image": "kafka:1",
+                        "command": ["sh", "-c", "exec start"],
+                        "ports": [{"containerPort": 9092, "hostPort": 9092}],
+                        "env": [
+                            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+                            {"name": "ZONE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['zone']"}}},
+                            {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+                            {"name": "JAVA_TOOL_OPTIONS", "value": "-Duser=1"},
+                            {"name": "_JAVA_OPTIONS", "value": "-Xmx8g"},
+                            {"name": "BROKER", "value": "$(POD_NAME)"},
+                        ],
+                        "envFrom": [{"configMapRef": {"name": "more"}}],
+                        "lifecycle": {"preStop": {"exec": {"command": ["stop"]}}},
+                        "livenessProbe": {},
+                        "readinessProbe": {},
+                        "startupProbe": {},
+                        "volumeDevices": [{"name": "raw", "devicePath": "/dev/x"}],
+                        "resources": {"requests": {"cpu": "2", "memory": "8Gi"}, "limits": {"memory": "8Gi"}},
+                        "securityContext": {
+                            "runAsUser": 1001,
+                            "privileged": True,
+                            "capabilities": {"add": ["SYS_ADMIN"], "drop": ["NET_RAW"]},
+                        },
+                        "volumeMounts": [
+                            {"name": "data", "mountPath": "/data", "subPath": "kafka"},
+                            {"name": "host", "mountPath": "/host"},
+                            {"name": "config", "mountPath": "/config"},
+                        ],
+                    },
+                    {"name": "exporter", "image": "exporter:1"},
+                ],
+                "volumes": [
+                    {"name": "host", "hostPath": {"path": "/var/lib/kafka"}},
+                    {"name": "claim", "persistentVolumeClaim": {"claimName": "shared"}},
+                    {"name": "csi", "csi": {"driver": "secrets-store.csi.k8s.io"}},
+                    {"name": "config", "configMap": {"name": "kafka-config", "defaultMode": 0o755}},
+                    {"name": "secret", "secret": {"secretName": "keys"}},
+                    {"name": "info", "downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+                    {
+                        "name": "mixed",
+                        "projected": {
+                            "sources": [
+                                {"serviceAccountToken": {"path": "token"}},
+                                {"configMap": {"name": "c"}},
+                                {"downwardAPI": {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+                            ]
+                        },
+                    },
+                ],
+            },
+        },
+    },
+}  # fmt: skip
+LIVE: dict[str, Any] = {
+    "metadata": {"name": "kafka-1", "namespace": "shop", "uid": "u", "labels": {"app": "kafka", "zone": "b"}},
+    "spec": {"nodeName": "n1", "serviceAccountName": "kafka", "imagePullSecrets": [{"name": "pull"}]},
+    "status": {"podIP": "10.1.2.3", "hostIP": "10.9.9.9", "podIPs": [{"ip": "10.1.2.3"}, {"ip": "fd00::3"}]},
+}
+EACH = CopyFacts(
+    CopyKey("kafka", 1, BrokerMode.ZOOKEEPER), STATEFUL_SET, LIVE, "kafka", 101, "cluster-id", ("/data/a", "/else/b")
+)
+
+
+@pytest.fixture
+def pod() -> dict[str, Any]:
+    return copy_pod(FACTS, EACH)
+
+
+def container(pod: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(c for c in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]) if c["name"] == name)
+
+
+def variables(pod: dict[str, Any], name: str) -> dict[str, Any]:
+    return {e["name"]: e.get("value", e.get("valueFrom")) for e in container(pod, name)["env"]}
+
+
+def test_only_the_kafka_container_and_init_containers_that_end_are_copied(pod: dict[str, Any]) -> None:
+    assert [c["name"] for c in pod["spec"]["containers"]] == ["kafka"]
+    assert [c["name"] for c in pod["spec"]["initContainers"]] == ["kraftbridge-prepare", "prepare"]
+
+
+def test_a_copy_keeps_image_command_and_references_of_the_user(pod: dict[str, Any]) -> None:
+    kafka = container(pod, "kafka")
+    assert (kafka["image"], kafka["command"], kafka["envFrom"]) == (
+        "kafka:1",
+        ["sh", "-c", "exec start"],
+        [{"configMapRef": {"name": "more"}}],
+    )
+    assert variables(pod, "kafka")["PASSWORD"] == {"secretKeyRef": {"name": "s", "key": "k"}}
+    assert pod["spec"]["imagePullSecrets"] == [{"name": "pull"}]
+
+
+def test_hooks_probes_ports_devices_and_privileges_are_left_out(pod: dict[str, Any]) -> None:
+    left_out = {"lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "ports", "volumeDevices"}
+    assert not left_out & container(pod, "kafka").keys()
+    assert container(pod, "kafka")["securityContext"] == {"runAsUser": 1001, "capabilities": {"drop": ["NET_RAW"]}}
+    assert "privileged" not in container(pod, "prepare")["securityContext"]
+
+
+def test_host_namespaces_affinity_priority_and_account_are_left_out(pod: dict[str, Any]) -> None:
+    left_out = {"hostNetwork", "hostPID", "hostIPC", "hostAliases", "affinity", "topologySpreadConstraints"}
+    assert not (left_out | {"priorityClassName", "serviceAccountName", "nodeName"}) & pod["spec"].keys()
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    assert pod["spec"]["securityContext"] == {"fsGroup": 1001}
+    assert pod["spec"]["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
+
+
+def test_no_name_resolves_and_no_service_or_injector_takes_the_pod_for_the_users(pod: dict[str, Any]) -> None:
+    assert pod["spec"]["dnsPolicy"] == "None"
+    assert pod["spec"]["dnsConfig"]["nameservers"] == ["127.0.0.1"]
+    assert "app" not in pod["metadata"]["labels"]
+    assert pod["metadata"]["annotations"]["sidecar.istio.io/inject"] == "false"
+    assert pod["metadata"]["labels"]["sidecar.istio.io/inject"] == "false"
+    assert pod["metadata"]["annotations"]["vault.hashicorp.com/agent-inject"] == "false"
+
+
+def test_a_copy_waits_for_inspection_and_ends_by_itself(pod: dict[str, Any]) -> None:
+    assert pod["spec"]["schedulingGates"] == [{"name": SCHEDULING_GATE}]
+    assert pod["spec"]["restartPolicy"] == "Never"
+    assert 0 < pod["spec"]["activeDeadlineSeconds"] <= 180
+
+
+def test_host_name_and_pod_name_end_in_the_ordinal(pod: dict[str, Any]) -> None:
+    assert pod["spec"]["hostname"] == "kafka-1"
+    assert pod["spec"]["subdomain"] == "kafka-headless"
+    assert pod["metadata"]["name"] == copy_name(EACH.key, "r1") == "kafka-dry-r1-zookeeper-1"
+
+
+def test_every_volume_but_those_that_kubernetes_renders_is_an_empty_directory(pod: dict[str, Any]) -> None:
+    volumes = {v["name"]: v for v in pod["spec"]["volumes"]}
+    for name in ("data", "host", "claim", "csi"):
+        assert volumes[name] == {"name": name, "emptyDir": {}}
+    assert volumes["config"]["configMap"] == {"name": "kafka-config", "defaultMode": 0o755}
+    assert volumes["secret"]["secret"] == {"secretName": "keys"}
+    assert not any(v.keys() & {"hostPath", "persistentVolumeClaim", "csi", "nfs"} for v in volumes.values())
+
+
+def test_volumes_of_field_references_have_the_live_pods_values_and_no_token(pod: dict[str, Any]) -> None:
+    data = run_secret(FACTS, "salt", [EACH])["stringData"]
+    volumes = {v["name"]: v for v in pod["spec"]["volumes"]}
+    (item,) = volumes["info"]["secret"]["items"]
+    assert data[item["key"]] == 'app="kafka"\nzone="b"'
+    config, downward = volumes["mixed"]["projected"]["sources"]
+    assert config == {"configMap": {"name": "c"}}
+    (item,) = downward["secret"]["items"]
+    assert (item["path"], data[item["key"]]) == ("name", "kafka-1")
+    assert data["salt"] == "salt"
+
+
+def test_field_references_have_the_live_pods_values(pod: dict[str, Any]) -> None:
+    found = variables(pod, "kafka")
+    assert (found["POD_NAME"], found["POD_IP"], found["ZONE"]) == ("kafka-1", "10.1.2.3", "b")
+    names = [e["name"] for e in container(pod, "kafka")["env"]]
+    assert names.index("POD_NAME") < names.index("BROKER")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("metadata.namespace", "shop"),
+        ("metadata.uid", "u"),
+        ("metadata.annotations['none']", ""),
+        ("spec.nodeName", "n1"),
+        ("spec.serviceAccountName", "kafka"),
+        ("status.hostIP", "10.9.9.9"),
+        ("status.podIPs", "10.1.2.3,fd00::3"),
+    ],
+)
+def test_field_value(path: str, value: str) -> None:
+    assert field_value(EACH, path) == value
+
+
+def test_every_jvm_loads_the_agent_and_the_users_options_stay(pod: dict[str, Any]) -> None:
+    agent = f"-javaagent:{DIRECTORY}/agent.jar={DIRECTORY}"
+    for name in ("kafka", "prepare"):
+        found = variables(pod, name)
+        assert agent in found["JAVA_TOOL_OPTIONS"]
+        assert found["_JAVA_OPTIONS"] == f"-Xms16m -Xmx96m {agent}"
+        assert {"name": "kraftbridge-dry-start", "mountPath": DIRECTORY} in container(pod, name)["volumeMounts"]
+    found = variables(pod, "kafka")
+    assert found["KRAFTBRIDGE_USERS_JAVA_TOOL_OPTIONS"] == "-Duser=1"
+    assert found["JAVA_TOOL_OPTIONS"] == f"{agent} $(KRAFTBRIDGE_USERS_JAVA_TOOL_OPTIONS)"
+
+
+def test_the_first_container_proves_the_fence_and_fills_what_the_mode_would_find(pod: dict[str, Any]) -> None:
+    first = pod["spec"]["initContainers"][0]
+    assert first["image"] == "operator:1"
+    assert [a for a in first["command"] if a.startswith("--closed")] == [
+        "--closed=10.0.0.1:2181",
+        "--closed=10.96.0.1:443",
+    ]
+    assert "--meta-properties=/kraftbridge-volumes/data/kafka/a" in first["command"]
+    assert not any("else" in a for a in first["command"]), "a directory of the image is empty in every new pod"
+    assert {"name": "META_PROPERTIES", "value": "version=0\nbroker.id=101\ncluster.id=cluster-id\n"} in first["env"]
+    assert {"name": "data", "mountPath": "/kraftbridge-volumes/data"} in first["volumeMounts"]
+    assert "kraftbridge-dry-start-run" not in {
+        m["name"] for c in (container(pod, "kafka"), container(pod, "prepare")) for m in c["volumeMounts"]
+    }
+
+
+def test_requests_are_small_and_limits_stay(pod: dict[str, Any]) -> None:
+    assert container(pod, "kafka")["resources"] == {
+        "requests": {"cpu": "20m", "memory": "64Mi"},
+        "limits": {"memory": "8Gi"},
+    }
+
+
+def test_requests_that_a_script_reads_stay() -> None:
+    changed = copy.deepcopy(STATEFUL_SET)
+    env = changed["spec"]["template"]["spec"]["containers"][0]["env"]
+    env.append({"name": "M", "valueFrom": {"resourceFieldRef": {"resource": "requests.memory"}}})
+    pod = copy_pod(FACTS, replace(EACH, stateful_set=changed))
+    assert container(pod, "kafka")["resources"]["requests"] == {"cpu": "2", "memory": "8Gi"}
+
+
+def test_the_policy_selects_probe_and_copies_and_lets_nothing_through(pod: dict[str, Any]) -> None:
+    policy = network_policy(FACTS)["spec"]
+    assert (policy["policyTypes"], policy["ingress"], policy["egress"]) == (["Ingress", "Egress"], [], [])
+    selected = policy["podSelector"]["matchLabels"].items()
+    probe = probe_pod(FACTS, FACTS.closed)
+    for each in (pod, probe):
+        assert selected <= each["metadata"]["labels"].items()
+    assert probe["spec"]["containers"][0]["command"][3:] == ["--closed=10.0.0.1:2181", "--closed=10.96.0.1:443"]
+
+
+def spec(**brokers: Any) -> MigrationSpec:
+    return MigrationSpec.model_validate(
+        {
+            "target": "KRaft",
+            "zookeeper": {"connect": "zookeeper:2181"},
+            "brokers": {"statefulSets": [{"name": "kafka"}], "container": "kafka", "bootstrapServers": "kafka:9092", **brokers},
+        }
+    )  # fmt: skip
+
+
+def test_a_modes_overlay_is_merged_as_server_side_apply_would() -> None:
+    facts = BrokerFacts("shop", "main-kraft", "cluster-id", {}, "-Duser=1")
+    changed, files = overlaid(spec(), facts, "main", STATEFUL_SET, BrokerMode.KRAFT)
+    pod = copy_pod(
+        FACTS, replace(EACH, key=replace(EACH.key, mode=BrokerMode.KRAFT), stateful_set=changed, files=files)
+    )
+    found = variables(pod, "kafka")
+    assert found["KAFKA_PROCESS_ROLES"] == "broker"
+    assert found["POD_NAME"] == "kafka-1"
+    assert "-Duser=1" in found["KRAFTBRIDGE_USERS_JAVA_TOOL_OPTIONS"]
+    assert not files
+    same, _ = overlaid(spec(), facts, "main", STATEFUL_SET, BrokerMode.ZOOKEEPER)
+    assert same == STATEFUL_SET
+
+
+def test_a_modes_properties_file_comes_from_the_runs_secret() -> None:
+    style = {
+        "configStyle": "Properties",
+        "properties": {"volume": "config", "configMap": "kafka-config", "key": "server.properties"},
+    }
+    facts = BrokerFacts("shop", "main-kraft", "cluster-id", {}, "", "broker.id=1\nzookeeper.connect=z\n")
+    changed, files = overlaid(spec(**style), facts, "main", STATEFUL_SET, BrokerMode.MIGRATION)
+    each = replace(EACH, key=replace(EACH.key, mode=BrokerMode.MIGRATION), stateful_set=changed, files=files)
+    volume = next(v for v in copy_pod(FACTS, each)["spec"]["volumes"] if v["name"] == "config")
+    (item,) = volume["secret"]["items"]
+    assert item["path"] == "server.properties"
+    assert "zookeeper.metadata.migration.enable=true" in run_secret(FACTS, "s", [each])["stringData"][item["key"]]
+
+
+def made(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod as an API server keeps it: with defaults, and a token volume that automount would add left out."""
+    kept = copy.deepcopy(pod)
+    for each in (*kept["spec"]["initContainers"], *kept["spec"]["containers"]):
+        each |= {"terminationMessagePath": "/dev/termination-log", "imagePullPolicy": "IfNotPresent"}
+    kept["spec"] |= {"schedulerName": "default-scheduler", "priority": 0, "serviceAccountName": "default"}
+    return kept
+
+
+def test_an_api_servers_defaults_are_no_addition(pod: dict[str, Any]) -> None:
+    assert additions(pod, made(pod)) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda s: s["containers"].append({"name": "istio-proxy", "image": "proxy"}), "container istio-proxy"),
+        (lambda s: s["initContainers"].append({"name": "vault-agent-init"}), "container vault-agent-init"),
+        (lambda s: s["volumes"].append({"name": "kube-api-access-x"}), "volume kube-api-access-x"),
+        (lambda s: s["containers"][0]["env"].append({"name": "JAVA_TOOL_OPTIONS", "value": "-javaagent:otel.jar"}), "env of container kafka"),
+        (lambda s: s["containers"][0].update(image="mirror/kafka:1"), "image of container kafka"),
+        (lambda s: s["containers"][0].update(command=["/inject"]), "command of container kafka"),
+        (lambda s: s["containers"][0].update(lifecycle={"postStart": {}}), "lifecycle of container kafka"),
+        (lambda s: s["containers"][0]["securityContext"].update(privileged=True), "privileges of container kafka"),
+        (lambda s: s["initContainers"].pop(0), "the loss of container kraftbridge-prepare"),
+        (lambda s: s.update(hostNetwork=True), "hostNetwork"),
+        (lambda s: s.update(hostAliases=[{}]), "hostAliases"),
+        (lambda s: s.update(dnsPolicy="ClusterFirst"), "name resolution"),
+        (lambda s: s.update(automountServiceAccountToken=True), "a service account token"),
+    ],
+)  # fmt: skip
+def test_what_admission_put_in_is_named(pod: dict[str, Any], change: Any, found: str) -> None:
+    kept = made(pod)
+    change(kept["spec"])
+    assert additions(pod, kept) == (found,)
+
+
+def test_a_label_that_was_taken_away_is_named(pod: dict[str, Any]) -> None:
+    kept = made(pod)
+    del kept["metadata"]["labels"]["kraftbridge.dev/role"]
+    assert additions(pod, kept) == ("labels",)
