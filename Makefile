@@ -132,9 +132,10 @@ chart: venv ## helm lint, rendered templates, values schema, CRD copy
 	@$(PYTEST) tests/chart --ignore=tests/chart/live $(ARGS)
 
 .PHONY: chart-live
-chart-live: venv ## CRD rules and admission policies against a running cluster's API server
-	$(SAY) "CRD rules and admission policies on $(or $(KUBE_CONTEXT),the embedded cluster)"
-	@$(PYTEST) tests/chart/live $(ARGS)
+chart-live: venv ## CRD rules and admission policies against a running cluster's API server, or one of KUBERNETES_VERSION=1.30.14 (built once: minutes)
+	$(SAY) "CRD rules and admission policies on $(or $(and $(KUBERNETES_VERSION),an API server $(KUBERNETES_VERSION)),$(KUBE_CONTEXT),the embedded cluster)"
+	@$(if $(KUBERNETES_VERSION),$(CLUSTER) with-api-server $(KUBERNETES_VERSION)) $(PYTEST) tests/chart/live $(ARGS)
+	$(if $(KUBERNETES_VERSION),,$(SAY) "not run: other versions of the API server; make chart-live KUBERNETES_VERSION=1.30.14")
 
 .PHONY: spark
 spark: venv java ## the verification job in a local Spark session

@@ -15,7 +15,8 @@ mark_built() { # NAME VERSION
   mv "$STAMPS/$1.new" "$STAMPS/$1"
 }
 
-# go_build NAME MODULE VERSION STAGING_VERSION LDFLAGS PACKAGE_OR_FILE...
+# go_build NAME MODULE VERSION STAGING_VERSION LDFLAGS PACKAGE_OR_DIRECTORY...
+# A directory holds a main package of our own.
 # Compiles commands of MODULE with exactly the dependency versions its own go.mod and go.sum name.
 # `go install module@version` refuses modules with `replace`; and relative replaces (./staging, ../api) only mean
 # something in the upstream git tree, so they are turned into STAGING_VERSION of the same path.
@@ -31,8 +32,8 @@ go_build() {
   sed -E -e 's#^module .*#module kraftbridge.local/build#' \
     -e "s#^(\s*)(\S+) => \.\.?/.*#\1\2 => \2 $staging#" "$source/go.mod" >"$work/go.mod"
   install -m 644 "$source/go.sum" "$work/go.sum"
-  if [[ $1 == *.go ]]; then
-    cp "$1" "$work/main.go"
+  if [[ -d $1 ]]; then
+    cp "$1"/*.go "$work/"
     set -- .
   fi
   (
@@ -76,7 +77,14 @@ build_etcd() {
 
 build_coredns() {
   program coredns "$COREDNS_VERSION" build=coredns github.com/coredns/coredns "v$COREDNS_VERSION" none "" \
-    "$CLUSTER_SRC/coredns/main.go"
+    "$CLUSTER_SRC/coredns"
+}
+
+# Against the client library that is part of this Kubernetes.
+build_networkpolicies() {
+  local v=$KUBERNETES_VERSION source=$CLUSTER_SRC/networkpolicies
+  program networkpolicies "$v-$(cat "$source"/*.go | sha256sum | cut -c1-12)" build=networkpolicies \
+    k8s.io/kubernetes "v$v" "v0.${v#1.}" "" "$source"
 }
 
 build_local_path_provisioner() {
@@ -111,5 +119,6 @@ build_node_programs() {
   build_pause
   build_etcd
   build_coredns
+  build_networkpolicies
   build_local_path_provisioner
 }

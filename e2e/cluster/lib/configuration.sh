@@ -9,7 +9,8 @@ SERVICE_CIDR=10.96.0.0/16
 DNS_IP=10.96.0.10
 BRIDGE=kraftbridge0
 CGROUP=${KRAFTBRIDGE_CGROUP:-kraftbridge}
-API_URL=https://$NODE_IP:6443
+API_PORT=6443
+API_URL=https://$NODE_IP:$API_PORT
 ETCD_URL=http://127.0.0.1:12379
 ETCD_PEER_URL=http://127.0.0.1:12380
 
@@ -165,3 +166,6 @@ delete_proxy_tables() {
   local family
   for family in ip ip6; do nft delete table "$family" kube-proxy 2>/dev/null || true; done
 }
+
+POLICY_TABLE=kraftbridge-networkpolicies
+delete_policy_table() { nft delete table ip "$POLICY_TABLE" 2>/dev/null || true; }

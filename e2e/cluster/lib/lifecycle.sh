@@ -43,12 +43,14 @@ up() {
   start_kube_scheduler
   start_kubelet
   start_kube_proxy
+  sed "s#@VOLUMES@#$STATE/volumes#" "$CLUSTER_SRC"/manifests/*.yaml | kubectl apply -f - >/dev/null
+  start_networkpolicies
   wait_for 60 "the kubelet to register its node" kubectl get node "$NODE_NAME"
   kubectl wait --for=condition=Ready "node/$NODE_NAME" --timeout=90s >/dev/null || die "the node is not Ready; see $LOGS/kubelet.log"
   say "node Ready after $((SECONDS - begin)) s"
-  sed "s#@VOLUMES@#$STATE/volumes#" "$CLUSTER_SRC"/manifests/*.yaml | kubectl apply -f - >/dev/null
   kubectl --namespace kube-system rollout status deployment/coredns --timeout=90s >/dev/null
   kubectl --namespace local-path-storage rollout status deployment/local-path-provisioner --timeout=90s >/dev/null
+  wait_for 30 "networkpolicies to write its table" nft list table ip "$POLICY_TABLE"
   # After a hard stop the Deployments' status is that of before, so it is asked for itself.
   wait_for 60 "cluster DNS to answer" bash -c "exec 3<>/dev/tcp/$DNS_IP/53"
   say "DNS and storage ready after $((SECONDS - begin)) s; now: eval \"\$($CLUSTER_SRC/cluster env)\""
@@ -105,12 +107,13 @@ remove_traces_outside_state() {
 
 down() {
   local name
-  for name in kubelet kube-proxy kube-scheduler kube-controller-manager kube-apiserver etcd; do stop "$name" 3; done
+  for name in kubelet networkpolicies kube-proxy kube-scheduler kube-controller-manager kube-apiserver etcd; do stop "$name" 3; done
   end_pods
   end_shims
   unmount_state
   ip link delete "$BRIDGE" 2>/dev/null || true
   delete_proxy_tables
+  delete_policy_table
   remove_traces_outside_state
   [[ ! -s $STATE/sysctl.before ]] || sysctl -q -p "$STATE/sysctl.before" >/dev/null 2>&1 || true
   # In one step first: a down that is cut off here leaves no half of a state that up would take for a whole.

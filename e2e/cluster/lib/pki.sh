@@ -50,7 +50,8 @@ make_pki() {
   certificate scheduler system:kube-scheduler
   certificate kubelet "system:node:$NODE_NAME" system:nodes "IP:$NODE_IP,DNS:$NODE_NAME"
   certificate proxy system:kube-proxy
-  for component in controller-manager scheduler kubelet proxy; do
+  certificate networkpolicies kraftbridge-networkpolicies
+  for component in controller-manager scheduler kubelet proxy networkpolicies; do
     kubeconfig "$component" "$PKI/$component.kubeconfig"
   done
   kubeconfig admin "$KUBECONFIG"

@@ -1,7 +1,7 @@
 # The cluster's daemons: each has a pid file and a log named after it.
 # shellcheck shell=bash
 # shellcheck disable=SC2034
-DAEMONS=(etcd containerd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy)
+DAEMONS=(etcd containerd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy networkpolicies)
 
 # pid_of NAME: prints its pid if it runs. A recycled pid is never trusted: the name has to fit,
 # and every daemon has our state directory in its command line.
@@ -51,7 +51,7 @@ start_containerd() { start containerd --config "$STATE/containerd/config.toml"; 
 
 # --kubelet-preferred-address-types: by default it would look up the node's name, which no resolver knows.
 start_kube_apiserver() {
-  start kube-apiserver --etcd-servers="$ETCD_URL" --bind-address="$NODE_IP" --advertise-address="$NODE_IP" \
+  start kube-apiserver "$@" --etcd-servers="$ETCD_URL" --bind-address="$NODE_IP" --secure-port="$API_PORT" --advertise-address="$NODE_IP" \
     --service-cluster-ip-range="$SERVICE_CIDR" --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
     --allow-privileged=true --client-ca-file="$PKI/ca.crt" \
     --tls-cert-file="$PKI/apiserver.crt" --tls-private-key-file="$PKI/apiserver.key" \
@@ -80,3 +80,6 @@ start_kube_proxy() {
   running kube-proxy || delete_proxy_tables
   start kube-proxy --config="$STATE/proxy.yaml"
 }
+
+# Enforces NetworkPolicies. Its table outlives it: a stopped or killed enforcer opens nothing.
+start_networkpolicies() { start networkpolicies --kubeconfig="$PKI/networkpolicies.kubeconfig"; }
