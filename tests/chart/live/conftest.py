@@ -12,14 +12,14 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import yaml
 from kubernetes.client import ApiClient, ApiException, CustomObjectsApi
 from kubernetes.config import ConfigException, new_client_from_config
-from tests.chart.conftest import CHART, KUBERNETES_VERSION, cluster_environment
+from tests.chart.conftest import CHART, cluster_environment
 
 NAMESPACE = "chart-test"
 GROUP = "chart-test.kraftbridge.dev"
@@ -37,6 +37,8 @@ class Cluster:
     environment: dict[str, str]
     context: str | None
     api: ApiClient
+    version: str = ""
+    """The API server's, as helm's ``--kube-version`` takes it."""
 
     def run(
         self, *arguments: str, stdin: str | None = None, user: str | None = None
@@ -98,10 +100,11 @@ def cluster(helm_binary: str) -> Iterator[Cluster]:
     except ConfigException as e:
         pytest.fail(f"{e}; run: make cluster-up", pytrace=False)
     cluster = Cluster(kubectl, environment, context, api)
-    if (answer := cluster.run("version")).returncode != 0:
+    if (answer := cluster.run("version", "--output", "json")).returncode != 0:
         pytest.fail(f"no API server answers; run: make cluster-up\n{answer.stderr}", pytrace=False)
+    cluster = replace(cluster, version=json.loads(answer.stdout)["serverVersion"]["gitVersion"])
     rendered = subprocess.run(
-        [helm_binary, "template", NAMESPACE, str(CHART), "--namespace", NAMESPACE, "--kube-version", KUBERNETES_VERSION,
+        [helm_binary, "template", NAMESPACE, str(CHART), "--namespace", NAMESPACE, "--kube-version", cluster.version,
          "--set", f"watchNamespaces={{{NAMESPACE}}}",
          "--show-only", "templates/admissionpolicy.yaml", "--show-only", "templates/crds.yaml"],
         check=True, capture_output=True, text=True,

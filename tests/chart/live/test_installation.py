@@ -6,7 +6,7 @@ import json
 import subprocess
 
 import pytest
-from tests.chart.conftest import CHART, KUBERNETES_VERSION
+from tests.chart.conftest import CHART
 
 from .conftest import GROUP, NAMESPACE, Cluster
 
@@ -14,7 +14,7 @@ from .conftest import GROUP, NAMESPACE, Cluster
 @pytest.mark.parametrize("watched", [[], [NAMESPACE]], ids=["cluster-wide", "namespaced"])
 def test_every_object_is_accepted(cluster: Cluster, helm_binary: str, watched: list[str]) -> None:
     rendered = subprocess.run(
-        [helm_binary, "template", NAMESPACE, str(CHART), "--namespace", NAMESPACE, "--kube-version", KUBERNETES_VERSION,
+        [helm_binary, "template", NAMESPACE, str(CHART), "--namespace", NAMESPACE, "--kube-version", cluster.version,
          "--set-json", f"watchNamespaces={json.dumps(watched)}", "--set", "metrics.dashboards.enabled=true"],
         check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
