@@ -13,6 +13,7 @@ from kazoo.client import KazooClient
 from tests.unit.metadata.record_writer import batch, record, snapshot, write_log
 
 CHROOT = "/kafka"
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 BROKERS = 60
 _CREATES_PER_TRANSACTION = 1000
 _IN_FLIGHT = 8
@@ -101,6 +102,7 @@ def write_voters(cluster: Cluster, folder: Path, count: int = 3) -> list[Path]:
         inner.mkdir(parents=True)
         (inner / f"{end:020d}-0000000001.checkpoint").write_bytes(content)
         write_log(voter, (batch([noop], end + i) for i in range(20)), end)
+        (voter / "meta.properties").write_text(f"version=1\nnode.id={3000 + number}\ncluster.id={CLUSTER_ID}\n")
         voters.append(voter)
     return voters
 
@@ -130,6 +132,8 @@ def fill_zookeeper(client: KazooClient, cluster: Cluster, mirrored_offset: int) 
         if pending >= _CREATES_PER_TRANSACTION:
             commit()
 
+    create("/cluster")
+    create("/cluster/id", json.dumps({"version": "1", "id": CLUSTER_ID}).encode())
     for folder in ("/brokers", "/brokers/topics", "/brokers/ids", "/config", "/config/topics", "/config/brokers"):
         create(folder)
     for topic in range(cluster.topics):

@@ -25,7 +25,7 @@ from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader
 from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading, TreeReading
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import ZooKeeperAccess
-from kraftbridge.verification.command_line import main
+from kraftbridge.verification.command_line import EXIT_INCOMPLETE, main
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
 
@@ -46,7 +46,7 @@ def mirrored_offset() -> int:
     reading = DumpReading(SECRETS)
     reading.take(read_dump(DUMP, CHROOT))
     assert reading.migration is not None
-    return reading.migration.offset
+    return reading.migration.kraft_metadata_offset
 
 
 def read_all(access: ZooKeeperAccess) -> tuple[Rows, TreeReading]:
@@ -75,6 +75,7 @@ def test_every_release_gives_what_the_dump_holds(version):
         rows, reading = read_all(ZooKeeperAccess(connect=ensemble.hosts + CHROOT))
         assert rows == rows_of_the_dump()
         assert not reading.problems
+        assert not reading.unread
         assert (reading.fence.first, reading.fence.last) == (mirrored_offset(),) * 2
         assert reading.fence.batches > 5
 
@@ -115,6 +116,7 @@ def test_an_ensemble_with_one_server_down_is_read(three):
     rows, reading = read_all(ZooKeeperAccess(connect=three.hosts + CHROOT))
     assert rows == rows_of_the_dump()
     assert not reading.problems
+    assert not reading.unread
 
 
 def test_an_ensemble_without_its_majority_is_an_error_that_names_it(three):
@@ -169,6 +171,7 @@ def test_tls_with_a_client_certificate(secured, tmp_path):
     rows, reading = read_all(ZooKeeperAccess(connect=f"127.0.0.1:{port}{CHROOT}", secret_path=folder))
     assert rows == rows_of_the_dump()
     assert not reading.problems
+    assert not reading.unread
 
 
 @pytest.mark.parametrize("case", ["no certificate", "foreign authority", "no TLS at all"])
@@ -201,8 +204,9 @@ def test_sasl_shows_what_only_its_user_may_see(secured, tmp_path):
     rows, reading = read_all(access)
     assert "users/sasl-only" in {key for kind, key, _ in rows if kind == EntityKind.CLIENT_QUOTA}
     assert not reading.problems
+    assert not reading.unread
     _, blind = read_all(ZooKeeperAccess(connect=ensemble.hosts + CHROOT))
-    assert "NoAuth" in blind.problems["/config/users/sasl-only"]
+    assert "NoAuth" in blind.unread["/config/users/sasl-only"]
     wrong = secret(tmp_path / "wrong", username="verifier", password="guessed", scheme="sasl")
     with pytest.raises(ZooKeeperUnavailableError):
         read_all(ZooKeeperAccess(connect=ensemble.hosts + CHROOT, secret_path=wrong, session_timeout_seconds=4))
@@ -219,10 +223,42 @@ def test_digest_shows_what_only_its_user_may_see(secured, tmp_path):
     folder = secret(tmp_path / "digest", username="reader", password="pass:word")
     _, reading = read_all(ZooKeeperAccess(connect=ensemble.hosts + CHROOT, secret_path=folder))
     assert not reading.problems
+    assert not reading.unread
     _, blind = read_all(ZooKeeperAccess(connect=ensemble.hosts + CHROOT))
-    assert "NoAuth" in blind.problems["/config/users/digest-only"]
+    assert "NoAuth" in blind.unread["/config/users/digest-only"]
     with owner(ensemble, auth_data=[("digest", "reader:pass:word")]) as client:
         client.delete(path)
+
+
+def test_a_dump_says_what_it_could_not_read_and_is_then_incomplete(secured, tmp_path):
+    """A znode that may not be read, and a folder with 20 znodes that may not be listed: neither is left out silently."""
+    ensemble, _ = secured
+    hidden, folder, output = "/config/users/digest-only", "/config/users/shut", tmp_path / "zk.jsonl.gz"
+    acl = [make_digest_acl("reader", "pass:word", all=True)]
+    with owner(ensemble) as client:
+        client.create(CHROOT + hidden, QUOTA, acl=acl)
+        client.create(CHROOT + folder, QUOTA)
+        client.ensure_path(f"{CHROOT}{folder}/clients")
+        for number in range(20):
+            client.create(f"{CHROOT}{folder}/clients/{number}", QUOTA)
+        client.set_acls(f"{CHROOT}{folder}/clients", acl)
+    dump = ["dump", "--connect", ensemble.hosts + CHROOT, "--output", str(output)]
+    try:
+        assert main(dump) == EXIT_INCOMPLETE
+        reading = DumpReading(SECRETS)
+        reading.take(read_dump(output, CHROOT))
+        assert set(reading.unread) == {hidden, f"{folder}/clients"}
+        assert all("NoAuth" in why for why in reading.unread.values())
+        credentials = secret(tmp_path / "digest", username="reader", password="pass:word")
+        assert main([*dump, "--credentials", credentials]) == 0
+        whole = DumpReading(SECRETS)
+        whole.take(read_dump(output, CHROOT))
+        assert not whole.unread
+        assert whole.znodes == reading.znodes + 20
+    finally:
+        with owner(ensemble, auth_data=[("digest", "reader:pass:word")]) as client:
+            client.delete(CHROOT + hidden)
+            client.delete(CHROOT + folder, recursive=True)
 
 
 def test_a_secret_that_says_nothing_is_refused(secured, tmp_path):

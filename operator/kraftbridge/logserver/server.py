@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from typing_extensions import override
 
-from kraftbridge.metadata.log.files import FILES_PATH, LOG_FOLDER
+from kraftbridge.metadata.log.files import FILES_PATH, LOG_FOLDER, LocalLogFiles
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +175,12 @@ class LogRequestHandler(BaseHTTPRequestHandler):
             message = f"the metadata log cannot be listed: {error.strerror}\n"
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, message.encode(), "text/plain")
             return
-        body = {"files": sorted(files, key=lambda file: str(file["name"])), "at": time.time()}
+        owner = LocalLogFiles(self.server.directory).owner()
+        body = {
+            "files": sorted(files, key=lambda file: str(file["name"])),
+            "owner": None if owner is None else {"nodeId": owner.node_id, "clusterId": owner.cluster_id},
+            "at": time.time(),
+        }
         self._send(HTTPStatus.OK, json.dumps(body).encode(), "application/json")
 
     def _serve(self, name: str) -> None:

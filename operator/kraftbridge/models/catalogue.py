@@ -669,6 +669,11 @@ class Code(StrEnum):
         "Without password.encoder.secret only the length of this password was compared",
         "Set spec.controllers.passwordEncoderSecret to the Secret with the brokers' password.encoder.secret",
     )
+    CONFIG_STOPS_FAILOVER = (
+        "ConfigStopsFailover", _BLOCKING, _COMPARISON,
+        "ZooKeeper cannot hold the configs {names} of this {type}: every change of the active controller, a healing one too, gets stuck in SYNC_KRAFT_TO_ZK (Unknown config resource type)",
+        "Delete them at the active controller, and dual-write goes on within seconds: kafka-configs --bootstrap-controller HOST:PORT --entity-type {type} --entity-name {name} --alter --delete-config {names}",
+    )
     TORN_LOG_TAIL = (
         "TornLogTail", _WARNING, _COMPARISON,
         "The log ends with {size} bytes of an incomplete batch, which are ignored",

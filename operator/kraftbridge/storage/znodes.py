@@ -12,8 +12,7 @@ from typing import Any, Final
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from kraftbridge.metadata.zookeeper.znodes import MigrationState
-from kraftbridge.models.observation import BrokerZnode, ControllerZnode, MigrationZnode
+from kraftbridge.models.observation import BrokerZnode, ControllerZnode
 from kraftbridge.models.survey import AclEntry, ZooKeeperAccess
 
 CANARY_QUOTA: Final = "producer_byte_rate"
@@ -45,17 +44,6 @@ def controller_znode(node: Znode | None) -> ControllerZnode | None:
         broker_id=int(fields["brokerid"]),
         kraft_controller_epoch=int(fields.get("kraftControllerEpoch", -1)),
         ephemeral=node[1].ephemeralOwner != 0,
-    )
-
-
-def migration_znode(node: Znode) -> MigrationZnode:
-    """Read ``/migration``, as the verification does."""
-    state = MigrationState.parse(node[0])
-    return MigrationZnode(
-        kraft_controller_id=state.controller_id,
-        kraft_controller_epoch=state.controller_epoch,
-        kraft_metadata_offset=state.offset,
-        kraft_metadata_epoch=state.epoch,
     )
 
 

@@ -25,7 +25,8 @@ from typing_extensions import override
 from kraftbridge.constants import CANARY_USER
 from kraftbridge.exceptions import ActionError, ConflictError, InvalidSpecError, ObservationError
 from kraftbridge.kafka.resolver import resolve
-from kraftbridge.metadata.errors import MetadataError
+from kraftbridge.metadata.errors import UndecodableZnodeError
+from kraftbridge.metadata.zookeeper.znodes import migration_znode
 from kraftbridge.models.observation import MigrationZnode, Unobserved, ZooKeeperState
 from kraftbridge.models.survey import ZooKeeperAccess
 from kraftbridge.storage.znodes import (
@@ -34,7 +35,6 @@ from kraftbridge.storage.znodes import (
     canary_quota,
     cluster_id,
     controller_znode,
-    migration_znode,
     read_access,
     reassigns,
 )
@@ -407,8 +407,8 @@ def _result(answer: Any, deadline: float) -> Any:
 
 def _migration_or_unobserved(source: str, node: Znode | None) -> MigrationZnode | Unobserved | None:
     try:
-        return None if node is None else migration_znode(node)
-    except MetadataError as e:
+        return None if node is None else migration_znode(node[0])
+    except UndecodableZnodeError as e:
         payload = "" if node is None else f"{node[0]!r:.200}"
         return Unobserved(f"{source} /migration", f"its payload {payload} cannot be read: {e}")
 

@@ -28,6 +28,8 @@ logger = logging.getLogger("kraftbridge.verification")
 
 EXIT_CODES = {Verdict.CONSISTENT: 0, Verdict.INCONSISTENT: 1, Verdict.INCONCLUSIVE: 2}
 """Exit codes of `offline`; bad input is 2 too."""
+EXIT_INCOMPLETE = 2
+"""Exit code of `dump` where part of the tree could not be read."""
 EXIT_INTERRUPTED = 130
 
 
@@ -183,8 +185,15 @@ def _dump(options: argparse.Namespace) -> int:
     access = ZooKeeperAccess(connect=options.connect, credentials_path=options.credentials, tls_path=options.tls)
     with ZooKeeperReader(access) as reader:
         reader.synchronize()
-        count = write_dump(
+        count, unread = write_dump(
             reader.walk_fenced(), options.output, split_connect(options.connect)[1], redact=options.redact
         )
     logger.info("%d znodes in %s", count, options.output)
+    if unread:
+        logger.error(
+            "%d of them could not be read or listed, nor what is below them: the dump says so, and a verification of it is "
+            "Inconclusive; dump with credentials that may read the whole tree",
+            unread,
+        )
+        return EXIT_INCOMPLETE
     return 0

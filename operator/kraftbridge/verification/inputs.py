@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from kraftbridge.metadata.errors import LogUnavailableError, MetadataError
-from kraftbridge.metadata.log.files import LOG_FOLDER, open_log_files
-from kraftbridge.metadata.log.replay import end_offset
+from kraftbridge.metadata.log.files import LOG_FOLDER, FilesOwner, LocalLogFiles, open_log_files
+from kraftbridge.metadata.log.replay import LogEnd, log_end
 from kraftbridge.models.report import BrokerAccess, Profile, VerificationRequest, VoterState, ZooKeeperAccess
 from kraftbridge.verification.quorum import QuorumUnavailableError, QuorumView, describe_quorum
 from kraftbridge.verification.sources.brokers import brokers_behind
 from kraftbridge.verification.sources.rows import LogVoter
 
 _QUORUM_STATE: Final = "quorum-state"
+_TOLERATED_LAG_RECORDS: Final = 100
+"""Between copies of idle voters' logs: NoOpRecords of 50 s (`metadata.max.idle.interval.ms`); longer logs may be apart by a tenth."""
+_TOLERATED_LAG_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,12 @@ class Inputs:
     states
         What is known of each voter, in the same order.
     replicas_offset
-        Offset, inclusive, at which the voters' images are compared: committed, and in every voter's log.
+        Offset, inclusive, at which the voters' images are compared. From the quorum: the last committed one, which every voter's log must
+        reach. Without a quorum to ask: the last one that every log holds.
     live
         Whether in-flight entities can be read again.
+    problems
+        What is wrong with the places, known before they are read; rules `Consistent` out.
     """
 
     profile: Profile
@@ -60,6 +65,7 @@ class Inputs:
     ca_path: str | None = None
     client_config_path: str | None = None
     encoder_secret_path: str | None = None
+    problems: list[str] = field(default_factory=list)
 
 
 class BadInputError(MetadataError):
@@ -117,6 +123,10 @@ def _apply_view(inputs: Inputs, view: QuorumView) -> None:
         raise QuorumUnavailableError(
             f"the quorum's voters are {sorted(view.end_offsets)}, the request names {sorted(known)}: all are needed"
         )
+    if view.high_watermark < 1:  # a new leader knows it once a majority has fetched in its epoch
+        raise QuorumUnavailableError(
+            f"leader {view.leader_id} says that the high watermark is {view.high_watermark}: nothing is known to be committed"
+        )
     silent = sorted(voter for voter, end in view.end_offsets.items() if end < 0)
     if silent:  # `LeaderState`: no fetch since the election
         raise QuorumUnavailableError(
@@ -127,19 +137,21 @@ def _apply_view(inputs: Inputs, view: QuorumView) -> None:
     inputs.states = [
         state.model_copy(update={"reported_end_offset": view.end_offsets[state.id]}) for state in inputs.states
     ]
-    committed = min(view.high_watermark, *view.end_offsets.values())
-    inputs.replicas_offset = committed - 1
+    inputs.replicas_offset = view.high_watermark - 1
     inputs.voters = [voter.model_copy(update={"mirrored": voter.id == view.leader_id}) for voter in inputs.voters]
 
 
 def _apply_logs(inputs: Inputs) -> None:
     """Without a quorum to ask: the longest log stands for the leader's, and what all logs hold counts as committed."""
-    ends: dict[int, int] = {}
+    log_ends: dict[int, LogEnd] = {}
     for index, voter in enumerate(inputs.voters):
         try:
-            ends[index] = end_offset(open_log_files(voter.url, inputs.token_path, inputs.ca_path))
+            log_ends[index] = log_end(open_log_files(voter.url, inputs.token_path, inputs.ca_path))
         except MetadataError as error:
             raise type(error)(f"voter {voter.name}: {error}") from error
+        if log_ends[index].offset < 1:
+            raise BadInputError(f"voter {voter.name}: its log holds no record")
+    ends = {index: end.offset for index, end in log_ends.items()}
     longest = max(ends, key=lambda index: (ends[index], -index))
     leader = next((index for index, voter in enumerate(inputs.voters) if voter.mirrored), longest)
     if ends[leader] < ends[longest]:
@@ -150,6 +162,21 @@ def _apply_logs(inputs: Inputs) -> None:
     inputs.states = [state.model_copy(update={"end_offset": ends[index]}) for index, state in enumerate(inputs.states)]
     inputs.leader_id = inputs.leader_id if inputs.leader_id is not None else inputs.voters[leader].id
     inputs.replicas_offset = min(ends.values()) - 1
+    inputs.problems += (
+        f"voter {inputs.voters[index].name} is far behind: its log ends at offset {end.offset}, that of voter "
+        f"{inputs.voters[longest].name} at {ends[longest]}; copy the logs within a minute of each other, and see that the voter follows"
+        for index, end in log_ends.items()
+        if _is_far_behind(end, log_ends[longest])
+    )
+
+
+def _is_far_behind(end: LogEnd, longest: LogEnd) -> bool:
+    """Return whether more than the time between two copies lies between the ends of two logs."""
+    lag_records = longest.offset - end.offset
+    lag_ms = longest.append_timestamp_ms - end.append_timestamp_ms if end.append_timestamp_ms >= 0 else 0
+    return lag_records > max(_TOLERATED_LAG_RECORDS, longest.offset // 10) or (
+        lag_records > 0 and lag_ms > _TOLERATED_LAG_MS
+    )
 
 
 def offline_inputs(
@@ -183,11 +210,9 @@ def offline_inputs(
     )
     if profile is Profile.ZOOKEEPER:
         return inputs
-    identities = _identities(names)
+    identities = _identities(names, [folder for _, folder in voters])
     leaders = {leader for _, folder in voters if (leader := _recorded_leader(folder)) is not None}
     for (name, folder), identity in zip(voters, identities, strict=True):
-        if not folder.is_dir():
-            raise LogUnavailableError(f"voter {name}: {folder} is not a folder")
         inputs.voters.append(
             LogVoter(id=identity, name=name, url=folder.resolve().as_uri(), mirrored=leaders == {identity})
         )
@@ -197,13 +222,33 @@ def offline_inputs(
     return inputs
 
 
-def _identities(names: Sequence[str]) -> list[int]:
-    """Return node ids from names such as ``c3000``; positions where names don't tell."""
-    numbers = [re.search(r"(\d+)$", name) for name in names]
-    identities = [int(match[1]) for match in numbers if match]
-    if len(set(identities)) == len(names):
-        return identities
-    return list(range(len(names)))
+def _identities(names: Sequence[str], folders: Sequence[Path]) -> list[int]:
+    """Return the node id of each copy.
+
+    Raises
+    ------
+    BadInputError
+        Two copies are of one voter, or of different clusters.
+    """
+    owners: dict[str, FilesOwner] = {}
+    for name, folder in zip(names, folders, strict=True):
+        if not folder.is_dir():
+            raise LogUnavailableError(f"voter {name}: {folder} is not a folder")
+        owner = LocalLogFiles(folder).owner()
+        if owner is None:
+            continue  # a problem of the run, which reads on
+        for other, known in owners.items():
+            if owner.node_id == known.node_id:
+                raise BadInputError(
+                    f"voter {name}: {folder} holds the files of node {owner.node_id}, as does voter {other}"
+                )
+            if owner.cluster_id != known.cluster_id:
+                raise BadInputError(
+                    f"voter {name}: {folder} is of cluster {owner.cluster_id}, voter {other} of cluster {known.cluster_id}"
+                )
+        owners[name] = owner
+    free = iter(sorted(set(range(len(names))) - {owner.node_id for owner in owners.values()}))
+    return [owners[name].node_id if name in owners else next(free) for name in names]
 
 
 def _recorded_leader(folder: Path) -> int | None:

@@ -34,6 +34,8 @@ from kraftbridge.verification.run import Run, conclude, difference_of_flagged, n
 from kraftbridge.verification.session import set_shuffle_size
 from kraftbridge.verification.sources.rows import ZOOKEEPER, Leg, LogPlan, Note, ZooKeeperPlan, voter_place
 
+_VOTER_PATIENCE_SECONDS: Final = 15.0
+"""How long a voter may take to reach the committed offset: a healthy one fetches within milliseconds."""
 _FEW_ROWS: Final = 50_000
 
 
@@ -60,8 +62,8 @@ def check_tree(run: Run) -> None:
         match note["kind"]:
             case Note.FINDING:
                 run.outcome.add_finding(Finding.model_validate(json.loads(note["value"])))
-            case Note.PROBLEM if "cannot be" in json.loads(note["value"]):
-                run.outcome.problems.append(json.loads(note["value"]))
+            case Note.UNREAD:
+                run.outcome.unread[note["key"]] = json.loads(note["value"])
             case Note.PROBLEM if note["key"] != "/migration":
                 soundness.undecodable(note["key"], json.loads(note["value"]))
     facts = [json.loads(note["value"]) for note in notes if note["kind"] == Note.COUNT]
@@ -88,8 +90,19 @@ def read_zookeeper(run: Run) -> DataFrame:
     with run.stage("read zookeeper"):
         frame = run.load("zookeeper", _zookeeper_plan(run, soundness=False).model_dump_json())
         notes = notes_among(frame)
-    run.outcome.unreadable |= {note["key"]: json.loads(note["value"]) for note in notes if note["kind"] == Note.PROBLEM}
     for note in notes:
+        match note["kind"]:
+            case Note.PROBLEM:
+                run.outcome.unreadable[note["key"]] = json.loads(note["value"])
+            case Note.UNREAD:
+                run.outcome.unread[note["key"]] = json.loads(note["value"])
+            case Note.ALTERNATIVE:
+                kind, value = json.loads(note["value"])
+                run.outcome.alternatives[EntityKind(kind), note["key"]] = value
+            case Note.CLUSTER:
+                run.outcome.cluster_id = json.loads(note["value"])
+            case _:
+                pass  # the fence, and configs with passwords
         if note["kind"] == EntityKind.BROKER_CONFIG:
             config = json.loads(note["value"])
             names = (name for name, value in config.items() if value.startswith(PASSWORD_LENGTH_PREFIX))
@@ -130,10 +143,14 @@ def read_logs(run: Run) -> DataFrame:
         fence_offset=first,
         at_fence=not inputs.live,
         served=bool(inputs.brokers),
+        patience_seconds=_VOTER_PATIENCE_SECONDS if inputs.live else 0.0,
     )
     with run.stage("read logs"):
         frame = run.load("kraft-log", plan.model_dump_json())
         notes = {int(note["key"]): json.loads(note["value"]) for note in notes_among(frame) if note["kind"] == Note.LOG}
+    clusters = {note["cluster"] for note in notes.values() if note.get("cluster")}
+    if len(clusters) > 1:
+        run.outcome.problems.append(f"the voters' logs are of different clusters: {', '.join(sorted(clusters))}")
     records = 0
     for index, state in enumerate(inputs.states):
         note = notes.get(state.id, {"problem": f"nothing was read of voter {state.name}'s log"})
@@ -184,6 +201,7 @@ def run_report(run: Run) -> VerificationReport:
 
 
 def _verify(run: Run) -> None:
+    run.outcome.problems += run.inputs.problems
     if run.inputs.profile is Profile.ZOOKEEPER:
         check_tree(run)
         return
@@ -196,6 +214,10 @@ def _verify(run: Run) -> None:
         check_fence(run)
         with run.stage("compare zookeeper"):
             compare_mirror(run, zookeeper.unionAll(logs))
+        if run.outcome.cluster_id is None:
+            run.outcome.problems.append(
+                "/cluster/id is missing or not JSON with an id: ZooKeeper does not say whose it is"
+            )
     if len(run.inputs.voters) > 1 or run.inputs.profile is Profile.REPLICAS:
         with run.stage("compare voters"):
             _compare_voters(run, logs)
@@ -215,9 +237,8 @@ def _compare_voters(run: Run, logs: DataFrame) -> None:
         run.count(comparison, {places[0]: "log"})
     else:
         run.count(comparison, {}, only_new=True)
-    beyond = sum(comparison.flagged_counts.values()) - len(comparison.flagged)
-    if beyond:
-        run.outcome.add_uncounted(beyond, f"more than {MAXIMUM_FLAGGED} entities differ between voters")
+    if comparison.beyond:
+        run.outcome.add_uncounted(comparison.beyond, f"more than {MAXIMUM_FLAGGED} entities differ between voters")
     for flagged in comparison.flagged:
         run.outcome.add_difference(difference_of_flagged(flagged, places))
 
@@ -248,7 +269,7 @@ def _report(run: Run, started: datetime) -> VerificationReport:
         findings_total=sum(outcome.finding_counts.values()),
         blocking_findings_total=outcome.finding_counts[Severity.BLOCKING],
         findings=findings[:limit],
-        problems=[*outcome.problems, *outcome.unreadable.values()][:limit],
+        problems=[*outcome.problems, *outcome.unread.values(), *outcome.unreadable.values()][:limit],
         fence=run.fence if inputs.zookeeper is not None else None,
         compared_offset=inputs.replicas_offset,
         high_watermark=inputs.high_watermark,

@@ -125,7 +125,13 @@ class Outcome:
     problems
         What could not be read or understood as a whole; rules `Consistent` out.
     unreadable
-        Single znodes that could not be, by path.
+        Single znodes that could be read and not be understood, by path.
+    unread
+        Znodes that could not be read or listed, by path; what is below them is unknown, too.
+    alternatives
+        Other right forms of entities in ZooKeeper.
+    cluster_id
+        What ZooKeeper says in `/cluster/id`.
     unresolved
         Entities that stayed in flight.
     uncounted
@@ -140,6 +146,9 @@ class Outcome:
     counts: dict[EntityKind, KindCounts] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    alternatives: dict[tuple[EntityKind, str], str] = field(default_factory=dict)
+    cluster_id: str | None = None
     unresolved: list[str] = field(default_factory=list)
     uncounted: int = 0
     passwords: list[str] = field(default_factory=list)
@@ -202,7 +211,7 @@ def conclude(outcome: Outcome, inputs: Inputs) -> tuple[Verdict, str]:
             Verdict.INCONSISTENT,
             f"{blocking} blocking {_plural('finding', 'findings', blocking)}: {', '.join(codes)}",
         )
-    unknown = [*outcome.problems, *outcome.unreadable.values()]
+    unknown = [*outcome.problems, *outcome.unread.values(), *outcome.unreadable.values()]
     if unknown:
         more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
         return Verdict.INCONCLUSIVE, unknown[0] + more

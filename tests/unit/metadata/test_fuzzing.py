@@ -19,7 +19,7 @@ from kraftbridge.metadata.zookeeper.dump import read_dump, redacted_data
 from kraftbridge.metadata.zookeeper.passwords import EncodedPassword
 from kraftbridge.metadata.zookeeper.soundness import Soundness
 from kraftbridge.metadata.zookeeper.tree import DumpReading
-from kraftbridge.metadata.zookeeper.znodes import MigrationState, Znode, znode_entities
+from kraftbridge.metadata.zookeeper.znodes import Znode, migration_znode, znode_entities
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata" / "dualwrite"
 LOG = next((DATA / "c3000" / "__cluster_metadata-0").glob("*.log")).read_bytes()
@@ -150,7 +150,7 @@ def take(znode: Znode) -> None:
     redacted_data(znode.path, znode.data)
     try:
         list(znode_entities(znode.path, znode.data, 0, SECRETS))
-        MigrationState.parse(znode.data)
+        migration_znode(znode.data)
     except MetadataError:
         return
 

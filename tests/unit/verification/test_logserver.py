@@ -196,3 +196,20 @@ def test_an_untrusted_server_is_not_read(served, tmp_path):
     )
     with pytest.raises(LogUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
         listing(files)
+
+
+def test_the_listing_says_whose_files_they_are(served):
+    server, folder = served
+    owner = remote(server, folder).owner()
+    assert owner == LocalLogFiles(DATA).owner()
+    assert owner is not None
+    assert (owner.node_id, owner.cluster_id) == (3000, "dx6gdXaeTPWBoHCS0D4i2A")
+
+
+def test_files_without_meta_properties_are_nobodys(served, tmp_path):
+    server, folder = served
+    (tmp_path / "other" / "__cluster_metadata-0").mkdir(parents=True)
+    server.directory = tmp_path / "other"
+    assert remote(server, folder).owner() is None
+    (tmp_path / "other" / "meta.properties").write_text("node.id=3000\n")
+    assert remote(server, folder).owner() is None

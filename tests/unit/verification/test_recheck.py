@@ -16,8 +16,8 @@ from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.image import TOPIC_RESOURCE
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.zookeeper.reader import Data, Fenced, Operation, Read, ZooKeeperReader
-from kraftbridge.metadata.zookeeper.znodes import MigrationState
 from kraftbridge.models.entities import EntityKind
+from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.verification.compare import mirror
 from kraftbridge.verification.compare.mirror import Recheck, Rechecked
 
@@ -50,7 +50,7 @@ class Reader:
             value = values[each.path.rpartition("/")[2]]
             config = {} if value is None else {"retention.ms": value}
             results.append((each, Data(json.dumps({"version": 1, "config": config}).encode(), STAT)))
-        yield Fenced(MigrationState(offset, 1, 3000, 1), results)
+        yield Fenced(MigrationZnode(3000, 1, offset, 1), results)
 
 
 def config(topic: str, value: str | None) -> bytes:
@@ -165,4 +165,4 @@ class Absent(Reader):
 
     def read(self, reads: Sequence[Read], batch: int = 0) -> Iterator[Fenced]:
         if reads:
-            yield Fenced(MigrationState(self.sights[0][0], 1, 3000, 1), [(each, NoNodeError()) for each in reads])
+            yield Fenced(MigrationZnode(3000, 1, self.sights[0][0], 1), [(each, NoNodeError()) for each in reads])

@@ -15,8 +15,8 @@ from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.zookeeper.reader import Data, Fenced, Read, ZooKeeperReader
-from kraftbridge.metadata.zookeeper.znodes import MigrationState
 from kraftbridge.models.entities import EntityKind
+from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.models.report import BrokerAccess, Profile, VerificationRequest
 from kraftbridge.verification.compare import served as served_recheck
 from kraftbridge.verification.inputs import Inputs
@@ -117,7 +117,7 @@ class Mirror:
         self.offset = offset
 
     def read(self, reads: Sequence[Read]) -> Iterator[Fenced]:
-        yield Fenced(MigrationState(self.offset, 1, 3000, 1), [(each, Data(b"{}", STAT)) for each in reads])
+        yield Fenced(MigrationZnode(3000, 1, self.offset, 1), [(each, Data(b"{}", STAT)) for each in reads])
 
 
 @pytest.mark.parametrize("mirrored", [1, 2])

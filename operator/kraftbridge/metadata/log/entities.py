@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from itertools import chain
@@ -16,9 +17,11 @@ from kraftbridge.metadata.log.definitions import Fields
 from kraftbridge.metadata.log.image import OFFSET, MetadataImage, acl_identity, config_identity, scram_mechanism
 from kraftbridge.metadata.log.partitions import partition_values
 from kraftbridge.metadata.zookeeper.passwords import looks_encoded
-from kraftbridge.models.entities import EntityKind, scram_key, topic_of_partition_key
+from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, Mirror, scram_key, topic_of_partition_key
 
 _ROWS: Final = 50_000
+_UNORDERED: Final = frozenset({"endPoints", "features", "logDirs"})
+"""Lists of a registration that a snapshot holds in the order of a Java hash map (``BrokerRegistration``, ``ControllerRegistration``)."""
 ENCODED_MARK = "cipher text instead of the plain value, "
 """Shown for a password that was copied into the log undecoded (KAFKA-14801): brokers would use it as it is."""
 
@@ -57,6 +60,8 @@ def entities_beside_partitions(image: MetadataImage, form: Form, secrets: Secret
     for (resource_type, resource), config in image.configs.items():
         kind, key = config_identity(resource_type, resource)
         if form is Form.SERVED and kind is not EntityKind.TOPIC_CONFIG:
+            continue
+        if form is Form.MIRRORED and ENTITY_KINDS[kind].mirror is Mirror.NONE:
             continue
         values = {
             name: _config_value(kind, name, value, secrets, whole=form is Form.WHOLE)
@@ -130,6 +135,8 @@ def _principals(image: MetadataImage, secrets: Secrets) -> Iterator[Entity]:
 
 def _record(kind: EntityKind, key: str, fields: Fields) -> Entity:
     attributes = {name: _plain(value) for name, value in fields.items() if name != OFFSET}
+    for name in _UNORDERED & attributes.keys():
+        attributes[name] = sorted(attributes[name] or (), key=lambda item: json.dumps(item, sort_keys=True))
     return Entity(kind, key, canonical_json(attributes), fields[OFFSET])
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 from kraftbridge.metadata.errors import LogUnavailableError
 
 LOG_FOLDER: Final = "__cluster_metadata-0"
+META_PROPERTIES: Final = "meta.properties"
 FILES_PATH: Final = "/v1/files"
 """Path of the log server's listing; a file is below it, by name."""
 _SEGMENT = re.compile(r"(\d{20})\.log")
@@ -53,8 +54,27 @@ class LogListing:
     snapshots: tuple[Snapshot, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class FilesOwner:
+    """Whose files these are, as `meta.properties` beside the log says (``MetaProperties``)."""
+
+    node_id: int
+    cluster_id: str
+
+    @classmethod
+    def parse(cls, text: str) -> FilesOwner | None:
+        """Return what the content of a `meta.properties` says; None where it names no node or no cluster."""
+        values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+        identity = values.get("node.id", values.get("broker.id", "")).strip()
+        cluster = values.get("cluster.id", "").strip()
+        return cls(int(identity), cluster) if identity.isdecimal() and cluster else None
+
+
 class LogFiles(Protocol):
     """Read access to one voter's metadata log."""
+
+    def owner(self) -> FilesOwner | None:
+        """Return whose files these are; None where they do not say."""
 
     @property
     def place(self) -> str:
@@ -92,6 +112,14 @@ class LocalLogFiles:
     def _folder(self) -> Path:
         inner = self.directory / LOG_FOLDER
         return inner if inner.is_dir() else self.directory
+
+    def owner(self) -> FilesOwner | None:
+        """Return what `meta.properties` says, which is beside the log's folder."""
+        folder = self._folder()
+        try:
+            return FilesOwner.parse((folder.parent / META_PROPERTIES).read_text(encoding="utf-8"))
+        except OSError:
+            return None
 
     def sizes(self) -> Mapping[str, int]:
         """Return the size in bytes of every file by name."""
@@ -145,6 +173,14 @@ class RemoteLogFiles:
     def place(self) -> str:
         """Address of the log server."""
         return f"https://{self._host}:{self._port}{self._prefix}"
+
+    def owner(self) -> FilesOwner | None:
+        """Return what the log server says of `meta.properties`."""
+        try:
+            owner = json.loads(self._get(FILES_PATH, None)).get("owner")
+            return FilesOwner(int(owner["nodeId"]), str(owner["clusterId"])) if owner else None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LogUnavailableError(f"{self.place} answers with an unknown listing: {error!r}") from error
 
     def sizes(self) -> Mapping[str, int]:
         """Return the size in bytes of every file by name."""

@@ -196,20 +196,28 @@ class LogReplay:
         self.end_offset = batch.last_offset + 1
 
 
-def end_offset(files: LogFiles) -> int:
-    """Return the offset after the last complete batch in a log, reading only its last segment."""
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Where a log ends: the offset after its last complete batch, and when that was appended, in milliseconds; -1 if unknown."""
+
+    offset: int
+    append_timestamp_ms: int = -1
+
+
+def log_end(files: LogFiles) -> LogEnd:
+    """Return where a log ends, reading only its last segment."""
     found = listing(files)
     if not found.segments and not found.snapshots:
         raise LogUnavailableError(f"{files.place}: there is neither a log segment nor a snapshot")
     for segment in reversed(found.segments):
-        last: int | None = None
+        last: LogEnd | None = None
         for batch in BatchScan(files.read(segment.name, 0, segment.size_bytes), segment.name):
-            last = batch.last_offset
+            last = LogEnd(batch.last_offset + 1, batch.append_timestamp_ms)
         if last is not None:
-            return last + 1
+            return last
         if segment.base_offset:
-            return segment.base_offset
-    return found.snapshots[-1].end_offset if found.snapshots else 0
+            return LogEnd(segment.base_offset)
+    return LogEnd(found.snapshots[-1].end_offset if found.snapshots else 0)
 
 
 def batches(files: LogFiles, name: str) -> Iterator[RecordBatch]:

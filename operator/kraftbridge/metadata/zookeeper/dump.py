@@ -53,6 +53,7 @@ def read_dump(path: Path, chroot: str) -> Iterator[Znode]:
                     znode.modified_zxid,
                     znode.ephemeral_owner,
                     znode.children,
+                    znode.problem,
                 )
     except (OSError, EOFError, zlib.error) as error:
         raise DumpFormatError(f"ZooKeeper dump {path} cannot be read: {error}") from error
@@ -61,7 +62,8 @@ def read_dump(path: Path, chroot: str) -> Iterator[Znode]:
 
 
 def _znode(row: Any) -> Znode:
-    path, data = row["path"], row["data"]
+    path, problem = row["path"], row.get("problem")
+    data = row.get("data") if problem is not None else row["data"]
     if not isinstance(path, str) or not path.startswith("/"):
         raise ValueError(f"path {path!r} is not absolute")
     if data is not None:
@@ -75,14 +77,19 @@ def _znode(row: Any) -> Znode:
             case other:
                 raise ValueError(f"unknown encoding {other!r}")
     numbers = {attribute: int(row.get(name) or 0) for name, attribute in _NUMBERS.items()}
-    return Znode(path, data, **numbers)
+    return Znode(path, data, problem=None if problem is None else str(problem), **numbers)
 
 
-def write_dump(znodes: Iterable[Znode], path: Path, chroot: str, *, redact: bool = False) -> int:
-    """Write znodes to a dump, compressed where the name ends in `.gz`; return how many."""
+def write_dump(znodes: Iterable[Znode], path: Path, chroot: str, *, redact: bool = False) -> tuple[int, int]:
+    """Write znodes to a dump, compressed where the name ends in `.gz`.
+
+    Returns
+    -------
+    Number of znodes, and how many of them could not be read or listed: a verification of the dump then refuses a verdict.
+    """
     prefix = chroot.rstrip("/")
     opener = gzip.open if path.suffix == ".gz" else open
-    count = 0
+    count = unread = 0
     with opener(path, "wt", encoding="utf-8") as file:
         for znode in znodes:
             data = redacted_data(znode.path, znode.data) if redact else znode.data
@@ -90,9 +97,12 @@ def write_dump(znodes: Iterable[Znode], path: Path, chroot: str, *, redact: bool
             absolute = prefix + (znode.path if znode.path != "/" or not prefix else "")
             row = {"path": absolute, "data": text, "enc": encoding}
             row |= {name: getattr(znode, attribute) for name, attribute in _NUMBERS.items()}
+            if znode.problem is not None:
+                row["problem"] = znode.problem
             file.write(json.dumps(row, ensure_ascii=False, separators=(", ", ": ")) + "\n")
             count += 1
-    return count
+            unread += znode.problem is not None
+    return count, unread
 
 
 def _text(data: bytes | None) -> tuple[str | None, str]:

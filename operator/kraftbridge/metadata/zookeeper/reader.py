@@ -13,7 +13,7 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +26,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 
 from kraftbridge.metadata.errors import UndecodableZnodeError, ZooKeeperUnavailableError
-from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH, MigrationState, Znode
+from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH, Znode, migration_znode
+from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.models.report import ZooKeeperAccess
 
 _INT = struct.Struct("!i")
@@ -159,13 +160,13 @@ class Fenced:
         `/migration` at the batch's point in time; None where there is none, or where it cannot be understood.
     """
 
-    migration: MigrationState | None
+    migration: MigrationZnode | None
     results: Sequence[tuple[Read, Result]]
 
     @property
     def offset(self) -> int:
         """Log offset that ZooKeeper mirrored; -1 where it mirrors none."""
-        return self.migration.offset if self.migration else -1
+        return self.migration.kraft_metadata_offset if self.migration else -1
 
 
 @dataclass(slots=True)
@@ -309,7 +310,7 @@ class ZooKeeperReader:
         migration = None
         if isinstance(fence, Data):
             try:
-                migration = MigrationState.parse(fence.data)
+                migration = migration_znode(fence.data)
             except UndecodableZnodeError as error:
                 self._migration_problem = str(error)
         elif not isinstance(fence, NoNodeError):
@@ -327,22 +328,32 @@ class ZooKeeperReader:
                 yield found
 
     def walk(self, root: str = "/") -> Iterator[Znode]:
-        """Yield every znode below a path, parents before children; needs no knowledge of Kafka's layout."""
+        """Yield every znode below a path, parents before children; needs no knowledge of Kafka's layout.
+
+        One that cannot be read or listed is yielded with its `problem`; one that was deleted meanwhile is left out.
+        """
         level = [root]
         while level:
-            found: list[tuple[str, Data]] = []
+            found: list[Znode] = []
             for fenced in self.read([Read(Operation.DATA, path) for path in level]):
-                found += ((read.path, result) for read, result in fenced.results if isinstance(result, Data))
-            inner = []
-            for path, data in found:
-                yield znode(path, data)
-                if data.stat[9]:
-                    inner.append(path)
-            level = []
-            for fenced in self.read([Read(Operation.CHILDREN, path) for path in inner]):
                 for read, result in fenced.results:
-                    if isinstance(result, list):
-                        level += (f"{read.path.rstrip('/')}/{child}" for child in result)
+                    if isinstance(result, Data):
+                        found.append(znode(read.path, result))
+                    elif not isinstance(result, NoNodeError):
+                        yield Znode(read.path, None, problem=f"cannot be read: {result!r}")
+            children: dict[str, Result] = {}
+            parents = [each.path for each in found if each.children]
+            for fenced in self.read([Read(Operation.CHILDREN, path) for path in parents]):
+                children |= {read.path: result for read, result in fenced.results}
+            level = []
+            for each in found:
+                listed = children.get(each.path)
+                if isinstance(listed, Exception) and not isinstance(listed, NoNodeError):
+                    yield replace(each, problem=f"cannot be listed: {listed!r}")
+                    continue
+                yield each
+                if isinstance(listed, list):
+                    level += (f"{each.path.rstrip('/')}/{child}" for child in listed)
 
 
 def znode(path: str, result: Data) -> Znode:

@@ -17,12 +17,12 @@ from kraftbridge.metadata.zookeeper.passwords import EncodedPassword, looks_enco
 from kraftbridge.metadata.zookeeper.znodes import (
     MIGRATION_PATH,
     TOPICS_PATH,
-    MigrationState,
     TopicReading,
     acl_entries,
     config_values,
 )
 from kraftbridge.models.catalogue import Code
+from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.models.report import Finding
 
 DELETIONS_PATH: Final = "/admin/delete_topics"
@@ -164,7 +164,7 @@ class Soundness:
         topics: Iterable[str],
         topic_configs: Iterable[str],
         deletions: Iterable[str],
-        migration: MigrationState | None,
+        migration: MigrationZnode | None,
         migration_problem: str | None,
         checked: Mapping[str, bytes | None],
     ) -> None:
@@ -191,11 +191,11 @@ class Soundness:
         self._migration(migration, migration_problem)
         self._nodes(checked)
 
-    def _migration(self, migration: MigrationState | None, problem: str | None) -> None:
+    def _migration(self, migration: MigrationZnode | None, problem: str | None) -> None:
         if problem is not None:
             self._add(Code.MIGRATION_ZNODE_UNREADABLE, MIGRATION_PATH, problem=problem)
-        elif migration is not None and migration.offset >= 0:
-            self._add(Code.MIGRATION_ZNODE_STALE, MIGRATION_PATH, offset=migration.offset)
+        elif migration is not None and migration.kraft_metadata_offset >= 0:
+            self._add(Code.MIGRATION_ZNODE_STALE, MIGRATION_PATH, offset=migration.kraft_metadata_offset)
 
     def _nodes(self, checked: Mapping[str, bytes | None]) -> None:
         if REASSIGNMENT_PATH in checked:
@@ -210,7 +210,7 @@ class Soundness:
             epoch = None
             self._add(Code.CONTROLLER_EPOCH_INVALID, CONTROLLER_EPOCH_PATH)
         self.controller_epoch = epoch
-        if not _cluster_id(checked.get(CLUSTER_ID_PATH)):
+        if not cluster_id(checked.get(CLUSTER_ID_PATH)):
             self._add(Code.CLUSTER_ID_MISSING, CLUSTER_ID_PATH, path=CLUSTER_ID_PATH)
         if not self.broker_ids:
             self._add(Code.NO_BROKERS, "/brokers/ids")
@@ -230,7 +230,8 @@ class Soundness:
         self.findings.append(Finding.of(code, subject, **details))
 
 
-def _cluster_id(data: bytes | None) -> str | None:
+def cluster_id(data: bytes | None) -> str | None:
+    """Return the id in `/cluster/id`, if there is one."""
     try:
         identity = json.loads(data or b"{}").get("id")
     except (ValueError, AttributeError):

@@ -26,15 +26,17 @@ from kraftbridge.metadata.zookeeper.reader import (
 from kraftbridge.metadata.zookeeper.znodes import (
     MIGRATION_PATH,
     TOPICS_PATH,
-    MigrationState,
     PartitionState,
     TopicAssignment,
     TopicReading,
     Znode,
+    alternative_entity,
+    migration_znode,
     topic_entities,
     znode_entities,
 )
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, topic_of_partition_key
+from kraftbridge.models.observation import MigrationZnode
 
 TOPIC_CONFIGS_PATH: Final = "/config/topics"
 _COPIED: Final = tuple(
@@ -86,13 +88,23 @@ class FenceRange:
         self.last = fenced.offset if self.last is None else max(self.last, fenced.offset)
         self.batches += 1
         if fenced.migration is not None:
-            self.epoch = max(self.epoch, fenced.migration.epoch)
-            self.controller_id = fenced.migration.controller_id
+            self.epoch = max(self.epoch, fenced.migration.kraft_metadata_epoch)
+            self.controller_id = fenced.migration.kraft_controller_id
 
 
 @dataclass(slots=True)
 class TreeReading:
-    """Reads a plan's znodes and yields their entities; what cannot be understood is collected in `problems`."""
+    """Reads a plan's znodes and yields their entities.
+
+    Attributes
+    ----------
+    problems
+        What could be read and not be understood, by path.
+    unread
+        What could not be read or listed, by path: all that is below it is unknown, too.
+    alternatives
+        Other right forms of entities (`alternative_entity`).
+    """
 
     reader: ZooKeeperReader
     secrets: Secrets
@@ -101,6 +113,8 @@ class TreeReading:
     observe_znode: Callable[[str, bytes | None], None] | None = None
     fence: FenceRange = field(default_factory=FenceRange)
     problems: dict[str, str] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    alternatives: dict[tuple[EntityKind, str], str] = field(default_factory=dict)
 
     def plan(self) -> TreePlan:
         """List all folders and return what is in them."""
@@ -126,7 +140,7 @@ class TreeReading:
         for fenced in self._batches([Read(Operation.CHILDREN, path) for path in paths], BATCH_READS):
             for read, result in fenced.results:
                 if not isinstance(result, list) and not isinstance(result, NoNodeError):
-                    self.problems[read.path] = f"{read.path} cannot be listed: {result!r}"
+                    self.unread[read.path] = f"{read.path} cannot be listed: {result!r}"
                 children[read.path] = result if isinstance(result, list) else []
         return children
 
@@ -175,7 +189,7 @@ class TreeReading:
             elif isinstance(result, list):
                 numbers |= {_partition_number(read.path, child) for child in result}
             elif not isinstance(result, NoNodeError):
-                self.problems[read.path] = f"{read.path} cannot be read: {result!r}"
+                self.unread[read.path] = f"{read.path} cannot be read: {result!r}"
         except MetadataError as error:
             self.problems[read.path] = str(error)
         found[name] = (assignment, numbers, min(oldest, offset))
@@ -206,7 +220,7 @@ class TreeReading:
             if isinstance(result, Data):
                 return PartitionState.parse(path, result.data)
             if not isinstance(result, NoNodeError):
-                self.problems[path] = f"{path} cannot be read: {result!r}"
+                self.unread[path] = f"{path} cannot be read: {result!r}"
         except MetadataError as error:
             self.problems[path] = str(error)
         return None
@@ -222,8 +236,10 @@ class TreeReading:
                         yield from znode_entities(
                             read.path, result.data, fenced.offset, self.secrets, self.encoder_secret
                         )
+                        if other := alternative_entity(read.path, result.data, fenced.offset):
+                            self.alternatives[other.kind, other.key] = other.value
                     elif not isinstance(result, NoNodeError):
-                        self.problems[read.path] = f"{read.path} cannot be read: {result!r}"
+                        self.unread[read.path] = f"{read.path} cannot be read: {result!r}"
                 except MetadataError as error:
                     self.problems[read.path] = str(error)
 
@@ -261,13 +277,17 @@ class DumpReading:
     migration
         `/migration` as the dump has it.
     problems
-        What cannot be understood, by path.
+        What could be read and not be understood, by path.
+    unread
+        What the dump's maker could not read or list, by path.
     """
 
     secrets: Secrets
     encoder_secret: str | None = None
-    migration: MigrationState | None = None
+    migration: MigrationZnode | None = None
     problems: dict[str, str] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    alternatives: dict[tuple[EntityKind, str], str] = field(default_factory=dict)
     znodes: int = 0
     _assignments: dict[str, TopicAssignment] = field(default_factory=dict)
     _states: dict[str, dict[int, PartitionState | None]] = field(default_factory=dict)
@@ -286,6 +306,9 @@ class DumpReading:
             if znode.path in seen:
                 raise DumpFormatError(f"the dump holds {znode.path} more than once")
             seen.add(znode.path)
+            if znode.problem is not None:
+                self.unread[znode.path] = f"{znode.path} {znode.problem}"
+                continue
             try:
                 self._take(znode)
             except MetadataError as error:
@@ -305,13 +328,13 @@ class DumpReading:
                     raise UndecodableZnodeError(f"{znode.path} is the state of no partition")
                 self._states.setdefault(parts[3], {})[int(parts[5])] = PartitionState.parse(znode.path, znode.data)
         elif znode.path == MIGRATION_PATH:
-            self.migration = MigrationState.parse(znode.data)
+            self.migration = migration_znode(znode.data)
         else:
             self._others[znode.path] = znode.data
 
     def topics(self) -> Iterator[TopicReading]:
         """Yield every topic's znodes."""
-        offset = self.migration.offset if self.migration else -1
+        offset = self.migration.kraft_metadata_offset if self.migration else -1
         for name, states in self._states.items():
             assignment = self._assignments.get(name)
             assigned: dict[int, PartitionState | None] = dict.fromkeys(assignment.replicas) if assignment else {}
@@ -323,11 +346,13 @@ class DumpReading:
 
     def entities(self) -> Iterator[Entity]:
         """Yield every entity."""
-        offset = self.migration.offset if self.migration else -1
+        offset = self.migration.kraft_metadata_offset if self.migration else -1
         for topic in self.topics():
             yield from topic_entities(topic)
         for path, data in self._others.items():
             try:
                 yield from znode_entities(path, data, offset, self.secrets, self.encoder_secret)
+                if other := alternative_entity(path, data, offset):
+                    self.alternatives[other.kind, other.key] = other.value
             except MetadataError as error:
                 self.problems[path] = str(error)

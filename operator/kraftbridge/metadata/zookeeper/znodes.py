@@ -29,6 +29,7 @@ from kraftbridge.metadata.entities import (
 from kraftbridge.metadata.errors import PasswordDecodingError, UndecodableZnodeError
 from kraftbridge.metadata.zookeeper.passwords import EncodedPassword, looks_encoded
 from kraftbridge.models.entities import EntityKind, acl_key, desanitized, partition_key, quota_key, scram_key
+from kraftbridge.models.observation import MigrationZnode
 
 MIGRATION_PATH: Final = "/migration"
 SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -49,35 +50,27 @@ class Znode:
     modified_zxid: int = 0
     ephemeral_owner: int = 0
     children: int = 0
+    problem: str | None = None
+    """Why it, and with it what is below, could not be read or listed."""
 
 
-@dataclass(frozen=True, slots=True)
-class MigrationState:
-    """Content of `/migration` (KIP-866): what ZooKeeper mirrors, and by whose hand."""
+def migration_znode(data: bytes | None) -> MigrationZnode:
+    """Return what `/migration` says (KIP-866): what ZooKeeper mirrors, and which controller wrote it.
 
-    offset: int
-    epoch: int
-    controller_id: int
-    controller_epoch: int
-
-    @classmethod
-    def parse(cls, data: bytes | None) -> MigrationState:
-        """Return what the znode says.
-
-        Raises
-        ------
-        UndecodableZnodeError
-            It is empty or of an unknown version (KAFKA-19480: controllers hang on an empty one).
-        """
-        body = json_object(MIGRATION_PATH, data)
-        if body.get("version") != 0:
-            raise UndecodableZnodeError(f"{MIGRATION_PATH} has the unknown version {body.get('version')!r}")
-        return cls(
-            offset=integer(MIGRATION_PATH, body, "kraft_metadata_offset", -(2**63), 2**63 - 1),
-            epoch=integer(MIGRATION_PATH, body, "kraft_metadata_epoch"),
-            controller_id=integer(MIGRATION_PATH, body, "kraft_controller_id"),
-            controller_epoch=integer(MIGRATION_PATH, body, "kraft_controller_epoch"),
-        )
+    Raises
+    ------
+    UndecodableZnodeError
+        It is empty or of an unknown version (KAFKA-19480: controllers hang on an empty one).
+    """
+    body = json_object(MIGRATION_PATH, data)
+    if body.get("version") != 0:
+        raise UndecodableZnodeError(f"{MIGRATION_PATH} has the unknown version {body.get('version')!r}")
+    return MigrationZnode(
+        kraft_controller_id=integer(MIGRATION_PATH, body, "kraft_controller_id"),
+        kraft_controller_epoch=integer(MIGRATION_PATH, body, "kraft_controller_epoch"),
+        kraft_metadata_offset=integer(MIGRATION_PATH, body, "kraft_metadata_offset", -(2**63), 2**63 - 1),
+        kraft_metadata_epoch=integer(MIGRATION_PATH, body, "kraft_metadata_epoch"),
+    )
 
 
 def znode_entities(
@@ -434,3 +427,18 @@ def _assignments(path: str, body: Mapping[str, Any], field: str, *, required: bo
         return {int(partition): _broker_ids(path, field, replicas) for partition, replicas in value.items()}
     except ValueError as error:
         raise UndecodableZnodeError(f"{path}: {field} names a partition that is no number") from error
+
+
+def alternative_entity(path: str, data: bytes | None, offset: int) -> Entity | None:
+    """Return the other right form of what a znode says, if there is one.
+
+    A producer-id block that KRaft wrote (`broker` -1) stays in ZooKeeper through a rollback. The next copy takes the block's end + 1, as
+    for any block (``ZkMigrationClient.migrateProducerId``), and the sync leaves the znode as it is. Until the next allocation both are right.
+    """
+    if path != "/latest_producer_id_block" or not data:
+        return None
+    body = json_object(path, data)
+    if integer(path, body, "broker") != -1:
+        return None
+    end = integer(path, body, "block_end", 0, 2**63 - 2)
+    return Entity(EntityKind.PRODUCER_IDS, "", canonical_json({"nextProducerId": end + 1}), offset)

@@ -29,9 +29,17 @@ from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.zookeeper.reader import Operation, Read, ZooKeeperReader
 from kraftbridge.metadata.zookeeper.tree import FenceRange, TreeReading
 from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
-from kraftbridge.models.entities import ENTITY_KINDS, EntityKind
-from kraftbridge.models.report import Difference, ZooKeeperAccess
-from kraftbridge.verification.compare.places import MAXIMUM_FLAGGED, Copy, Flagged, compare, with_values
+from kraftbridge.models.catalogue import Code
+from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, Mirror
+from kraftbridge.models.report import Difference, Finding, ZooKeeperAccess
+from kraftbridge.verification.compare.places import (
+    MAXIMUM_FLAGGED,
+    MAXIMUM_IN_FLIGHT,
+    Copy,
+    Flagged,
+    compare,
+    with_values,
+)
 from kraftbridge.verification.run import Run, difference, difference_of_flagged
 from kraftbridge.verification.sources.rows import LOG, LOG_AT_FENCE, ZOOKEEPER, Leg
 
@@ -101,6 +109,7 @@ class Recheck:
     encoder_secret: str | None
     _outcome: Rechecked = field(default_factory=Rechecked)
     _before: FenceRange | None = None
+    _alternatives: dict[Identity, str] = field(default_factory=dict)
 
     def settle(self, identities: Iterable[Identity], *, tries: int, seconds: float) -> Rechecked:
         """Read entities again until each is settled or different, at most `tries` times and for `seconds`.
@@ -134,7 +143,8 @@ class Recheck:
         held = {(entity.kind, entity.key): entity for entity in reading.entities(identities)}
         fence = reading.fence
         outcome.rounds += 1
-        outcome.problems |= reading.problems
+        outcome.problems |= reading.problems | reading.unread
+        self._alternatives = reading.alternatives
         outcome.unresolved = {}
         if fence.first is None or fence.last is None or not self._reaches(fence.first):
             outcome.unresolved = {identity: former.get(identity, _UNREAD) for identity in identities}
@@ -171,7 +181,10 @@ class Recheck:
         for identity in identities:
             log = found.get(identity)
             touched = log.offset if log else image.removed.get(identity, self.replay.snapshot_offset)
-            pairs[identity] = Pair(held.get(identity), log, fence, touched)
+            entity, other = held.get(identity), self._alternatives.get(identity)
+            if entity and log and log.value == other and (image.producer_ids or {}).get("brokerId") == -1:
+                entity = entity._replace(value=other)
+            pairs[identity] = Pair(entity, log, fence, touched)
         return pairs
 
     def _judge_by_end(self) -> None:
@@ -196,7 +209,7 @@ class Recheck:
             reading = TreeReading(self.reader, self.secrets, self.encoder_secret)
             held = {(entity.kind, entity.key): entity for entity in reading.entities(pending)}
             outcome.rounds += 1
-            outcome.problems |= reading.problems
+            outcome.problems |= reading.problems | reading.unread
             image = self.replay.advance()
             pairs = self._pairs(pending, held, -1 if reading.fence.first is None else reading.fence.first)
             pending = [each for each in pending if not pairs[each].equal and not _explained(each, pairs[each], image)]
@@ -234,6 +247,9 @@ def check_fence(run: Run) -> None:
     assert first is not None and last is not None  # noqa: PT018 - checked in `_read_logs`
     if note["endOffset"] <= last:
         raise MetadataError(f"ZooKeeper mirrors offset {last}, the leader's log ends before it at {note['endOffset']}")
+    cluster, told = run.outcome.cluster_id, note.get("cluster")
+    if cluster is not None and cluster != told:
+        raise MetadataError(f"ZooKeeper is that of cluster {cluster}, the leader's log that of cluster {told}")
     epoch = note.get("epochAtFence")
     if epoch is not None and run.fence.epoch is not None and epoch > run.fence.epoch:
         raise MetadataError(
@@ -247,10 +263,12 @@ def check_fence(run: Run) -> None:
 
 def compare_mirror(run: Run, rows: DataFrame) -> None:
     """Compare ZooKeeper with the log, and settle what differs."""
+    assert run.fence.first_offset is not None  # as in `check_fence`
+    fence = (LOG, run.fence.first_offset)
     if run.inputs.live:
-        comparison = compare(rows, Leg.MIRROR, [ZOOKEEPER, LOG], few=run.few, values=False)
+        comparison = compare(rows, Leg.MIRROR, [ZOOKEEPER, LOG], few=run.few, values=False, fence=fence)
     else:
-        comparison = compare(rows, Leg.MIRROR, [ZOOKEEPER, LOG_AT_FENCE], beside=[LOG], few=run.few)
+        comparison = compare(rows, Leg.MIRROR, [ZOOKEEPER, LOG_AT_FENCE], beside=[LOG], few=run.few, fence=fence)
     log_place = comparison.places[1]
     run.count(comparison, {ZOOKEEPER: "zookeeper", log_place: "log"})
     for place in comparison.places:
@@ -259,9 +277,14 @@ def compare_mirror(run: Run, rows: DataFrame) -> None:
     if run.outcome.problems:
         return
     flagged = [entity for entity in comparison.flagged if not _is_unreadable(run, entity)]
-    beyond = sum(comparison.flagged_counts.values()) - len(comparison.flagged)
-    if beyond:
-        run.outcome.add_uncounted(beyond, f"more than {MAXIMUM_FLAGGED} entities differ")
+    flagged = _without_alternatives(run, rows, flagged)
+    _note_unmirrored_configs(run)
+    if comparison.beyond:
+        run.outcome.add_uncounted(comparison.beyond, f"more than {MAXIMUM_FLAGGED} entities differ")
+    if comparison.in_flight_count > MAXIMUM_IN_FLIGHT:
+        run.outcome.problems.append(
+            f"{comparison.in_flight_count} entities are in flight, too many to be read again: verify when fewer change"
+        )
     if run.inputs.live:
         _settle_live(run, flagged, rows)
     else:
@@ -269,22 +292,50 @@ def compare_mirror(run: Run, rows: DataFrame) -> None:
 
 
 def _is_unreadable(run: Run, flagged: Flagged) -> bool:
-    """Return whether the entity is in a znode that could not be understood: unknown, not different."""
-    if not run.outcome.unreadable:
+    """Return whether the entity is in a znode that could not be read or understood: unknown, not different."""
+    if not run.outcome.unreadable and not run.outcome.unread:
         return False
-    return any(path in run.outcome.unreadable for path in ENTITY_KINDS[flagged.kind].paths(flagged.key))
+    paths = ENTITY_KINDS[flagged.kind].paths(flagged.key)
+    if any(path in run.outcome.unreadable for path in paths):
+        return True
+    return any(path == unread or path.startswith(f"{unread}/") for path in paths for unread in run.outcome.unread)
+
+
+def _without_alternatives(run: Run, rows: DataFrame, flagged: list[Flagged]) -> list[Flagged]:
+    """Return the entities whose other right form in ZooKeeper is not what the log holds either."""
+    if not run.outcome.leader_note["producerIdsCopied"]:
+        return flagged
+    open_ = [each for each in flagged if (each.kind, each.key) in run.outcome.alternatives]
+    if not open_:
+        return flagged
+    log = LOG if run.inputs.live else LOG_AT_FENCE
+    right = {
+        (each.kind, each.key)
+        for each in (with_values(rows, Leg.MIRROR, open_) if run.inputs.live else open_)
+        if not each.has_duplicate and each.copies[log].value == run.outcome.alternatives[each.kind, each.key]
+    }
+    return [each for each in flagged if (each.kind, each.key) not in right]
+
+
+def _note_unmirrored_configs(run: Run) -> None:
+    for kind, name, configs in run.outcome.leader_note["unmirroredConfigs"]:
+        entity_type = "groups" if kind == "group" else kind
+        run.outcome.add_finding(
+            Finding.of(
+                Code.CONFIG_STOPS_FAILOVER, f"{kind}/{name}", type=entity_type, name=name, names=",".join(configs)
+            )
+        )
 
 
 def _settle_offline(run: Run, flagged: Sequence[Flagged]) -> None:
     """Judge by one reading: a copy cannot be read again."""
-    fence = run.fence.first_offset
-    assert fence is not None
     for entity in flagged:
         zookeeper, log = entity.copies[ZOOKEEPER], entity.copies[LOG]
-        touched = log.offset is not None and log.offset > fence
-        if not entity.has_duplicate and touched:
+        if entity.in_flight:
             if (zookeeper.count, zookeeper.value) != (log.count, log.value):
                 run.outcome.unresolved.append(f"{entity.kind} {entity.key}")
+            continue
+        if _is_of_absent_broker(run, entity):
             continue
         run.outcome.add_difference(difference_of_flagged(_renamed(entity, LOG_AT_FENCE, LOG), [ZOOKEEPER, LOG]))
 
@@ -292,9 +343,7 @@ def _settle_offline(run: Run, flagged: Sequence[Flagged]) -> None:
 def _settle_live(run: Run, flagged: Sequence[Flagged], rows: DataFrame) -> None:
     duplicates = [entity for entity in flagged if entity.has_duplicate]
     candidates = [entity for entity in flagged if not entity.has_duplicate]
-    fence = run.fence.first_offset
-    assert fence is not None
-    settled = [entity for entity in candidates if not _in_flight(entity, fence)]
+    settled = [entity for entity in candidates if not entity.in_flight]
     if len(settled) > _MAXIMUM_CONFIRMED:
         duplicates += settled[_MAXIMUM_CONFIRMED:]
         believed = {(entity.kind, entity.key) for entity in settled[_MAXIMUM_CONFIRMED:]}
@@ -355,10 +404,12 @@ def _await_movement(run: Run, reader: ZooKeeperReader, last: int) -> None:
         time.sleep(0.25)
 
 
-def _in_flight(flagged: Flagged, fence: int) -> bool:
-    zookeeper, log = flagged.copies[ZOOKEEPER], flagged.copies[LOG]
-    mirrored = zookeeper.offset if zookeeper.offset is not None else fence
-    return log.offset is not None and log.offset > mirrored
+def _is_of_absent_broker(run: Run, flagged: Flagged) -> bool:
+    """Return whether a broker that is down, and therefore not in ZooKeeper, is the whole difference."""
+    if ENTITY_KINDS[flagged.kind].mirror is not Mirror.BROKERS or flagged.copies[ZOOKEEPER].count:
+        return False
+    broker = run.outcome.leader_note["brokers"].get(flagged.key)
+    return broker is not None and (broker["fenced"] or broker["leaving"])
 
 
 def _renamed(flagged: Flagged, place: str, name: str) -> Flagged:

@@ -23,6 +23,8 @@ _FEW_KEYS: Final = 500
 _SEED: Final = "kraftbridge"
 MAXIMUM_FLAGGED: Final = 20_000
 """Differing entities that are looked at one by one; more are counted all the same."""
+MAXIMUM_IN_FLIGHT: Final = 500_000
+"""Entities in flight that are read again; with more the verdict is `Inconclusive`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Flagged:
     kind: EntityKind
     key: str
     copies: Mapping[str, Copy]
+    in_flight: bool = False
+    """A record after what ZooKeeper mirrored has touched it."""
 
     @property
     def has_duplicate(self) -> bool:
@@ -61,9 +65,11 @@ class Comparison:
     keys
         Exact number of distinct keys by kind that any place holds.
     flagged_counts
-        Exact number of flagged entities by kind.
+        Exact number of flagged entities by kind that are not in flight.
+    in_flight_count
+        Exact number of flagged entities that are in flight.
     flagged
-        Flagged entities, the first `MAXIMUM_FLAGGED` of them.
+        Flagged entities: the first `MAXIMUM_FLAGGED` of those that are not in flight, and the first `MAXIMUM_IN_FLIGHT` of the others.
     """
 
     places: Sequence[str]
@@ -71,6 +77,12 @@ class Comparison:
     keys: Mapping[EntityKind, int]
     flagged_counts: Mapping[EntityKind, int]
     flagged: Sequence[Flagged]
+    in_flight_count: int = 0
+
+    @property
+    def beyond(self) -> int:
+        """How many flagged entities that are not in flight are left out of `flagged`."""
+        return sum(self.flagged_counts.values()) - sum(not each.in_flight for each in self.flagged)
 
     def rows_in(self, place: str) -> int:
         """Return how many entities a place holds."""
@@ -85,6 +97,7 @@ def compare(
     *,
     few: bool = False,
     values: bool = True,
+    fence: tuple[str, int] | None = None,
 ) -> Comparison:
     """Compare the places of one leg.
 
@@ -102,6 +115,9 @@ def compare(
         There are few rows: one task does all, and nothing is shuffled.
     values
         Whether flagged entities come with their values; they cost one more look at the rows.
+    fence
+        Place whose offsets date an entity's last record, and the log offset that the first place mirrors at least: an entity with
+        a later record is in flight.
     """
     compared, places = len(places), [*places, *beside]
     entities = rows.where(
@@ -126,18 +142,34 @@ def compare(
         F.col(f"{name}_0").eqNullSafe(F.col(f"{name}_{index}")) for name in ("first", "second") for index in indexes[1:]
     )
     held_somewhere = _any(F.col(f"count_{index}") > 0 for index in indexes)
+    in_flight: Column = F.lit(False)  # noqa: FBT003 - a literal column
+    if fence is not None:
+        touched, mirrored = F.col(f"offset_{places.index(fence[0])}"), F.coalesce("offset_0", F.lit(fence[1]))
+        in_flight = F.coalesce(touched > mirrored, F.lit(False)) & _all(  # noqa: FBT003 - a literal column
+            F.col(f"count_{index}") <= 1 for index in indexes
+        )
     grouped = (
-        entities.groupBy("kind", "key").agg(*aggregates).where(held_somewhere).withColumn("flagged", ~(once & same))
+        entities.groupBy("kind", "key")
+        .agg(*aggregates)
+        .where(held_somewhere)
+        .withColumn("flagged", ~(once & same))
+        .withColumn("in_flight", F.col("flagged") & in_flight)
     )
     grouped = grouped.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        counts, keys, flagged_counts = _totals(grouped, places[:compared])
-        flagged = _flagged(grouped, places) if any(flagged_counts.values()) else []
+        counts, keys, flagged_counts, in_flight_count = _totals(grouped, places[:compared])
+        flagged = (
+            _flagged(grouped, places, "flagged and not in_flight", MAXIMUM_FLAGGED)
+            if any(flagged_counts.values())
+            else []
+        )
+        if in_flight_count:
+            flagged += _flagged(grouped, places, "in_flight", MAXIMUM_IN_FLIGHT)
     finally:
         grouped.unpersist()
     if values:
         flagged = with_values(rows, leg, flagged)
-    return Comparison(places[:compared], counts, keys, flagged_counts, flagged)
+    return Comparison(places[:compared], counts, keys, flagged_counts, flagged, in_flight_count)
 
 
 def _entities(rows: DataFrame, leg: Leg, places: Sequence[str]) -> DataFrame:
@@ -167,6 +199,7 @@ def with_values(rows: DataFrame, leg: Leg, flagged: Sequence[Flagged]) -> list[F
                 place: replace(copy, value=values.get((entity.kind, entity.key, place)))
                 for place, copy in entity.copies.items()
             },
+            entity.in_flight,
         )
         for entity in flagged
     ]
@@ -174,29 +207,33 @@ def with_values(rows: DataFrame, leg: Leg, flagged: Sequence[Flagged]) -> list[F
 
 def _totals(
     grouped: DataFrame, places: Sequence[str]
-) -> tuple[dict[EntityKind, dict[str, int]], dict[EntityKind, int], dict[EntityKind, int]]:
+) -> tuple[dict[EntityKind, dict[str, int]], dict[EntityKind, int], dict[EntityKind, int], int]:
     totals = grouped.groupBy("kind").agg(
         F.count(F.lit(1)).alias("keys"),
-        F.count(F.when(F.col("flagged"), 1)).alias("flagged"),
+        F.count(F.when(F.col("flagged") & ~F.col("in_flight"), 1)).alias("flagged"),
+        F.count(F.when(F.col("in_flight"), 1)).alias("in_flight"),
         *(F.sum(f"count_{index}").alias(f"count_{index}") for index in range(len(places))),
     )
     counts: dict[EntityKind, dict[str, int]] = {}
     keys: dict[EntityKind, int] = {}
     flagged: dict[EntityKind, int] = {}
+    in_flight = 0
     for row in totals.collect():
         kind = EntityKind(row["kind"])
         counts[kind] = {place: row[f"count_{index}"] for index, place in enumerate(places)}
         keys[kind], flagged[kind] = row["keys"], row["flagged"]
-    return counts, keys, flagged
+        in_flight += row["in_flight"]
+    return counts, keys, flagged, in_flight
 
 
-def _flagged(grouped: DataFrame, places: Sequence[str]) -> list[Flagged]:
-    rows = grouped.where("flagged").orderBy("kind", "key").limit(MAXIMUM_FLAGGED).collect()
+def _flagged(grouped: DataFrame, places: Sequence[str], condition: str, limit: int) -> list[Flagged]:
+    rows = grouped.where(condition).orderBy("kind", "key").limit(limit).collect()
     return [
         Flagged(
             EntityKind(row["kind"]),
             row["key"],
             {place: Copy(row[f"count_{index}"], None, row[f"offset_{index}"]) for index, place in enumerate(places)},
+            row["in_flight"],
         )
         for row in rows
     ]

@@ -71,7 +71,7 @@ def compare_served(run: Run, logs: DataFrame) -> None:
         run.outcome.counts[kind] = run.outcome.counts.get(kind, KindCounts()).model_copy(
             update={"served": min(counts[place] for place in places[1:])}
         )
-    beyond = sum(comparison.flagged_counts.values()) - len(comparison.flagged)
+    beyond = comparison.beyond
     with run.stage("settle brokers"):
         established = _settle(run, [*_open(comparison.flagged, inputs.brokers), *own])
     if beyond:

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -15,9 +16,10 @@ from typing_extensions import override
 from kraftbridge.metadata.entities import Form, Secrets
 from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.metadata.log.entities import entities_beside_partitions, log_entities, partition_columns
-from kraftbridge.metadata.log.files import open_log_files
-from kraftbridge.metadata.log.image import MetadataImage
+from kraftbridge.metadata.log.files import LOG_FOLDER, META_PROPERTIES, open_log_files
+from kraftbridge.metadata.log.image import MetadataImage, config_identity
 from kraftbridge.metadata.log.replay import LogReplay
+from kraftbridge.models.entities import ENTITY_KINDS, Mirror
 from kraftbridge.verification.sources.rows import (
     LOG,
     LOG_AT_FENCE,
@@ -33,6 +35,8 @@ from kraftbridge.verification.sources.rows import (
     voter_place,
     without_collection,
 )
+
+_PAUSE_SECONDS: Final = 0.25
 
 
 class _VoterPartition(InputPartition):
@@ -66,6 +70,14 @@ class _LogReader(DataSourceReader):
     def _read_voter(self, voter: LogVoter, state: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         plan, secrets = self._plan, self._plan.secrets()
         files = open_log_files(voter.url, plan.token_path, plan.ca_path)
+        owner = files.owner()
+        if owner is None:
+            raise MetadataError(
+                f"{files.place} does not say whose log it is: {META_PROPERTIES} beside {LOG_FOLDER} is missing or names no node and cluster"
+            )
+        if owner.node_id != voter.id:
+            raise MetadataError(f"{files.place} holds the log of node {owner.node_id}, not of voter {voter.id}")
+        state["cluster"] = owner.cluster_id
         stops = [stop for stop in (plan.replicas_offset, plan.fence_offset) if stop is not None and stop >= 0]
         replay = LogReplay(files, start_at_most=min(stops, default=None))
         steps = []
@@ -74,9 +86,12 @@ class _LogReader(DataSourceReader):
         if voter.mirrored and plan.at_fence and plan.fence_offset is not None and plan.fence_offset >= 0:
             steps.append((plan.fence_offset, Leg.MIRROR, LOG_AT_FENCE, Form.MIRRORED))
         for offset, leg, place, form in sorted(steps):
-            image = replay.advance(offset)
+            image = _advanced(replay, offset, plan.patience_seconds)
             if image.offset < offset:
-                raise MetadataError(f"{files.place}: the log ends at offset {image.offset}, offset {offset} is needed")
+                raise MetadataError(
+                    f"{files.place}: the log ends at offset {image.offset}, {offset - image.offset} records behind the committed "
+                    f"offset {offset} that is needed"
+                )
             if leg is Leg.REPLICAS:
                 state["records"] = image.records
             yield from _image_batches(leg, place, image, form, secrets)
@@ -97,6 +112,13 @@ class _LogReader(DataSourceReader):
                 for identity, broker in image.brokers.items()
             }
             state["openTransaction"] = image.open_transaction
+            state["unmirroredConfigs"] = [
+                [str(key).partition("/")[0], str(key).partition("/")[2], sorted(config.values)]
+                for (resource_type, resource), config in image.configs.items()
+                for kind, key in [config_identity(resource_type, resource)]
+                if ENTITY_KINDS[kind].mirror is Mirror.NONE
+            ]
+            state["producerIdsCopied"] = image.producer_ids is None or image.producer_ids["brokerId"] == -1
             if plan.fence_offset is not None:
                 state["epochAtFence"] = replay.epoch_at(plan.fence_offset)
         state |= {
@@ -106,6 +128,16 @@ class _LogReader(DataSourceReader):
             "epoch": replay.image.epoch,
         }
         state.setdefault("records", replay.image.records)
+
+
+def _advanced(replay: LogReplay, offset: int, patience_seconds: float) -> MetadataImage:
+    """Replay up to an offset, waiting for a log that does not reach it yet."""
+    until = time.monotonic() + patience_seconds
+    image = replay.advance(offset)
+    while image.offset < offset and time.monotonic() < until:
+        time.sleep(_PAUSE_SECONDS)
+        image = replay.advance(offset)
+    return image
 
 
 def _image_batches(

@@ -86,6 +86,8 @@ class LogPlan(_Plan):
     """Also give the image at `fence_offset`, since ZooKeeper cannot be read again."""
     served: bool = False
     """Also give what brokers should serve."""
+    patience_seconds: float = 0.0
+    """How long a voter's log is awaited that does not reach `replicas_offset` yet."""
 
 
 class ServedPlan(_Plan):
@@ -130,6 +132,13 @@ class Note(StrEnum):
 
     FENCE = "$fence"
     PROBLEM = "$problem"
+    """A znode that could be read and not be understood."""
+    UNREAD = "$unread"
+    """A znode that could not be read or listed; what is below it is unknown, too."""
+    ALTERNATIVE = "$alternative"
+    """Another right form of an entity."""
+    CLUSTER = "$cluster"
+    """The id of the cluster that a place belongs to."""
     LOG = "$log"
     FINDING = "$finding"
     COUNT = "$count"

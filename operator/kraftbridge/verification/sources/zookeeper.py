@@ -12,14 +12,22 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
+from kazoo.exceptions import NoNodeError
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from typing_extensions import override
 
 from kraftbridge.metadata.zookeeper.dump import read_dump
 from kraftbridge.metadata.zookeeper.reader import Data, Operation, Read, ZooKeeperReader
-from kraftbridge.metadata.zookeeper.soundness import CHECKED_NODES, DELETIONS_PATH, Soundness
+from kraftbridge.metadata.zookeeper.soundness import (
+    CHECKED_NODES,
+    CLUSTER_ID_PATH,
+    DELETIONS_PATH,
+    Soundness,
+    cluster_id,
+)
 from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading, FenceRange, TreePlan, TreeReading
 from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
+from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import ZooKeeperAccess
 from kraftbridge.verification.sources.rows import (
     SCHEMA_DDL,
@@ -67,9 +75,17 @@ class _ZooKeeperReader(DataSourceReader):
             reader.synchronize()
             reading = TreeReading(reader, self._plan.secrets())
             plan = reading.plan()
-            findings, epoch = self._tree_findings(reader, plan) if self._plan.soundness else ([], None)
+            findings, epoch = self._tree_findings(reader, reading, plan) if self._plan.soundness else ([], None)
+            cluster = self._cluster_id(reader, reading)
         slices = max(1, min(self._plan.parallelism, -(-len(plan.topics) // self._plan.topics_per_slice)))
-        planned = {"fence": _fence(reading.fence), "problems": reading.problems, "findings": findings, "epoch": epoch}
+        planned = {
+            "fence": _fence(reading.fence),
+            "problems": reading.problems,
+            "unread": reading.unread,
+            "findings": findings,
+            "epoch": epoch,
+            "cluster": cluster,
+        }
         return [
             _Slice(
                 plan.topics[index::slices],
@@ -102,7 +118,11 @@ class _ZooKeeperReader(DataSourceReader):
         fences = [fence for fence in (planned.get("fence"), _fence(reading.fence)) if fence and fence["batches"]]
         for fence in fences:
             yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.FENCE, "", fence)
-        yield from _problems(Leg.MIRROR, ZOOKEEPER, {**planned.get("problems", {}), **reading.problems})
+        yield from _problems(Note.PROBLEM, {**planned.get("problems", {}), **reading.problems})
+        yield from _problems(Note.UNREAD, {**planned.get("unread", {}), **reading.unread})
+        yield from _alternatives(reading.alternatives)
+        if "cluster" in planned:
+            yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.CLUSTER, "", planned["cluster"])
         if self._plan.soundness:
             findings = [
                 *planned.get("findings", ()),
@@ -110,7 +130,17 @@ class _ZooKeeperReader(DataSourceReader):
             ]
             yield from _findings(findings, planned.get("epoch"), soundness.highest_controller_epoch)
 
-    def _tree_findings(self, reader: ZooKeeperReader, plan: TreePlan) -> tuple[list[dict[str, Any]], int | None]:
+    def _cluster_id(self, reader: ZooKeeperReader, reading: TreeReading) -> str | None:
+        ((_, result),) = next(reader.read([Read(Operation.DATA, CLUSTER_ID_PATH)])).results
+        if isinstance(result, Data):
+            return cluster_id(result.data)
+        if not isinstance(result, NoNodeError):
+            reading.unread[CLUSTER_ID_PATH] = f"{CLUSTER_ID_PATH} cannot be read: {result!r}"
+        return None
+
+    def _tree_findings(
+        self, reader: ZooKeeperReader, reading: TreeReading, plan: TreePlan
+    ) -> tuple[list[dict[str, Any]], int | None]:
         soundness = Soundness(_broker_ids(plan.nodes))
         checked: dict[str, bytes | None] = {}
         deletions: list[str] = []
@@ -123,6 +153,8 @@ class _ZooKeeperReader(DataSourceReader):
                     checked[read.path] = result.data
                 elif isinstance(result, list):
                     deletions = result
+                elif not isinstance(result, NoNodeError):
+                    reading.unread[read.path] = f"{read.path} cannot be read: {result!r}"
         soundness.tree(
             topics=plan.topics,
             topic_configs=plan.topic_configs,
@@ -141,11 +173,15 @@ class _ZooKeeperReader(DataSourceReader):
         yield from entity_batches(Leg.MIRROR, ZOOKEEPER, reading.entities())
         if reading.migration is not None:
             state = reading.migration
-            fence = FenceRange(state.offset, state.offset, state.epoch, state.controller_id, 1)
-            yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.FENCE, "", _fence(fence), state.offset)
-        yield from _problems(Leg.MIRROR, ZOOKEEPER, reading.problems)
+            offset = state.kraft_metadata_offset
+            fence = FenceRange(offset, offset, state.kraft_metadata_epoch, state.kraft_controller_id, 1)
+            yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.FENCE, "", _fence(fence), offset)
+        yield from _problems(Note.PROBLEM, reading.problems)
+        yield from _problems(Note.UNREAD, reading.unread)
+        yield from _alternatives(reading.alternatives)
+        nodes = reading.nodes()
+        yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.CLUSTER, "", cluster_id(nodes.get(CLUSTER_ID_PATH)))
         if plan.soundness:
-            nodes = reading.nodes()
             soundness = Soundness(_broker_ids(nodes), plan.encoder_secret(), secret_required=False)
             for topic in reading.topics():
                 soundness.topic(topic)
@@ -192,9 +228,14 @@ def _fence(fence: FenceRange) -> dict[str, int | None]:
     }
 
 
-def _problems(leg: Leg, place: str, problems: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+def _problems(note: Note, problems: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
     for path, problem in problems.items():
-        yield note_batch(leg, place, Note.PROBLEM, path, problem)
+        yield note_batch(Leg.MIRROR, ZOOKEEPER, note, path, problem)
+
+
+def _alternatives(alternatives: Mapping[tuple[EntityKind, str], str]) -> Iterator[pa.RecordBatch]:
+    for (kind, key), value in alternatives.items():
+        yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.ALTERNATIVE, key, [str(kind), value])
 
 
 class ZooKeeperSource(DataSource):
