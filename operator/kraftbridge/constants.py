@@ -39,6 +39,12 @@ LOG_SERVER_PORT: Final = 9443
 CANARY_USER: Final = "kraftbridge-canary"
 """The user entity whose client quota proves that a change reaches both stores."""
 
+
+def canary_topic(value: int) -> str:
+    """Return the name of the topic that proves that the KRaft controller tells every broker what changes; it is removed again."""
+    return f"kraftbridge-canary-{value}"
+
+
 ACL_AUTHORIZER: Final = "kafka.security.authorizer.AclAuthorizer"
 """``authorizer.class.name`` of a cluster on ZooKeeper."""
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

@@ -87,7 +87,7 @@ class Cluster:
             self.processes.start_broker(broker, KRAFT)
         wait_for("both brokers", lambda: self.brokers.cluster_state().brokers == set(BROKERS))
         create_topic(self.processes.broker_ports[0], "orders", 12)
-        self.controllers.write_canary(4711)
+        self.controllers.write_canary(4711, 1)
 
     def close(self) -> None:
         self.brokers.close()

@@ -292,7 +292,7 @@ class Cluster:
                     return "the claim is another one"
                 self.kafka.remove_claim()
                 self.kafka.zk_canary = None
-            case WriteCanary(value):
+            case WriteCanary(value, _):
                 if self.kafka.active is None:
                     return "no active controller"
                 self.kafka.write_canary(value)
@@ -434,6 +434,7 @@ class Cluster:
             redundancy=look(Part.REDUNDANCY, lambda: TopicRedundancy((), (), read_at=at)),
             run=self._run(status) if Part.RUN in wanted else None,
             runner_available=look(Part.RUNNER_AVAILABLE, lambda: True),
+            canary_by_broker=look(Part.CANARY_BY_BROKER, self._canaries),
             controller_by_broker=look(Part.CONTROLLER_BY_BROKER, self._views),
             registered_controllers=look(Part.REGISTERED_CONTROLLERS, self._registered_controllers),
             admission_policy=look(Part.ADMISSION_POLICY, lambda: True),
@@ -591,6 +592,12 @@ class Cluster:
         offline = () if in_sync else ("t-0",)
         lagging = frozenset(BROKERS) - in_sync
         return ClusterState(up, kafka.zk_controller or -1, 300, lacking, len(lacking), offline, len(offline), lagging)
+
+    def _canaries(self) -> dict[int, bool | Unobserved]:
+        return {
+            i: i in self.kafka.canary_served if p.up else Unobserved(f"broker {i}", "connection refused")
+            for i, p in self.kafka.brokers.items()
+        }
 
     def _views(self) -> dict[int, int | Unobserved]:
         return {

@@ -82,6 +82,12 @@ class Kafka:
     log_canary: int | None = None
     zk_canary: int | None = None
     views: dict[int, int] = field(default_factory=dict)
+    deaf: bool = False
+    """The controllers cannot log in to the brokers: those on ZooKeeper are told nothing from the claim on."""
+    told_last: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
+    """Which brokers were up and in sync when the brokers on ZooKeeper were told something for the last time."""
+    canary_served: set[int] = field(default_factory=set)
+    """Brokers that serve the canary's topic."""
     stale: dict[int, tuple[float, frozenset[int], frozenset[int]]] = field(default_factory=dict)
     """Brokers that are told nothing for a while: until when, and which brokers were up and in sync when they were last told."""
     zookeeper_down_until: float = -1.0
@@ -165,6 +171,7 @@ class Kafka:
         for node in CONTROLLERS:
             self.stop_controller(node)
         self.leader, self.state, self.log_canary = None, ZkMigrationState.NONE, None
+        self.canary_served.clear()
         self.registered.clear()
 
     def remove_claim(self) -> None:
@@ -209,11 +216,17 @@ class Kafka:
 
     def metadata_of(self, node: int) -> tuple[frozenset[int], frozenset[int]]:
         """Return which brokers are up and which are in sync, as one broker serves it (Metadata)."""
+        if self.hears_nothing(node):
+            return self.told_last
         until, up, in_sync = self.stale.get(node, (-1.0, frozenset(), frozenset()))
         if self.time.now < until:
             return up, in_sync
         self.stale.pop(node, None)
         return frozenset(i for i, p in self.brokers.items() if p.up), frozenset(self.in_sync)
+
+    def hears_nothing(self, node: int) -> bool:
+        """Whether the controllers' requests do not reach a broker; one on KRaft reads the metadata log itself."""
+        return self.deaf and self.claim_epoch >= 0 and self.brokers[node].mode is not BrokerMode.KRAFT
 
     def tell_nothing(self, node: int, seconds: float) -> None:
         """Let a broker serve for a while what it was told last; one at a time."""
@@ -230,11 +243,25 @@ class Kafka:
         """Commit a change; it reaches ZooKeeper when the mirror does."""
         self.log_canary = value
         self._mirror_canary()
+        self._tell_of_canary()
 
     def remove_canary(self) -> None:
         """Remove it again."""
         self.log_canary = None
         self._mirror_canary()
+        self._tell_of_canary()
+
+    def _tell_of_canary(self) -> None:
+        for node in BROKERS:
+            self.time.after(self.random.uniform(0.1, 2.0), lambda node=node: self._hear_of_canary(node))  # type: ignore[misc]
+
+    def _hear_of_canary(self, node: int) -> None:
+        if not self.brokers[node].up or self.hears_nothing(node) or self.active is None:
+            self.time.after(1.0, lambda: self._hear_of_canary(node))
+        elif self.log_canary is None:
+            self.canary_served.discard(node)
+        else:
+            self.canary_served.add(node)
 
     def _mirror_canary(self) -> None:
         self.time.after(self.random.uniform(0.2, 1.5), self._mirror_canary_now)
@@ -260,6 +287,9 @@ class Kafka:
             return
         # A ZooKeeper broker without the migration flag is no member of a cluster that the quorum controls.
         if self.claim_epoch >= 0 and process.mode is BrokerMode.ZOOKEEPER:
+            self.time.after(1.0, lambda: self._caught_up(node, life))
+            return
+        if self.hears_nothing(node):
             self.time.after(1.0, lambda: self._caught_up(node, life))
             return
         if process.mode is BrokerMode.KRAFT and self.registered.get(node) is not BrokerMode.KRAFT:
@@ -379,6 +409,7 @@ class Kafka:
         if ready:
             self.copying = True
             epoch = self.epoch
+            self.told_last = frozenset(i for i, p in self.brokers.items() if p.up), frozenset(self.in_sync)
             self.claim_epoch, self.zk_controller, self.migration_znode = epoch, None, True
             self.migration_epoch = epoch
             self.time.after(self.random.uniform(0.5, 3.0), lambda: self._copied(epoch))

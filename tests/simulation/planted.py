@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from kraftbridge.models.observation import Unobserved
-from kraftbridge.phases import gates, healing, rollback, verifying
+from kraftbridge.phases import canary, gates, healing, rollback, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 
@@ -30,6 +30,11 @@ def _one_broker_is_believed(step: StepContext) -> list[str]:
     return [*pods, *cluster.problems(frozenset(step.status.broker_ids.values()))]
 
 
+def _stores_are_enough(*_: Any) -> list[str]:
+    """Leave TakingOver when the change is in both stores, as up to da8c3d4: no broker is asked."""
+    return []
+
+
 def _nobody_waits_for_the_controller(_draft: Draft) -> Wait | None:
     """Roll back without asking whom each broker takes for the controller."""
 
@@ -42,6 +47,7 @@ def _nothing_is_kept(*_: Any) -> bool:
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
     "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
+    "untold": (canary, "_not_served_by", _stores_are_enough),
     "one-voiced": (gates, "cluster_blockers", _one_broker_is_believed),
     "hurried": (rollback, "_controller_agreed", _nobody_waits_for_the_controller),
     "unkept": (healing, "_archived", _nothing_is_kept),

@@ -126,6 +126,8 @@ class Run:
         if self.faults != Faults():
             self.cluster.trouble = Trouble(*(self.random.random() * p for p in (0.2, 0.05, 0.1, 0.15)))
             self.cluster.kafka.stuck_chance = self.random.choice([0.0, 0.3, 0.8])
+            self.cluster.kafka.deaf = self.random.random() < 0.1
+            self.coverage.faults["controllers_cannot_log_in"] += self.cluster.kafka.deaf
         target = self.random.choice(
             [Target.KRAFT, Target.KRAFT, Target.KRAFT_BROKERS, Target.DUAL_WRITE, Target.QUORUM_READY]
         )
@@ -276,6 +278,7 @@ class Run:
                 "quorum",
                 "cluster",
                 "cluster_by_broker",
+                "canary_by_broker",
                 "redundancy",
                 "run",
                 "registered_controllers",
@@ -387,7 +390,7 @@ class Run:
 
     def _calm_down(self) -> None:
         """End every fault, and let the user ask for something that can be reached."""
-        self.cluster.trouble, self.skew = Trouble(), 0.0
+        self.cluster.trouble, self.skew, self.cluster.kafka.deaf = Trouble(), 0.0, False
         self.cluster.kafka.edited, self.cluster.kafka.stuck_chance = False, 0.0  # whoever edited ZooKeeper repairs it
         self._edit(paused=False, target=self._reachable_target())
 
@@ -462,6 +465,8 @@ class Run:
             read = self._passed_at(after, needs[after.phase], after.phase)
             if not any(now - at <= fresh for at in read):
                 self._break(f"{after.phase} entered without a fresh passed verdict")
+        if after.phase is Phase.DUAL_WRITE and self.cluster.kafka.deaf:
+            self._break("TakingOver was left although the controllers reach no broker")
         if after.phase is Phase.FINALIZING:
             if self.spec.target is not Target.KRAFT:
                 self._break(f"Finalizing entered while spec.target is {self.spec.target}")

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kraftbridge.builders.settings import parse_properties, setting_of
-from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_RUN
+from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_RUN, canary_topic
 from kraftbridge.exceptions import ConflictError, ObservationError
 from kraftbridge.models.decision import Event
 from kraftbridge.models.metadata_version import FEATURE, Upgrade, lowest_without_loss
@@ -589,11 +589,14 @@ class FakeKafka:
             for node, flag in flags.items()
         }
 
-    def write_canary(self, value: int) -> None:
+    def write_canary(self, value: int, replicas: int) -> None:
         self.canary = value
 
-    def remove_canary(self) -> None:
+    def remove_canary(self, value: int) -> None:
         self.canary = None
+
+    def serves_topic(self, topic: str) -> dict[int, bool | Unobserved]:
+        return dict.fromkeys(self.broker_modes(), topic == canary_topic(self.canary or 0))
 
     def validate_metadata_version(self, level: int, upgrade: Upgrade) -> FeatureAnswer:
         """Take every level up to the highest; a downgrade only without loss."""

@@ -420,6 +420,7 @@ def _status(phase: Phase, **changes: Any) -> MigrationStatus:
             written_at=NOW - timedelta(minutes=2),
             committed_at=NOW - timedelta(minutes=2),
             mirrored_at=NOW - timedelta(minutes=2),
+            served_at=NOW - timedelta(minutes=2),
             removed_at=NOW - timedelta(minutes=2),
         )
         fields["migration_offset"] = MigrationOffset(

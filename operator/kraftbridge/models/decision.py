@@ -103,14 +103,18 @@ class ArchiveDifferences:
 
 @dataclass(frozen=True, slots=True)
 class WriteCanary:
-    """Set our canary quota at the active KRaft controller."""
+    """Make our canary topic and set our canary quota at the active KRaft controller."""
 
     value: int
+    replicas: int
+    """Of the topic's partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveCanary:
-    """Remove our canary quota."""
+    """Remove our canary quota and topic."""
+
+    value: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -348,6 +348,8 @@ class Observation:
     """Whether the API server serves what ``verification.runner`` needs."""
     cluster_by_broker: Mapping[int, ClusterState | Unobserved] | Unobserved = NOT_NEEDED
     """As several brokers serve it, each asked itself: one broker's answer may be old. Others are asked at the next look."""
+    canary_by_broker: Mapping[int, bool | Unobserved] | Unobserved = NOT_NEEDED
+    """Whether each broker itself serves the canary's topic; looked at while there is a canary."""
     controller_by_broker: Mapping[int, int | Unobserved] | Unobserved = NOT_NEEDED
     """Whom each broker takes for the controller; looked at while rolling back."""
     registered_controllers: frozenset[int] | Unobserved = NOT_NEEDED

@@ -111,6 +111,8 @@ class CanaryStatus(StatusModel):
     """The active controller acknowledged it: it is in the metadata log."""
     mirrored_at: datetime | None = None
     """It was read back from ZooKeeper."""
+    served_at: datetime | None = None
+    """Every broker was seen to serve it itself."""
     removing_at: datetime | None = None
     """Its removal was first asked for."""
     removed_at: datetime | None = None

@@ -124,13 +124,13 @@ def run_taking_over_phase(draft: Draft) -> Outcome:
             or healing.ensure_mirror_moves(draft)
             or Wait("dual-write is awaited")
         )
-    if (waiting := canary.prove_in_both_stores(draft)) is not None:
+    if (waiting := canary.prove_change_arrives(draft)) is not None:
         return waiting
     draft.set_condition(
         ConditionType.METADATA_MIGRATED,
         "True",
         Reason.DONE,
-        "The copy is complete and every change goes to both stores",
+        "The copy is complete; a change made after it is in both stores and served by every broker",
     )
     return Enter(Phase.DUAL_WRITE)
 

@@ -29,6 +29,7 @@ class Part(StrEnum):
     REDUNDANCY = "redundancy"
     RUN = "run"
     RUNNER_AVAILABLE = "runner_available"
+    CANARY_BY_BROKER = "canary_by_broker"
     CONTROLLER_BY_BROKER = "controller_by_broker"
     REGISTERED_CONTROLLERS = "registered_controllers"
     ADMISSION_POLICY = "admission_policy"
@@ -55,8 +56,8 @@ NEEDS: Final[Mapping[Phase, frozenset[Part]]] = {
     Phase.PROVISIONING_QUORUM: _ALWAYS
     | _QUORUM
     | {Part.ZOOKEEPER, Part.REGISTERED_CONTROLLERS, Part.CLUSTER_BY_BROKER},
-    Phase.TAKING_OVER: _MIGRATING | {Part.REGISTERED_CONTROLLERS, Part.CONTROLLER_PROBE},
-    Phase.DUAL_WRITE: _MIGRATING,
+    Phase.TAKING_OVER: _MIGRATING | {Part.REGISTERED_CONTROLLERS, Part.CANARY_BY_BROKER, Part.CONTROLLER_PROBE},
+    Phase.DUAL_WRITE: _MIGRATING | {Part.CANARY_BY_BROKER},
     Phase.ROLLING_BROKERS: _MIGRATING,
     Phase.AWAITING_FINALIZATION: _MIGRATING,
     Phase.FINALIZING: _ALWAYS | _QUORUM | _RESTARTS | {Part.ZOOKEEPER, Part.CONTROLLER_PROBE},
@@ -64,7 +65,7 @@ NEEDS: Final[Mapping[Phase, frozenset[Part]]] = {
     Phase.ROLLING_BACK: _ALWAYS
     | _QUORUM
     | _RESTARTS
-    | {Part.ZOOKEEPER, Part.ARCHIVE, Part.CONTROLLER_BY_BROKER, Part.CONTROLLER_PROBE},
+    | {Part.ZOOKEEPER, Part.ARCHIVE, Part.CANARY_BY_BROKER, Part.CONTROLLER_BY_BROKER, Part.CONTROLLER_PROBE},
     Phase.ROLLED_BACK: _ALWAYS | _QUORUM | {Part.ZOOKEEPER},
 }
 """What a phase needs, when it is there at all."""
@@ -85,6 +86,9 @@ def _exists(part: Part, status: MigrationStatus, now: datetime) -> bool:
             return status.controllers is not None and not without_controller(status)
         case Part.CLUSTER_BY_BROKER | Part.REDUNDANCY:
             return status.phase is not Phase.COMPLETED or status.given_back_at is None
+        case Part.CANARY_BY_BROKER:
+            canary = status.canary
+            return canary is not None and canary.removed_at is None and not without_controller(status)
         case Part.RUN:
             return bool(status.verifications)
         case Part.CLUES:

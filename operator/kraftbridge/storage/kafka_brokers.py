@@ -24,6 +24,7 @@ CALL_SECONDS: Final = 5.0
 """Budget of one observation over all addresses that it tries."""
 VIEWS: Final = 3
 """How many brokers are asked for all of their metadata in one look: the answers are large."""
+_UNKNOWN_TOPIC: Final = 3
 _LEAST_SECONDS: Final = 0.5
 _NAMED_PARTITIONS: Final = 20
 _CONFIG_BATCH_TOPICS: Final = 200
@@ -148,6 +149,20 @@ class BrokerClient:
         if answer.error_code:
             raise ObservationError(self._source, f"ListPartitionReassignments answered {error_name(answer.error_code)}")
         return tuple(sorted(f"{t.name}-{p.partition_index}" for t in answer.topics for p in t.partitions))
+
+    def serves_topic(self, topic: str) -> Mapping[int, bool | Unobserved]:
+        """Return whether each broker that Metadata lists serves a topic with a leader for each partition, asking each one itself.
+
+        Raises
+        ------
+        ObservationError
+            No broker at all says which brokers there are.
+        """
+        until = time.monotonic() + CALL_SECONDS
+        known = self._known_brokers()
+        with self._each_lock:
+            self._close_gone(known)
+            return {i: self._ask_kept(i, a, until, partial(_serves, topic=topic)) for i, a in known.items()}
 
     def controller_by_broker(self) -> dict[int, int | Unobserved]:
         """Return whom each broker takes for the controller, asking each one itself.
@@ -355,6 +370,15 @@ def _view(connection: Connection, broker: int, until: float) -> ClusterState:
         return _cluster_state(f"broker {broker}", answer)
     except ObservationError as e:
         raise WireError(e.reason) from e
+
+
+def _serves(connection: Connection, topic: str) -> bool:
+    (answer,) = connection.metadata(REQUEST_SECONDS, (topic,)).topics
+    if answer.error_code == _UNKNOWN_TOPIC:
+        return False
+    if answer.error_code or any(p.error_code or p.leader_id < 0 for p in answer.partitions):
+        raise WireError(f"topic {topic} has no leader yet ({error_name(answer.error_code)})")
+    return True
 
 
 def _reassignments(connection: Connection) -> Any:

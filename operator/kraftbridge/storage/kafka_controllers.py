@@ -9,8 +9,9 @@ from typing import Any, Final, TypeVar
 
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from kafka.protocol.admin.cluster import DescribeClusterRequest, DescribeQuorumRequest, UpdateFeaturesRequest
+from kafka.protocol.admin.topics import CreateTopicsRequest, DeleteTopicsRequest
 
-from kraftbridge.constants import CANARY_USER
+from kraftbridge.constants import CANARY_USER, canary_topic
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
 from kraftbridge.kafka.security import Security
 from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, ConnectionLostError, WireError, error_name
@@ -25,6 +26,9 @@ QUORUM_CALL_SECONDS: Final = 4.0
 WRITE_SECONDS: Final = 6.0
 
 _NOT_LEADER: Final = 6
+_UNKNOWN_TOPIC: Final = 3
+_TOPIC_EXISTS: Final = 36
+_DELETION_DISABLED: Final = 73
 _REFUSALS: Final = frozenset({29, 31, 35, 42, 44, 95})
 """Errors that the same request will get again (``org.apache.kafka.common.protocol.Errors``): topic and cluster
 authorization, unsupported version, invalid request, policy violation, invalid update version."""
@@ -134,8 +138,10 @@ class ControllerClient:
             until = time.monotonic() + QUORUM_CALL_SECONDS
             return {node: self._features_of(node, until) for node in sorted(self._addresses)}
 
-    def write_canary(self, value: int) -> None:
-        """Set our canary quota at the active controller; returns once the record is committed.
+    def write_canary(self, value: int, replicas: int) -> None:
+        """Make our canary topic and set our canary quota at the active controller; returns once the records are committed.
+
+        A topic that is there already is no error. It has one partition and ``min.insync.replicas`` 1, so that no restart waits for it.
 
         Raises
         ------
@@ -144,11 +150,49 @@ class ControllerClient:
         ActionError
             No active controller took it. In pre-migration mode none does: the quorum takes no writes before the copy.
         """
+        name = canary_topic(value)
+        topic = CreateTopicsRequest.CreatableTopic
+        wanted = topic(
+            name=name,
+            num_partitions=1,
+            replication_factor=replicas,
+            assignments=[],
+            configs=[topic.CreatableTopicConfig(name="min.insync.replicas", value="1")],
+        )
+
+        def create(connection: Connection) -> None:
+            answer = connection.call(
+                CreateTopicsRequest,
+                WRITE_SECONDS,
+                max_version=5,
+                topics=[wanted],
+                timeout_ms=int(WRITE_SECONDS * 1000),
+                validate_only=False,
+            )
+            _raise_first([t for t in answer.topics if t.error_code != _TOPIC_EXISTS])
+
+        self._act(f"creation of topic {name}", create)
         self._alter_canary(value=float(value), remove=False)
 
-    def remove_canary(self) -> None:
-        """Remove our canary quota at the active controller; one that is absent is no error."""
+    def remove_canary(self, value: int) -> None:
+        """Remove our canary quota and topic at the active controller; what is absent is no error.
+
+        Where ``delete.topic.enable`` is false the empty topic stays.
+        """
+        name = canary_topic(value)
+
+        def delete(connection: Connection) -> None:
+            answer = connection.call(
+                DeleteTopicsRequest,
+                WRITE_SECONDS,
+                max_version=5,
+                topic_names=[name],
+                timeout_ms=int(WRITE_SECONDS * 1000),
+            )
+            _raise_first([r for r in answer.responses if r.error_code not in {_UNKNOWN_TOPIC, _DELETION_DISABLED}])
+
         self._alter_canary(value=0.0, remove=True)
+        self._act(f"deletion of topic {name}", delete)
 
     def validate_metadata_version(self, level: int, upgrade: Upgrade) -> FeatureAnswer:
         """Return what the active controller says to a change of metadata.version, changing nothing (``validate_only``, KIP-778).

@@ -153,6 +153,9 @@ class BrokerPort(Protocol):
     def broker_settings(self) -> Mapping[int, tuple[BrokerSetting, ...] | Unobserved]:
         """Return what each running broker has configured."""
 
+    def serves_topic(self, topic: str) -> Mapping[int, bool | Unobserved]:
+        """Return whether each broker itself serves a topic."""
+
     def controller_by_broker(self) -> dict[int, int | Unobserved]:
         """Return whom each broker takes for the controller."""
 
@@ -175,11 +178,11 @@ class ControllerPort(Protocol):
     def features(self) -> dict[int, NodeFeatures | Unobserved]:
         """Return what each controller says of itself."""
 
-    def write_canary(self, value: int) -> None:
-        """Set our canary quota; returns once it is committed."""
+    def write_canary(self, value: int, replicas: int) -> None:
+        """Make our canary topic and set our canary quota; returns once both are committed."""
 
-    def remove_canary(self) -> None:
-        """Remove our canary quota."""
+    def remove_canary(self, value: int) -> None:
+        """Remove our canary quota and topic."""
 
     def validate_metadata_version(self, level: int, upgrade: Upgrade) -> FeatureAnswer:
         """Return what the active controller says to a change of metadata.version, changing nothing."""

@@ -8,7 +8,11 @@ import pytest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasResponse
 from kafka.protocol.admin.cluster import DescribeClusterResponse, DescribeQuorumResponse, UpdateFeaturesResponse
 from kafka.protocol.admin.configs import DescribeConfigsResponse
-from kafka.protocol.admin.topics import ListPartitionReassignmentsResponse
+from kafka.protocol.admin.topics import (
+    CreateTopicsResponse,
+    DeleteTopicsResponse,
+    ListPartitionReassignmentsResponse,
+)
 from kafka.protocol.metadata.api_versions import ApiVersionsResponse
 from kafka.protocol.metadata.metadata import MetadataResponse
 from tests.unit.storage.servers import KafkaNode
@@ -33,6 +37,7 @@ from kraftbridge.storage.kafka_controllers import ControllerClient
 
 METADATA, CONFIGS, QUORUM = MetadataResponse.API_KEY, DescribeConfigsResponse.API_KEY, DescribeQuorumResponse.API_KEY
 REASSIGNMENTS, QUOTAS = ListPartitionReassignmentsResponse.API_KEY, AlterClientQuotasResponse.API_KEY
+CREATE, DELETE = CreateTopicsResponse.API_KEY, DeleteTopicsResponse.API_KEY
 FEATURES, CLUSTER = UpdateFeaturesResponse.API_KEY, DescribeClusterResponse.API_KEY
 VERSIONS = {
     ApiVersionsResponse.API_KEY: (0, 4),
@@ -41,10 +46,13 @@ VERSIONS = {
     QUORUM: (0, 2),
     REASSIGNMENTS: (0, 0),
     QUOTAS: (0, 1),
+    CREATE: (0, 5),
+    DELETE: (0, 5),
     FEATURES: (0, 1),
     CLUSTER: (0, 1),
 }
 NOT_LEADER, NOT_CONTROLLER, UNAUTHORIZED, TIMED_OUT = 6, 41, 31, 7
+UNKNOWN_TOPIC, TOPIC_EXISTS, POLICY_VIOLATION, DELETION_DISABLED = 3, 36, 44, 73
 
 MakeNode = Callable[..., KafkaNode]
 
@@ -316,6 +324,25 @@ def quotas(error: int = 0) -> Any:
     return AlterClientQuotasResponse, {"throttle_time_ms": 0, "entries": [entry]}
 
 
+def created(error: int = 0) -> Any:
+    topic = CreateTopicsResponse.CreatableTopicResult(
+        name="kraftbridge-canary-7",
+        error_code=error,
+        error_message="words",
+        num_partitions=1,
+        replication_factor=1,
+        configs=[],
+    )
+    return CreateTopicsResponse, {"throttle_time_ms": 0, "topics": [topic]}
+
+
+def deleted(error: int = 0) -> Any:
+    result = DeleteTopicsResponse.DeletableTopicResult(
+        name="kraftbridge-canary-7", error_code=error, error_message="words"
+    )
+    return DeleteTopicsResponse, {"throttle_time_ms": 0, "responses": [result]}
+
+
 def controllers_of(*nodes: KafkaNode) -> ControllerClient:
     return ControllerClient({3000 + i: node.address for i, node in enumerate(nodes)}, {})
 
@@ -354,12 +381,42 @@ def test_a_controller_that_restarted_is_asked_over_a_new_connection(make_node: M
 
 
 def test_the_canary_is_written_by_the_active_controller(make_node: MakeNode) -> None:
-    standby, active = make_node({QUOTAS: quotas(NOT_CONTROLLER)}), make_node({QUOTAS: quotas()})
+    standby = make_node({QUOTAS: quotas(NOT_CONTROLLER), CREATE: created(NOT_CONTROLLER)})
+    active = make_node({QUOTAS: quotas(), CREATE: created(), DELETE: deleted()})
     client = controllers_of(standby, active)
-    client.write_canary(7)
-    client.remove_canary()
-    assert standby.asked.count(QUOTAS) == 1
-    assert active.asked.count(QUOTAS) == 2
+    client.write_canary(7, 3)
+    client.remove_canary(7)
+    assert standby.asked.count(CREATE) == 1
+    assert [active.asked.count(key) for key in (CREATE, QUOTAS, DELETE)] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("deletion", [UNKNOWN_TOPIC, DELETION_DISABLED])
+def test_a_canary_may_be_written_and_removed_again(make_node: MakeNode, deletion: int) -> None:
+    client = controllers_of(make_node({QUOTAS: quotas(), CREATE: created(TOPIC_EXISTS), DELETE: deleted(deletion)}))
+    client.write_canary(7, 3)
+    client.remove_canary(7)
+
+
+def test_a_topic_that_a_policy_forbids_is_a_refusal_in_kafkas_words(make_node: MakeNode) -> None:
+    client = controllers_of(make_node({QUOTAS: quotas(), CREATE: created(POLICY_VIOLATION)}))
+    with pytest.raises(ActionRefusedError, match=r"creation of topic kraftbridge-canary-7.*words"):
+        client.write_canary(7, 3)
+
+
+@pytest.mark.parametrize(
+    ("answer", "served"), [({"t": (0, 0)}, True), ({"t": (UNKNOWN_TOPIC, 0)}, False), ({"t": (0, -1)}, None)]
+)
+def test_each_broker_tells_itself_whether_it_serves_a_topic(
+    make_node: MakeNode, answer: dict[str, tuple[int, int]], *, served: bool | None
+) -> None:
+    ((error, leader),) = answer.values()
+    topic = metadata({"t": [partition(0, [0], [0], leader)]})
+    topic[1]["topics"][0].error_code = error
+    node = make_node({METADATA: topic})
+    topic[1]["brokers"][0].port = int(node.address[1])
+    topic[1]["brokers"][0].host = node.address[0]
+    told = BrokerClient(":".join(map(str, node.address)), {}).serves_topic("t")[0]
+    assert (told is served) if served is not None else isinstance(told, Unobserved)
 
 
 @pytest.mark.parametrize(
@@ -367,9 +424,9 @@ def test_the_canary_is_written_by_the_active_controller(make_node: MakeNode) -> 
     [(quotas(NOT_CONTROLLER), False), (quotas(UNAUTHORIZED), True), (quotas(TIMED_OUT), False), (None, False)],
 )
 def test_a_canary_that_was_not_written_is_told(make_node: MakeNode, answer: Any, *, refused: bool) -> None:
-    client = controllers_of(make_node({QUOTAS: answer}))
+    client = controllers_of(make_node({QUOTAS: answer, CREATE: created()}))
     with pytest.raises(ActionError, match="write of the canary quota of user kraftbridge-canary") as caught:
-        client.write_canary(7)
+        client.write_canary(7, 3)
     assert isinstance(caught.value, ActionRefusedError) == refused
 
 

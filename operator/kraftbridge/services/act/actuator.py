@@ -117,11 +117,11 @@ class Actuator:
                 self._remove(step, run_id, keep_report=keep_report)
             case ArchiveDifferences(run_id, secret):
                 self._archive_differences(step, run_id, secret)
-            case WriteCanary(value):
-                step.clients.controllers.write_canary(value)
+            case WriteCanary(value, replicas):
+                step.clients.controllers.write_canary(value, replicas)
                 step.memory.canary_committed = value
-            case RemoveCanary():
-                step.clients.controllers.remove_canary()
+            case RemoveCanary(value):
+                step.clients.controllers.remove_canary(value)
             case RestoreStatefulSet(name):
                 self._restore(step, name)
             case StopControllers():

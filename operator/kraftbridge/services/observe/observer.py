@@ -15,6 +15,7 @@ from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.builders.controllers import configuration as controllers_configuration
 from kraftbridge.builders.verification import SPARK_API_VERSION
 from kraftbridge.config import Settings
+from kraftbridge.constants import canary_topic
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.metrics import OBSERVATION_ERRORS
 from kraftbridge.models.observation import (
@@ -118,6 +119,8 @@ class Observer:
         registered = look(Part.REGISTERED_CONTROLLERS, "quorum", clients.controllers.registered_controllers)
         name = status.healing.archive if status.healing is not None else ""
         archive = look(Part.ARCHIVE, "archive", archives.find, self._kubernetes, identity.namespace, name)
+        canary = canary_topic(status.canary.value) if status.canary is not None else ""
+        canaries = look(Part.CANARY_BY_BROKER, "brokers", clients.brokers.serves_topic, canary)
         views = look(Part.CONTROLLER_BY_BROKER, "brokers", _views, clients)
         features = look(Part.CONTROLLER_FEATURES, "controllers", self._controllers_features, clients, memory) or look(
             Part.NODE_FEATURES, "features", _features, clients
@@ -139,6 +142,7 @@ class Observer:
             redundancy=self._result(redundancy),
             run=run.result() if run is not None else None,
             runner_available=self._result(runner),
+            canary_by_broker=self._result(canaries),
             controller_by_broker=self._result(views),
             registered_controllers=self._result(registered),
             admission_policy=self._result(guarded),
