@@ -37,7 +37,7 @@ def api_page() -> str:
     schema = version["schema"]["openAPIV3Schema"]
     parts = [
         "# API reference: KafkaMigration\n",
-        "`kafkamigrations.kraftbridge.dev/v1alpha1`, short name `kmig`, category `kafka`. The same text is in `kubectl explain kafkamigration`.",
+        "`kafkamigrations.kraftbridge.dev/v1alpha1`, short name `kmig`, category `kraftbridge`. The same text is in `kubectl explain kafkamigration`.",
         "Fields are only ever added, never dropped or made required.\n",
         "## spec\n",
         *_table(schema["properties"]["spec"], "spec"),

@@ -141,7 +141,7 @@ def test_every_field_of_the_spec_that_has_a_docstring_shows_it() -> None:
 
 def test_names_and_columns() -> None:
     names = DEFINITION["spec"]["names"]
-    assert (names["shortNames"], names["categories"]) == (["kmig"], ["kafka"])
+    assert (names["shortNames"], names["categories"]) == (["kmig"], ["kraftbridge"])
     assert DEFINITION["spec"]["scope"] == "Namespaced"
     assert VERSION["subresources"] == {"status": {}}
     columns = VERSION["additionalPrinterColumns"]

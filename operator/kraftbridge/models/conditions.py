@@ -75,11 +75,17 @@ class Condition(Model):
     """One observation, as ``metav1.Condition``."""
 
     type: ConditionType
+    """Type of the condition."""
     status: Status
+    """True, False or Unknown."""
     reason: Reason
+    """Reason of the status, in one word."""
     message: str = ""
+    """Explanation for people."""
     observed_generation: int = 0
+    """Generation of the resource that this condition describes."""
     last_transition_time: datetime
+    """When the status last changed."""
 
 
 def initial_conditions(now: datetime, generation: int) -> tuple[Condition, ...]:

@@ -358,7 +358,7 @@ def custom_resource_definition() -> Schema:
                 "plural": PLURAL,
                 "singular": KIND.lower(),
                 "shortNames": [SHORT_NAME],
-                "categories": ["kafka"],
+                "categories": ["kraftbridge"],
             },
             "versions": [
                 {

@@ -27,7 +27,9 @@ class SecretKey(Model):
     """One key of a Secret in the migration's namespace."""
 
     name: Name
+    """Name of the Secret."""
     key: Annotated[str, Field(min_length=1)]
+    """Key in the Secret."""
 
 
 class ZooKeeperSpec(Model):
@@ -44,6 +46,7 @@ class StatefulSetRef(Model):
     """A StatefulSet of brokers."""
 
     name: Name
+    """Name of the StatefulSet, in the namespace of the migration."""
 
 
 class ConfigStyle(StrEnum):
@@ -61,13 +64,16 @@ class PropertiesSource(Model):
     volume: str
     """Name of the volume in the pod template that mounts the ConfigMap; it is repointed at one ConfigMap per phase."""
     config_map: Name
+    """Name of the ConfigMap that the volume mounts."""
     key: str = "server.properties"
+    """Key of the properties file in the ConfigMap."""
 
 
 class BrokersSpec(Model):
     """The brokers to migrate, as the user runs them."""
 
     stateful_sets: Annotated[tuple[StatefulSetRef, ...], Field(min_length=1, max_length=32)]
+    """StatefulSets of the brokers. List all of them: Kafka starts the copy when every registered broker runs in migration mode (KIP-866)."""
     container: Annotated[str, Field(min_length=1)] = "kafka"
     """Name of the container that runs Kafka."""
     config_style: ConfigStyle = ConfigStyle.ENV
@@ -75,9 +81,11 @@ class BrokersSpec(Model):
     """Prefix of the variables that become Kafka settings: ``KAFKA_`` (Confluent, Apache) or ``KAFKA_CFG_`` (Bitnami)."""
     properties: PropertiesSource | None = None
     bootstrap_servers: Annotated[str, Field(min_length=1, pattern=r"^[^\s,:]+:[0-9]+(,[^\s,:]+:[0-9]+)*$")]
+    """Addresses of brokers as host:port, separated by commas, as pods in this namespace resolve them."""
     client_config_secret: Name | None = None
     """Secret with ``client.properties`` (security.protocol, sasl.*, ssl.*) for the operator's and the verifier's clients."""
     metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Port at which the brokers serve Prometheus metrics, if they do."""
 
     @model_validator(mode="after")
     def _properties_style_names_its_file(self) -> BrokersSpec:
@@ -99,7 +107,9 @@ class StorageSpec(Model):
     """Volume of each controller's metadata log."""
 
     size: Annotated[str, Field(pattern=r"^[0-9]+(Ki|Mi|Gi|Ti)?$")] = "10Gi"
+    """Size of the volume."""
     storage_class_name: Name | None = None
+    """StorageClass of the volume. The default class of the cluster if omitted."""
 
 
 class ControllersSpec(Model):
@@ -112,6 +122,7 @@ class ControllersSpec(Model):
     image: Annotated[str, Field(min_length=1)] = "apache/kafka:3.9.1"
     """A Kafka 3.9 image with the official layout (``/opt/kafka/bin``)."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """Pull policy of the image."""
     listener: ListenerSpec = ListenerSpec()
     super_users: tuple[str, ...] = ()
     """``super.users`` of the controllers, such as ``User:admin``."""
@@ -119,16 +130,20 @@ class ControllersSpec(Model):
     """The brokers' ``password.encoder.secret``: without it encrypted broker configurations are copied as cipher text."""
     storage: StorageSpec = StorageSpec()
     heap_options: str = "-Xms512m -Xmx512m"
+    """Heap of each controller, as in KAFKA_HEAP_OPTS. 200,000 partitions need more than 512m."""
     resources: Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})] = {}
     """Resource requirements of the Kafka container, as in a pod."""
     config: dict[str, str] = {}
     """Further Kafka settings of the controllers; those that the migration itself sets cannot be changed here."""
     node_selector: dict[str, str] = {}
+    """Labels of the nodes on which the controllers may run."""
     tolerations: Annotated[
         tuple[dict[str, Any], ...],
         Field(json_schema_extra={"items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}),
     ] = ()
+    """Tolerations of the controllers' pods."""
     affinity: Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})] = {}
+    """Affinity of the controllers' pods."""
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -163,11 +178,15 @@ class VerificationSpec(Model):
     image: str | None = None
     """Image of driver and executors; the chart's default where it is left out."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """Pull policy of the image."""
     service_account: Name | None = None
     """Service account of the driver; the chart's default (``kraftbridge-verifier``) where it is left out."""
     executors: Annotated[int, Field(ge=1, le=100)] = 1
+    """Number of Spark executors. A Job runs none."""
     driver_memory: Annotated[str, Field(pattern=r"^[0-9]+[mg]$")] = "768m"
+    """Heap of the Spark driver."""
     executor_memory: Annotated[str, Field(pattern=r"^[0-9]+[mg]$")] = "768m"
+    """Heap of each Spark executor."""
     core_request: Annotated[str, Field(pattern=r"^[0-9]+m?$")] = "50m"
     """What driver and executor each ask for, which is also their share of a node that is short of CPU: keep it below the brokers'."""
     max_age_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
@@ -190,6 +209,7 @@ class AcceptedFinding(Model):
     """A preflight finding that the user accepts; it stays visible."""
 
     code: Annotated[str, Field(min_length=1)]
+    """Code of the finding."""
     object: str = "*"
     """The finding's object, or ``*`` for every object."""
 
@@ -198,6 +218,7 @@ class PreflightSpec(Model):
     """What the user decided about preflight findings."""
 
     accepted: tuple[AcceptedFinding, ...] = ()
+    """Blocking findings in spite of which the migration proceeds."""
 
 
 class OnDeletion(StrEnum):

@@ -29,11 +29,17 @@ class FindingStatus(StatusModel):
     """A preflight finding; ``code`` is API."""
 
     code: str
+    """Code of the finding."""
     severity: Severity
+    """How serious the finding is."""
     object: str
+    """Object that the finding is about."""
     reason: str
+    """What is wrong."""
     fix: str
+    """What to do."""
     accepted: bool = False
+    """Whether spec.preflight.accepted lists the finding."""
 
 
 class OperationKind(StrEnum):
@@ -48,9 +54,13 @@ class Operation(StatusModel):
 
     kind: OperationKind
     node_id: int
+    """Broker or controller that is restarted."""
     pod: str
+    """Name of its pod."""
     pod_uid: str
+    """UID of the pod that is replaced."""
     started_at: datetime
+    """When the operation was recorded."""
     last_pod_ready_at: datetime | None = None
     """When the successor was first seen Ready."""
 
@@ -59,11 +69,17 @@ class NodeStatus(StatusModel):
     """One broker or controller."""
 
     id: int
+    """Node id."""
     role: str
+    """broker or controller."""
     pod: str
+    """Name of its pod."""
     stateful_set: str
+    """Name of its StatefulSet."""
     mode: str
+    """Mode of the configuration that its pod runs."""
     ready: bool = False
+    """Whether its pod is Ready."""
     registered: bool | None = None
     """Whether the quorum lists it (broker registration, or voter)."""
     restarts: int = 0
@@ -74,28 +90,37 @@ class BrokersStatus(StatusModel):
     """The brokers in one line."""
 
     total: int = 0
+    """Number of brokers."""
     in_mode: int = 0
+    """Number of brokers that have reached ``mode``."""
     mode: BrokerMode = BrokerMode.ZOOKEEPER
     """The mode that ``in_mode`` brokers have reached, of the roll that is under way or was the last."""
     summary: str = "0/0"
+    """``inMode``/``total``."""
 
 
 class QuorumStatus(StatusModel):
     """The KRaft controller quorum as last seen; offsets as strings, since they may pass 53 bits."""
 
     leader_id: int | None = None
+    """Node id of the active controller."""
     leader_epoch: int | None = None
+    """Epoch of the active controller."""
     leader_since: datetime | None = None
     """Since when this leader has been seen without a change."""
     max_lag_records: str | None = None
+    """Records by which the slowest voter is behind the leader."""
     high_watermark: str | None = None
+    """High watermark of the metadata log."""
 
 
 class MigrationOffset(StatusModel):
     """``/migration``'s offset at one time: a later, greater one proves that ZooKeeper is being written."""
 
     offset: str
+    """Offset of the metadata log that ZooKeeper mirrors."""
     seen_at: datetime
+    """When the offset was read."""
     moved_at: datetime | None = None
     """When the offset was last seen to have grown."""
     standing_since: datetime | None = None
@@ -106,7 +131,9 @@ class CanaryStatus(StatusModel):
     """A harmless metadata change made by us, awaited in both stores."""
 
     value: int
+    """Value of the client quota that was written."""
     written_at: datetime
+    """When the change was recorded."""
     committed_at: datetime | None = None
     """The active controller acknowledged it: it is in the metadata log."""
     mirrored_at: datetime | None = None
@@ -123,21 +150,29 @@ class VerificationStatus(StatusModel):
     """One verification run, newest last."""
 
     run_id: str
+    """Id of the run."""
     profile: Profile
     gate: Phase
     """The phase whose entry (or last restart) it guards."""
     purpose: str
     """Distinguishes two runs for one gate, such as ``entry`` and ``last-broker``."""
     generation: int
+    """Generation of the resource for which the run was launched."""
     launched_at: datetime
+    """When the run was launched."""
     ready_at: datetime | None = None
+    """When its Spark session was open."""
     released_at: datetime | None = None
+    """When it was released to read."""
     finished_at: datetime | None = None
+    """When its verdict was read."""
     verdict: Verdict | None = None
     reason: str = ""
+    """Reason of the verdict."""
     counts: dict[str, KindCounts] = {}
     """By kind of entity."""
     differing: int = 0
+    """Number of entities that differ."""
     mirror_differing: int = 0
     """Of these, entities that a controller failover would heal, because only ZooKeeper differs from the log."""
     partition_state_differing: int = 0
@@ -160,15 +195,19 @@ class HealingStatus(StatusModel):
 
     kind: HealingKind
     started_at: datetime
+    """When healing began."""
     run_id: str = ""
     """The verification whose differences are to be healed."""
     entities: int = 0
+    """Number of entities that differ."""
     archive: str = ""
     """Secret that keeps what ZooKeeper held before, for good."""
     archived_at: datetime | None = None
+    """When the archive was written."""
     failovers: int = 0
     """Counted before each, at most three."""
     failover_at: datetime | None = None
+    """When the last failover was recorded."""
     failover_epoch: int = -1
     """``kraft_controller_epoch`` in ``/migration`` before the last failover."""
     resumed_offset: str | None = None
@@ -176,7 +215,9 @@ class HealingStatus(StatusModel):
     synced_at: datetime | None = None
     """When the offset was then seen to move: the new controller has written its image."""
     given_up_at: datetime | None = None
+    """When healing was given up."""
     finished_at: datetime | None = None
+    """When healing succeeded."""
 
 
 class WaitKind(StrEnum):
@@ -194,6 +235,7 @@ class Waiting(StatusModel):
 
     kind: WaitKind
     since: datetime
+    """Since when."""
 
 
 class PhaseRecord(StatusModel):
@@ -201,11 +243,17 @@ class PhaseRecord(StatusModel):
 
     phase: Phase
     entered_at: datetime
+    """When the phase was entered."""
     left_at: datetime | None = None
+    """When the phase was left."""
     hold_seconds: int = 0
+    """Time in holds between restarts."""
     soak_seconds: int = 0
+    """Time in soaks."""
     verification_wait_seconds: int = 0
+    """Time spent waiting for verifications."""
     user_wait_seconds: int = 0
+    """Time spent waiting for the user."""
 
 
 class ControllersStatus(StatusModel):
@@ -214,6 +262,7 @@ class ControllersStatus(StatusModel):
     name: str
     """Name of its StatefulSet, Service and ConfigMap."""
     node_ids: tuple[int, ...]
+    """Node ids of the voters."""
     mode: ControllerMode = ControllerMode.MIGRATION
     format_allowed: bool = True
     """False once every voter was formatted: a blank volume must not start by itself then (a blank voter votes)."""
@@ -225,8 +274,10 @@ class RestartRecord(StatusModel):
     """One restart that we did, for the account of the migration's impact."""
 
     node_id: int
+    """Broker or controller that was restarted."""
     phase: Phase
     attempt: int
+    """Attempt of the migration."""
     began_at: datetime
     """When its pod was asked to stop."""
     ready_at: datetime | None = None
@@ -240,15 +291,18 @@ class ControllerUnavailability(StatusModel):
 
     phase: Phase
     attempt: int
+    """Attempt of the migration."""
     milliseconds: int
     """From the first refused probe (a ``CreateTopics`` that only validates, four times a second) to the next accepted one."""
     ended_at: datetime
+    """When a controller took a write again."""
 
 
 class ImpactStatus(StatusModel):
     """What the migration cost, as measured by the operator; clients' stalls are for clients to measure."""
 
     controller_unavailable: tuple[ControllerUnavailability, ...] = ()
+    """Longest time without an active controller, per phase and attempt."""
     restarts: tuple[RestartRecord, ...] = ()
     """Oldest first, the last 300."""
 
@@ -257,6 +311,7 @@ class RollbackStatus(StatusModel):
     """The step of a rollback in which ZooKeeper becomes the truth again."""
 
     attempt: int
+    """Attempt of the migration that was rolled back."""
     controllers_stopped_at: datetime | None = None
     """When the KRaft controllers were asked to stop: nobody is controller from about here."""
     high_watermark: str = ""
@@ -273,7 +328,9 @@ class ChangedField(StatusModel):
     """A field of somebody else's object that we set, and what it was."""
 
     object: str
+    """Object whose field was changed."""
     field: str
+    """Path of the field."""
     before: str
     """The former value, or where it is kept when it may be secret."""
     owner: str
@@ -303,23 +360,31 @@ class NodeLevels(StatusModel):
     """What one node says of metadata.version."""
 
     id: int
+    """Node id."""
     role: str
+    """broker or controller."""
     finalized: str
     """As its own image has it, \"\" before the first one."""
     lowest: str
+    """Lowest level that it supports."""
     highest: str
+    """Highest level that it supports."""
 
 
 class MetadataVersionChange(StatusModel):
     """One change of metadata.version, on record before Kafka is asked for it."""
 
     number: int
+    """Number of the change."""
     from_level: int
+    """Level before."""
     to_level: int
+    """Level after."""
     upgrade: Upgrade
     after_offset: str
     """High watermark when it was recorded: a node that has applied the log beyond it has applied the change."""
     started_at: datetime
+    """When the change was recorded."""
     applied_at: datetime | None = None
     """When every broker and controller was seen to have applied it."""
     finished_at: datetime | None = None
@@ -335,11 +400,15 @@ class MetadataVersionStatus(StatusModel):
     current: str | None = None
     """What the active controller has finalized."""
     target: str | None = None
+    """Level that spec.metadataVersion names."""
     target_level: int | None = None
+    """Number of that level."""
     upgrade: Upgrade | None = None
     """What the active controller is asked to validate."""
     message: str = ""
+    """What the change waits for, or why it was refused."""
     nodes: tuple[NodeLevels, ...] = ()
+    """Levels of every broker and controller."""
     changes: int = 0
     """Changes that this migration has begun."""
     change: MetadataVersionChange | None = None
@@ -361,22 +430,31 @@ class MigrationStatus(StatusModel):
     message: str = ""
     """Always says what is being waited for, and of whom."""
     observed_generation: int = 0
+    """Generation of the resource that this status describes."""
     conditions: tuple[Condition, ...] = ()
+    """Conditions of the migration; the contract for programs."""
     attempt: int = 1
+    """Number of the attempt; a migration after a rollback is the next one."""
     cluster_id: str | None = None
+    """Id of the Kafka cluster."""
     brokers: BrokersStatus = BrokersStatus()
     broker_ids: dict[str, int] = {}
     """Broker id by pod, as ZooKeeper had it before anything was changed."""
     nodes: tuple[NodeStatus, ...] = ()
+    """Brokers and controllers."""
     controllers: ControllersStatus | None = None
     quorum: QuorumStatus | None = None
     migration_offset: MigrationOffset | None = None
     canary: CanaryStatus | None = None
     operation: Operation | None = None
     hold_until: datetime | None = None
+    """Until when the next restart is held."""
     hold_reason: str = ""
+    """Why the next restart is held."""
     verifications: tuple[VerificationStatus, ...] = ()
+    """Verification runs that are kept, newest last."""
     verification_count: int = 0
+    """Number of runs that this migration has launched."""
     impact: ImpactStatus = ImpactStatus()
     rollback: RollbackStatus | None = None
     """The last rollback's."""
@@ -385,8 +463,11 @@ class MigrationStatus(StatusModel):
     healings: tuple[HealingStatus, ...] = ()
     """Those that succeeded, newest last."""
     findings: tuple[FindingStatus, ...] = ()
+    """Findings of preflight."""
     changed_fields: tuple[ChangedField, ...] = ()
+    """Fields of other owners' objects that the migration changed."""
     history: tuple[PhaseRecord, ...] = ()
+    """Visits to phases, oldest first."""
     waiting: Waiting | None = None
     progress_at: datetime | None = None
     """When anything last moved; deadlines count from here."""

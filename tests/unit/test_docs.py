@@ -1,0 +1,253 @@
+"""What the pages, examples and CONTRIBUTING claim about the code is true."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kraftbridge import metrics
+from kraftbridge.models import crd
+from kraftbridge.models.conditions import ConditionType, Reason
+from kraftbridge.models.spec import MigrationSpec, OnDeletion
+from kraftbridge.models.catalogue import ACCEPTABLE
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "operator/kraftbridge"
+DOCS = ROOT / "docs"
+EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/migration.yaml"))
+SCHEMA = crd.custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+# ------------------------------------------------------------------------------------------------ examples and YAML in pages
+
+
+def unknown_fields(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
+    """Yield the fields that the API server would drop, and values that are none of an enumeration."""
+    if schema.get("x-kubernetes-preserve-unknown-fields") or path == ".metadata":
+        return
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"{path}: {value}"
+    if isinstance(value, dict):
+        for name, item in value.items():
+            field = schema.get("properties", {}).get(name, schema.get("additionalProperties"))
+            if field is None:
+                yield f"{path}.{name}"
+            else:
+                yield from unknown_fields(item, field, f"{path}.{name}")
+    elif isinstance(value, list):
+        for item in value:
+            yield from unknown_fields(item, schema["items"], f"{path}[]")
+
+
+def check_migration(resource: dict[str, Any]) -> None:
+    assert list(unknown_fields(resource, SCHEMA, "")) == []
+    spec = MigrationSpec.model_validate(resource["spec"])
+    for accepted in spec.preflight.accepted:
+        assert accepted.code in ACCEPTABLE
+
+
+def test_there_is_an_example_of_each_layout() -> None:
+    assert {path.name for path in EXAMPLES} >= {"env", "bitnami", "properties", "several-statefulsets"}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_is_complete(example: Path) -> None:
+    migration = yaml.safe_load((example / "migration.yaml").read_text())
+    check_migration(migration)
+    names = yaml.safe_load((example / "kustomization.yaml").read_text())["resources"]
+    documents = [
+        document
+        for name in names
+        if name.endswith(".yaml")
+        for document in yaml.safe_load_all((example / name).read_text())
+    ]
+    by_kind = {(d["kind"], d["metadata"]["name"]): d for d in documents}
+    spec = MigrationSpec.model_validate(migration["spec"])
+    secrets = (spec.controllers.listener.secret_name, spec.brokers.client_config_secret, spec.zookeeper.secret_name)
+    for secret in filter(None, secrets):
+        assert ("Secret", secret) in by_kind
+    for ref in spec.brokers.stateful_sets:
+        pod = by_kind["StatefulSet", ref.name]["spec"]["template"]["spec"]
+        container = next(c for c in pod["containers"] if c["name"] == spec.brokers.container)
+        variables = {v["name"] for v in container.get("env", [])}
+        if spec.brokers.properties is None:
+            assert f"{spec.brokers.env_prefix}INTER_BROKER_PROTOCOL_VERSION" in variables
+        else:
+            volume = next(v for v in pod["volumes"] if v["name"] == spec.brokers.properties.volume)
+            assert volume["configMap"]["name"] == spec.brokers.properties.config_map
+            text = by_kind["ConfigMap", spec.brokers.properties.config_map]["data"][spec.brokers.properties.key]
+            assert "inter.broker.protocol.version=3.9" in text
+
+
+def yaml_blocks(page: Path) -> Iterator[Any]:
+    for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        yield from yaml.safe_load_all(block)
+
+
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_yaml_of_a_page_is_what_the_api_server_takes(page: Path) -> None:
+    for document in yaml_blocks(page):
+        if not isinstance(document, dict):
+            continue
+        if document.get("kind") == crd.KIND:
+            check_migration(document)
+        elif set(document) == {"spec"}:
+            assert list(unknown_fields(document["spec"], SCHEMA["properties"]["spec"], ".spec")) == []
+
+
+def test_the_readme_shows_the_example() -> None:
+    shown = [d for d in yaml_blocks(ROOT / "README.md") if d.get("kind") == crd.KIND]
+    assert shown == [yaml.safe_load((ROOT / "examples/env/migration.yaml").read_text())]
+
+
+# ------------------------------------------------------------------------------------------------ messages
+
+GAP = "…"
+
+
+def templates() -> Iterator[str]:
+    """Yield every string and f-string of the package, a filled-in part as an ellipsis."""
+
+    def text(node: ast.expr) -> str | None:
+        match node:
+            case ast.Constant(value=str(value)):
+                return value
+            case ast.JoinedStr(values):
+                return "".join(text(v) or GAP for v in values)
+            case ast.BinOp(left, ast.Add(), right):
+                return (text(left) or GAP) + (text(right) or GAP)
+        return None
+
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.expr) and (value := text(node)):
+                yield value
+
+
+QUOTED = re.findall(r"^```text\n(.*?)\n```", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+def matches(quote: str, template: str) -> bool:
+    """Return whether the quote's fixed parts stand in the template, in this order."""
+    at = 0
+    for part in (p for p in quote.split(GAP) if p):
+        at = template.find(part, at)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+
+
+@pytest.fixture(scope="module")
+def known_templates() -> list[str]:
+    return [t for t in templates() if len(t) > 8]
+
+
+def test_messages_are_quoted() -> None:
+    assert len(QUOTED) > 15
+
+
+@pytest.mark.parametrize("quote", QUOTED)
+def test_a_quoted_message_exists_in_the_code(quote: str, known_templates: list[str]) -> None:
+    assert any(len(part.strip()) > 8 for part in quote.split(GAP)) or quote.count(GAP) > 3, "quote more of it"
+    assert any(matches(quote, template) for template in known_templates)
+
+
+def test_a_message_that_does_not_exist_is_not_found(known_templates: list[str]) -> None:
+    assert not any(matches("pod … is not Ready and never was", template) for template in known_templates)
+
+
+# ------------------------------------------------------------------------------------------------ tables of names
+
+
+def first_cells(page: Path, heading: str) -> list[str]:
+    """Return the names in the first column of the first table after a heading."""
+    text = page.read_text().split(heading, 1)[1]
+    table = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert table is not None
+    return [re.findall(r"`([^`]+)`", row.split("|")[1])[0] for row in table[0].splitlines()[2:]]
+
+
+def test_every_condition_is_explained() -> None:
+    assert first_cells(DOCS / "operations.md", "## Follow the progress") == list(ConditionType)
+
+
+def test_every_choice_of_a_deletion_is_explained() -> None:
+    assert first_cells(DOCS / "operations.md", "`spec.onDeletion` determines") == list(OnDeletion)
+
+
+def test_every_metric_is_explained() -> None:
+    described = {
+        name + ("_total" if collector._type == "counter" else "")
+        for collector in vars(metrics).values()
+        if (name := getattr(collector, "_name", "")).startswith("kraftbridge_")
+    }
+    assert described
+    assert set(first_cells(DOCS / "monitoring.md", "# Monitor a migration")) == described
+
+
+def test_the_runbook_names_reasons_that_exist() -> None:
+    text = (DOCS / "runbooks/KraftbridgeMigrationStalled.md").read_text().split("## Impact")[0]
+    named = set(re.findall(r"`([A-Z][A-Za-z]+)`", text)) - {"Stalled"}
+    assert named
+    assert named <= set(Reason)
+
+
+# ------------------------------------------------------------------------------------------------ the reference
+
+
+def fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, field in schema.get("properties", {}).items():
+        yield f"{path}.{name}", field
+        yield from fields(field.get("items", field), f"{path}.{name}")
+
+
+FIELDS = [*fields(SCHEMA["properties"]["spec"], "spec"), *fields(SCHEMA["properties"]["status"], "status")]
+
+
+@pytest.mark.parametrize(("path", "field"), FIELDS, ids=[path for path, _ in FIELDS])
+def test_kubectl_explain_has_a_text_for_every_field(path: str, field: dict[str, Any]) -> None:
+    assert field.get("description", "").strip(), f"{path} needs a docstring in kraftbridge.models"
+
+
+# ------------------------------------------------------------------------------------------------ CONTRIBUTING
+
+FOLDERS = sorted(
+    str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*") if path.is_dir() and list(path.glob("*.py"))
+)
+TREE = re.search(r"```text\n(operator/kraftbridge/.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+
+
+def tree_folders() -> dict[str, str]:
+    """Return the folders below operator/kraftbridge that the tree of CONTRIBUTING shows, and what it says of each."""
+    assert TREE is not None, "CONTRIBUTING.md shows the tree in a ```text block"
+    shown: dict[str, str] = {}
+    parents: list[str] = []
+    for line in TREE[1].splitlines():
+        found = re.match(r"( *)([a-z_]+)/ +(\S.*)", line)
+        if found is None:
+            continue
+        depth = len(found[1]) // 2
+        parents[depth - 1 :] = [found[2]]
+        shown["/".join(parents)] = found[3]
+    return shown
+
+
+def test_contributing_shows_every_folder_of_the_package() -> None:
+    assert sorted(tree_folders()) == FOLDERS
+
+
+def test_files_that_contributing_names_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"`((?:operator|tests|docs|e2e|helm|crds|benchmarks|requirements)/[^`*{ ]+)`", text)
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).exists()] == []
