@@ -3,6 +3,7 @@
 #   KUBE_CONTEXT=name   e2e, demo and bench use that cluster instead of the embedded one
 #   VENV=dir            another place for the Python environment
 #   UV=file             another uv; otherwise the one on PATH, or one of our own in the cache
+#   REGISTRY=host/path  `make images` pushes operator and verifier there; `make release-dry-run` names them so
 #   ARGS=…              further arguments for pytest, the demo or the benchmark
 
 SHELL := /bin/bash
@@ -180,9 +181,14 @@ cluster-down: ## stop the embedded Kubernetes and remove every trace but the cac
 	@$(CLUSTER) down
 
 .PHONY: images
-images: ## build all images and load them into the embedded cluster
-	$(SAY) "$(if $(KUBE_CONTEXT),images are not built: the cluster of context $(KUBE_CONTEXT) needs to be able to pull them,building images)"
-	@$(if $(KUBE_CONTEXT),true,e2e/images/build)
+images: ## build all images and load them into the embedded cluster; REGISTRY=host/path pushes operator and verifier there
+	$(SAY) "$(if $(REGISTRY),building operator and verifier for $(REGISTRY),$(if $(KUBE_CONTEXT),images are not built: the cluster of context $(KUBE_CONTEXT) needs to be able to pull them,building images))"
+	@$(if $(REGISTRY),$(BASE_PYTHON) .ci/release.py images --registry "$(REGISTRY)" --push,$(if $(KUBE_CONTEXT),true,e2e/images/build))
+
+.PHONY: release-dry-run
+release-dry-run: ## what the release workflow does, without pushing: actionlint, version, images, chart, and that both agree (ARGS=--push)
+	$(SAY) "release $(if $(REGISTRY),to $(REGISTRY),with the chart's default registry)"
+	@REGISTRY="$(REGISTRY)" $(BASE_PYTHON) .ci/release.py dry-run $(ARGS)
 
 .PHONY: demo
 demo: venv $(if $(KUBE_CONTEXT),,prerequisites) ## bring everything up and watch a ZooKeeper-based Kafka cluster become a KRaft one

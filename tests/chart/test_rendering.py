@@ -163,8 +163,8 @@ def test_the_operators_environment(render: Render) -> None:
     assert environment(render()) == {
         "POD_NAME": {"fieldRef": {"fieldPath": "metadata.name"}},
         "POD_NAMESPACE": {"fieldRef": {"fieldPath": "metadata.namespace"}},
-        "KRAFTBRIDGE_OPERATOR_IMAGE": "kraftbridge/operator:0.1.0",
-        "KRAFTBRIDGE_VERIFIER_IMAGE": "kraftbridge/verifier:0.1.0",
+        "KRAFTBRIDGE_OPERATOR_IMAGE": "ghcr.io/kraftbridge/operator:0.1.0",
+        "KRAFTBRIDGE_VERIFIER_IMAGE": "ghcr.io/kraftbridge/verifier:0.1.0",
         "KRAFTBRIDGE_VERIFIER_SERVICE_ACCOUNT": "kraftbridge-verifier",
         "KRAFTBRIDGE_NAMESPACES": "",
         "KRAFTBRIDGE_ADMISSION_POLICY": "kb-locked-statefulsets",

@@ -13,9 +13,9 @@ import yaml
 
 from kraftbridge import metrics
 from kraftbridge.models import crd
+from kraftbridge.models.catalogue import ACCEPTABLE
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.spec import MigrationSpec, OnDeletion
-from kraftbridge.models.catalogue import ACCEPTABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "operator/kraftbridge"

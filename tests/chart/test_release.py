@@ -1,0 +1,110 @@
+"""A release fits together: the chart starts the images that the workflow pushes, for us and for a fork."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = ROOT / ".github/workflows"
+
+
+@pytest.fixture(scope="module")
+def release() -> ModuleType:
+    """Return the script that workflow and make target run."""
+    specification = importlib.util.spec_from_file_location("release_script", ROOT / ".ci/release.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def workflow() -> dict[str, Any]:
+    return yaml.safe_load((WORKFLOWS / "release.yaml").read_text())
+
+
+def steps(workflow: dict[str, Any], job: str) -> dict[str, dict[str, Any]]:
+    return {step.get("id") or step.get("name") or step.get("uses", ""): step for step in workflow["jobs"][job]["steps"]}
+
+
+def test_this_version_can_be_released(release: ModuleType) -> None:
+    release.check(release.project_version())
+    with pytest.raises(release.ReleaseError, match=r"pyproject\.toml states"):
+        release.check("9.9.9")
+
+
+@pytest.mark.parametrize("registry", ["ghcr.io/kraftbridge", "ghcr.io/somebody", "localhost:5000/private/kb"])
+def test_a_packaged_chart_starts_the_images_of_the_release(
+    release: ModuleType, registry: str, tmp_path: Path, helm_binary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(helm_binary).parent), prepend=":")
+    package = release.chart(registry, "0.1.0", tmp_path)
+    assert release.started_images(package) == {f"{registry}/operator:0.1.0", f"{registry}/verifier:0.1.0"}
+
+
+def test_a_chart_that_starts_another_image_is_no_release(
+    release: ModuleType, tmp_path: Path, helm_binary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(helm_binary).parent), prepend=":")
+    monkeypatch.setattr(release, "references", lambda registry, version: {"operator": f"{registry}/other:{version}"})
+    with pytest.raises(release.ReleaseError, match="but the release has"):
+        release.chart("ghcr.io/kraftbridge", "0.1.0", tmp_path)
+
+
+def test_the_workflow_builds_the_images_of_the_release(release: ModuleType, workflow: dict[str, Any]) -> None:
+    images = workflow["jobs"]["images"]
+    assert tuple(images["strategy"]["matrix"]["image"]) == release.IMAGES
+    named, build = steps(workflow, "images")["name"], steps(workflow, "images")["build"]
+    assert "release.py names" in named["run"]
+    assert build["with"]["tags"] == "${{ steps.name.outputs.reference }}"
+    assert build["with"]["platforms"] == release.PLATFORMS
+    assert build["with"]["target"] == "${{ matrix.image }}"
+    assert build["with"]["sbom"] is True
+    assert build["with"]["push"] is True
+    assert build["with"]["provenance"] == "mode=max"
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert all(f" AS {image}\n" in dockerfile for image in release.IMAGES)
+
+
+def test_the_workflow_signs_what_it_pushes(workflow: dict[str, Any]) -> None:
+    assert "cosign sign" in steps(workflow, "images")["Sign the image"]["run"]
+    assert "cosign sign" in steps(workflow, "chart")["Push and sign the chart"]["run"]
+    assert all(workflow["jobs"][job]["permissions"]["id-token"] == "write" for job in ("images", "chart"))
+
+
+def test_nothing_is_pushed_before_the_tests_pass(workflow: dict[str, Any]) -> None:
+    assert workflow["jobs"]["test"]["uses"] == "./.github/workflows/test.yaml"
+    assert workflow["jobs"]["images"]["needs"] == "test"
+    assert workflow["jobs"]["chart"]["needs"] == "images"
+
+
+def test_a_fork_needs_no_more_than_a_secret(workflow: dict[str, Any]) -> None:
+    assert workflow["env"]["REGISTRY"] == "${{ vars.REGISTRY || format('ghcr.io/{0}', github.repository_owner) }}"
+    text = (WORKFLOWS / "release.yaml").read_text()
+    assert "secrets.REGISTRY_PASSWORD || secrets.GITHUB_TOKEN" in text
+
+
+def test_the_air_gapped_list_names_the_images_of_the_chart(release: ModuleType) -> None:
+    page = (ROOT / "docs/air-gapped.md").read_text()
+    for reference in release.references(release.DEFAULT_REGISTRY, release.project_version()).values():
+        assert f"`{reference}`" in page
+    defaults = yaml.safe_load((ROOT / "crds/kafkamigrations.yaml").read_text())["spec"]["versions"][0]["schema"]
+    spec = defaults["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert f"`{spec['controllers']['properties']['image']['default']}`" in page
+
+
+def test_the_notes_hold_every_fragment(release: ModuleType) -> None:
+    notes = release.notes(release.project_version())
+    assert notes.index("### New features") < notes.index("### Bug fixes")
+    for fragment in (ROOT / "changelog.d").glob("2*.md"):
+        entry = next(line for line in fragment.read_text().splitlines() if line.startswith("- "))
+        assert entry in notes
