@@ -1,4 +1,4 @@
-"""``python -m e2e.bare``: the bare scripted migration, the yardstick for the operator."""
+"""``python -m e2e.bare``: the scripted migration, the baseline for the operator."""
 
 import sys
 

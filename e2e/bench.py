@@ -1,4 +1,4 @@
-"""``python -m e2e.bench``: migration time against the bare scripted procedure, interleaved pairs."""
+"""``python -m e2e.bench``: migration time compared with the scripted procedure, in interleaved pairs."""
 
 from e2e.harness.compare import main
 

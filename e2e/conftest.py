@@ -1,4 +1,4 @@
-"""The cluster that end-to-end tests use, and a guard that keeps them off anybody else's."""
+"""The cluster that end-to-end tests use. The tests refuse to use another one."""
 
 from collections.abc import Iterator
 

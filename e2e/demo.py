@@ -1,4 +1,4 @@
-"""``python -m e2e.demo``: a ZooKeeper-based Kafka cluster walks to KRaft, with its clients at work."""
+"""``python -m e2e.demo``: migrate a ZooKeeper-based Kafka cluster with active clients to KRaft."""
 
 import sys
 

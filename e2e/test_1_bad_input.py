@@ -1,4 +1,4 @@
-"""Bad input gets a clear condition, and nothing of the user's is changed."""
+"""Invalid input results in a clear condition, and no object of the user changes."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""One real migration, as the README's first command does it, and what is left when its resource and the chart are gone."""
+"""One real migration, as `make demo` performs it, and what remains after the resource and the chart are deleted."""
 
 import json
 import subprocess
@@ -41,7 +41,7 @@ def demo_exit_code() -> Iterator[int]:
 
 @pytest.mark.timeout(1500)
 def test_demo(demo_exit_code: int) -> None:
-    """The demo ends with Completed, an unused ZooKeeper, every verdict consistent and no record lost, whatever was killed meanwhile."""
+    """The demo ends with Completed, an unused ZooKeeper, consistent verdicts and no lost record, although pods were killed."""
     assert demo_exit_code == 0
     summary = json.loads((ARTIFACTS / "summary.json").read_text())
     status = json.loads((ARTIFACTS / "kafkamigration-final.json").read_text())["status"]

@@ -1,4 +1,4 @@
-"""The way back from dual-write, under load, with brokers that are configured by a properties file."""
+"""A rollback from dual-write, under load, with brokers that are configured by a properties file."""
 
 import json
 from collections.abc import Iterator

@@ -1,1 +1,1 @@
-"""Brings up a Kafka cluster that belongs to somebody else, migrates it, and measures what its clients felt."""
+"""Creates a user's Kafka cluster, migrates it, and measures the impact on its clients."""

@@ -1,4 +1,4 @@
-"""The bare scripted migration on the same Kubernetes: the yardstick for the operator.
+"""The scripted migration on the same Kubernetes: the baseline for the operator.
 
 It runs as a pod, so that it resolves names and reaches pods as the operator does.
 """
@@ -31,7 +31,7 @@ OF_THE_PROOFS = ("app-02/configs/retention.ms", "user=proof-", "kraftbridge")
 
 @dataclass(frozen=True)
 class Holds:
-    """Waits on purpose; the defaults of ``spec.strategy`` make them the operator's."""
+    """Holds of the procedure. The defaults of ``spec.strategy`` are the holds of the operator."""
 
     short_ttl: bool = False
     """Short DNS caches in every JVM that is started."""
@@ -115,7 +115,7 @@ class BareMigration:
 
 
 def migrate_bare(cluster: ForeignCluster, holds: Holds, console: Console) -> dict[str, Any]:
-    """Bring up, seed, load and migrate a cluster by the bare procedure; return what it took and what clients felt."""
+    """Create, seed, load and migrate a cluster with the scripted procedure. Return its duration and the impact on clients."""
     console.print(f"bringing up a ZooKeeper-based Kafka ({cluster.style}) in namespace {cluster.namespace}")
     cluster.up()
     console.print(f"seeded: {cluster.seed()}")

@@ -1,4 +1,4 @@
-"""What a cell of the matrix showed: kept as JSON Lines, one object per cell, so that a run that is cut off loses only itself."""
+"""Results of the matrix as JSON Lines, one object per cell, so that an interrupted run loses only its own cell."""
 
 import json
 from collections.abc import Iterable
@@ -81,7 +81,7 @@ def write(path: Path, cells: Iterable[Cell]) -> None:
 
 
 def read(directory: Path) -> dict[tuple[Fault, Column], Cell]:
-    """Return the latest result of each cell; a torn last line is passed over, and a way back that faults struck is no measure of it."""
+    """Return the latest result of each cell. An incomplete last line is skipped. A rollback during which a fault occurred is not a measurement of the rollback."""
     found: dict[tuple[Fault, Column], Cell] = {}
     lines = [line for path in sorted(directory.glob("*.jsonl")) for line in path.read_text().splitlines()]
     cells = []

@@ -1,7 +1,7 @@
-"""The operator against the bare procedure: interleaved pairs with the same holds, phase by phase.
+"""The operator compared with the scripted procedure: interleaved pairs with the same holds, phase by phase.
 
 ``python -m e2e.harness.compare --pairs 3`` runs demo and bare procedure in turn and writes ``.artifacts/compare``;
-``--only-report`` reads what is there. Waits for verification, holds and the user are no work and are shown apart.
+``--only-report`` reads what is there. Waits for verification, holds and waits for the user are shown separately.
 """
 
 import argparse

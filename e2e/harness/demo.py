@@ -1,4 +1,4 @@
-"""The whole story: somebody's ZooKeeper-based Kafka, its clients at work, one KafkaMigration, and KRaft in the end."""
+"""The demonstration: a user's ZooKeeper-based Kafka cluster with active clients, and one KafkaMigration to KRaft."""
 
 import argparse
 import json
@@ -106,13 +106,13 @@ class Story:
             address_cache_seconds=self.arguments.hold,
         )
         text = yaml.safe_dump(resource, sort_keys=False)
-        terminal.say("[bold]one KafkaMigration[/], target KRaftBrokers (the last state with a way back):")
+        terminal.say("[bold]one KafkaMigration[/], target KRaftBrokers (the last state that can be rolled back):")
         terminal.console.print(text, style="dim", markup=False, soft_wrap=True)
         (ARTIFACTS / "kafkamigration.yaml").write_text(text)
         self.kube.apply(text, self.cluster.namespace)
 
     def follow(self) -> View:
-        """Follow it to the last exit, give the user's word, follow it to the end."""
+        """Follow it to AwaitingFinalization, set the target to KRaft, follow it to the end."""
         terminal, migration = self.terminal, self.migration
         striker = Striker(
             Strikes(self.cluster, self.operator, migration), planned_strikes(self.arguments), terminal.say
@@ -125,7 +125,7 @@ class Story:
             if view.phase == "AwaitingFinalization" and view.awaits_user and not asked and not striker.open(view.phase):
                 asked = True
                 terminal.say(
-                    "[bold]the operator waits for the user's word: finalization has no way back. The demo gives it:[/]"
+                    "[bold]the operator waits for its user: a finalization cannot be rolled back. The demo sets the target:[/]"
                 )
                 terminal.say(f"[green]$ {migration.set_target('KRaft')}[/]")
             if view.phase == "Completed" and view.condition("Ready")["status"] == "True":

@@ -44,7 +44,7 @@ class ClientImpact:
 
     @property
     def unharmed(self) -> bool:
-        """Whether no client lost or doubled anything, or was told of a failure."""
+        """Whether no client lost or duplicated a record or received an error."""
         return self.drained and not (self.lost or self.duplicates or self.unanswered or self.failures)
 
     def as_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Fault by phase: which cells there are, which make no sense and why, and how missing ones are packed into runs. Pure."""
+"""Faults by phase: the cells, the cells that make no sense and why, and how missing cells are grouped into runs. Pure."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -46,28 +46,28 @@ class Fault(StrEnum):
 
 WHAT = {
     Fault.OPERATOR_KILLED: "the operator's pod is deleted without grace",
-    Fault.OPERATOR_FROZEN: "the operator's process is stopped by SIGSTOP, as if its node were lost, and another operator started; once that one has taken the Lease over, the first goes on",
+    Fault.OPERATOR_FROZEN: "the operator's process is stopped by SIGSTOP, as if its node were lost, and another operator starts. After the other operator has taken over the Lease, the first one continues",
     Fault.CONTROLLER_KILLED: "the active KRaft controller's pod is deleted without grace (in the copy: SIGKILL to its process)",
     Fault.CONTROLLER_EVICTED: "the active KRaft controller's pod is evicted (Eviction API)",
-    Fault.CONTROLLER_DISK_FULL: "the volume of the active KRaft controller is filled, and freed once that was named",
+    Fault.CONTROLLER_DISK_FULL: "the volume of the active KRaft controller is filled, and freed after the operator reported it",
     Fault.BROKER_KILLED: "a broker's pod is deleted without grace",
     Fault.ZOOKEEPER_FROZEN: "ZooKeeper's process is stopped by SIGSTOP for 25 s",
     Fault.ZOOKEEPER_RESTARTED: "ZooKeeper's pod is deleted",
-    Fault.ZOOKEEPER_EDITED: "a partition's leader epoch is changed in ZooKeeper behind Kafka's back; the verification has to name it and a controller failover to heal it",
+    Fault.ZOOKEEPER_EDITED: "a partition's leader epoch is changed in ZooKeeper without Kafka's knowledge. The verification must report it, and a controller failover must repair it",
     Fault.API_SERVER_RESTARTED: "the API server is stopped and started again",
-    Fault.DRIVER_KILLED_ARMED: "the Spark driver's pod is deleted without grace before it was given its go",
+    Fault.DRIVER_KILLED_ARMED: "the Spark driver's pod is deleted without grace before it was released",
     Fault.DRIVER_KILLED_VERIFYING: "the Spark driver's pod is deleted without grace while it compares",
-    Fault.IMAGE_MISSING: "`spec.verification.image` names an image that cannot be pulled, and is corrected once that was named",
+    Fault.IMAGE_MISSING: "`spec.verification.image` names an image that cannot be pulled, and is corrected after the operator reported it",
     Fault.ROLLBACK: "`spec.target: ZooKeeper` is set in this phase",
 }
 _NO_QUORUM = "there are no controllers yet"
 _NO_RUN = "no verification runs in it"
-_CONTROLLERS_GO = "the controllers are stopped in it; before that it is DualWrite's cell"
-_ONE_COPY = "it lasts a second; nothing but the controllers takes part in it besides ZooKeeper and brokers, whose faults TakingOver has"
-_ENDED = "there is no way back from it"
+_CONTROLLERS_GO = "the controllers stop in this phase; before that it is the cell of DualWrite"
+_ONE_COPY = "it lasts a second; faults of ZooKeeper and brokers are in TakingOver"
+_ENDED = "this phase cannot be rolled back"
 _NOT_MIRRORED = "ZooKeeper is what is copied, or nothing reads it"
 _SAME_LEASE = "as in TakingOver and RollingBrokers, where two drivers could stop two brokers"
-_WRITTEN_ANEW = "each broker's restart writes its partitions anew"
+_WRITTEN_ANEW = "the restart of each broker rewrites its partitions"
 
 NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
     **{
@@ -79,7 +79,7 @@ NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
         for fault in (Fault.DRIVER_KILLED_ARMED, Fault.DRIVER_KILLED_VERIFYING, Fault.IMAGE_MISSING)
         for column in (Column.PREFLIGHT, Column.AWAITING_FINALIZATION)
     },
-    (Fault.IMAGE_MISSING, Column.DUAL_WRITE): "its run is launched in TakingOver already",
+    (Fault.IMAGE_MISSING, Column.DUAL_WRITE): "its run is launched in TakingOver",
     **{
         (fault, Column.COPY): _ONE_COPY
         for fault in Fault
@@ -94,24 +94,24 @@ NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
         for column in Column
         if column not in (Column.TAKING_OVER, Column.ROLLING_BROKERS)
     },
-    (Fault.DRIVER_KILLED_ARMED, Column.ROLLING_BACK): "its run is given its go as soon as it is armed",
+    (Fault.DRIVER_KILLED_ARMED, Column.ROLLING_BACK): "its run is released as soon as it is ready",
     (Fault.IMAGE_MISSING, Column.ROLLING_BACK): "as in RollingBrokers: the same gate",
     **{
         (Fault.ZOOKEEPER_EDITED, column): _NOT_MIRRORED
         for column in (Column.PREFLIGHT, Column.PROVISIONING_QUORUM, Column.FINALIZING)
     },
-    (Fault.ZOOKEEPER_EDITED, Column.AWAITING_FINALIZATION): "its gate takes a verdict from shortly before (`verification.maxAgeSeconds`), and KRaft is the truth by then",
+    (Fault.ZOOKEEPER_EDITED, Column.AWAITING_FINALIZATION): "its gate accepts a recent verdict (`verification.maxAgeSeconds`), and the metadata log is authoritative",
     (Fault.ZOOKEEPER_EDITED, Column.TAKING_OVER): _WRITTEN_ANEW,
     (Fault.ZOOKEEPER_EDITED, Column.ROLLING_BROKERS): _WRITTEN_ANEW,
     (Fault.ZOOKEEPER_EDITED, Column.ROLLING_BACK): "as in DualWrite: the same gate",
-    (Fault.ROLLBACK, Column.PREFLIGHT): "nothing was changed, so there is nothing to roll back: the operator says so",
+    (Fault.ROLLBACK, Column.PREFLIGHT): "nothing was changed, so there is nothing to roll back; the operator reports it",
     (Fault.ROLLBACK, Column.COPY): "part of TakingOver: the operator waits for its end before it stops the controllers",
     (Fault.ROLLBACK, Column.FINALIZING): _ENDED,
     (Fault.ROLLBACK, Column.ROLLING_BACK): "it is that phase",
 }  # fmt: skip
 
 UNFELT = frozenset({Fault.DRIVER_KILLED_ARMED, Fault.DRIVER_KILLED_VERIFYING, Fault.IMAGE_MISSING})
-"""Faults that brokers and controllers do not feel: a way back is measured all the same."""
+"""Faults that do not affect brokers and controllers: a rollback is measured in spite of them."""
 
 IN_MAKE_TEST = frozenset(
     {(Fault.OPERATOR_KILLED, Column.ROLLING_BROKERS), (Fault.CONTROLLER_KILLED, Column.DUAL_WRITE)}
@@ -135,7 +135,7 @@ class Attempt:
 
     @property
     def cells(self) -> Cells:
-        """What it judges; a way back that faults strike is no measure of the way back."""
+        """What the walk measures. A rollback during which a fault occurs is not a measurement of the rollback."""
         struck = {(fault, column) for column, faults in self.strikes.items() for fault in faults}
         if self.back_from is None or set(self.strikes.get(Column.ROLLING_BACK, ())) - UNFELT:
             return struck
@@ -183,7 +183,7 @@ def runs(missing: Cells) -> list[Run]:
 def _runs_back(left: Cells) -> list[Run]:
     columns = [c for c in Column if (Fault.ROLLBACK, c) in left]
     faults = [f for f in Fault if (f, Column.ROLLING_BACK) in left]
-    # A fault on the way back is struck coming from DualWrite, where the quorum and both stores are in use.
+    # A fault during a rollback is injected in a rollback from DualWrite, where the quorum and both stores are in use.
     measured = [Attempt(back_from=c) for c in columns]
     struck = [Attempt({Column.ROLLING_BACK: (f,)}, back_from=Column.DUAL_WRITE) for f in faults]
     parts = [backs[i : i + BACKS_PER_RUN] for backs in (measured, struck) for i in range(0, len(backs), BACKS_PER_RUN)]

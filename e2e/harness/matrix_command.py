@@ -1,4 +1,4 @@
-"""The matrix's command line: one run at a time, each in a cluster of its own; what was finished is never run again."""
+"""Command line of the matrix: one run at a time, each in its own cluster. Finished cells do not run again."""
 
 import argparse
 import sys

@@ -8,22 +8,22 @@ from e2e.harness.matrix import IN_MAKE_TEST, NOT_SENSIBLE, WHAT, Column, Fault
 
 Known = Mapping[tuple[Fault, Column], Cell]
 
-HEAD = """# Faults, measured
+HEAD = """# Faults in every phase
 
 <!-- Generated from docs/measured/faults by `python docs/generate.py`; changes here are lost. -->
 
-Each fault is done to a real cluster (three brokers, 336 partitions, 40 records/s of client load, on the embedded Kubernetes) while a migration is in a phase.
-A cell is judged from the strike until the phase was left; clients, inventory and the promises about restarts are judged by what is seen of pods, of partitions and by
-the clients, not by what the operator says. One run does one fault in every phase where it makes sense; free places go to other faults.
+The end-to-end harness injects each fault into a real cluster (three brokers, 336 partitions, 40 records/s of client load, on the embedded Kubernetes) during a phase of a migration.
+A cell covers the time from the injection until the end of the phase. Clients, inventory and the guarantees about restarts are checked against observed pods, partitions and
+clients, not against the status of the operator. One run injects one fault in every phase in which it makes sense, and other faults in the remaining phases.
 
-| command | does | takes |
+| Command | Effect | Duration |
 |---|---|---|
-| `make test` | all tiers; its end-to-end tier strikes the cells marked † | 20 to 45 minutes |
+| `make test` | all tiers; the end-to-end tier runs the cells marked † | 20 to 45 minutes |
 | `make e2e` | the end-to-end tier alone: the same cells marked † | 10 to 15 minutes |
-| `make e2e-matrix` | every cell that has no result yet, run by run; `ARGS="FAULT … --limit N"`, `ARGS=--again` repeats those that failed, `ARGS=--plan` only shows what is missing | 6 to 13 minutes per run |
+| `make e2e-matrix` | every cell without a result, run by run; `ARGS="FAULT … --limit N"`, `ARGS=--again` repeats those that failed, `ARGS=--plan` only shows what is missing | 6 to 13 minutes per run |
 
-A number is the seconds from the strike until the phase was left, the user's part in `AwaitingFinalization` included. **✗** means that a promise was broken or that nobody named a
-reason, *stopped* that the operator stopped and named one, · that the cell has no result yet, n/a that it makes no sense (below).
+A number is the time in seconds from the injection until the end of the phase, including the wait for the user in `AwaitingFinalization`. **✗** means that a guarantee was broken or that the operator reported no
+reason, *stopped* that the operator stopped and reported the reason, · that the cell has no result, n/a that the combination makes no sense (below).
 """
 
 
@@ -35,14 +35,14 @@ def page(known: Known) -> str:
         "|---" * (len(Column) + 1) + "|",
         *(_row(fault, known) for fault in Fault),
         f"\n{_summary(known)}\n",
-        "## What each fault does\n",
+        "## Faults\n",
         *(f"- `{fault}`: {what}." for fault, what in WHAT.items()),
-        "\n## The way back\n",
+        "\n## Rollbacks\n",
         *_rollbacks(known),
-        "\n## What the operator said\n",
-        "Longest first; for how many seconds it was shown between the strike and the end of the phase.\n",
+        "\n## Messages of the operator\n",
+        "The messages shown longest, with the seconds for which each was shown between the injection and the end of the phase.\n",
         *_said(known),
-        "\n## Cells that make no sense\n",
+        "\n## Combinations that make no sense\n",
         *_not_sensible(),
     ]
     return "\n".join(parts) + "\n"
@@ -77,7 +77,7 @@ def _summary(known: Known) -> str:
     lines = [
         (
             f"{len(cells)} of {sensible} cells have a result, {len(cells) - len(bad)} of them as promised. In their {len(runs)} runs {acked} records were acknowledged, "
-            f"{lost} lost, {doubled} doubled; at most {most} broker was down at a time by the operator's doing. Longest produce stall in a cell: "
+            f"{lost} lost, {doubled} duplicated. The operator had at most {most} broker down at a time. Longest produce stall in a cell: "
             f"{max(c.longest_stall_s for c in cells):.1f} s. Commits (+ with changes that were merged later): {', '.join(commits)}."
         ),
     ]
@@ -102,9 +102,9 @@ def _rollbacks(known: Known) -> list[str]:
     if not cells:
         return ["No result yet."]
     lines = [
-        "`spec.target: ZooKeeper` is set under load. *Without a controller*: the longest time in which no request that only the controller answers (creation of a topic, `validate_only`,",
-        "four per second) was answered, as a client sees it. The leader election asks for every partition's preferred leader afterwards.\n",
-        "| from | back after | without a controller | longest produce stall | leaders elected, left | partitions without a leader at the end |",
+        "`spec.target: ZooKeeper` is set under load. *Without a controller* is the longest time in which a client got no answer to requests that only the controller answers (creation of a topic with",
+        "`validate_only`, four per second). After the rollback, an election of the preferred leader of every partition is requested.\n",
+        "| From | Duration | Without a controller | Longest produce stall | Leaders elected, not elected | Partitions without a leader at the end |",
         "|---|---|---|---|---|---|",
     ]
     for cell in sorted(cells, key=lambda c: list(Column).index(c.column)):
@@ -120,7 +120,9 @@ def _rollbacks(known: Known) -> list[str]:
     early = (Column.PREFLIGHT, Column.PROVISIONING_QUORUM, Column.TAKING_OVER)
     windows = [c.figures.get("without_controller_s") for c in cells if c.column not in early]
     times = [window for window in windows if window is not None]
-    words = f"\nWithout a controller, median of those after the takeover: **{median(times):.1f} s** (goal 5 s)."
+    words = (
+        f"\nMedian time without a controller, of rollbacks after the takeover: **{median(times):.1f} s** (goal 5 s)."
+    )
     return [*lines, words if times else ""]
 
 

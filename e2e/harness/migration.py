@@ -1,4 +1,4 @@
-"""One KafkaMigration, as its user sees it: applied, followed, and asked for the next target."""
+"""One KafkaMigration, as its user sees it: applied, followed, and given the next target."""
 
 import json
 import time
@@ -120,13 +120,13 @@ class View:
 
     @property
     def awaits_user(self) -> bool:
-        """Whether the operator says that it goes on only at the user's word."""
+        """Whether the operator waits for the user to change ``spec.target``."""
         reconciling = self.condition("Reconciling")
         return reconciling["status"] == "False" and reconciling["reason"] == "AwaitingUser"
 
     @property
     def blocked(self) -> str:
-        """Why nothing goes on without help, or ``""``."""
+        """Why the migration is stalled, or ``""``."""
         stalled, reconciling = self.condition("Stalled"), self.condition("Reconciling")
         if stalled["status"] == "True":
             return f"{stalled['reason']}: {stalled.get('message', '')}"
@@ -178,7 +178,7 @@ class Migration:
             raise
 
     def set_target(self, target: str) -> str:
-        """Do what a user does to go further (or back); return the command."""
+        """Change ``spec.target`` as a user does, and return the command."""
         return self.patch({"spec": {"target": target}})
 
     def patch(self, patch: dict[str, Any]) -> str:
@@ -189,12 +189,12 @@ class Migration:
         return f"kubectl patch {PLURAL}.{GROUP} {self.name} -n {self.namespace} --type merge -p '{text}'"
 
     def follow(self, timeout_s: float) -> Iterator[View]:
-        """Yield it about twice a second, changed or not, for as long as the caller wants.
+        """Yield its state about twice a second.
 
         Raises
         ------
         TimeoutError
-            When the time is up; the message has its last words.
+            When the time is up. The message contains the last status message.
         """
         deadline = time.monotonic() + timeout_s
         last: View | None = None

@@ -100,7 +100,7 @@ class OperatorInstall:
         self.kube.kubectl("scale", "-n", self.namespace, f"deployment/{RELEASE}", f"--replicas={replicas}")
 
     def log(self, lines: int = 200) -> str:
-        """Return the operator's last words."""
+        """Return the end of the operator's log."""
         try:
             return self.kube.kubectl(
                 "logs", "-n", self.namespace, "-l", OPERATOR_SELECTOR, f"--tail={lines}", "--all-containers"

@@ -1,4 +1,4 @@
-"""Were the promises about restarts kept? Judged from what was seen of pods and partitions, not from what the operator says. Pure."""
+"""Checks the guarantees about restarts against observed pods and partitions, not against the status of the operator. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -32,7 +32,7 @@ class PodsSeen:
 
 @dataclass(frozen=True)
 class Stop:
-    """The moment when a pod was first seen being stopped by somebody else than a fault."""
+    """The time at which a pod was first seen stopping for another reason than a fault."""
 
     at: float
     pod: str

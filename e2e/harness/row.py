@@ -1,4 +1,4 @@
-"""One run of the matrix: a foreign cluster under load, a migration walked forth (and back), a fault in each of its phases, and the judgement."""
+"""One run of the matrix: a cluster under load, a migration (and a rollback), a fault in each phase, and the evaluation."""
 
 import json
 import time
@@ -29,7 +29,7 @@ IN_PHASE_FOR_S = 8
 
 
 class EndedError(Exception):
-    """The run cannot go on; the message says why, ``stopped`` whether the operator named it."""
+    """The run cannot continue. The message says why; ``stopped`` says whether the operator reported the reason."""
 
     def __init__(self, message: str, *, stopped: bool) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""One run at a time on the embedded cluster, which has room for one Kafka; what earlier runs left there is removed first."""
+"""One run at a time on the embedded cluster, which has capacity for one Kafka cluster. What earlier runs left is removed first."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ RESOURCES = "kafkamigrations.kraftbridge.dev"
 
 @contextmanager
 def sole_use(kube: Kube, say: Callable[[str], None] = print, *, remove: bool = True) -> Iterator[None]:
-    """Have the embedded cluster to oneself, without the namespaces that a run before left, kept or was cut off from.
+    """Lock the embedded cluster and remove the namespaces that earlier runs left.
 
     A cluster of ``KUBE_CONTEXT`` may have other users and is left as it is. So is the embedded one for a program that another one
     with this lock started. The lock ends with its process, however that ends.

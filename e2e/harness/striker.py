@@ -1,4 +1,4 @@
-"""Strikes each fault once in its phase, at a moment when it hurts, and follows what the operator says until the phase is left."""
+"""Injects each fault once in its phase, at a critical moment, and records the messages of the operator until the phase is left."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -94,7 +94,7 @@ class Striker:
                 self._strike(due, column, view)
 
     def open(self, phase: str) -> bool:
-        """Whether something is still to be struck (or undone) in a phase, so that the user's word must wait."""
+        """Whether something is still to be struck (or undone) in a phase, so that the target must not change yet."""
         waiting = any(column.phase == phase and column is not Column.COPY for column in self.plan)
         waiting = waiting or (
             phase == "Preflight" and Fault.IMAGE_MISSING in self.plan.get(Column.PROVISIONING_QUORUM, ())
@@ -102,7 +102,7 @@ class Striker:
         return waiting or any(v.column.phase == phase and self._lasts(v) for v in self.visits)
 
     def undo_all(self) -> None:
-        """Leave nothing frozen, full or misspelt."""
+        """Undo all faults that are still in effect."""
         self._tails.close()
         for visit in self.visits:
             if visit.struck.undo is not None and not visit.undone:
@@ -176,7 +176,7 @@ class Striker:
         self.say(f"[magenta]{column}: {fault}: {struck.what}[/]")
 
     def _arm_copy(self, fault: Fault, view: View) -> None:
-        """Wait in the controllers' logs for the copy: by the status one would come too late."""
+        """Wait for the copy in the logs of the controllers, because the status would show it too late."""
         if view.phase != Column.COPY.phase or not view.brokers.startswith(("2/", "3/")):
             return
         cluster, controllers = self.strikes.cluster, view.status["controllers"]

@@ -1,4 +1,4 @@
-"""The faults themselves, done to a real cluster. Those that reach into the node need the embedded one, whose processes are this machine's."""
+"""The faults, injected into a real cluster. Faults on the node need the embedded cluster, whose processes run on this machine."""
 
 import json
 import os
@@ -285,7 +285,7 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
 
 @contextmanager
 def at_log_line(command: list[str], environment: dict[str, str], words: str, act: Callable[[], None]) -> Iterator[None]:
-    """Do something in the moment in which a command that follows a log prints these words."""
+    """Call a function as soon as a command that follows a log prints a text."""
     program = shutil.which(command[0], path=environment.get("PATH")) or command[0]
     process = subprocess.Popen(
         [program, *command[1:]],

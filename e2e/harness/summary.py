@@ -1,4 +1,4 @@
-"""What a migration took and what its clients felt, from the resource's own status and from the load."""
+"""Duration of a migration and its impact on clients, from the status of the resource and from the load."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -94,7 +94,7 @@ def verdicts(view: View) -> list[Verdict]:
 
 
 def broken_promises(view: View, impact: ClientImpact, serving: dict[str, str], differences: list[str]) -> list[str]:
-    """Return everything that is not as promised; an empty list is a success."""
+    """Return every broken guarantee. An empty list is a success."""
     broken = []
     if view.phase != "Completed":
         broken.append(f"phase is {view.phase}, not Completed")

@@ -1,4 +1,4 @@
-"""What is seen of pods, partitions and the controller while a migration runs."""
+"""Observes pods, partitions and the controller while a migration runs."""
 
 import json
 import threading
@@ -19,7 +19,7 @@ REQUEST_TIMEOUT_S = 3
 
 
 class PodWatch(threading.Thread):
-    """Looks at the pods of brokers and controllers twice a second and keeps every change."""
+    """Observes the pods of brokers and controllers twice a second and records every change."""
 
     def __init__(self, cluster: ForeignCluster) -> None:
         super().__init__(daemon=True)

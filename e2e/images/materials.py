@@ -1,6 +1,6 @@
-"""What comes from elsewhere: Debian's root directory, jars from Maven, the Spark operator from its Go module.
+"""Downloaded materials: Debian's root directory, jars from Maven, the Spark operator from its Go module.
 
-Each is kept in the cache, made under a temporary name and then renamed: what exists is whole.
+Each is kept in the cache. It is made under a temporary name and then renamed, so that what exists is complete.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ class BuildError(Exception):
 
 
 def say(text: str) -> None:
-    """Tell the person at the terminal, with the time of day."""
+    """Print a message with the time of day."""
     print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Images on their way from buildah to the cluster's containerd.
+"""Transfers images from buildah to the cluster's containerd.
 
 One OCI layout in the cache holds all images, uncompressed, so shared layers are written once. Only the blobs that
 containerd does not have yet travel: after a change of our code that is one small layer, however large the image.

@@ -1,4 +1,4 @@
-"""Edit a partition's state in ZooKeeper behind Kafka's back, as a lost dual-write or somebody's hand would: its leader epoch is wrong then."""
+"""Change the leader epoch of a partition in ZooKeeper without Kafka's knowledge, as a lost dual-write or a manual change would."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Ask for the election of every partition's preferred leader, and say how that went as JSON: the controller has to do it."""
+"""Request the election of the preferred leader of every partition, and print the result as JSON. The controller performs it."""
 
 import json
 import time

@@ -1,7 +1,7 @@
-"""Write down everything that the cluster says about itself, as JSON with sorted keys: two of them can be compared.
+"""Print the metadata of a cluster as JSON with sorted keys, so that two inventories can be compared.
 
 It asks the brokers only, through their public API, so it is independent of ZooKeeper, of the metadata log and of
-whoever migrates between them. Topics are told apart by id as well as by name.
+the migration. Topics are identified by id and name.
 """
 
 import json

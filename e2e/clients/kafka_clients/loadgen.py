@@ -1,4 +1,4 @@
-"""Produce and consume without a pause, and say every second how that went.
+"""Produce and consume continuously, and report every second.
 
 One idempotent ``acks=all`` producer and one consumer group on two topics with ``min.insync.replicas=2``. Prints a
 JSON line per second. On SIGTERM it flushes, lets the consumer reach the end of the topics, and prints a last line
@@ -38,7 +38,7 @@ class Second:
 
 
 class Ledger:
-    """Who sent what, and what became of it. Shared by the producing and the consuming thread."""
+    """Records that were sent, and their outcome. The producing and the consuming thread share it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

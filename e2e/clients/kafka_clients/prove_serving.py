@@ -1,4 +1,4 @@
-"""Use the cluster in every way that a user would, and say which ways work.
+"""Use every feature of the cluster, and report which ones work.
 
 Creates a topic, produces and consumes, then alters a config, grows the topic, moves replicas, sets a quota, an ACL and
 a SCRAM credential, reads each of them back, commits a transaction and deletes the topic. Prints JSON: check to "ok" or

@@ -1,6 +1,6 @@
-"""Fill a cluster with the metadata that years of use leave behind: every kind, odd names included.
+"""Fill a cluster with metadata of every kind, including unusual names.
 
-Running it again changes nothing: what is there already is left alone.
+It is idempotent: it changes nothing that exists.
 """
 
 import argparse

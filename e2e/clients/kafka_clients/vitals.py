@@ -1,4 +1,4 @@
-"""Say twice a second how the cluster is, as a client sees it: partitions without a leader or below min ISR, and the controller.
+"""Report the state of the cluster twice a second, as a client sees it: partitions without a leader or below min ISR, and the controller.
 
 The controller is asked to validate the creation of a topic (``validate_only``): in every mode that goes to the controller and changes nothing.
 Each line has the probes that were answered or given up since the last one, with the time at which each was sent.

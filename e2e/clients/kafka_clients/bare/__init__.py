@@ -1,4 +1,4 @@
-"""The migration of KIP-866 as a script would do it by hand: the yardstick for the operator.
+"""The migration of KIP-866 as a script: the baseline for the operator.
 
-Same gates as the operator, no verification of the data, no way back, and no memory: killed, it cannot go on.
+It uses the same gates as the operator, verifies no data, cannot roll back, and cannot resume after it was killed.
 """

@@ -20,7 +20,7 @@ BROKER_IDS = (0, 1, 2)
 
 
 class Procedure:
-    """The steps in their order. Each waits for its gate; nothing is remembered."""
+    """The steps in order. Each waits for its gate. No state is saved."""
 
     def __init__(self, names: Names, holds: argparse.Namespace) -> None:
         self.names, self.holds = names, holds
@@ -47,7 +47,7 @@ class Procedure:
         print(json.dumps({"total_s": round(total_s, 2), "hold_s": round(hold_s, 2), "steps": self.steps}))
 
     def timed(self, phase: str, step: str, act: Callable[[], float | None], **details: Any) -> None:
-        """Do a step, which returns how long it held on purpose, and print what it took."""
+        """Execute a step, which returns how long it held, and print its duration."""
         begin = time.monotonic()
         hold_s = act() or 0.0
         took = {
@@ -228,7 +228,7 @@ class Procedure:
 
 
 def wait(holds: Callable[[], Any], what: str, timeout_s: float) -> Any:
-    """Poll until something is true and return it; connections that fail while pods restart count as not yet."""
+    """Poll until a condition holds and return its value. A failed connection counts as "not yet"."""
     deadline = time.monotonic() + timeout_s
     trouble: Exception | None = None
     while True:
@@ -243,7 +243,7 @@ def wait(holds: Callable[[], Any], what: str, timeout_s: float) -> Any:
 
 
 def hold(seconds: float) -> float:
-    """Wait on purpose and return for how long."""
+    """Hold, and return for how long."""
     time.sleep(seconds)
     return seconds
 

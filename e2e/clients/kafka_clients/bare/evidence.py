@@ -1,4 +1,4 @@
-"""What the procedure's gates look at: controllers' metrics and answers, the brokers' metadata, znodes."""
+"""What the gates of the procedure observe: metrics and answers of controllers, metadata of brokers, znodes."""
 
 import json
 import socket

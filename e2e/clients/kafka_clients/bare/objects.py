@@ -15,7 +15,7 @@ SHORT_TTL = "-Dsun.net.inetaddr.ttl=1 -Dsun.net.inetaddr.negative.ttl=0"
 
 @dataclass(frozen=True)
 class Names:
-    """What the procedure has to know of the cluster, and how it sets up its own part."""
+    """Facts about the cluster, and the settings that the procedure adds."""
 
     namespace: str
     prefix: str
