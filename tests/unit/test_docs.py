@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -15,6 +15,7 @@ from kraftbridge import metrics
 from kraftbridge.models import crd
 from kraftbridge.models.catalogue import ACCEPTABLE
 from kraftbridge.models.conditions import ConditionType, Reason
+from kraftbridge.models.decision import Action
 from kraftbridge.models.spec import MigrationSpec, OnDeletion
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -251,3 +252,16 @@ def test_files_that_contributing_names_exist() -> None:
     named = re.findall(r"`((?:operator|tests|docs|e2e|helm|crds|benchmarks|requirements)/[^`*{ ]+)`", text)
     assert len(named) > 20
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+ACTIONS = [kind.__name__ for kind in get_args(Action)]
+NOT_SIMULATED = {"UpdateMetadataVersion"}
+"""Actions after completion, where the simulated migrations end; they have table tests and a real quorum of their own."""
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_phase_returns_every_action_and_the_simulation_executes_it(action: str) -> None:
+    phases = "\n".join(path.read_text() for path in (PACKAGE / "phases").rglob("*.py"))
+    assert re.search(rf"\b{action}\(", phases), "no phase returns it"
+    simulated = re.search(rf"\bcase {action}\(", (ROOT / "tests/simulation/cluster.py").read_text())
+    assert (simulated is None) == (action in NOT_SIMULATED)
