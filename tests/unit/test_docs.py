@@ -16,6 +16,7 @@ from kraftbridge.models import crd
 from kraftbridge.models.catalogue import ACCEPTABLE
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import Action
+from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.spec import MigrationSpec, OnDeletion
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -265,3 +266,10 @@ def test_a_phase_returns_every_action_and_the_simulation_executes_it(action: str
     assert re.search(rf"\b{action}\(", phases), "no phase returns it"
     simulated = re.search(rf"\bcase {action}\(", (ROOT / "tests/simulation/cluster.py").read_text())
     assert (simulated is None) == (action in NOT_SIMULATED)
+
+
+@pytest.mark.parametrize("kind", EntityKind)
+def test_every_kind_is_decoded_from_the_log_and_described(kind: EntityKind) -> None:
+    decoders = "\n".join(path.read_text() for path in (PACKAGE / "metadata/log").glob("*.py"))
+    assert f"EntityKind.{kind.name}" in decoders
+    assert f"`{kind}`" in (DOCS / "verification.md").read_text()
