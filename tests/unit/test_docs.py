@@ -274,3 +274,28 @@ def test_every_kind_is_decoded_from_the_log_and_described(kind: EntityKind) -> N
     decoders = "\n".join(path.read_text() for path in (PACKAGE / "metadata/log").glob("*.py"))
     assert f"EntityKind.{kind.name}" in decoders
     assert f"`{kind}`" in (DOCS / "verification.md").read_text()
+
+
+# ------------------------------------------------------------------------------------------------ the site
+
+
+def named_pages(nav: Any) -> Iterator[str]:
+    for item in nav if isinstance(nav, list) else [nav]:
+        if isinstance(item, str):
+            yield item
+        else:
+            for value in item.values():
+                yield from named_pages(value)
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    named = list(named_pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+    assert sorted(named) == sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
+
+
+def test_a_warning_of_mkdocs_fails_the_build() -> None:
+    commands = [
+        line for line in (ROOT / "Makefile").read_text().splitlines() if "$(MKDOCS)" in line or "mkdocs build" in line
+    ]
+    assert any("--strict" in command for command in commands)
+    assert not any("--quiet" in command for command in commands), "with --quiet mkdocs counts no warnings"
