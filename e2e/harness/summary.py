@@ -79,7 +79,7 @@ def verdicts(view: View) -> list[Verdict]:
     found = []
     for run in view.verifications:
         begun, ended = run.get("releasedAt"), run.get("finishedAt")
-        counts = run.get("counts") or []
+        counts = run.get("counts") or {}
         found.append(
             Verdict(
                 gate=run.get("gate", ""),
@@ -87,7 +87,7 @@ def verdicts(view: View) -> list[Verdict]:
                 purpose=run.get("purpose", ""),
                 verdict=run.get("verdict") or "none",
                 seconds=_seconds(begun, ended) if begun and ended else None,
-                counts={entry["kind"]: entry["compared"] for entry in counts} if isinstance(counts, list) else counts,
+                counts={kind: of_kind["compared"] for kind, of_kind in counts.items()},
             )
         )
     return found
