@@ -6,10 +6,10 @@ import json
 import secrets as random_bytes
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
@@ -33,6 +33,8 @@ from kraftbridge.verification.inputs import Inputs
 from kraftbridge.verification.session import load
 from kraftbridge.verification.sources.rows import LOG, ZOOKEEPER
 
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
 _MAXIMUM_ATTRIBUTES: Final = 40
 _MAXIMUM_VALUE_CHARACTERS: Final = 1_000
 _HIDDEN: Final = '"(hidden)"'
@@ -288,6 +290,26 @@ class Run:
         frame = load(self.session, source, plan)
         self.cached.append(frame)
         return frame
+
+    def in_task(self, function: Callable[[_Argument], _Result], argument: _Argument) -> _Result:
+        """Run a function in a Spark task and return what it returns, so that the driver's memory does not grow with the cluster.
+
+        Raises
+        ------
+        MetadataError
+            The function raised one.
+        """
+
+        def carried(part: _Argument) -> tuple[_Result | None, str | None]:
+            try:
+                return function(part), None
+            except MetadataError as error:
+                return None, str(error)
+
+        ((result, problem),) = self.session.sparkContext.parallelize([argument], 1).map(carried).collect()
+        if problem is not None:
+            raise MetadataError(problem)
+        return cast("_Result", result)
 
     def release(self) -> None:
         """Let go of the rows."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from tests.unit.metadata.record_writer import batch, control_batch, record, snapshot, write_log
+from typing_extensions import override
 
 from kraftbridge.metadata.entities import Form, Secrets
 from kraftbridge.metadata.errors import (
@@ -16,11 +18,12 @@ from kraftbridge.metadata.errors import (
     MetadataError,
     UndecodableRecordError,
 )
+from kraftbridge.metadata.log import replay as replay_module
 from kraftbridge.metadata.log.batches import BatchScan
 from kraftbridge.metadata.log.block_replay import decoded_record
 from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.files import FileVanishedError, LocalLogFiles
-from kraftbridge.metadata.log.replay import LogReplay, log_end
+from kraftbridge.metadata.log.replay import LogReplay, batches, log_end
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata" / "dualwrite"
 NODES = ("c3000", "c3001", "c3002", "b0")
@@ -290,3 +293,44 @@ def test_a_batch_of_another_magic_is_refused():
     data[16] = 1
     with pytest.raises(CorruptBatchError, match="magic 1"):
         list(BatchScan(bytes(data), "x"))
+
+
+VOTER = DATA / "c3000"
+
+
+class CountedFiles(LocalLogFiles):
+    """Remembers how much was read at a time."""
+
+    largest: ClassVar[int] = 0
+
+    @override
+    def read(self, name: str, start: int, end: int) -> bytes:
+        data = super().read(name, start, end)
+        type(self).largest = max(self.largest, len(data))
+        return data
+
+
+@pytest.mark.parametrize("chunk", [100, 4096, 100_000])
+def test_snapshots_and_segments_are_streamed_whatever_the_chunk(monkeypatch, chunk):
+    """Chunks that are smaller than a batch, too; no more than a chunk, or the longest batch, is in memory of a file."""
+    whole = LogReplay(LocalLogFiles(VOTER))
+    expected = whole.advance()
+    monkeypatch.setattr(replay_module, "_CHUNK_BYTES", chunk)
+    CountedFiles.largest = 0
+    streamed = LogReplay(CountedFiles(VOTER), _chunk_bytes=chunk)
+    assert streamed.advance() == expected
+    assert (streamed.end_offset, streamed.torn_tail_bytes) == (whole.end_offset, whole.torn_tail_bytes)
+    assert log_end(CountedFiles(VOTER)) == log_end(LocalLogFiles(VOTER))
+    longest = max(each.size_bytes for each in batches(LocalLogFiles(VOTER), "00000000000000000000.log"))
+    assert CountedFiles.largest <= max(chunk, 2 * longest)
+
+
+def test_a_corrupt_batch_in_a_later_chunk_is_named_by_its_place_in_the_file(monkeypatch, tmp_path):
+    noop = batch([record("NoOpRecord")], 0)
+    path = write_log(tmp_path, [batch([record("NoOpRecord")], offset) for offset in range(50)])
+    data = bytearray(path.read_bytes())
+    data[40 * len(noop) + 30] ^= 1
+    path.write_bytes(data)
+    monkeypatch.setattr(replay_module, "_CHUNK_BYTES", 3 * len(noop))
+    with pytest.raises(CorruptBatchError, match=f"byte {40 * len(noop)} "):
+        LogReplay(LocalLogFiles(tmp_path), _chunk_bytes=3 * len(noop)).advance()

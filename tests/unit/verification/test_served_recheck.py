@@ -89,6 +89,7 @@ def run(tmp_path: Path, log: list[bytes], monkeypatch: pytest.MonkeyPatch) -> Ru
 
 def settle(run: Run, monkeypatch: pytest.MonkeyPatch, brokers: Brokers, *pending: served_recheck.Open) -> None:
     monkeypatch.setattr(served_recheck, "served_broker", brokers.served)
+    monkeypatch.setattr(Run, "in_task", lambda _, function, argument: function(argument))  # no Spark here
     served_recheck._settle(run, list(pending))
 
 
@@ -125,8 +126,8 @@ def test_brokers_are_given_their_time_from_when_zookeeper_mirrors_a_record(run, 
     monkeypatch.setattr(served_recheck, "served_broker", Brokers({1: ["4"]}).served)
     zookeeper = cast("ZooKeeperReader", Mirror(mirrored))
     replay = LogReplay(LocalLogFiles(tmp_path))
-    settling = served_recheck._Settling(run, replay, zookeeper, Secrets(b"salt"))
-    served_recheck._look_until_settled(run, settling, [(CONFIG, 1)])
+    settling = served_recheck._Settling(run.inputs, replay, zookeeper, Secrets(b"salt"))
+    served_recheck._look_until_settled(settling, [(CONFIG, 1)], run.outcome, run.request.fence_seconds)
     assert bool(run.outcome.differences) is (mirrored == 2)
     assert bool(run.outcome.unresolved) is (mirrored < 2)
 
@@ -166,7 +167,7 @@ def looked(
     """Return what is called different after two looks that are more than a settling apart."""
     monkeypatch.setattr(served_recheck, "_SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(served_recheck, "served_broker", brokers.served)
-    settling = served_recheck._Settling(run, LogReplay(LocalLogFiles(directory)), None, Secrets(b"salt"))
+    settling = served_recheck._Settling(run.inputs, LogReplay(LocalLogFiles(directory)), None, Secrets(b"salt"))
     for _ in range(3):
         left = settling.look(pending)
     return settling.differing(left)

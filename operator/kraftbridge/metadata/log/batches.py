@@ -122,6 +122,8 @@ class BatchScan:
 
     data: Any
     name: str
+    first_byte: int = 0
+    """Where in the file `data` begins."""
     end: int = 0
     torn_bytes: int = 0
 
@@ -134,17 +136,19 @@ class BatchScan:
             if length == 0 and not any(data[position:]):
                 break  # a preallocated tail
             if not HEADER_BYTES - _OVERHEAD_BYTES <= length <= _MAXIMUM_BATCH_BYTES:
-                raise CorruptBatchError(f"{self.name}: batch at byte {position} claims {length} bytes")
+                raise CorruptBatchError(
+                    f"{self.name}: batch at byte {self.first_byte + position} claims {length} bytes"
+                )
             end = position + _OVERHEAD_BYTES + length
             if end > size:
                 break
-            yield _batch(data, position, end, self.name)
+            yield _batch(data, position, end, self.name, self.first_byte)
             self.end = position = end
         self.torn_bytes = size - position
 
 
-def _batch(data: Any, position: int, end: int, name: str) -> RecordBatch:
-    where = f"{name}: batch at byte {position}"
+def _batch(data: Any, position: int, end: int, name: str, first_byte: int) -> RecordBatch:
+    where = f"{name}: batch at byte {first_byte + position}"
     base, _, epoch, magic, checksum, attributes, last_delta, _, maximum_timestamp, _, _, _, count = _HEADER.unpack_from(
         data, position
     )
@@ -160,7 +164,7 @@ def _batch(data: Any, position: int, end: int, name: str) -> RecordBatch:
     if codec != Codec.NONE:
         payload = _decompressed(body[HEADER_BYTES - _CHECKED_FROM :], codec, where)
     return RecordBatch(
-        position=position,
+        position=first_byte + position,
         size_bytes=end - position,
         base_offset=base,
         last_offset=base + last_delta,

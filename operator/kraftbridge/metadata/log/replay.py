@@ -18,6 +18,36 @@ from kraftbridge.metadata.log.files import FileVanishedError, LogFiles, LogListi
 from kraftbridge.metadata.log.image import MetadataImage
 
 _LISTING_ATTEMPTS = 5
+_CHUNK_BYTES = 16 << 20
+"""What is in memory of a file at a time; a segment may have a gigabyte (`metadata.log.segment.bytes`)."""
+
+
+@dataclass(slots=True)
+class FileScan:
+    """Iterates over the batches of a file, a chunk at a time; like `BatchScan` for what may not fit into memory.
+
+    Attributes
+    ----------
+    torn_bytes
+        Bytes after the last complete batch; known once the iteration is over.
+    """
+
+    files: LogFiles
+    name: str
+    size_bytes: int
+    torn_bytes: int = 0
+
+    def __iter__(self) -> Iterator[RecordBatch]:
+        position, rest = 0, b""
+        while position < self.size_bytes:
+            data = self.files.read(self.name, position, min(self.size_bytes, position + _CHUNK_BYTES))
+            if not data:
+                break
+            scan = BatchScan(rest + data if rest else data, self.name, position - len(rest))
+            position += len(data)
+            yield from scan
+            rest = scan.data[scan.end :]
+        self.torn_bytes = len(rest)
 
 
 @dataclass(slots=True)
@@ -47,6 +77,7 @@ class LogReplay:
     _epochs: list[tuple[int, int]] = field(default_factory=list)
     _segment: Segment | None = None
     _position: int = 0
+    _chunk_bytes: int = _CHUNK_BYTES
     _waiting: list[RecordBatch] = field(default_factory=list)
     _next_offset: int = 0
     _started: bool = False
@@ -115,7 +146,7 @@ class LogReplay:
         return None
 
     def _load_snapshot(self, snapshot: Snapshot) -> None:
-        scan = BatchScan(self.files.read(snapshot.name, 0, snapshot.size_bytes), snapshot.name)
+        scan = FileScan(self.files, snapshot.name, snapshot.size_bytes)
         control: list[int] = []
 
         def data_batches() -> Iterator[RecordBatch]:
@@ -149,7 +180,7 @@ class LogReplay:
         return not self._waiting and (last_offset is None or image.offset < last_offset)
 
     def _read_on(self) -> bool:
-        """Read the rest of the current segment; return whether another one follows."""
+        """Read on in the current segment; return whether there is more of it, or another one after it."""
         if self._segment is None:
             return False
         found = listing(self.files)
@@ -158,11 +189,16 @@ class LogReplay:
         later = [segment for segment in found.segments if segment.base_offset > base]
         if current is None:
             raise LogUnavailableError(f"{self._segment.name} was deleted while it was read")
-        data = self.files.read(current.name, self._position, current.size_bytes)
-        scan = BatchScan(data, current.name)
+        end = min(current.size_bytes, self._position + self._chunk_bytes)
+        scan = BatchScan(self.files.read(current.name, self._position, end), current.name, self._position)
         for batch in scan:
             self._take(batch, current.name)
         self._position += scan.end
+        if end < current.size_bytes:
+            self._chunk_bytes = (
+                _CHUNK_BYTES if scan.end else 2 * self._chunk_bytes
+            )  # a batch that is longer than the chunk
+            return True
         self.torn_tail_bytes = scan.torn_bytes
         if later:
             if scan.torn_bytes:
@@ -211,7 +247,7 @@ def log_end(files: LogFiles) -> LogEnd:
         raise LogUnavailableError(f"{files.place}: there is neither a log segment nor a snapshot")
     for segment in reversed(found.segments):
         last: LogEnd | None = None
-        for batch in BatchScan(files.read(segment.name, 0, segment.size_bytes), segment.name):
+        for batch in FileScan(files, segment.name, segment.size_bytes):
             last = LogEnd(batch.last_offset + 1, batch.append_timestamp_ms)
         if last is not None:
             return last
@@ -222,4 +258,4 @@ def log_end(files: LogFiles) -> LogEnd:
 
 def batches(files: LogFiles, name: str) -> Iterator[RecordBatch]:
     """Yield the complete batches of one file."""
-    yield from BatchScan(files.read(name, 0, files.sizes()[name]), name)
+    yield from FileScan(files, name, files.sizes()[name])

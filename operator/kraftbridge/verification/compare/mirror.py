@@ -41,7 +41,7 @@ from kraftbridge.verification.compare.places import (
     with_values,
 )
 from kraftbridge.verification.run import Run, difference, difference_of_flagged
-from kraftbridge.verification.sources.rows import LOG, LOG_AT_FENCE, ZOOKEEPER, Leg
+from kraftbridge.verification.sources.rows import LOG, LOG_AT_FENCE, ZOOKEEPER, Leg, LogVoter
 
 Identity = tuple[EntityKind, str]
 _PAUSE_SECONDS: Final = 0.4
@@ -367,21 +367,53 @@ def _settle_live(run: Run, flagged: Sequence[Flagged], rows: DataFrame) -> None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Rereading:
+    """What a task needs to read entities again."""
+
+    access: ZooKeeperAccess
+    log: LogVoter
+    token_path: str | None
+    ca_path: str | None
+    encoder_secret_path: str | None
+    salt: bytes
+    first_fence: int
+    tries: int
+    seconds: float
+    identities: Sequence[Identity]
+
+    def run(self) -> Rechecked:
+        """Read again until every entity is settled or different."""
+        secret = (
+            Path(self.encoder_secret_path).read_text(encoding="utf-8").strip() if self.encoder_secret_path else None
+        )
+        secrets = Secrets(self.salt, compare_passwords=secret is not None)
+        files = open_log_files(self.log.url, self.token_path, self.ca_path)
+        with ZooKeeperReader(self.access) as reader:
+            recheck = Recheck(reader, LogReplay(files, start_at_most=self.first_fence), secrets, secret)
+            return recheck.settle(self.identities, tries=self.tries, seconds=self.seconds)
+
+
 def _reread(run: Run, identities: Sequence[Identity]) -> Rechecked:
-    access = run.inputs.zookeeper
+    access, first = run.inputs.zookeeper, run.fence.first_offset
     assert isinstance(access, ZooKeeperAccess)
-    secret_path = run.inputs.encoder_secret_path
-    secret = Path(secret_path).read_text(encoding="utf-8").strip() if secret_path else None
-    secrets = Secrets(run.salt, compare_passwords=secret is not None)
+    assert first is not None
+    outcome = Rechecked()
+    if identities:
+        rereading = _Rereading(
+            access=access,
+            log=next(voter for voter in run.inputs.voters if voter.mirrored),
+            token_path=run.inputs.token_path,
+            ca_path=run.inputs.ca_path,
+            encoder_secret_path=run.inputs.encoder_secret_path,
+            salt=run.salt,
+            first_fence=first,
+            tries=run.request.fence_tries,
+            seconds=run.request.fence_seconds,
+            identities=identities,
+        )
+        outcome = run.in_task(_Rereading.run, rereading)
     with ZooKeeperReader(access) as reader:
-        outcome = Rechecked()
-        if identities:
-            leader = next(voter for voter in run.inputs.voters if voter.mirrored)
-            files = open_log_files(leader.url, run.inputs.token_path, run.inputs.ca_path)
-            replay = LogReplay(files, start_at_most=run.fence.first_offset)
-            outcome = Recheck(reader, replay, secrets, secret).settle(
-                identities, tries=run.request.fence_tries, seconds=run.request.fence_seconds
-            )
         _await_movement(run, reader, max(outcome.last_fence, run.fence.last_offset or -1))
     return outcome
 

@@ -30,10 +30,11 @@ from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.zookeeper.reader import Operation, Read, ZooKeeperReader
 from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts, Served, topic_of_partition_key
-from kraftbridge.models.report import BrokerAccess, ZooKeeperAccess
+from kraftbridge.models.report import BrokerAccess, VerificationRequest, ZooKeeperAccess
 from kraftbridge.verification.compare.mirror import Identity, logged
 from kraftbridge.verification.compare.places import Copy, Flagged, compare
-from kraftbridge.verification.run import Run, difference, notes_among
+from kraftbridge.verification.inputs import Inputs
+from kraftbridge.verification.run import Outcome, Run, difference, notes_among
 from kraftbridge.verification.sources.brokers import CLUSTER_DEFAULT, BrokerUnavailableError, served_broker
 from kraftbridge.verification.sources.rows import LOG, Leg, Note, ServedPlan, broker_place
 
@@ -146,7 +147,7 @@ class _Progress:
 
 @dataclass(slots=True)
 class _Settling:
-    run: Run
+    inputs: Inputs
     replay: LogReplay
     zookeeper: ZooKeeperReader | None
     secrets: Secrets
@@ -161,7 +162,7 @@ class _Settling:
         newest = [topic.name for topic in nlargest(_NEWEST_TOPICS, topics, key=attrgetter("offset"))]
         answers = {
             broker.id: self._answers(broker, [identity for identity, asked in pending if asked == broker.id], newest)
-            for broker in self.run.inputs.brokers
+            for broker in self.inputs.brokers
         }
         image = self.replay.advance()
         if image.open_transaction:
@@ -226,7 +227,7 @@ class _Settling:
         known: list[Entity] = []
         entities: list[Entity] = []
         try:
-            with served_broker(broker, self.run.inputs.client_config_path, self.secrets, _SETTLE_SECONDS) as asked:
+            with served_broker(broker, self.inputs.client_config_path, self.secrets, _SETTLE_SECONDS) as asked:
                 if names:
                     # First: what it knows before it is asked for an entity, it has been told before.
                     told = asked.topics(newest, configs=False)
@@ -269,36 +270,55 @@ class _Settling:
 
 
 def _settle(run: Run, pending: list[Open]) -> int:
-    """Return how many are different."""
+    """Return how many are different; brokers and log are asked by a task."""
     if not pending:
         return 0
-    inputs = run.inputs
+    settled = run.in_task(_settled, _Asking(run.request, run.inputs, run.salt, pending))
+    for difference_found in settled.differences.values():
+        run.outcome.add_difference(difference_found)
+    run.outcome.problems += settled.problems
+    run.outcome.unresolved += settled.unresolved
+    return len(settled.differences)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """What a task needs to ask brokers and the log again."""
+
+    request: VerificationRequest
+    inputs: Inputs
+    salt: bytes
+    pending: list[Open]
+
+
+def _settled(asking: _Asking) -> Outcome:
+    inputs, outcome = asking.inputs, Outcome()
     leader = next(voter for voter in inputs.voters if voter.mirrored)
-    secrets = Secrets(run.salt, compare_passwords=inputs.encoder_secret_path is not None)
+    secrets = Secrets(asking.salt, compare_passwords=inputs.encoder_secret_path is not None)
     replay = LogReplay(open_log_files(leader.url, inputs.token_path, inputs.ca_path))
     with ExitStack() as stack:
         access = inputs.zookeeper
         zookeeper = stack.enter_context(ZooKeeperReader(access)) if isinstance(access, ZooKeeperAccess) else None
-        return _look_until_settled(run, _Settling(run, replay, zookeeper, secrets), pending)
+        settling = _Settling(inputs, replay, zookeeper, secrets)
+        _look_until_settled(settling, asking.pending, outcome, asking.request.fence_seconds)
+    return outcome
 
 
-def _look_until_settled(run: Run, settling: _Settling, pending: list[Open]) -> int:
-    began, established = time.monotonic(), 0
+def _look_until_settled(settling: _Settling, pending: list[Open], outcome: Outcome, fence_seconds: float) -> None:
+    began = time.monotonic()
     while True:
         pending = settling.look(pending)
         for each in settling.differing(pending):
             pending.remove(each)
-            established += 1
             identity, broker = each
             sight = settling.sights[each]
             copies = {LOG: _copy(sight.log), broker_place(broker): _copy(sight.served)}
-            run.outcome.add_difference(difference(*identity, copies, log_offset=sight.log_offset))
-        if not pending or time.monotonic() - began > max(run.request.fence_seconds, 2 * _STILL_SECONDS):
+            outcome.add_difference(difference(*identity, copies, log_offset=sight.log_offset))
+        if not pending or time.monotonic() - began > max(fence_seconds, 2 * _STILL_SECONDS):
             break
         time.sleep(_PAUSE_SECONDS)
-    run.outcome.problems += settling.failures.values()
-    run.outcome.unresolved += sorted(f"{kind} {key} at broker {broker}" for (kind, key), broker in pending)
-    return established
+    outcome.problems += settling.failures.values()
+    outcome.unresolved += sorted(f"{kind} {key} at broker {broker}" for (kind, key), broker in pending)
 
 
 def _copy(value: str | None) -> Copy:
