@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from tests.spark.planting import LOG_END, Cluster
 from tests.unit.metadata.record_writer import record
 
+from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.metadata.log.batches import BatchScan
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import DifferenceState, Profile, Verdict, VerificationReport, VerificationRequest
 from kraftbridge.verification.compare import mirror, places
-from kraftbridge.verification.inputs import BadInputError, Dump, offline_inputs
+from kraftbridge.verification.inputs import BadInputError, Dump, Inputs, offline_inputs
+from kraftbridge.verification.run import Run
 from kraftbridge.verification.runner import verify
 
 NOOP = record("NoOpRecord")
@@ -268,3 +271,25 @@ def test_files_that_do_not_say_whose_they_are_are_named(spark, cluster):
 def test_the_end_of_the_log_is_what_is_compared(spark, cluster):
     cluster.append([NOOP], mirrored=False)
     assert run(spark, cluster, Profile.REPLICAS).compared_offset == LOG_END
+
+
+# What the driver leaves to a task -------------------------------------------------------------------------------------
+
+
+def in_worker(number: int) -> tuple[int, int]:
+    if number < 0:
+        raise MetadataError(f"{number} is below zero")
+    return number + 1, os.getpid()
+
+
+def test_a_task_returns_what_its_function_returns_and_raises_what_it_raises(spark):
+    run_ = Run(
+        spark,
+        VerificationRequest(run_id="r", profile=Profile.REPLICAS),
+        Inputs(Profile.REPLICAS, None, [], [], live=True),
+    )
+    result, process = run_.in_task(in_worker, 4)
+    assert result == 5
+    assert process != os.getpid()
+    with pytest.raises(MetadataError, match="-1 is below zero"):
+        run_.in_task(in_worker, -1)
