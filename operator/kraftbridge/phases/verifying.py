@@ -105,20 +105,24 @@ def _follow(draft: Draft, record: VerificationStatus) -> Wait:
             draft.act(RemoveVerification(record.run_id, keep_report=True))
             return _wait(f"verification {record.run_id} passed its deadline")
         case RunState.ARMED:
-            draft.act(ReleaseVerification(record.run_id))
-            if record.released_at is None:
-                _replace(
-                    draft,
-                    record.model_copy(update={"released_at": draft.now, "ready_at": record.ready_at or draft.now}),
-                )
+            _release(draft, record.model_copy(update={"ready_at": record.ready_at or draft.now}))
             return _wait(f"verification {record.run_id} is given its go")
         case RunState.MISSING:
             _relaunch(draft, record)
             return _wait(f"verification {record.run_id} is being created")
         case RunState.PENDING:
+            # The gate waits already: the driver reads as soon as its session is open, and warms nothing up.
+            _release(draft, record)
             return _wait(f"verification {record.run_id} is starting{': ' + run.message if run.message else ''}")
         case RunState.RUNNING:
             return _wait(f"verification {record.run_id} compares the stores")
+
+
+def _release(draft: Draft, record: VerificationStatus) -> None:
+    """Give a run its go; a go that was swallowed is repeated, and the verdict ages from the first."""
+    draft.act(ReleaseVerification(record.run_id))
+    if record.released_at is None:
+        _replace(draft, record.model_copy(update={"released_at": draft.now}))
 
 
 def _judge(draft: Draft, record: VerificationStatus, verdict: VerdictSummary | None) -> Wait:

@@ -81,6 +81,17 @@ class RunConfigMap:
         """Say that the session is warm."""
         self._patch({READY_KEY: Ready(run_id=run_id, at=datetime.now(UTC)).to_json()})
 
+    def go(self, run_id: str) -> Go | None:
+        """Return the operator's go for this run, if it is there."""
+        text = self._data().get(GO_KEY)
+        if not text:
+            return None
+        try:
+            go = Go.model_validate_json(text)
+        except ValidationError as error:
+            raise ConfigMapError(f"{self._name}: {GO_KEY} is not a go: {error}") from error
+        return go if go.run_id == run_id else None
+
     def await_go(self, run_id: str, deadline_seconds: float) -> Go:
         """Wait for the operator's go for this run.
 
@@ -91,14 +102,9 @@ class RunConfigMap:
         """
         until = time.monotonic() + deadline_seconds
         while time.monotonic() < until:
-            text = self._data().get(GO_KEY)
-            if text:
-                try:
-                    go = Go.model_validate_json(text)
-                except ValidationError as error:
-                    raise ConfigMapError(f"{self._name}: {GO_KEY} is not a go: {error}") from error
-                if go.run_id == run_id:
-                    return go
+            go = self.go(run_id)
+            if go is not None:
+                return go
             time.sleep(_POLL_SECONDS)
         raise NotWantedError(f"no go for run {run_id} within {deadline_seconds:g} s")
 

@@ -163,6 +163,17 @@ def test_an_armed_run_is_released_by_its_gate_only(phase: Phase) -> None:
     assert ReleaseVerification(RUN_ID) not in blocked.decide().actions or phase is Phase.DUAL_WRITE
 
 
+@pytest.mark.parametrize("phase", GATED)
+def test_a_run_that_its_gate_waits_for_gets_its_go_before_it_is_armed(phase: Phase) -> None:
+    """The driver then reads as soon as its session is open; the verdict ages from the go."""
+    starting = open_gate(phase).reporting(None, RunState.PENDING)
+    starting = starting.with_status(verifications=(record(*GATE_RUN[phase], finished=False, released_at=None),))
+    decision = starting.decide()
+    assert ReleaseVerification(RUN_ID) in decision.actions
+    assert decision.status.verifications[-1].released_at == NOW
+    assert decision.status.phase is phase
+
+
 @pytest.mark.parametrize("state", [RunState.MISSING, RunState.PENDING, RunState.RUNNING])
 @pytest.mark.parametrize("phase", GATED)
 def test_a_run_on_its_way_is_waited_for_and_never_believed(phase: Phase, state: RunState) -> None:

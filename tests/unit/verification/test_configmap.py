@@ -117,6 +117,14 @@ def test_request_ready_go_verdict(api, config_map):
     assert summary.report_complete
 
 
+def test_a_go_that_is_there_already_is_seen_at_once_and_only_that_of_this_run(api, config_map):
+    assert config_map.go("r") is None
+    api.data[GO_KEY] = Go(run_id="another", at=datetime.now(UTC)).to_json()
+    assert config_map.go("r") is None
+    api.data[GO_KEY] = Go(run_id="r", at=datetime.now(UTC)).to_json()
+    assert config_map.go("r") == config_map.await_go("r", 0.1)
+
+
 def test_a_go_that_does_not_come(config_map):
     with pytest.raises(NotWantedError, match="no go for run r"):
         config_map.await_go("r", 0.3)
