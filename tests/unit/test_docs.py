@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
+from mkdocs.config import load_config
 
 from kraftbridge import metrics
 from kraftbridge.models import crd
@@ -279,18 +280,22 @@ def test_every_kind_is_decoded_from_the_log_and_described(kind: EntityKind) -> N
 # ------------------------------------------------------------------------------------------------ the site
 
 
-def named_pages(nav: Any) -> Iterator[str]:
-    for item in nav if isinstance(nav, list) else [nav]:
-        if isinstance(item, str):
-            yield item
-        else:
-            for value in item.values():
-                yield from named_pages(value)
-
-
 def test_every_page_is_in_the_navigation() -> None:
-    named = list(named_pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
-    assert sorted(named) == sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
+    config = load_config(str(ROOT / "mkdocs.yml"))
+    config.plugins.run_event("config", config=config)
+    nav = [page for entry in config["nav"] for page in named_pages(entry)]
+    assert sorted(nav) == sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
+
+
+def named_pages(item: Any) -> Iterator[str]:
+    match item:
+        case str():
+            yield item
+        case list():
+            for part in item:
+                yield from named_pages(part)
+        case _:
+            yield from named_pages(list(item.values()))
 
 
 def test_a_warning_of_mkdocs_fails_the_build() -> None:
