@@ -12,6 +12,8 @@ from tests.unit.metadata.record_writer import record
 
 from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.metadata.log.batches import BatchScan
+from kraftbridge.metadata.log.files import LocalLogFiles
+from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import DifferenceState, Profile, Verdict, VerificationReport, VerificationRequest
 from kraftbridge.verification.compare import mirror, places
@@ -194,6 +196,23 @@ def test_more_differences_than_the_bound_are_counted_and_some_are_named(spark, c
     report = run(spark, cluster)
     assert report.verdict is Verdict.INCONSISTENT
     assert (report.differing, len(report.differences)) == (8, 3)
+
+
+# Before a rollback ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["RollingBack", "RollingBrokers"])
+def test_a_running_reassignment_blocks_a_rollback_and_nothing_else(spark, cluster, phase):
+    topic = LogReplay(LocalLogFiles(cluster.folder / "c3000")).advance(LOG_END - 1).topic_ids["cfg-22"]
+    cluster.append([record("PartitionChangeRecord", partitionId=3, topicId=topic, addingReplicas=(2,))])
+    cluster.dump.change("/brokers/topics/cfg-22", lambda body: body["adding_replicas"].update({"3": [2]}))
+    dump, voters = cluster.arguments()
+    request = VerificationRequest(run_id="test", profile=Profile.DUAL_WRITE, phase=phase)
+    report = verify(spark, request, offline_inputs(Profile.DUAL_WRITE, Dump(dump, "/kafka"), voters, None))
+    assert not report.differences
+    blocking = [(each.code, each.object) for each in report.findings if each.severity == "Blocking"]
+    assert blocking == ([("ReassignmentRunning", "cfg-22-3")] if phase == "RollingBack" else [])
+    assert report.verdict is (Verdict.INCONSISTENT if phase == "RollingBack" else Verdict.CONSISTENT)
 
 
 # Kinds that ZooKeeper cannot hold -----------------------------------------------------------------------------------

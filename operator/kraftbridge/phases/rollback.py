@@ -196,7 +196,7 @@ def _stop_controllers(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
             waiting := verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.ROLLING_BACK, BEFORE_CONTROLLERS_STOP)
         ) is not None:
             return waiting
-        if blockers := _unmirrored(draft):
+        if blockers := _pending_in_zookeeper(zookeeper) or _unmirrored(draft):
             return Wait(f"{blockers[0]}{hint}", requeue_after=HASTE)
     elif isinstance(zookeeper.migration, Unobserved) and not draft.spec.rollback.accept_loss:
         return Wait(f"what was taken over cannot be seen: {zookeeper.migration}")
@@ -220,6 +220,18 @@ def _stop_controllers(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
 def _stop(step: StepContext, controllers: ControllersStatus) -> StopControllers:
     volumes = step.spec.rollback.controller_volumes is ControllerVolumes.REMOVE
     return StopControllers(controllers.name, controllers.node_ids, volumes)
+
+
+def _pending_in_zookeeper(zookeeper: ZooKeeperState) -> list[str]:
+    """Return what a broker would begin as soon as it is controller again: it was asked for before the takeover, or behind KRaft's back."""
+    found = []
+    if topics := zookeeper.pending_topic_deletions:
+        found.append(
+            f"ZooKeeper's next controller would delete topics: /admin/delete_topics names {', '.join(topics[:3])}; delete these znodes"
+        )
+    if zookeeper.reassignments:
+        found.append("ZooKeeper's next controller would move partitions: delete the znode /admin/reassign_partitions")
+    return found
 
 
 def _unmirrored(step: StepContext) -> list[str]:

@@ -293,6 +293,22 @@ def test_the_stop_is_recorded_with_what_zookeeper_mirrored() -> None:
     assert (rollback.controllers_stopped_at, rollback.high_watermark, rollback.mirrored_offset) == (NOW, "5999", "5998")
 
 
+@pytest.mark.parametrize(
+    ("pending", "names"),
+    [
+        ({"pending_topic_deletions": ("orders", "old")}, "/admin/delete_topics names orders, old"),
+        ({"reassignments": True}, "/admin/reassign_partitions"),
+    ],
+)
+def test_what_a_broker_would_begin_as_controller_keeps_the_controllers_running(pending, names) -> None:
+    waiting = replace(zookeeper(taken_over=True, offset=5_998), **pending)
+    decision = going_back(zookeeper=waiting).decide()
+    assert StopControllers not in kinds(decision.actions)
+    assert names in decision.status.message
+    accepted = going_back(zookeeper=waiting).asking(rollback=RollbackSpec(accept_loss=True))
+    assert StopControllers in kinds(accepted.decide().actions)
+
+
 @pytest.mark.parametrize(("offset", "stops"), [(5_998, True), (5_994, True), (5_993, False), (5_000, False)])
 def test_nothing_unmirrored_is_left_behind(offset: int, stops: bool) -> None:
     situation = going_back(zookeeper=zookeeper(taken_over=True, offset=offset))

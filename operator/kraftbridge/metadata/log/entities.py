@@ -17,7 +17,14 @@ from kraftbridge.metadata.log.definitions import Fields
 from kraftbridge.metadata.log.image import OFFSET, MetadataImage, acl_identity, config_identity, scram_mechanism
 from kraftbridge.metadata.log.partitions import partition_values
 from kraftbridge.metadata.zookeeper.passwords import looks_encoded
-from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, Mirror, scram_key, topic_of_partition_key
+from kraftbridge.models.entities import (
+    ENTITY_KINDS,
+    EntityKind,
+    Mirror,
+    partition_key,
+    scram_key,
+    topic_of_partition_key,
+)
 
 _ROWS: Final = 50_000
 _UNORDERED: Final = frozenset({"endPoints", "features", "logDirs"})
@@ -184,6 +191,19 @@ def partition_columns(
             partition_values(image.table, part, form),
             pa.array(image.table.offsets(part)),
         )
+
+
+def reassigning_partitions(image: MetadataImage) -> list[str]:
+    """Return the keys of partitions that have adding or removing replicas."""
+    keys: list[str] = []
+    for topic in image.topics.values():
+        rows = np.fromiter(topic.partitions.values(), np.int64, len(topic.partitions))
+        moving = sum(
+            np.maximum(image.table.lists(name, rows).counts, 0) for name in ("addingReplicas", "removingReplicas")
+        )
+        numbers = list(topic.partitions)
+        keys += (partition_key(topic.name, numbers[index]) for index in np.flatnonzero(moving))
+    return keys
 
 
 def partition_row(image: MetadataImage, key: str) -> int | None:

@@ -31,6 +31,7 @@ from kraftbridge.metadata.zookeeper.tree import FenceRange, TreeReading
 from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, Mirror
+from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Difference, Finding, ZooKeeperAccess
 from kraftbridge.verification.compare.places import (
     MAXIMUM_FLAGGED,
@@ -279,6 +280,7 @@ def compare_mirror(run: Run, rows: DataFrame) -> None:
     flagged = [entity for entity in comparison.flagged if not _is_unreadable(run, entity)]
     flagged = _without_alternatives(run, rows, flagged)
     _note_unmirrored_configs(run)
+    _note_reassignments(run)
     if comparison.beyond:
         run.outcome.add_uncounted(comparison.beyond, f"more than {MAXIMUM_FLAGGED} entities differ")
     if comparison.in_flight_count > MAXIMUM_IN_FLIGHT:
@@ -325,6 +327,14 @@ def _note_unmirrored_configs(run: Run) -> None:
                 Code.CONFIG_STOPS_FAILOVER, f"{kind}/{name}", type=entity_type, name=name, names=",".join(configs)
             )
         )
+
+
+def _note_reassignments(run: Run) -> None:
+    """Before a rollback, name partitions that are being moved: ZooKeeper's controller would take the reassignment up half-way."""
+    moving = run.outcome.leader_note["reassigning"]
+    if moving and run.request.phase == Phase.ROLLING_BACK:
+        what = f"{len(moving)} partition(s), {', '.join(moving[:3])}"
+        run.outcome.add_finding(Finding.of(Code.REASSIGNMENT_RUNNING, moving[0], what=what))
 
 
 def _settle_offline(run: Run, flagged: Sequence[Flagged]) -> None:

@@ -15,7 +15,12 @@ from typing_extensions import override
 
 from kraftbridge.metadata.entities import Form, Secrets
 from kraftbridge.metadata.errors import MetadataError
-from kraftbridge.metadata.log.entities import entities_beside_partitions, log_entities, partition_columns
+from kraftbridge.metadata.log.entities import (
+    entities_beside_partitions,
+    log_entities,
+    partition_columns,
+    reassigning_partitions,
+)
 from kraftbridge.metadata.log.files import LOG_FOLDER, META_PROPERTIES, open_log_files
 from kraftbridge.metadata.log.image import MetadataImage, config_identity
 from kraftbridge.metadata.log.replay import LogReplay
@@ -118,6 +123,7 @@ class _LogReader(DataSourceReader):
                 for kind, key in [config_identity(resource_type, resource)]
                 if ENTITY_KINDS[kind].mirror is Mirror.NONE
             ]
+            state["reassigning"] = reassigning_partitions(image)
             state["producerIdsCopied"] = image.producer_ids is None or image.producer_ids["brokerId"] == -1
             if plan.fence_offset is not None:
                 state["epochAtFence"] = replay.epoch_at(plan.fence_offset)
