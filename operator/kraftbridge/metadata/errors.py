@@ -1,10 +1,10 @@
-"""What can be wrong with metadata that is read; every message names the place and, where there is one, the remedy."""
+"""Errors of reading metadata. Every message names the place and, if there is one, the remedy."""
 
 from __future__ import annotations
 
 
 class MetadataError(Exception):
-    """Metadata could not be read or understood; never a reason to assume that two places agree."""
+    """Metadata could not be read or decoded; a verification is then never `Consistent`."""
 
 
 class UndecodableRecordError(MetadataError):

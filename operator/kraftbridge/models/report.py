@@ -86,7 +86,7 @@ class _Model(BaseModel):
 
 
 class ZooKeeperAccess(_Model):
-    """How the job reaches ZooKeeper."""
+    """How the job connects to ZooKeeper."""
 
     connect: str = Field(min_length=1)
     """Connect string as in `zookeeper.connect`, chroot included: ``zk-0:2181,zk-1:2181/kafka``."""
@@ -127,7 +127,7 @@ class ConfigMapReference(_Model):
 
 
 class VerificationRequest(_Model):
-    """What the operator wants to know, and where the data is."""
+    """What the job compares, and where the data is."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     run_id: str = Field(min_length=1, max_length=128)
@@ -170,14 +170,14 @@ class VerificationRequest(_Model):
 
 
 class Go(_Model):
-    """The operator's word that the data may be read now."""
+    """The operator's permission to read the data now."""
 
     run_id: str
     at: datetime
 
 
 class Ready(_Model):
-    """The job's word that its session is warm and it waits for the go."""
+    """The job's message that its session is ready and that it waits for the go."""
 
     run_id: str
     at: datetime

@@ -1,4 +1,4 @@
-"""The run's ConfigMap, by the API server's REST interface and the pod's own service account; no client library."""
+"""Access to the run's ConfigMap through the API server's REST interface, with the pod's service account and without a client library."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class RunConfigMap:
             raise ConfigMapError(f"{self._name}: {REQUEST_KEY} is not a request: {error}") from error
 
     def announce(self, run_id: str) -> None:
-        """Say that the session is warm."""
+        """Write that the session is ready."""
         self._patch({READY_KEY: Ready(run_id=run_id, at=datetime.now(UTC)).to_json()})
 
     def go(self, run_id: str) -> Go | None:

@@ -1,4 +1,4 @@
-"""What a run reads: the places of a live cluster, or copies of them."""
+"""The inputs of a run: the places of a live cluster, or copies of them."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class Inputs:
 
 
 class BadInputError(MetadataError):
-    """What was given does not allow to begin."""
+    """The request or the arguments are not sufficient for a run."""
 
 
 def live_inputs(request: VerificationRequest) -> Inputs:
-    """Return what a request names, with the quorum's own view of its logs.
+    """Return the inputs that a request names, with the quorum's view of its logs.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def _apply_view(inputs: Inputs, view: QuorumView) -> None:
 
 
 def _apply_logs(inputs: Inputs) -> None:
-    """Without a quorum to ask: the longest log stands for the leader's, and what all logs hold counts as committed."""
+    """Derive leader and compared offset from the logs: the longest log is the leader's, and every record that all logs hold is committed."""
     log_ends: dict[int, LogEnd] = {}
     for index, voter in enumerate(inputs.voters):
         try:
@@ -171,7 +171,7 @@ def _apply_logs(inputs: Inputs) -> None:
 
 
 def _is_far_behind(end: LogEnd, longest: LogEnd) -> bool:
-    """Return whether more than the time between two copies lies between the ends of two logs."""
+    """Return whether a log ends earlier than the time between two copies explains."""
     lag_records = longest.offset - end.offset
     lag_ms = longest.append_timestamp_ms - end.append_timestamp_ms if end.append_timestamp_ms >= 0 else 0
     return lag_records > max(_TOLERATED_LAG_RECORDS, longest.offset // 10) or (

@@ -35,7 +35,7 @@ from kraftbridge.verification.session import set_shuffle_size
 from kraftbridge.verification.sources.rows import ZOOKEEPER, Leg, LogPlan, Note, ZooKeeperPlan, voter_place
 
 _VOTER_PATIENCE_SECONDS: Final = 15.0
-"""How long a voter may take to reach the committed offset: a healthy one fetches within milliseconds."""
+"""How long a voter may take to reach the committed offset. A healthy voter fetches within milliseconds."""
 _FEW_ROWS: Final = 50_000
 
 
@@ -186,13 +186,13 @@ logger = logging.getLogger(__name__)
 
 
 def run_report(run: Run) -> VerificationReport:
-    """Run, and return the report; what goes wrong in the data's places is in it."""
+    """Execute the run and return its report, which includes errors of the places."""
     started = datetime.now(UTC)
     try:
         _verify(run)
     except MetadataError as error:
         run.outcome.problems.append(str(error))
-    except Exception as error:  # whatever happened, the answer is that nothing is known
+    except Exception as error:  # any failure means an unknown result
         logger.exception("run %s broke off", run.request.run_id)
         run.outcome.problems.append(failure_reason(error))
     finally:
@@ -283,7 +283,7 @@ def _report(run: Run, started: datetime) -> VerificationReport:
 
 
 def failure_reason(error: Exception) -> str:
-    """Return what a failed Spark job was about: the source's own error where one is in its trace."""
+    """Return the cause of a failed Spark job: the data source's own error if the trace contains one."""
     own = re.findall(r"kraftbridge\.[\w.]+Error: (.+)", str(error))
     return (
         own[-1].strip() if own else f"the run broke off: {type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -39,7 +39,7 @@ class Mark:
 
 
 def kind_bars(report: VerificationReport) -> Sequence[Bar]:
-    """Return one bar per kind: as long as its entities are many (by square root), red as far as they differ."""
+    """Return one bar per kind. Its length grows with the square root of the number of entities; the differing share is red."""
     most = max((counts.compared for counts in report.counts.values()), default=0) or 1
     bars = []
     for kind, counts in report.counts.items():
@@ -84,12 +84,12 @@ def offset_marks(report: VerificationReport) -> Sequence[Mark]:
 
 
 def kind_name(kind: EntityKind) -> str:
-    """Return a kind as people read it."""
+    """Return a kind as the page shows it."""
     return kind.replace("-", " ").replace("acl", "ACL").replace("scram", "SCRAM")
 
 
 def shown_value(value: str | None) -> str:
-    """Return an attribute's canonical JSON as people read it; absent is said, not left empty."""
+    """Return an attribute's canonical JSON as the page shows it; an absent attribute reads `absent`."""
     if value is None:
         return "absent"
     try:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class ConnectionSettingsError(MetadataError):
-    """Client properties cannot be read, or cannot be followed."""
+    """Client properties cannot be read, or contain an unsupported setting."""
 
 
 class NodeUnavailableError(MetadataError):
-    """A node could not be asked, or broke off."""
+    """A node did not answer, or closed the connection."""
 
 
 def read_security(path: str | None) -> Security:
@@ -67,7 +67,7 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 class QuorumUnavailableError(MetadataError):
-    """No voter could be asked who leads and how far the log is committed."""
+    """No voter answered as leader with a high watermark."""
 
 
 @dataclass(frozen=True, slots=True)

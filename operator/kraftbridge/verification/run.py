@@ -1,4 +1,4 @@
-"""One run: what it reads with, what it has found, and the verdict that follows."""
+"""One run: its inputs and session, its findings, and its verdict."""
 
 from __future__ import annotations
 
@@ -181,12 +181,12 @@ class Outcome:
             self.finding_counts[Severity(severity)] += count
 
     def add_uncounted(self, count: int, why: str) -> None:
-        """Count differing entities that were too many to be looked at."""
+        """Count differing entities beyond the examined ones."""
         self.uncounted += count
         self.problems.append(why)
 
     def note_passwords(self, inputs: Inputs, request: VerificationRequest) -> None:
-        """Say so where password configs could be compared by their length only."""
+        """Add a finding for each password config that was compared by length only."""
         if inputs.encoder_secret_path is not None or not self.passwords:
             return
         names = ", ".join(sorted(self.passwords)[:_SHOWN])
@@ -312,7 +312,7 @@ class Run:
         return cast("_Result", result)
 
     def release(self) -> None:
-        """Let go of the rows."""
+        """Release the cached rows."""
         for frame in self.cached:
             frame.unpersist()
 

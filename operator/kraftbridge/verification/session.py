@@ -60,18 +60,18 @@ def _with_local_defaults(builder: SparkSession.Builder) -> SparkSession.Builder:
 
 
 def set_shuffle_size(session: SparkSession, rows: int) -> None:
-    """Size shuffles for a number of rows: a partition costs more than the rows of a small cluster."""
+    """Set the number of shuffle partitions for a number of rows."""
     partitions = max(_SMALL_SHUFFLE_PARTITIONS, -(-rows // _ROWS_PER_SHUFFLE_PARTITION))
     session.conf.set("spark.sql.shuffle.partitions", str(partitions))
 
 
 def load(session: SparkSession, source: str, plan: str) -> DataFrame:
-    """Return a source's rows, kept once they are read: a second reading would be of another moment."""
+    """Return a source's rows and cache them, because a second reading would see another state."""
     return session.read.format(source).option("plan", plan).load().persist(StorageLevel.MEMORY_AND_DISK)
 
 
 def warm_up(session: SparkSession) -> None:
-    """Run what a verification runs on nothing, so that classes are loaded and Python workers stand by."""
+    """Run a verification's operations on empty data, which loads classes and starts Python workers."""
     plan = LogPlan(salt="00", voters=[LogVoter(id=0, name="warm-up", url="file:///nonexistent")])
     rows = load(session, "kraft-log", plan.model_dump_json())
     rows.where("kind like '$%'").collect()

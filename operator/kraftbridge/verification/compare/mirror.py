@@ -47,14 +47,14 @@ from kraftbridge.verification.sources.rows import LOG, LOG_AT_FENCE, ZOOKEEPER, 
 Identity = tuple[EntityKind, str]
 _PAUSE_SECONDS: Final = 0.4
 _STANDING_SECONDS: Final = 15.0
-"""A mirror that has not moved for so long settles nothing: the log's end judges then."""
+"""After this time without movement of `/migration`, the end of the log decides."""
 _BROKER_SETTLE_SECONDS: Final = 25.0
-"""Brokers register themselves in ZooKeeper: no fence orders that. A session ends 18 s after its broker by default."""
+"""Brokers register themselves in ZooKeeper, so `/migration` does not order their znodes. By default a session ends 18 s after its broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """An entity as both sides hold it at one offset."""
+    """An entity in ZooKeeper and in the log at one offset."""
 
     zookeeper: Entity | None
     log: Entity | None
@@ -75,7 +75,7 @@ _UNREAD: Final = Pair(None, None, -1, -1)
 
 @dataclass(slots=True)
 class Rechecked:
-    """Outcome of reading again.
+    """The result of reading entities again.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class Rechecked:
 
 @dataclass(slots=True)
 class Recheck:
-    """Entities that are read again, with what their reading needs.
+    """Reads entities again until each is settled.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class Recheck:
         return pairs
 
     def _judge_by_end(self) -> None:
-        """Call different what differs although the log has no newer record of it, however long ZooKeeper stood still."""
+        """Report entities that differ and have no record after the mirrored offset, however long the mirror has not moved."""
         outcome = self._outcome
         image = self.replay.advance()
         if image.open_transaction:
@@ -202,7 +202,7 @@ class Recheck:
                 outcome.differing[identity] = outcome.unresolved.pop(identity)
 
     def _settle_brokers(self, identities: Sequence[Identity]) -> None:
-        """Compare with the log's end: brokers write their znodes themselves, whatever ZooKeeper mirrors of the log."""
+        """Compare broker registrations with the end of the log, because brokers write their znodes themselves."""
         outcome = self._outcome
         pending = list(identities)
         began = time.monotonic()
@@ -223,12 +223,12 @@ class Recheck:
 def logged(
     image: MetadataImage, wanted: AbstractSet[Identity], secrets: Secrets, form: Form = Form.MIRRORED
 ) -> dict[Identity, Entity]:
-    """Return what the image says of some entities, without a look at all the others."""
+    """Return some entities of an image without building the others."""
     return {(entity.kind, entity.key): entity for entity in log_entities(image, form, secrets, wanted)}
 
 
 def _explained(identity: Identity, pair: Pair, image: MetadataImage) -> bool:
-    """Return whether a broker that is down, and therefore not in ZooKeeper, is the whole difference."""
+    """Return whether the only difference is a broker that is down and therefore has no znode."""
     kind, key = identity
     if kind is not EntityKind.BROKER_REGISTRATION or pair.zookeeper is not None or pair.log is None:
         return False
@@ -237,13 +237,13 @@ def _explained(identity: Identity, pair: Pair, image: MetadataImage) -> bool:
 
 
 _MAXIMUM_CONFIRMED: Final = 2_000
-"""Differences that are read once more before they are called that; more are believed at once."""
+"""Differences that are read once more before they are reported; further ones are reported at once."""
 _STALL_SECONDS: Final = 4.0
 """A live mirror moves `/migration` every 500 ms (`metadata.max.idle.interval.ms`)."""
 
 
 def check_fence(run: Run) -> None:
-    """Make sure that the log ZooKeeper mirrors is this log."""
+    """Check that ZooKeeper mirrors this log."""
     note, first, last = run.outcome.leader_note, run.fence.first_offset, run.fence.last_offset
     assert first is not None and last is not None  # noqa: PT018 - checked in `_read_logs`
     if note["endOffset"] <= last:
@@ -263,7 +263,7 @@ def check_fence(run: Run) -> None:
 
 
 def compare_mirror(run: Run, rows: DataFrame) -> None:
-    """Compare ZooKeeper with the log, and settle what differs."""
+    """Compare ZooKeeper with the log, and settle the differences."""
     assert run.fence.first_offset is not None  # as in `check_fence`
     fence = (LOG, run.fence.first_offset)
     if run.inputs.live:
@@ -338,7 +338,7 @@ def _note_reassignments(run: Run) -> None:
 
 
 def _settle_offline(run: Run, flagged: Sequence[Flagged]) -> None:
-    """Judge by one reading: a copy cannot be read again."""
+    """Settle differences of copies, which cannot be read again."""
     for entity in flagged:
         zookeeper, log = entity.copies[ZOOKEEPER], entity.copies[LOG]
         if entity.in_flight:
@@ -429,7 +429,7 @@ def _reread(run: Run, identities: Sequence[Identity]) -> Rechecked:
 
 
 def _await_movement(run: Run, reader: ZooKeeperReader, last: int) -> None:
-    """Note a problem unless ZooKeeper mirrors the whole log or is seen to catch up."""
+    """Add a problem unless ZooKeeper mirrors the whole log or `/migration` moves."""
     first, end = run.fence.first_offset, run.outcome.leader_note["endOffset"]
     began = time.monotonic()
     while True:
@@ -447,7 +447,7 @@ def _await_movement(run: Run, reader: ZooKeeperReader, last: int) -> None:
 
 
 def _is_of_absent_broker(run: Run, flagged: Flagged) -> bool:
-    """Return whether a broker that is down, and therefore not in ZooKeeper, is the whole difference."""
+    """Return whether the only difference is a broker that is down and therefore has no znode."""
     if ENTITY_KINDS[flagged.kind].mirror is not Mirror.BROKERS or flagged.copies[ZOOKEEPER].count:
         return False
     broker = run.outcome.leader_note["brokers"].get(flagged.key)
@@ -460,7 +460,7 @@ def _renamed(flagged: Flagged, place: str, name: str) -> Flagged:
 
 
 def difference_of_pair(kind: EntityKind, key: str, pair: Pair) -> Difference:
-    """Return the difference that reading again has left."""
+    """Return the difference of an entity that was read again."""
     return difference(
         kind,
         key,

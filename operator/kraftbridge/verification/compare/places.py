@@ -22,7 +22,7 @@ from kraftbridge.verification.sources.rows import Leg
 _FEW_KEYS: Final = 500
 _SEED: Final = "kraftbridge"
 MAXIMUM_FLAGGED: Final = 20_000
-"""Differing entities that are looked at one by one; more are counted all the same."""
+"""Differing entities that are examined one by one; further ones are only counted."""
 MAXIMUM_IN_FLIGHT: Final = 500_000
 """Entities in flight that are read again; with more the verdict is `Inconclusive`."""
 
@@ -44,7 +44,7 @@ class Flagged:
     key: str
     copies: Mapping[str, Copy]
     in_flight: bool = False
-    """A record after what ZooKeeper mirrored has touched it."""
+    """A record after the offset that ZooKeeper mirrors changed it."""
 
     @property
     def has_duplicate(self) -> bool:

@@ -39,18 +39,18 @@ from kraftbridge.verification.sources.brokers import CLUSTER_DEFAULT, BrokerUnav
 from kraftbridge.verification.sources.rows import LOG, Leg, Note, ServedPlan, broker_place
 
 _SETTLE_SECONDS: Final = 10.0
-"""Time for a broker to apply a record; a difference must outlive it without a newer record."""
+"""Time for a broker to apply a record. A difference is reported only after this time without a newer record."""
 _STILL_SECONDS: Final = 30.0
 """A broker whose answers have been the same for so long has no more to apply; measured: a restarted one of 2,400 partitions served none after 17."""
 _NEWEST_TOPICS: Final = 50
 _PAUSE_SECONDS: Final = 1.0
 
 Open = tuple[Identity, int]
-"""An entity and the broker that served something else than the log holds."""
+"""An entity and a broker whose answer differs from the log."""
 
 
 def compare_served(run: Run, logs: DataFrame) -> None:
-    """Ask every broker, compare with the log, and settle what differs."""
+    """Ask every broker, compare the answers with the log, and settle the differences."""
     inputs = run.inputs
     plan = ServedPlan(salt=run.salt.hex(), brokers=list(inputs.brokers), client_config_path=inputs.client_config_path)
     asked = {broker.id for broker in inputs.brokers}
@@ -88,7 +88,7 @@ def _open(flagged: Iterable[Flagged], brokers: Sequence[BrokerAccess]) -> list[O
 
 
 def _own_differences(brokers: Sequence[BrokerAccess], logs: DataFrame, served: DataFrame) -> list[Open]:
-    """Return the broker configs that are in force otherwise than in the log; there are few, so no job is needed."""
+    """Return the effective broker configs that differ from the log. There are few, so this needs no Spark job."""
     ours = (F.col("kind") == str(EntityKind.BROKER_CONFIG)) & F.col("value").isNotNull()
     held = {
         row["key"]: _plain(row["value"])
@@ -107,7 +107,7 @@ def _own_differences(brokers: Sequence[BrokerAccess], logs: DataFrame, served: D
 
 
 def _plain(value: str) -> str | None:
-    """Return a broker's configs without secret ones, which no broker tells; None where nothing is left."""
+    """Return a broker's configs without the secret ones, which brokers do not return; None if none remains."""
     plain = {name: each for name, each in json.loads(value).items() if not is_sensitive_config(name)}
     return canonical_json(plain) if plain else None
 
@@ -123,7 +123,7 @@ class _Answer:
 
 @dataclass(slots=True)
 class _Sight:
-    """What differed at the last look: since when, and after which record."""
+    """A difference at the last request: its start, and the last record of the entity."""
 
     since: float
     log_offset: int
@@ -135,7 +135,7 @@ class _Sight:
 
 @dataclass(slots=True)
 class _Progress:
-    """What is known of how far a broker follows the log."""
+    """How far a broker follows the log, as far as its answers show."""
 
     still_since: float
     """Since when it is registered, is told of changes, and has answered the same."""
@@ -197,7 +197,7 @@ class _Settling:
         return left
 
     def _follow(self, broker: int, answer: _Answer | None, mirrored: int | None, *, moved: bool) -> None:
-        """Note how far a broker has come."""
+        """Record how far a broker follows the log."""
         registration = self.replay.image.brokers.get(broker)
         registered = registration[OFFSET] if registration is not None and not registration["fenced"] else None
         if answer is None or registered is None or (mirrored is not None and registered > mirrored):
@@ -270,7 +270,7 @@ class _Settling:
 
 
 def _settle(run: Run, pending: list[Open]) -> int:
-    """Return how many are different; brokers and log are asked by a task."""
+    """Return the number of differences; a Spark task asks the brokers and reads the log."""
     if not pending:
         return 0
     settled = run.in_task(_settled, _Asking(run.request, run.inputs, run.salt, pending))

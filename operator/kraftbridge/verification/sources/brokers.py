@@ -57,7 +57,7 @@ _TOPICS_PER_REQUEST: Final = 500
 
 
 class BrokerUnavailableError(MetadataError):
-    """A broker could not be asked what it serves."""
+    """A broker did not answer."""
 
 
 class NotAllowedError(MetadataError):
@@ -67,7 +67,7 @@ class NotAllowedError(MetadataError):
 def brokers_behind(
     bootstrap_servers: str, config_path: str | None, timeout_seconds: float = 10.0
 ) -> list[BrokerAccess]:
-    """Return every broker that the first answering bootstrap server knows, with the listener that it advertises there.
+    """Return every broker that the first reachable bootstrap server returns, with its advertised listener.
 
     Raises
     ------
@@ -112,7 +112,7 @@ class ServedBroker:
         return f"broker {self.access.id} at {self.access.host}:{self.access.port}"
 
     def topics(self, names: Sequence[str] | None = None, *, configs: bool = True) -> Iterator[Entity]:
-        """Yield topics, their partitions and, where asked for, their dynamic configs: of all topics, or of these as far as they exist.
+        """Yield topics with their partitions and optionally their dynamic configs: all topics, or the named ones that exist.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class ServedBroker:
                         yield Entity(EntityKind.TOPIC_CONFIG, name, canonical_json(config), -1)
 
     def own_configs(self) -> Iterator[Entity]:
-        """Yield the dynamic configs that are in force at this broker, its own and the cluster's; none that is secret."""
+        """Yield the effective dynamic configs of this broker and of the cluster, without secret ones."""
         for name, key, source in (
             (str(self.access.id), str(self.access.id), _DYNAMIC_BROKER_CONFIG),
             ("", CLUSTER_DEFAULT, _DYNAMIC_DEFAULT_BROKER_CONFIG),

@@ -1,4 +1,4 @@
-"""What the data sources read, and the rows that they give.
+"""The plans of the data sources, and the rows that they return.
 
 A source takes its plan, a model below as JSON, as its one option `plan`. Secrets are named in it by path only, and read where the
 task runs. A source gives Arrow record batches. One row is one entity as one place holds it, or a note about the reading itself.
@@ -87,7 +87,7 @@ class LogPlan(_Plan):
     served: bool = False
     """Also give what brokers should serve."""
     patience_seconds: float = 0.0
-    """How long a voter's log is awaited that does not reach `replicas_offset` yet."""
+    """How long the source waits for a voter's log to reach `replicas_offset`."""
 
 
 class ServedPlan(_Plan):
@@ -97,7 +97,7 @@ class ServedPlan(_Plan):
     client_config_path: str | None = None
     timeout_seconds: float = 20.0
     patience_seconds: float = 30.0
-    """How long a broker that does not answer, since it restarts perhaps, is asked again."""
+    """How long the source retries a broker that does not answer, for example during a restart."""
 
 
 SCHEMA_DDL: Final = "leg string, place string, kind string, key string, value string, offset bigint"
@@ -124,7 +124,7 @@ class Leg(StrEnum):
     SERVED = "served"
     """What brokers serve against the leader's log."""
     OWN = "own"
-    """What each broker alone can tell: the configs that are in force at it."""
+    """The effective configs of each broker, which only the broker itself returns."""
 
 
 class Note(StrEnum):
@@ -227,7 +227,7 @@ def _keys(keys: list[Any]) -> pa.Array:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Keep Python from searching millions of living objects for garbage, again and again."""
+    """Disable the garbage collector, which would traverse millions of live objects repeatedly."""
     gc.disable()
     try:
         yield
