@@ -31,6 +31,7 @@ class CheckedBy(StrEnum):
     BOTH = "preflight and tree verification"
     COMPARISON = "comparison of the stores"
     """The verifications of profiles ``dual-write`` and ``replicas``."""
+    EVERYWHERE = "preflight, tree verification and comparison of the stores"
 
 
 _BLOCKING: Final = Severity.BLOCKING
@@ -39,6 +40,7 @@ _INFORMATION: Final = Severity.INFORMATION
 _PREFLIGHT: Final = CheckedBy.PREFLIGHT
 _TREE: Final = CheckedBy.TREE
 _BOTH: Final = CheckedBy.BOTH
+_EVERYWHERE: Final = CheckedBy.EVERYWHERE
 _COMPARISON: Final = CheckedBy.COMPARISON
 _ACCEPTABLE: Final = True
 
@@ -367,7 +369,7 @@ class Code(StrEnum):
         "Let the operator's principal DESCRIBE the cluster",
     )
     REASSIGNMENT_RUNNING = (
-        "ReassignmentRunning", _BLOCKING, _BOTH,
+        "ReassignmentRunning", _BLOCKING, _EVERYWHERE,
         "A partition reassignment is under way: {what}",
         "Let it finish, or cancel it: kafka-reassign-partitions --cancel. A znode /admin/reassign_partitions that stays is an old tool's: delete it",
     )
