@@ -148,6 +148,13 @@ spark-long: venv java ## verification tests that wait for minutes: ZooKeeper fro
 	$(SAY) "long Spark tests"
 	@$(PYTEST) tests/spark -m long $(ARGS)
 
+RUNS_RANDOM ?= 20
+.PHONY: rehearsal-long
+rehearsal-long: venv java ## every known trap and RUNS_RANDOM=20 pairs of random trees through Kafka's own migration: what has no result yet (minutes; resumable)
+	$(SAY) "rehearsals without a result"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m tests.rehearsal traps $(ARGS)
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m tests.rehearsal random --runs $(RUNS_RANDOM) $(ARGS)
+
 .PHONY: integration
 integration: venv java ## storages and decoders against real ZooKeeper and Kafka processes on this host
 	$(SAY) "integration tests"

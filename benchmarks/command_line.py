@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: ``quorum`` (runs and raw samples), ``summary`` (their aggregation by Spark) and ``verification``."""
+"""``python -m benchmarks``: ``quorum`` (runs and raw samples), ``summary`` (their aggregation by Spark), ``verification`` and ``rehearsal``."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_quorum_arguments(kinds)
     _add_summary_arguments(kinds.add_parser("summary", help="summarize raw samples of the quorum benchmark (PySpark)"))
     _add_verification_arguments(kinds)
+    _add_rehearsal_arguments(kinds)
     return run(parser.parse_args(arguments))
 
 
@@ -109,6 +110,19 @@ def _add_verification_arguments(kinds: argparse._SubParsersAction[argparse.Argum
     verification.set_defaults(act=_verification)
 
 
+def _add_rehearsal_arguments(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    rehearsal = kinds.add_parser(
+        "rehearsal", help="rehearse synthetic trees of several sizes (needs Java and Kafka 3.9)"
+    )
+    rehearsal.add_argument("--sizes", type=_sizes, default=(330, 20_000, 200_000), metavar="N,…", help="partitions")
+    rehearsal.add_argument("--kafka-home", type=Path, required=True, metavar="DIR")
+    rehearsal.add_argument("--timeout", type=float, metavar="SECONDS", help="limit of each migration")
+    rehearsal.add_argument(
+        "--output", type=Path, required=True, metavar="DIR", help="scale.jsonl and scale.svg go here"
+    )
+    rehearsal.set_defaults(act=_rehearsal)
+
+
 def _add_summary_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths",
@@ -185,3 +199,9 @@ def _verification(options: argparse.Namespace) -> int:
 
     measure(options)
     return 0
+
+
+def _rehearsal(options: argparse.Namespace) -> int:
+    from benchmarks.rehearsal import measure  # noqa: PLC0415 - reads the metadata library
+
+    return measure(options)

@@ -14,10 +14,21 @@ LINES = (
 )
 
 
-def growth_plot(growth: Sequence[Mapping[str, float]]) -> str:
-    """Return a plot with logarithmic axes of what the verification benchmark measured at several sizes."""
+def growth_plot(
+    growth: Sequence[Mapping[str, float]],
+    lines: Sequence[tuple[str, str, str, float]] = LINES,
+    title: str = "Verification: time and memory by number of partitions",
+    axis: str = "partitions (three replicas each, three voters)",
+) -> str:
+    """Return a plot with logarithmic axes of what a benchmark measured at several sizes.
+
+    Parameters
+    ----------
+    lines
+        For each line the name of its value, its label, its colour, and a factor.
+    """
     sizes = [row["partitions"] for row in growth]
-    values = [row[name] * scale for row in growth for name, _, _, scale in LINES]
+    values = [row[name] * scale for row in growth for name, _, _, scale in lines]
     left, right = math.floor(math.log10(min(sizes))), math.ceil(math.log10(max(sizes)))
     bottom, top = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
 
@@ -29,7 +40,7 @@ def growth_plot(growth: Sequence[Mapping[str, float]]) -> str:
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12" role="img">',
-        "<title>Verification: time and memory by number of partitions</title>",
+        f"<title>{escape(title)}</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
     ]
     for power in range(left, right + 1):
@@ -40,10 +51,8 @@ def growth_plot(growth: Sequence[Mapping[str, float]]) -> str:
         at = y(10.0**power)
         parts.append(f'<path d="M{MARGIN} {at:.1f}H{WIDTH - MARGIN}" stroke="#ddd"/>')
         parts.append(f'<text x="{MARGIN - 8}" y="{at + 4:.1f}" text-anchor="end">{10.0**power:g}</text>')
-    parts.append(
-        f'<text x="{WIDTH / 2}" y="{HEIGHT - 18}" text-anchor="middle">partitions (three replicas each, three voters)</text>'
-    )
-    for index, (name, label, colour, scale) in enumerate(LINES):
+    parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 18}" text-anchor="middle">{escape(axis)}</text>')
+    for index, (name, label, colour, scale) in enumerate(lines):
         points = [(x(row["partitions"]), y(row[name] * scale), row[name] * scale) for row in growth]
         path = "L".join(f"{across:.1f} {up:.1f}" for across, up, _ in points)
         parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>')

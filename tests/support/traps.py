@@ -161,7 +161,7 @@ TRAPS: Mapping[str, Trap] = {
         Ending.DUAL_WRITE, _WORKS,
     ),
     "migration-empty": Trap(_put("/migration", ""), Ending.NEVER_BEGINS, _FAILS, "MigrationZnodeStale"),
-    "migration-stale": Trap(_stale_migration, Ending.DUAL_WRITE, _FAILS, "MigrationZnodeStale"),
+    "migration-stale": Trap(_stale_migration, Ending.STICKS, _FAILS, "MigrationZnodeStale"),
     "broker-id-text": Trap(
         _put("/brokers/ids/abc", {"version": 5}), Ending.NEVER_BEGINS, _FAILS, "BrokerIdInvalid", "NumberFormatException"
     ),

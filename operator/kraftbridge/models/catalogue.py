@@ -676,6 +676,11 @@ class Code(StrEnum):
         "ZooKeeper cannot hold the configs {names} of this {type}: every change of the active controller, a healing one too, gets stuck in SYNC_KRAFT_TO_ZK (Unknown config resource type)",
         "Delete them at the active controller, and dual-write goes on within seconds: kafka-configs --bootstrap-controller HOST:PORT --entity-type {type} --entity-name {name} --alter --delete-config {names}",
     )
+    CHANGED_AFTER_CLAIM = (
+        "ChangedAfterClaim", _WARNING, _COMPARISON,
+        "This znode changed after the KRaft controller had claimed /controller, so the copy may have missed the change",
+        "Make the change again with Kafka's tools once the cluster is in dual-write",
+    )
     TORN_LOG_TAIL = (
         "TornLogTail", _WARNING, _COMPARISON,
         "The log ends with {size} bytes of an incomplete batch, which are ignored",

@@ -51,6 +51,8 @@ class Stage(StrEnum):
 
     QUORUM_READY = "quorumReady"
     BROKERS_REGISTERED = "brokersRegistered"
+    CLAIMED = "claimed"
+    """The takeover: `/controller` names the KRaft controller, and ZooKeeper's is fenced."""
     COPY_BEGINS = "copyBegins"
     COPY_ENDS = "copyEnds"
     SYNC_BEGINS = "syncBegins"

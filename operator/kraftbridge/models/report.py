@@ -58,6 +58,8 @@ class Profile(StrEnum):
     """The ZooKeeper tree is sound: everything that the copy reads can be read and means something."""
     DUAL_WRITE = "dual-write"
     """ZooKeeper, the metadata log and (where asked for) the brokers' answers say the same."""
+    COPY = "copy"
+    """The tree from before the sync = the log at the end of Kafka's copy: nothing was lost in the takeover."""
     REPLICAS = "replicas"
     """Every voter's image at one offset is the same."""
 

@@ -14,6 +14,7 @@ from kraftbridge.models.rehearsal import Stage
 _STAGES: Final = {
     "Now waiting for ZK brokers": Stage.QUORUM_READY,
     "Zk brokers are registered and ready": Stage.BROKERS_REGISTERED,
+    "Claimed ZK controller leadership": Stage.CLAIMED,
     "Starting ZK migration": Stage.COPY_BEGINS,
     "Completed migration of metadata from": Stage.COPY_ENDS,
     "Performing a full metadata sync": Stage.SYNC_BEGINS,
@@ -23,6 +24,8 @@ _STAGES: Final = {
 """Lines of ``KRaftMigrationDriver`` in Kafka 3.9."""
 _RETRY: Final = re.compile("Will retry|Unhandled error in|Still waiting for ZK brokers")
 """Lines that ``KRaftMigrationDriver`` writes again and again, with a pause that doubles, while it cannot go on."""
+_WITHOUT_COPY: Final = "Ignoring image"
+"""Written as often where the driver waits for an image that holds what ZooKeeper holds; without a copy none will ever come."""
 _LEVEL: Final = re.compile(r"\[[^]]+\] (WARN|ERROR|FATAL) ")
 _NORMAL: Final = re.compile(
     "since it is offline|Performing controller activation|could not be established|Error connecting to node"
@@ -61,7 +64,7 @@ class ControllerLog:
             self._take(line)
 
     def _take(self, line: str) -> None:
-        if _RETRY.search(line):
+        if _RETRY.search(line) or (_WITHOUT_COPY in line and Stage.COPY_BEGINS not in self.stages):
             self.retries += 1
         for text, stage in _STAGES.items():
             if text in line and stage not in self.stages:
@@ -72,12 +75,14 @@ class ControllerLog:
         """Return warnings and errors, each with the exception below it and its cause, without repetitions."""
         lines = self.path.read_text(errors="replace").splitlines()
         found: dict[str, str] = {}
+        never_copied = Stage.COPY_BEGINS not in self.stages
         for number, line in enumerate(lines):
-            if _NORMAL.search(line) or not (_LEVEL.match(line) or _RETRY.search(line)):
+            told = _LEVEL.match(line) or _RETRY.search(line) or (never_copied and _WITHOUT_COPY in line)
+            if _NORMAL.search(line) or not told:
                 continue
             text = re.sub(r"^\[[^]]+\] ", "", line)
             parts = [text, *_exception_below(lines[number + 1 : number + 80])]
-            if "Still waiting for ZK brokers" in line and self.retries == 0:
+            if "Still waiting for" in line and Stage.BROKERS_REGISTERED in self.stages:
                 continue  # it waited, and then went on
             key = re.sub(r"\d+", "#", " ".join(parts))[:300]
             found.setdefault(key, " | ".join(part[:_MAXIMUM_CHARACTERS] for part in parts))

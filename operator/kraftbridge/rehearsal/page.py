@@ -12,7 +12,8 @@ from kraftbridge.verification.page import kind_name, shown_value
 _STAGE_NAMES: Final = {
     Stage.QUORUM_READY: "quorum ready",
     Stage.BROKERS_REGISTERED: "brokers registered",
-    Stage.COPY_BEGINS: "copy begins (takeover)",
+    Stage.CLAIMED: "takeover: the controller has claimed ZooKeeper",
+    Stage.COPY_BEGINS: "copy begins",
     Stage.COPY_ENDS: "copy ends",
     Stage.SYNC_BEGINS: "sync to ZooKeeper begins",
     Stage.SYNC_ENDS: "sync ends",

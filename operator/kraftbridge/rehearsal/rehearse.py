@@ -225,7 +225,7 @@ class _Rehearsal:
                 self.ending, self.why = Ending.DIES, f"the controller exited with code {code}"
                 return
             if log.retries >= _RETRIES_THAT_MEAN_STUCK:
-                claimed = Stage.COPY_BEGINS in log.stages
+                claimed = Stage.CLAIMED in log.stages
                 self.ending = Ending.STICKS if claimed else Ending.NEVER_BEGINS
                 return
         self.ending, self.why = Ending.TIMED_OUT, f"not in dual-write after {limit:.0f} s"
@@ -331,7 +331,8 @@ class _Rehearsal:
         if self.log is None or not self.log.path.exists():
             return "no output"
         words = self.log.words()
-        return words[-1] if words else "no complaint in its output"
+        with_exception = [text for text in words if " | " in text]
+        return next(iter([*with_exception[-1:], *words[-1:]]), "no complaint in its output")
 
     def _forecast(self, stages: Mapping[Stage, datetime]) -> Forecast:
         def between(first: Stage, last: Stage) -> float | None:
@@ -346,7 +347,7 @@ class _Rehearsal:
         return Forecast(
             copy_seconds=between(Stage.COPY_BEGINS, Stage.COPY_ENDS),
             sync_seconds=between(Stage.SYNC_BEGINS, Stage.SYNC_ENDS),
-            no_controller_seconds=between(Stage.COPY_BEGINS, Stage.DUAL_WRITE),
+            no_controller_seconds=between(Stage.CLAIMED, Stage.DUAL_WRITE),
             heap_bytes=needed,
             measured_heap_bytes=used,
         )

@@ -17,6 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from kraftbridge.metadata.copying import is_krafts
 from kraftbridge.metadata.zookeeper.znodes import Znode
 from kraftbridge.models.rehearsal import TreeSize
 from kraftbridge.rehearsal.errors import RehearsalError
@@ -96,7 +97,7 @@ class SnapshotWriter:
                 claims.append(znode)
             elif znode.path != "/" and znode.path.partition("/zookeeper")[:2] != ("", "/zookeeper"):
                 self._add(self._disarmed(znode))
-        if not any(_is_krafts(znode) for znode in claims):
+        if not any(is_krafts(znode.path, znode.data) for znode in claims):
             for znode in claims:
                 self._add(replace(znode, ephemeral_owner=0))
         if not self.brokers:
@@ -105,6 +106,8 @@ class SnapshotWriter:
             raise RehearsalError("the dump has no readable /cluster/id: dump the tree again while a broker runs")
 
     def _disarmed(self, znode: Znode) -> Znode:
+        if znode.problem is not None:
+            self.problems.append(f"{znode.path} is not in the dump: {znode.problem}")
         if match := _BROKER.fullmatch(znode.path):
             data, registration = disarm(int(match[1]), znode.data, self.closed_ports)
             if registration is None:
@@ -175,13 +178,6 @@ class SnapshotWriter:
         for level in self._levels:
             yield from level.values()
         yield _text(b"/")
-
-
-def _is_krafts(znode: Znode) -> bool:
-    try:
-        return znode.path == "/controller" and int(json.loads(znode.data or b"{}").get("kraftControllerEpoch", -1)) >= 0
-    except (ValueError, TypeError, AttributeError):
-        return False
 
 
 def _text(value: bytes) -> bytes:

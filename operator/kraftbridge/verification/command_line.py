@@ -1,4 +1,4 @@
-"""`python -m kraftbridge.verification`: `run` (the job), `offline`, `dump` and `page` (by hand)."""
+"""`python -m kraftbridge.verification`: `run` (the job), `offline`, `dump`, `watch` and `page` (by hand)."""
 
 from __future__ import annotations
 
@@ -89,6 +89,19 @@ def _parser() -> argparse.ArgumentParser:
     dump.add_argument("--credentials", metavar="DIRECTORY", help="folder with username, password and, maybe, scheme")
     dump.add_argument("--tls", metavar="DIRECTORY", help="folder with ca.crt and, maybe, tls.crt and tls.key")
     dump.set_defaults(command=_dump)
+
+    watch = commands.add_parser(
+        "watch", help="write a dump now, and again while Kafka copies the tree: for profile copy"
+    )
+    watch.add_argument("--connect", required=True, help="connect string with chroot, as in zookeeper.connect")
+    watch.add_argument("--output", required=True, type=Path, metavar="DUMP.jsonl[.gz]")
+    watch.add_argument("--redact", action="store_true", help="replace secrets by their hash")
+    watch.add_argument("--credentials", metavar="DIRECTORY", help="folder with username, password and, maybe, scheme")
+    watch.add_argument("--tls", metavar="DIRECTORY", help="folder with ca.crt and, maybe, tls.crt and tls.key")
+    watch.add_argument(
+        "--timeout", type=float, default=3600.0, metavar="SECONDS", help="how long to wait for the claim"
+    )
+    watch.set_defaults(command=_watch)
 
     page = commands.add_parser("page", help="write the page of a report that a run left")
     page.add_argument("report", type=Path, metavar="REPORT.json", help="unpacked from the run's ConfigMap")
@@ -197,3 +210,19 @@ def _dump(options: argparse.Namespace) -> int:
         )
         return EXIT_INCOMPLETE
     return 0
+
+
+def _watch(options: argparse.Namespace) -> int:
+    from kraftbridge.metadata.zookeeper.reader import split_connect  # noqa: PLC0415 - needs kazoo
+    from kraftbridge.models.report import ZooKeeperAccess  # noqa: PLC0415
+    from kraftbridge.verification.watch import watch  # noqa: PLC0415
+
+    access = ZooKeeperAccess(connect=options.connect, credentials_path=options.credentials, tls_path=options.tls)
+    chroot = split_connect(options.connect)[1]
+    seen = watch(access, options.output, chroot, redact=options.redact, deadline_seconds=options.timeout)
+    if seen.complete:
+        logger.info("%d znodes in %s, read while Kafka copied", seen.znodes, options.output)
+        return 0
+    why = "the sync had begun before the tree was read" if seen.claimed else f"no claim in {options.timeout:g} s"
+    logger.error("%s: %s holds the tree from before the takeover", why, options.output)
+    return EXIT_BAD_REQUEST

@@ -26,6 +26,7 @@ from kraftbridge.models.report import (
     VoterState,
     ZooKeeperAccess,
 )
+from kraftbridge.verification.compare.copied import compare_copy
 from kraftbridge.verification.compare.mirror import check_fence, compare_mirror
 from kraftbridge.verification.compare.places import MAXIMUM_FLAGGED, compare
 from kraftbridge.verification.compare.served import compare_served
@@ -48,6 +49,7 @@ def _zookeeper_plan(run: Run, *, soundness: bool) -> ZooKeeperPlan:
         dump=str(place.path.resolve()) if isinstance(place, Dump) else None,
         chroot=place.chroot if isinstance(place, Dump) else "",
         soundness=soundness,
+        copied=run.inputs.profile is Profile.COPY,
         parallelism=max(2, run.session.sparkContext.defaultParallelism),
     )
 
@@ -107,6 +109,7 @@ def read_zookeeper(run: Run) -> DataFrame:
             config = json.loads(note["value"])
             names = (name for name, value in config.items() if value.startswith(PASSWORD_LENGTH_PREFIX))
             run.outcome.passwords += (f"broker {note['key']}: {name}" for name in names)
+    run.outcome.claim = next((json.loads(note["value"]) for note in notes if note["kind"] == Note.CLAIM), {})
     _take_fence(run, notes)
     return frame
 
@@ -141,7 +144,8 @@ def read_logs(run: Run) -> DataFrame:
         ca_path=inputs.ca_path,
         replicas_offset=inputs.replicas_offset if several else None,
         fence_offset=first,
-        at_fence=not inputs.live,
+        at_fence=not inputs.live and inputs.profile is Profile.DUAL_WRITE,
+        copied=inputs.profile is Profile.COPY,
         served=bool(inputs.brokers),
         patience_seconds=_VOTER_PATIENCE_SECONDS if inputs.live else 0.0,
     )
@@ -205,7 +209,8 @@ def _verify(run: Run) -> None:
     if run.inputs.profile is Profile.ZOOKEEPER:
         check_tree(run)
         return
-    zookeeper = read_zookeeper(run) if run.inputs.profile is Profile.DUAL_WRITE else None
+    mirrored = run.inputs.profile in {Profile.DUAL_WRITE, Profile.COPY}
+    zookeeper = read_zookeeper(run) if mirrored else None
     logs = read_logs(run)
     if run.outcome.problems:
         return
@@ -218,6 +223,10 @@ def _verify(run: Run) -> None:
             run.outcome.problems.append(
                 "/cluster/id is missing or not JSON with an id: ZooKeeper does not say whose it is"
             )
+    if run.inputs.profile is Profile.COPY:
+        assert zookeeper is not None
+        with run.stage("compare copy"):
+            compare_copy(run, zookeeper.unionAll(logs))
     if len(run.inputs.voters) > 1 or run.inputs.profile is Profile.REPLICAS:
         with run.stage("compare voters"):
             _compare_voters(run, logs)

@@ -155,6 +155,7 @@ class Outcome:
     uncounted: int = 0
     passwords: list[str] = field(default_factory=list)
     leader_note: dict[str, Any] = field(default_factory=dict)
+    claim: dict[str, Any] = field(default_factory=dict)
 
     def add_difference(self, difference: Difference) -> None:
         """Add a differing entity; one that differs in several comparisons stays one."""

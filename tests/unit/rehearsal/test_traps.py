@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from tests.rehearsal.table import PAGE, RESULTS, page
 from tests.support.traps import CHROOT, SETTINGS, TRAPS, planted, stored_dump
 
 from kraftbridge.rehearsal.traps import mends
@@ -27,3 +29,11 @@ def test_a_command_takes_the_wrong_quota_away_and_shows_no_secret(tmp_path: Path
     assert "czNjcjN0" not in mend.to_json()
     assert """jq -c 'del(.config["foo_rate"])'""" in mend.command
     assert mend.problem == "foo_rate is no quota of users"
+
+
+def test_the_page_has_the_results_and_every_trap_has_one() -> None:
+    rows = {row["name"]: row for row in map(json.loads, RESULTS.read_text().splitlines())}
+    assert rows.keys() == TRAPS.keys()
+    for name, trap in TRAPS.items():
+        assert (rows[name]["ending"], rows[name]["verdict"], rows[name]["broken"]) == (trap.ending, trap.verdict, [])
+    assert PAGE.read_text() == page()

@@ -89,6 +89,12 @@ def test_a_registration_that_cannot_be_understood_is_a_problem_never_a_guess(dat
     assert "/brokers/ids/7" in writer.problems[0]
 
 
+def test_what_the_dump_could_not_read_is_a_problem() -> None:
+    writer = SnapshotWriter(PORTS)
+    writer.take([*znodes(), Znode("/config/users/a", None, problem="NoAuthError()")])
+    assert "NoAuthError" in writer.problems[0]
+
+
 @pytest.mark.parametrize(
     ("controller", "kept"),
     [(b'{"brokerid":1,"kraftControllerEpoch":-1}', True), (b'{"brokerid":3000,"kraftControllerEpoch":4}', False)],

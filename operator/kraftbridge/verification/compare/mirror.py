@@ -277,7 +277,7 @@ def compare_mirror(run: Run, rows: DataFrame) -> None:
             run.outcome.problems.append(f"{place} holds no metadata at all: there is nothing to compare")
     if run.outcome.problems:
         return
-    flagged = [entity for entity in comparison.flagged if not _is_unreadable(run, entity)]
+    flagged = [entity for entity in comparison.flagged if not is_unreadable(run, entity)]
     flagged = _without_alternatives(run, rows, flagged)
     _note_unmirrored_configs(run)
     _note_reassignments(run)
@@ -293,7 +293,7 @@ def compare_mirror(run: Run, rows: DataFrame) -> None:
         _settle_offline(run, flagged)
 
 
-def _is_unreadable(run: Run, flagged: Flagged) -> bool:
+def is_unreadable(run: Run, flagged: Flagged) -> bool:
     """Return whether the entity is in a znode that could not be read or understood: unknown, not different."""
     if not run.outcome.unreadable and not run.outcome.unread:
         return False

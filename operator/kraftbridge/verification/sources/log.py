@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from typing_extensions import override
 
+from kraftbridge.metadata.copying import copy_end_offset
 from kraftbridge.metadata.entities import Form, Secrets
 from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.metadata.log.entities import (
@@ -83,13 +84,19 @@ class _LogReader(DataSourceReader):
         if owner.node_id != voter.id:
             raise MetadataError(f"{files.place} holds the log of node {owner.node_id}, not of voter {voter.id}")
         state["cluster"] = owner.cluster_id
-        stops = [stop for stop in (plan.replicas_offset, plan.fence_offset) if stop is not None and stop >= 0]
+        end = copy_end_offset(files) if plan.copied and voter.mirrored else None
+        if plan.copied and voter.mirrored and end is None:
+            raise MetadataError(f"{files.place}: the log holds no finished copy of ZooKeeper")
+        stops = [stop for stop in (plan.replicas_offset, plan.fence_offset, end) if stop is not None and stop >= 0]
         replay = LogReplay(files, start_at_most=min(stops, default=None))
         steps = []
         if plan.replicas_offset is not None:
             steps.append((plan.replicas_offset, Leg.REPLICAS, voter_place(voter.id), Form.WHOLE))
         if voter.mirrored and plan.at_fence and plan.fence_offset is not None and plan.fence_offset >= 0:
             steps.append((plan.fence_offset, Leg.MIRROR, LOG_AT_FENCE, Form.MIRRORED))
+        if end is not None:
+            steps.append((end, Leg.MIRROR, LOG, Form.MIRRORED))
+            state["copyEndOffset"] = end
         for offset, leg, place, form in sorted(steps):
             image = _advanced(replay, offset, plan.patience_seconds)
             if image.offset < offset:
@@ -100,7 +107,7 @@ class _LogReader(DataSourceReader):
             if leg is Leg.REPLICAS:
                 state["records"] = image.records
             yield from _image_batches(leg, place, image, form, secrets)
-        if voter.mirrored:
+        if voter.mirrored and end is None:
             image = replay.advance()
             yield from _image_batches(Leg.MIRROR, LOG, image, Form.MIRRORED, secrets)
             if plan.served:

@@ -58,6 +58,8 @@ class ZooKeeperPlan(_Plan):
     chroot: str = ""
     soundness: bool = False
     """Also check whether the tree is sound, and give findings."""
+    copied: bool = False
+    """The dump is the tree from before the sync: give what the copy takes of it, and what changed after the claim."""
     parallelism: int = Field(default=2, ge=1)
     topics_per_slice: int = Field(default=500, ge=1)
 
@@ -84,6 +86,8 @@ class LogPlan(_Plan):
     """Oldest log offset that ZooKeeper mirrored when it was read."""
     at_fence: bool = False
     """Also give the image at `fence_offset`, since ZooKeeper cannot be read again."""
+    copied: bool = False
+    """Give the image at the end of Kafka's copy in place of the newest one."""
     served: bool = False
     """Also give what brokers should serve."""
     patience_seconds: float = 0.0
@@ -142,6 +146,8 @@ class Note(StrEnum):
     LOG = "$log"
     FINDING = "$finding"
     COUNT = "$count"
+    CLAIM = "$claim"
+    """What the tree from before says of the KRaft controller's claim."""
 
 
 ZOOKEEPER: Final = "zookeeper"

@@ -16,6 +16,7 @@ from kazoo.exceptions import NoNodeError
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from typing_extensions import override
 
+from kraftbridge.metadata.copying import Claim, copied_entities
 from kraftbridge.metadata.zookeeper.dump import read_dump
 from kraftbridge.metadata.zookeeper.reader import Data, Operation, Read, ZooKeeperReader
 from kraftbridge.metadata.zookeeper.soundness import (
@@ -169,8 +170,15 @@ class _ZooKeeperReader(DataSourceReader):
         plan = self._plan
         assert plan.dump is not None
         reading = DumpReading(plan.secrets(), plan.encoder_secret())
-        reading.take(read_dump(Path(plan.dump), plan.chroot))
-        yield from entity_batches(Leg.MIRROR, ZOOKEEPER, reading.entities())
+        claim = Claim()
+        reading.take(claim.watch(read_dump(Path(plan.dump), plan.chroot)))
+        if plan.copied:
+            yield from entity_batches(Leg.MIRROR, ZOOKEEPER, copied_entities(reading))
+            mirrored = reading.migration.kraft_metadata_offset if reading.migration else -1
+            facts = {"zxid": claim.zxid, "changed": claim.changed(), "mirrored": mirrored}
+            yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.CLAIM, "", facts)
+        else:
+            yield from entity_batches(Leg.MIRROR, ZOOKEEPER, reading.entities())
         if reading.migration is not None:
             state = reading.migration
             offset = state.kraft_metadata_offset

@@ -1,0 +1,112 @@
+"""Rehearsals by size: copy, sync, time without a controller and memory, for synthetic trees; rows as JSON lines, and a plot."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.verification.plot import growth_plot
+from kraftbridge.metadata.zookeeper.dump import write_dump
+from kraftbridge.metadata.zookeeper.znodes import Znode
+from kraftbridge.models.rehearsal import RehearsalResult
+from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
+
+logger = logging.getLogger("benchmarks")
+
+BROKERS: Final = 6
+REPLICAS: Final = 3
+PARTITIONS_OF_A_TOPIC: Final = 20
+HEAP_BYTES: Final = 4 << 30
+LINES: Final = (
+    ("noControllerSeconds", "seconds without a controller", "#b3261e", 1.0),
+    ("copySeconds", "copy, s", "#1f5fa8", 1.0),
+    ("syncSeconds", "sync, s", "#8a5a00", 1.0),
+    ("heapMiB", "heap in use after a collection, MiB", "#2e7d32", 1.0),
+)
+
+
+def synthetic_tree(partitions: int) -> Iterator[Znode]:
+    """Yield the tree of a cluster of six brokers with topics of 20 partitions, three replicas each."""
+
+    def node(path: str, body: Any = None, version: int = 0) -> Znode:
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        return Znode(path, data, version, 5, 6, 0, 0)
+
+    yield node(
+        "/cluster/id", {"version": "1", "id": base64.urlsafe_b64encode(b"kraftbridge-size").decode().rstrip("=")}
+    )
+    yield node("/controller", {"version": 2, "brokerid": 0, "timestamp": "1", "kraftControllerEpoch": -1})
+    yield node("/controller_epoch", 7, 7)
+    yield node("/latest_producer_id_block", {"version": 1, "broker": 0, "block_start": "0", "block_end": "999"})
+    for broker in range(BROKERS):
+        body = {
+            "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
+            "endpoints": [f"PLAINTEXT://broker-{broker}.kafka:9092"],
+            "rack": f"zone-{broker % 3}", "host": f"broker-{broker}.kafka", "port": 9092, "jmx_port": -1, "version": 5,
+            "features": {}, "timestamp": "1",
+        }  # fmt: skip
+        yield node(f"/brokers/ids/{broker}", body, 1)
+    for topic in range(-(-partitions // PARTITIONS_OF_A_TOPIC)):
+        count = min(PARTITIONS_OF_A_TOPIC, partitions - topic * PARTITIONS_OF_A_TOPIC)
+        name = f"team-{topic % 40}.some-service.events-{topic}"
+        replicas = {str(p): [(topic + p + r) % BROKERS for r in range(REPLICAS)] for p in range(count)}
+        body = {
+            "removing_replicas": {}, "partitions": replicas, "adding_replicas": {}, "version": 3,
+            "topic_id": base64.urlsafe_b64encode((topic + (1 << 64)).to_bytes(16, "big")).decode().rstrip("="),
+        }  # fmt: skip
+        yield node(f"/brokers/topics/{name}", body)
+        config = {"retention.ms": str(3_600_000 * (1 + topic % 100)), "min.insync.replicas": "2"} if topic % 3 else {}
+        yield node(f"/config/topics/{name}", {"version": 1, "config": config})
+        for partition, assigned in replicas.items():
+            state = {"controller_epoch": 7, "leader": assigned[0], "version": 1, "leader_epoch": 3, "isr": assigned}
+            yield node(f"/brokers/topics/{name}/partitions/{partition}/state", state, topic % 9)
+
+
+def figures(partitions: int, result: RehearsalResult) -> Mapping[str, Any]:
+    """Return one row of the results."""
+    forecast = result.forecast
+    return {
+        "partitions": partitions,
+        "verdict": result.verdict,
+        "reason": result.reason[:300],
+        "znodes": result.tree.znodes,
+        "copySeconds": forecast.copy_seconds,
+        "syncSeconds": forecast.sync_seconds,
+        "noControllerSeconds": forecast.no_controller_seconds,
+        "heapMiB": forecast.measured_heap_bytes and forecast.measured_heap_bytes >> 20,
+        "heapNeededMiB": forecast.heap_bytes and forecast.heap_bytes >> 20,
+        "allSeconds": round((result.finished_at - result.started_at).total_seconds(), 1),
+        "timingsSeconds": result.timings_seconds,
+    }
+
+
+def measure(options: argparse.Namespace) -> int:
+    """Rehearse every size, and write the rows and the plot."""
+    options.output.mkdir(parents=True, exist_ok=True)
+    file = options.output / "scale.jsonl"
+    rows = {row["partitions"]: row for row in map(json.loads, file.read_text().splitlines())} if file.exists() else {}
+    for size in options.sizes:
+        with tempfile.TemporaryDirectory(prefix="kraftbridge-rehearsal-") as folder:
+            dump = Path(folder) / "zk.jsonl.gz"
+            write_dump(synthetic_tree(size), dump, "")
+            result = rehearse(
+                dump,
+                RehearsalOptions(
+                    options.kafka_home, Path(folder) / "work", heap_bytes=HEAP_BYTES, zookeeper_heap_bytes=HEAP_BYTES,
+                    timeout_seconds=options.timeout,
+                ),
+            )  # fmt: skip
+        rows[size] = figures(size, result)
+        file.write_text("".join(json.dumps(rows[each]) + "\n" for each in sorted(rows)))
+        logger.info("%s", json.dumps(rows[size]))
+    done = [row for _, row in sorted(rows.items()) if row["noControllerSeconds"]]
+    if done:
+        plot = growth_plot(done, LINES, "Rehearsal: time and memory by number of partitions", "partitions (three replicas each, one controller)")  # fmt: skip
+        (options.output / "scale.svg").write_text(plot)
+    return 0 if len(done) == len(rows) else 1

@@ -1,0 +1,118 @@
+"""Kafka's copy of ZooKeeper into the metadata log (KIP-866): where it ends in the log, what it copies, and when it claimed ZooKeeper.
+
+Between the claim of `/controller` and the copy's end the tree holds what Kafka copies. Afterwards the sync deletes from ZooKeeper whatever the
+log lacks, so only a tree that was read before it can show what the copy has lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from kraftbridge.metadata.entities import Entity, canonical_json
+from kraftbridge.metadata.log.batches import BatchScan
+from kraftbridge.metadata.log.block_replay import decoded_record
+from kraftbridge.metadata.log.definitions import record_definitions, unsigned_varint
+from kraftbridge.metadata.log.files import LogFiles, listing
+from kraftbridge.metadata.zookeeper.tree import DumpReading
+from kraftbridge.metadata.zookeeper.znodes import Znode
+from kraftbridge.models.entities import EntityKind
+
+COPY_TRANSACTION: Final = "ZK Migration"
+"""Name of the copy's transaction (``QuorumController.MigrationRecordConsumer``)."""
+NOT_COPIED: Final = frozenset({EntityKind.BROKER_REGISTRATION})
+"""Brokers register themselves; the copy leaves `/brokers/ids` alone."""
+_BEGIN: Final = "BeginTransactionRecord"
+_END: Final = "EndTransactionRecord"
+_ABORT: Final = "AbortTransactionRecord"
+_CONTROLLER: Final = "/controller"
+_PRODUCER_IDS: Final = "/latest_producer_id_block"
+_MAXIMUM_CHANGED: Final = 10_000
+
+
+def copy_end_offset(files: LogFiles) -> int | None:
+    """Return the offset of the last finished copy's `EndTransactionRecord` (KIP-868); None where no copy has finished.
+
+    Raises
+    ------
+    MetadataError
+        The log cannot be read.
+    """
+    keys = {key: each.name for key, each in record_definitions().items() if each.name in {_BEGIN, _END, _ABORT}}
+    end: int | None = None
+    copying = False
+    for segment in listing(files).segments:
+        for batch in BatchScan(files.read(segment.name, 0, segment.size_bytes), segment.name):
+            if batch.is_control:
+                continue
+            for offset, _, value in batch.records():
+                name = keys.get(_api_key(value))
+                if name == _BEGIN:
+                    copying = decoded_record(value, offset)[1]["name"] == COPY_TRANSACTION
+                elif name is not None and copying:
+                    copying = False
+                    end = offset if name == _END else end
+    return end
+
+
+def _api_key(value: bytes | None) -> int:
+    if not value:
+        return -1
+    _, position = unsigned_varint(value, 0)
+    return unsigned_varint(value, position)[0]
+
+
+def copied_entities(reading: DumpReading) -> Iterator[Entity]:
+    """Yield what the copy takes from a tree that was read before its end, as the log has it afterwards."""
+    for entity in reading.entities():
+        if entity.kind is EntityKind.PRODUCER_IDS:
+            yield _next_producer_ids(reading, entity)
+        elif entity.kind not in NOT_COPIED:
+            yield entity
+
+
+def _next_producer_ids(reading: DumpReading, entity: Entity) -> Entity:
+    """Return the block as the copy takes it: `block_end` + 1, whoever wrote it (``ZkMigrationClient.migrateProducerId``)."""
+    block = json.loads(reading.nodes()[_PRODUCER_IDS] or b"{}")
+    return entity._replace(value=canonical_json({"nextProducerId": int(block["block_end"]) + 1}))
+
+
+def is_krafts(path: str, data: bytes | None) -> bool:
+    """Return whether a znode is `/controller` as a KRaft controller has claimed it (``ControllerZNode``, KIP-866)."""
+    if path != _CONTROLLER:
+        return False
+    try:
+        return int(json.loads(data or b"{}").get("kraftControllerEpoch", -1)) >= 0
+    except (ValueError, TypeError, AttributeError):
+        return False
+
+
+@dataclass(slots=True)
+class Claim:
+    """Whether a tree was read after a KRaft controller's claim, and what changed between the claim and the reading.
+
+    Attributes
+    ----------
+    zxid
+        ZooKeeper's transaction of the claim; None: the tree was read before it.
+    """
+
+    zxid: int | None = None
+    _later: dict[str, int] = field(default_factory=dict)
+
+    def watch(self, znodes: Iterable[Znode]) -> Iterator[Znode]:
+        """Yield znodes, and take note of them."""
+        for znode in znodes:
+            if is_krafts(znode.path, znode.data):
+                self.zxid = znode.modified_zxid
+            elif not znode.path.startswith(("/controller", "/migration", "/zookeeper")):
+                self._later[znode.path] = znode.modified_zxid
+            yield znode
+
+    def changed(self) -> list[str]:
+        """Return the znodes that changed after the claim, by `mzxid`; at most 10,000."""
+        if self.zxid is None:
+            return []
+        return sorted(path for path, zxid in self._later.items() if zxid > self.zxid)[:_MAXIMUM_CHANGED]

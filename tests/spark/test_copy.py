@@ -1,0 +1,167 @@
+"""Profile `copy`: what Kafka's copy has lost, from the tree before the sync and the log of a real controller."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.live_cluster import BROKERS, CONTROLLERS, ENCODER_SECRET, LiveCluster, _Processes
+from tests.spark.planting import CHROOT, Dump
+from tests.support.kafka_processes import kafka_libraries, kafka_processes
+from tests.support.relay import Relay
+from tests.support.traps import SETTINGS, TRAPS, planted, stored_dump
+
+from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
+from kraftbridge.verification.command_line import main
+from kraftbridge.verification.watch import Watched, watch
+
+CLAIM_ZXID = 10**9
+SCRAM = "salt=YWJj,stored_key=YWJj,server_key=YWJj,iterations=4096"
+ACL = {"principal": "User:a", "permissionType": "Allow", "host": "*", "operation": "Read"}
+Answer = tuple[int, dict]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log of a real controller that has copied the stored dump."""
+    folder = tmp_path_factory.mktemp("copied")
+    options = RehearsalOptions(kafka_libraries(), folder / "work", CHROOT, SETTINGS)
+    result = rehearse(planted(TRAPS["none"], folder / "zk.jsonl"), options)
+    assert result.verdict == "Works", result.reason
+    return folder / "work" / "controller"
+
+
+@pytest.fixture
+def compare(spark: SparkSession, tmp_path: Path) -> Callable[..., Answer]:
+    secret = tmp_path / "secret"
+    secret.write_text(SETTINGS["password.encoder.secret"])
+
+    def run(dump: Path, *voters: Path) -> Answer:
+        out = tmp_path / "out.json"
+        arguments = ["offline", "--profile", "copy", "--zookeeper", str(dump), "--chroot", CHROOT, "--json", str(out)]
+        arguments += [part for index, voter in enumerate(voters) for part in ("--voter", f"c{3000 + index}={voter}")]
+        code = main([*arguments, "--password-encoder-secret-file", str(secret)])
+        report = json.loads(out.read_text())
+        print(report["verdict"], report["reason"])
+        return code, report
+
+    return run
+
+
+def tree(*, claimed: bool = True) -> Dump:
+    dump = stored_dump()
+    if claimed:
+        dump.put("/controller", {"version": 2, "brokerid": 3000, "timestamp": "1", "kraftControllerEpoch": 3})
+        dump.znodes["/controller"]["mzxid"] = CLAIM_ZXID
+    return dump
+
+
+def test_a_copy_that_lost_nothing_is_consistent(compare: Callable[..., Answer], log: Path, tmp_path: Path) -> None:
+    code, report = compare(tree().write(tmp_path / "zk.jsonl"), log)
+    assert (code, report["verdict"], report["findings"]) == (0, "Consistent", [])
+    assert report["counts"]["partition"] == {"zookeeper": 330, "log": 330, "compared": 330, "differing": 0}
+
+
+def test_an_acl_and_a_scram_user_that_the_copy_lost_are_named(
+    compare: Callable[..., Answer], log: Path, tmp_path: Path
+) -> None:
+    dump = tree()
+    dump.put("/kafka-acl/Topic/lost", {"version": 1, "acls": [ACL]})
+    dump.put("/config/users/lost", {"version": 1, "config": {"SCRAM-SHA-256": SCRAM}})
+    code, report = compare(dump.write(tmp_path / "zk.jsonl"), log)
+    assert code == 1
+    assert [(each["kind"], each["absentIn"]) for each in report["differences"]] == [
+        ("acl", ["log"]),
+        ("scram-credential", ["log"]),
+    ]
+
+
+def test_what_changed_after_the_claim_is_listed_apart(
+    compare: Callable[..., Answer], log: Path, tmp_path: Path
+) -> None:
+    dump = tree()
+    dump.put("/config/users/late", {"version": 1, "config": {"SCRAM-SHA-256": SCRAM}})
+    dump.znodes["/config/users/late"]["mzxid"] = CLAIM_ZXID + 1
+    code, report = compare(dump.write(tmp_path / "zk.jsonl"), log)
+    assert code == 1
+    assert [(each["code"], each["object"]) for each in report["findings"]] == [
+        ("ChangedAfterClaim", "/config/users/late")
+    ]
+
+
+def test_a_tree_from_before_the_claim_never_passes_with_a_difference(
+    compare: Callable[..., Answer], log: Path, tmp_path: Path
+) -> None:
+    dump = tree(claimed=False)
+    assert compare(dump.write(tmp_path / "zk.jsonl"), log)[0] == 0
+    dump.put("/kafka-acl/Topic/lost", {"version": 1, "acls": [ACL]})
+    code, report = compare(dump.write(tmp_path / "zk.jsonl"), log)
+    assert (code, report["verdict"]) == (2, "Inconclusive")
+    assert "compare each difference by hand" in report["reason"]
+
+
+def test_a_tree_that_was_read_after_the_copy_proves_nothing(
+    compare: Callable[..., Answer], log: Path, tmp_path: Path
+) -> None:
+    dump = tree()
+    state = {
+        "kraft_metadata_offset": 800,
+        "kraft_controller_id": 3000,
+        "kraft_metadata_epoch": 1,
+        "kraft_controller_epoch": 1,
+    }
+    dump.put("/migration", {"version": 0, **state})
+    code, report = compare(dump.write(tmp_path / "zk.jsonl"), log)
+    assert (code, report["verdict"]) == (2, "Inconclusive")
+    assert "the sync may have deleted" in report["reason"]
+
+
+def test_a_copy_that_was_aborted_is_no_copy(compare: Callable[..., Answer], tmp_path: Path) -> None:
+    trap = TRAPS["broker-config-abc"]
+    dump = planted(trap, tmp_path / "zk.jsonl")
+    rehearse(dump, RehearsalOptions(kafka_libraries(), tmp_path / "work", CHROOT, trap.settings))
+    code, report = compare(dump, tmp_path / "work" / "controller")
+    assert (code, report["verdict"]) == (2, "Inconclusive")
+    assert "no finished copy" in report["reason"]
+
+
+@pytest.fixture
+def before() -> Iterator[LiveCluster]:
+    """A cluster of ZooKeeper-mode brokers with some of everything, before any controller."""
+    with kafka_processes(BROKERS, CONTROLLERS, _Processes) as processes:
+        processes.controllers_session_seconds, processes.brokers_session_seconds = 18, 9
+        with Relay(processes.zookeeper_port) as processes.relay:
+            cluster = LiveCluster(processes)
+            cluster.start()
+            try:
+                cluster.seed(5)
+                yield cluster
+            finally:
+                cluster.close()
+
+
+def test_a_watched_takeover_shows_what_the_sync_deleted(
+    before: LiveCluster, compare: Callable[..., Answer], spark: SparkSession, tmp_path: Path
+) -> None:
+    processes = before.processes
+    (tmp_path / "secret").write_text(ENCODER_SECRET)
+    before.zookeeper.create("/config/topics/long-gone", b'{"version":1,"config":{"retention.ms":"1"}}')
+    access, dump = ZooKeeperAccess(connect=processes.zookeeper_hosts + CHROOT), tmp_path / "watched.jsonl.gz"
+    seen: list[Watched] = []
+    watching = threading.Thread(
+        target=lambda: seen.append(watch(access, dump, CHROOT, redact=True, deadline_seconds=300))
+    )
+    watching.start()
+    before.migrate()
+    watching.join(60)
+
+    assert [(each.claimed, each.complete) for each in seen] == [(True, True)]
+    assert before.zookeeper.exists("/config/topics/long-gone") is None  # the sync has deleted it
+    code, report = compare(dump, *(processes.directory / f"controller-{i}" for i in CONTROLLERS))
+    assert code == 1
+    assert [(each["kind"], each["key"]) for each in report["differences"]] == [("topic-config", "long-gone")]
