@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TypeVar
@@ -154,6 +154,8 @@ class Cluster:
         self.volumes: set[str] | None = None
         """The last controllers' volumes; None before there were any."""
         self.trouble = Trouble()
+        self.rendering = ""
+        """What the controllers' objects would be rendered from now."""
         self.final_manifest = False
         self.leases: dict[str, float] = {}
         """When we last renewed the Lease on a StatefulSet."""
@@ -196,7 +198,7 @@ class Cluster:
             self.time.after(self.random.uniform(1.0, 8.0), lambda: self._start(workload, pod))
 
     def _start(self, workload: Workload, pod: Pod) -> None:
-        if workload.pods.get(pod.node) is not pod or pod.deleting or pod.mixed:
+        if workload.pods.get(pod.node) is not pod or pod.deleting or pod.mixed or pod.configuration.endswith("-broken"):
             return
         if workload.of_brokers:
             self.kafka.start_broker(pod.node, BrokerMode.of(pod.configuration))
@@ -319,10 +321,12 @@ class Cluster:
         self.format_allowed = format_allowed
         if self.controllers is None:
             self.volumes = {f"data-{i}" for i in CONTROLLERS}
-            self.controllers = Workload(f"{self.identity.name}-kraft", CONTROLLERS, f"{mode}-hash", strategy="OnDelete")
+            self.controllers = Workload(
+                f"{self.identity.name}-kraft", CONTROLLERS, f"{mode}-{self.rendering}", strategy="OnDelete"
+            )
             for node in CONTROLLERS:
                 self._new_pod(self.controllers, node)
-        self.controllers.configuration = f"{mode}-hash"
+        self.controllers.configuration = f"{mode}-{self.rendering}"
         self.change_template(self.controllers)
 
     def _stop_controllers(self, *, volumes: bool) -> None:
@@ -501,7 +505,12 @@ class Cluster:
         if self.controllers is None:
             return ControllersWorkload(None)
         uids = {i: f"pvc-{status.attempt}-{i}" for i in CONTROLLERS}
-        return ControllersWorkload(self._set_state(self.controllers), self.format_allowed, uids)
+        state = self._set_state(self.controllers)
+        known = status.controllers
+        if known is not None and (known.format_allowed or known.change is not None):
+            current = state.configuration == f"{known.mode}-{self.rendering}"
+            state = replace(state, drift=() if current else ("configuration",))
+        return ControllersWorkload(state, self.format_allowed, uids)
 
     def _zookeeper(self) -> ZooKeeperState | Unobserved:
         kafka = self.kafka

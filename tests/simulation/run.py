@@ -26,7 +26,7 @@ from kraftbridge.models.observation import ActionOutcome, Observation, Unobserve
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import ControllerVolumes, Healing, MigrationSpec, OnDeletion, StatefulSetRef
-from kraftbridge.models.status import MigrationStatus, VerificationStatus
+from kraftbridge.models.status import MigrationStatus, VerificationStatus, rendered_spec
 from kraftbridge.phases import machine
 from kraftbridge.phases.draft import Identity
 
@@ -82,6 +82,7 @@ class Faults:
     clock_skew: float = 0.0
     pause: float = 0.0
     retarget: float = 0.0
+    controllers_edited: float = 0.0
 
     @classmethod
     def drawn(cls, random: Random) -> Faults:
@@ -92,7 +93,7 @@ class Faults:
             "kill": 0.1, "conflict": 0.1, "lost_reply": 0.1, "failed_act": 0.1, "unseen": 0.1, "stale": 0.3, "stale_metadata": 0.05, "broker_crash": 0.02,
             "broker_hung": 0.02,
             "broker_evicted": 0.015, "controller_crash": 0.02, "controller_evicted": 0.015, "zookeeper_down": 0.02, "zookeeper_edited": 0.01,
-            "lost_write": 0.02, "eviction_blocked": 0.5, "refused": 0.05, "deleted": 0.002, "lease_lost": 0.005, "taken_back": 0.02, "time_jump": 0.01, "clock_skew": 0.02, "pause": 0.02, "retarget": 0.02,
+            "lost_write": 0.02, "eviction_blocked": 0.5, "refused": 0.05, "deleted": 0.002, "lease_lost": 0.005, "taken_back": 0.02, "time_jump": 0.01, "clock_skew": 0.02, "pause": 0.02, "retarget": 0.02, "controllers_edited": 0.01,
         }  # fmt: skip
         return cls(**{name: most * random.random() if random.random() < 0.5 else 0.0 for name, most in scale.items()})
 
@@ -261,6 +262,7 @@ class Run:
         """Return the observation, and which brokers were down or out of sync when its cluster part was true."""
         cluster = self.cluster
         self.looked_at = cluster.time.now
+        cluster.rendering = rendered_spec(self.spec, self.status).controllers.heap_options
         observation = cluster.observe(self.status, now, self.canary_committed, self.outcomes)
         sick = frozenset(i for i in BROKERS if i not in cluster.kafka.in_sync or not cluster.kafka.brokers[i].up)
         fresh = (cluster.time.now, observation)
@@ -305,6 +307,7 @@ class Run:
         if isinstance(action, RestartPod) and action.ready and self._happens("eviction_blocked"):
             return ActionOutcome(name, "429 a PodDisruptionBudget forbids it now")
         self._check_act(action, sick)
+        self.cluster.rendering = rendered_spec(self.spec, self.status).controllers.heap_options
         error = self.cluster.act(action)
         if not error and self._happens("lost_reply"):
             error = "no answer in time"
@@ -360,6 +363,8 @@ class Run:
             self.skew = random.choice([0.0, random.uniform(-90.0, 90.0)])
         if self._happens("pause"):
             self._edit(paused=not self.spec.paused)
+        if self._happens("controllers_edited"):
+            self._edit_controllers(random.choice(["one", "two", "three", "broken"]))
         if self._happens("retarget"):
             self._edit(target=random.choice(list(Target)))
         if not self.deleted and self._happens("deleted"):
@@ -388,11 +393,17 @@ class Run:
         self.identity = replace(self.identity, generation=self.identity.generation + 1)
         self.cluster.identity = self.identity
 
+    def _edit_controllers(self, heap_options: str) -> None:
+        """Change ``spec.controllers``; with ``broken`` no controller starts."""
+        self._edit(controllers=self.spec.controllers.model_copy(update={"heap_options": heap_options}))
+
     def _calm_down(self) -> None:
         """End every fault, and let the user ask for something that can be reached."""
         self.cluster.trouble, self.skew, self.cluster.kafka.deaf = Trouble(), 0.0, False
         self.cluster.kafka.edited, self.cluster.kafka.stuck_chance = False, 0.0  # whoever edited ZooKeeper repairs it
         self._edit(paused=False, target=self._reachable_target())
+        if self.spec.controllers.heap_options == "broken":
+            self._edit_controllers("mended")
 
     def _lend_a_hand(self) -> None:
         """Do what only a person can: where healing is not allowed, or was given up, restart the active controller."""
@@ -540,6 +551,8 @@ class Run:
         healing, allowed = self.status.healing, self.spec.verification.healing
         if healing is None or healing.failover_at is None or not self.status.phase.reversible:
             return
+        if self.status.controllers is not None and self.status.controllers.change is not None:
+            return  # a voter that gets another configuration
         self.failovers.add(uid)
         if len(self.failovers) > 3:
             self._break(f"{len(self.failovers)} controller failovers to heal one difference")
@@ -611,7 +624,15 @@ class Run:
                 ]
             case _:
                 allowed = cluster.format_allowed and cluster.controllers is not None
-                wrong = ["blank volumes may be formatted" if allowed else ""]
+                old = [
+                    p.name
+                    for p in (cluster.controllers.pods.values() if cluster.controllers is not None else ())
+                    if not p.configuration.endswith(f"-{self.spec.controllers.heap_options}")
+                ]
+                wrong = [
+                    "blank volumes may be formatted" if allowed else "",
+                    f"{', '.join(old)} does not run what spec.controllers says" if old else "",
+                ]
         if words := [w for w in wrong if w]:
             self._break(f"at rest in {self.status.phase}: {'; '.join(words)}")
 

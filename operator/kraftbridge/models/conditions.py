@@ -66,6 +66,7 @@ class Reason(StrEnum):
     IN_FORCE = "InForce"
     SOFTWARE_TOO_OLD = "SoftwareTooOld"
     HEALING = "Healing"
+    CONTROLLERS_CHANGE_FAILED = "ControllersChangeFailed"
 
 
 Status = Literal["True", "False", "Unknown"]

@@ -191,6 +191,8 @@ class EventReason(StrEnum):
     PHASE_ENTERED = "PhaseEntered"
     BROKER_RESTARTING = "BrokerRestarting"
     CONTROLLER_RESTARTING = "ControllerRestarting"
+    CONTROLLERS_CHANGING = "ControllersChanging"
+    CONTROLLERS_CHANGED = "ControllersChanged"
     VERIFICATION_STARTED = "VerificationStarted"
     VERIFICATION_PASSED = "VerificationPassed"
     VERIFICATION_FAILED = "VerificationFailed"

@@ -13,7 +13,7 @@ from kraftbridge.models.entities import KindCounts
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
 from kraftbridge.models.report import Profile, Verdict
-from kraftbridge.models.spec import Model
+from kraftbridge.models.spec import ControllersSpec, MigrationSpec, Model
 
 UID_LENGTH = 8
 """How many characters of a resource's UID names carry: enough to tell apart resources of one name in one namespace."""
@@ -256,6 +256,29 @@ class PhaseRecord(StatusModel):
     """Time spent waiting for the user."""
 
 
+class RenderedControllers(ControllersSpec):
+    """``spec.controllers`` as the controllers' objects are rendered from it; fields of a newer operator are passed over."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    @classmethod
+    def of(cls, spec: ControllersSpec) -> RenderedControllers:
+        """Return what ``spec.controllers`` renders."""
+        return cls.model_validate(spec.model_dump())
+
+
+class ControllersChange(StatusModel):
+    """A change of ``spec.controllers`` that is rolled out, one voter at a time."""
+
+    to: RenderedControllers
+    before: RenderedControllers
+    started_at: datetime
+    active_restarted_at: datetime | None = None
+    """When the active controller was last restarted for it; ``/migration`` must move after that."""
+    failed: str = ""
+    """Which controller did not come back, and why; it got ``before`` back."""
+
+
 class ControllersStatus(StatusModel):
     """The quorum that we made."""
 
@@ -268,6 +291,10 @@ class ControllersStatus(StatusModel):
     """False once every voter was formatted: a blank volume must not start by itself then (a blank voter votes)."""
     volume_uids: dict[str, str] = {}
     """UID of each voter's PersistentVolumeClaim, by node id."""
+    rendered: RenderedControllers | None = None
+    """What its objects are rendered from; None until the voters are formatted: ``spec.controllers`` itself."""
+    change: ControllersChange | None = None
+    """The change that is rolled out, or that failed."""
 
 
 class RestartRecord(StatusModel):
@@ -478,6 +505,12 @@ class MigrationStatus(StatusModel):
     """Completed: when no StatefulSet was locked any more."""
     final_manifest: str = ""
     """ConfigMap with the manifests that the user's next release should contain."""
+
+
+def rendered_spec(spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec:
+    """Return the spec with the ``controllers`` that the controllers' objects are rendered from."""
+    rendered = status.controllers.rendered if status.controllers is not None else None
+    return spec if rendered is None else spec.model_copy(update={"controllers": rendered})
 
 
 def controllers_name(migration: str, uid: str, attempt: int) -> str:

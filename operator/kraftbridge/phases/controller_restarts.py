@@ -7,7 +7,7 @@ from datetime import timedelta
 from kraftbridge.models.decision import ApplyControllers, EventReason, RestartPod
 from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
 from kraftbridge.models.phase import BrokerMode, ControllerMode, ZkMigrationState
-from kraftbridge.models.status import OperationKind
+from kraftbridge.models.status import OperationKind, RenderedControllers
 from kraftbridge.phases import brokers, gates, restarts, tracking
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
@@ -38,7 +38,9 @@ def remember_volumes(draft: Draft) -> None:
         return
     uids = {str(i): uid for i, uid in workload.volume_uids.items()}
     if set(uids) == {str(i) for i in status.node_ids}:
-        draft.update(controllers=status.model_copy(update={"format_allowed": False, "volume_uids": uids}))
+        rendered = RenderedControllers.of(draft.spec.controllers)
+        changes = {"format_allowed": False, "volume_uids": uids, "rendered": rendered}
+        draft.update(controllers=status.model_copy(update=changes))
 
 
 def ensure_voters_registered(draft: Draft) -> Wait | None:

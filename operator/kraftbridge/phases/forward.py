@@ -23,6 +23,7 @@ from kraftbridge.models.status import (
 from kraftbridge.phases import (
     broker_restarts,
     canary,
+    controller_change,
     controller_restarts,
     gates,
     healing,
@@ -76,7 +77,10 @@ def run_preflight_phase(draft: Draft) -> Outcome:
 def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
     """Apply the controllers; wait for a stable quorum that is ready to migrate, and for a sound ZooKeeper tree."""
     controller_restarts.keep_controllers(draft, ControllerMode.MIGRATION)
-    if (waiting := controller_restarts.finish_controller_restart(draft, ControllerMode.MIGRATION)) is not None:
+    if (
+        waiting := controller_change.roll_changed_controllers(draft)
+        or controller_restarts.finish_controller_restart(draft, ControllerMode.MIGRATION)
+    ) is not None:
         return waiting
     if draft.status.controllers is not None and draft.status.controllers.format_allowed:
         controller_restarts.replace_outdated_controllers(draft)
@@ -108,7 +112,9 @@ def run_taking_over_phase(draft: Draft) -> Outcome:
     """Roll the brokers into migration mode; the copy starts by itself when the last one registers (KIP-866)."""
     broker_restarts.reassert_brokers(draft, BrokerMode.MIGRATION)
     if (
-        waiting := healing.finish_failover(draft) or broker_restarts.roll_brokers(draft, BrokerMode.MIGRATION)
+        waiting := controller_change.roll_changed_controllers(draft)
+        or healing.finish_failover(draft)
+        or broker_restarts.roll_brokers(draft, BrokerMode.MIGRATION)
     ) is not None:
         return waiting
     draft.set_condition(
@@ -139,7 +145,9 @@ def run_dual_write_phase(draft: Draft) -> Outcome:
     """Soak in hybrid dual-write; verify before any broker leaves ZooKeeper."""
     broker_restarts.reassert_brokers(draft, BrokerMode.MIGRATION)
     if (
-        waiting := healing.finish_failover(draft) or broker_restarts.roll_brokers(draft, BrokerMode.MIGRATION)
+        waiting := controller_change.roll_changed_controllers(draft)
+        or healing.finish_failover(draft)
+        or broker_restarts.roll_brokers(draft, BrokerMode.MIGRATION)
     ) is not None:
         return waiting  # a failover is under way, or somebody took our fields back
     verifying.launch_ahead(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS, ENTRY)
@@ -161,7 +169,11 @@ def run_dual_write_phase(draft: Draft) -> Outcome:
 def run_rolling_brokers_phase(draft: Draft) -> Outcome:
     """Restart the brokers as KRaft brokers, one by one; verify again before saying that only finalization is left."""
     broker_restarts.reassert_brokers(draft, BrokerMode.KRAFT)
-    if (waiting := healing.finish_failover(draft) or broker_restarts.roll_brokers(draft, BrokerMode.KRAFT)) is not None:
+    if (
+        waiting := controller_change.roll_changed_controllers(draft)
+        or healing.finish_failover(draft)
+        or broker_restarts.roll_brokers(draft, BrokerMode.KRAFT)
+    ) is not None:
         return waiting
     verifying.launch_ahead(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION, ENTRY)
     if (waiting := healing.ensure_mirror_moves(draft)) is not None:
@@ -180,7 +192,8 @@ def run_awaiting_finalization_phase(draft: Draft) -> Outcome:
     """Pure dual-write, the last exit: soak, and wait for the user's word in ``spec.target``."""
     broker_restarts.reassert_brokers(draft, BrokerMode.KRAFT)
     if (
-        waiting := healing.finish_failover(draft)
+        waiting := controller_change.roll_changed_controllers(draft)
+        or healing.finish_failover(draft)
         or broker_restarts.roll_brokers(draft, BrokerMode.KRAFT)
         or healing.fail_over_stuck_mirror(draft)
     ) is not None:

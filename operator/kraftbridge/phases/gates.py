@@ -146,8 +146,8 @@ def _quorum_is_stopped(step: StepContext) -> bool:
     return status.phase is Phase.ROLLING_BACK and (ordered or controllers_gone(step))
 
 
-def controllers_running_blockers(step: StepContext, mode: ControllerMode) -> Blockers:
-    """Every controller's pod runs the configuration of ``mode`` and is Ready."""
+def controllers_running_blockers(step: StepContext, mode: ControllerMode, *, newest: bool = True) -> Blockers:
+    """Every controller's pod is Ready; with ``newest`` it runs the configuration that its StatefulSet has now."""
     workload = step.observation.controllers
     if isinstance(workload, Unobserved):
         return [str(workload)]
@@ -166,7 +166,7 @@ def controllers_running_blockers(step: StepContext, mode: ControllerMode) -> Blo
             blockers.append(f"pod {pod.name} is being replaced")
         elif not pod.ready:
             blockers.append(f"pod {pod.name} is not Ready{': ' + pod.trouble if pod.trouble else ''}")
-        elif pod.configuration != stateful_set.configuration:
+        elif newest and pod.configuration != stateful_set.configuration:
             blockers.append(f"pod {pod.name} does not run configuration {stateful_set.configuration} yet")
     return blockers
 

@@ -148,7 +148,7 @@ def fail_over_stuck_mirror(draft: Draft) -> Wait | None:
         return Wait(message, reason=Reason.HEALING, stalled=True)
     if draft.now - since < _patience(draft):
         return None
-    if (record := _unhealed(draft)) is not None:
+    if (record := unhealed(draft)) is not None:
         # The failover writes the whole image: what is known to differ is overwritten with it.
         allowing = (
             "set spec.verification.healing=Auto, which archives them first, or "
@@ -178,7 +178,7 @@ def unarchived(step: StepContext, run_id: str) -> bool:
     return current is not None and current.run_id == run_id and current.archived_at is None
 
 
-def _unhealed(step: StepContext) -> VerificationStatus | None:
+def unhealed(step: StepContext) -> VerificationStatus | None:
     """Return the run whose differences are the last that is known about ZooKeeper, None where there is none."""
     dual_write = (v for v in reversed(step.status.verifications) if v.profile is Profile.DUAL_WRITE)
     last = next((v for v in dual_write if v.verdict not in {None, Verdict.INCONCLUSIVE}), None)
@@ -198,7 +198,9 @@ def _fail_over(draft: Draft, current: HealingStatus) -> Wait:
         )
     if (waiting := restarts.paused(draft)) is not None:
         return waiting
-    blockers = gates.quorum_blockers(draft) or gates.controllers_running_blockers(draft, ControllerMode.MIGRATION)
+    blockers = gates.quorum_blockers(draft) or gates.controllers_running_blockers(
+        draft, ControllerMode.MIGRATION, newest=False
+    )
     zookeeper, workload, active = (
         draft.observation.zookeeper,
         draft.observation.controllers,

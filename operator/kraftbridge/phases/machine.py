@@ -226,6 +226,7 @@ def _progress(before: MigrationStatus, after: MigrationStatus) -> bool:
             s.hold_until,
             s.canary,
             s.healing,
+            None if s.controllers is None else s.controllers.change,
             s.target,
         )
 

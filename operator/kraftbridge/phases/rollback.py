@@ -23,7 +23,7 @@ from kraftbridge.models.phase import BrokerMode, Phase, Target
 from kraftbridge.models.report import Profile
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import ControllersStatus, MigrationStatus, OperationKind, RollbackStatus, WaitKind
-from kraftbridge.phases import broker_restarts, brokers, canary, gates, healing, restarts, verifying
+from kraftbridge.phases import broker_restarts, brokers, canary, controller_change, gates, healing, restarts, verifying
 from kraftbridge.phases.draft import Draft, Enter, Outcome, StepContext, Wait
 
 CONTROLLER_SETTLED_FOR = timedelta(seconds=5)
@@ -63,6 +63,8 @@ def run_rolling_back_phase(draft: Draft) -> Outcome:
     on_kraft = any(s.configuration.startswith(BrokerMode.KRAFT) for s in sets) or any(
         p.configuration.startswith(BrokerMode.KRAFT) for s in sets for p in s.pods
     )
+    if not gates.controllers_gone(draft) and not without_controller(draft.status):
+        controller_change.give_up_change(draft)
     if (waiting := _finish_or_drop_restart(draft)) is not None:
         return waiting
     if on_kraft and (waiting := _move_brokers_to(draft, BrokerMode.MIGRATION)) is not None:

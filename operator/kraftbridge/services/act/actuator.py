@@ -42,7 +42,7 @@ from kraftbridge.models.observation import ActionOutcome
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.report import GO_KEY, Go
 from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.models.status import MigrationStatus, controllers_name
+from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import original_state
 from kraftbridge.services.act import archives, stopping
@@ -215,7 +215,8 @@ class Actuator:
     def _apply_controllers(self, step: Step, action: ApplyControllers) -> None:
         facts = self._facts.controllers(step.identity, step.spec, step.status)
         self._ensure_log_access(step, facts.name)
-        for obj in quorum.controllers_objects(step.spec, facts, action.mode, format_allowed=action.format_allowed):
+        spec = rendered_spec(step.spec, step.status)
+        for obj in quorum.controllers_objects(spec, facts, action.mode, format_allowed=action.format_allowed):
             self._kubernetes.apply(obj, force=True)
 
     def _ensure_log_access(self, step: Step, controllers: str) -> None:

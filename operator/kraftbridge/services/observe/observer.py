@@ -31,9 +31,9 @@ from kraftbridge.models.observation import (
     TopicRedundancy,
     Unobserved,
 )
-from kraftbridge.models.phase import BrokerMode, Phase
+from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.status import MigrationStatus, rendered_spec
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import Part, needs
@@ -210,9 +210,10 @@ class Observer:
         mounted = workloads.mounted_config_map(stateful_set)
         rendered = self._kubernetes.get("v1", "ConfigMap", identity.namespace, mounted) if mounted else None
         own = workloads.own_state(stateful_set, pods, KAFKA_CONTAINER)
-        if status.phase in (Phase.PROVISIONING_QUORUM, Phase.FINALIZING):
+        # A newer operator may render other objects from the same spec: that alone restarts no voter.
+        if status.controllers.format_allowed or status.controllers.change is not None:
             facts = self._facts.controllers(identity, spec, status)
-            wanted = controllers_configuration(spec, facts, status.controllers.mode)
+            wanted = controllers_configuration(rendered_spec(spec, status), facts, status.controllers.mode)
             own = replace(own, drift=() if own.configuration == wanted else ("configuration",))
         return ControllersWorkload(
             own,

@@ -1,0 +1,181 @@
+"""A change of spec.controllers while voters are formatted: one at a time, the active last, never in an unsafe phase, with a way back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from tests.support.observations import NOW, Situation, controllers_workload, open_gate, rolling
+
+from kraftbridge.models.conditions import ConditionType, Reason, condition
+from kraftbridge.models.decision import ApplyControllers, Decision, RestartPod
+from kraftbridge.models.observation import ControllersWorkload, PodState, StatefulSetState
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.spec import ControllersSpec
+from kraftbridge.models.status import (
+    ControllersChange,
+    HealingKind,
+    HealingStatus,
+    Operation,
+    OperationKind,
+    RenderedControllers,
+    rendered_spec,
+)
+
+SAFE = [
+    open_gate(Phase.PROVISIONING_QUORUM),
+    rolling(Phase.TAKING_OVER, 1),
+    open_gate(Phase.DUAL_WRITE),
+    rolling(Phase.ROLLING_BROKERS, 1),
+    open_gate(Phase.AWAITING_FINALIZATION),
+]
+IDS = ["ProvisioningQuorum", "TakingOver before the claim", "DualWrite", "RollingBrokers", "AwaitingFinalization"]
+ACTIVE = 3000
+
+
+def before_of(situation: Situation) -> RenderedControllers:
+    return RenderedControllers.of(situation.spec.controllers)
+
+
+def edited(situation: Situation, **fields: object) -> Situation:
+    """Return the same with voters rendered from the old spec, and a changed one."""
+    rendered = before_of(situation)
+    controllers: ControllersSpec = situation.spec.controllers.model_copy(update=fields or {"heap_options": "-Xmx1g"})
+    known = situation.status.controllers
+    assert known is not None
+    return situation.asking(controllers=controllers).with_status(
+        controllers=known.model_copy(update={"rendered": rendered})
+    )
+
+
+def applied(situation: Situation, outdated: tuple[int, ...], **change: object) -> Situation:
+    """Return the change half-way: these controllers still run the older template."""
+    situation = edited(situation)
+    known, to = situation.status.controllers, RenderedControllers.of(situation.spec.controllers)
+    assert known is not None
+    assert known.rendered is not None
+    record = ControllersChange(to=to, before=known.rendered, started_at=NOW).model_copy(update=change)
+    workload = controllers_workload()
+    assert workload.stateful_set is not None
+    pods = tuple(replace(p, revision="older") if p.ordinal in outdated else p for p in workload.stateful_set.pods)
+    return situation.with_status(controllers=known.model_copy(update={"rendered": to, "change": record})).observing(
+        controllers=replace(workload, stateful_set=replace(workload.stateful_set, pods=pods))
+    )
+
+
+def restarted(decision: Decision) -> list[int]:
+    return [a.node_id for a in decision.actions if isinstance(a, RestartPod)]
+
+
+def with_pod(situation: Situation, ordinal: int, **changes: object) -> Situation:
+    workload = situation.observation.controllers
+    assert isinstance(workload, ControllersWorkload)
+    stateful_set = workload.stateful_set
+    assert isinstance(stateful_set, StatefulSetState)
+    pods: tuple[PodState, ...] = tuple(
+        replace(p, **changes) if p.ordinal == ordinal else p  # type: ignore[arg-type]
+        for p in stateful_set.pods
+    )
+    return situation.observing(controllers=replace(workload, stateful_set=replace(stateful_set, pods=pods)))
+
+
+@pytest.mark.parametrize("fine", SAFE, ids=IDS)
+def test_a_change_begins_and_is_recorded_before_anything_restarts(fine: Situation) -> None:
+    decision = edited(fine).decide()
+    known = decision.status.controllers
+    assert known is not None
+    assert known.change is not None
+    assert known.change.to.heap_options == "-Xmx1g"
+    assert known.change.before == before_of(fine)
+    assert any(isinstance(a, ApplyControllers) for a in decision.actions)
+    assert restarted(decision) == []
+    assert rendered_spec(fine.spec, decision.status).controllers.heap_options == "-Xmx1g"
+
+
+@pytest.mark.parametrize("fine", SAFE, ids=IDS)
+def test_the_active_controller_is_last(fine: Situation) -> None:
+    assert restarted(applied(fine, (3000, 3001, 3002)).decide()) == [3001]
+    assert restarted(applied(fine, (3000, 3002)).decide()) == [3002]
+    decision = applied(fine, (ACTIVE,)).decide()
+    assert restarted(decision) == [ACTIVE]
+    assert decision.status.controllers is not None
+    assert decision.status.controllers.change is not None
+    assert decision.status.controllers.change.active_restarted_at == NOW
+
+
+@pytest.mark.parametrize("fine", SAFE, ids=IDS)
+def test_no_voter_restarts_while_another_is_down(fine: Situation) -> None:
+    assert restarted(with_pod(applied(fine, (3000, 3001)), 3002, ready=False).decide()) == []
+
+
+@pytest.mark.parametrize("fine", SAFE[2:], ids=IDS[2:])
+def test_after_the_active_one_the_mirror_must_move(fine: Situation) -> None:
+    """The offset was last seen to move before that restart: it says nothing about the controller that is active now."""
+    waiting = applied(fine, (), active_restarted_at=NOW).decide()
+    assert waiting.status.controllers is not None
+    assert waiting.status.controllers.change is not None
+    assert "/migration must move under the controller" in waiting.status.message
+    done = applied(fine, (), active_restarted_at=NOW - timedelta(minutes=2)).decide()
+    assert done.status.controllers is not None
+    assert done.status.controllers.change is None
+
+
+def test_nothing_begins_between_the_claim_and_dual_write() -> None:
+    decision = edited(open_gate(Phase.TAKING_OVER)).decide()
+    assert decision.status.controllers is not None
+    assert decision.status.controllers.change is None
+    assert not any(isinstance(a, ApplyControllers) for a in decision.actions)
+
+
+@pytest.mark.parametrize("phase", [Phase.FINALIZING, Phase.COMPLETED])
+def test_nothing_begins_once_finalization_has(phase: Phase) -> None:
+    decision = edited(open_gate(phase)).decide()
+    assert decision.status.controllers is not None
+    assert decision.status.controllers.change is None
+    assert restarted(decision) == []
+
+
+def test_a_voter_that_does_not_come_back_stops_the_roll_and_gets_its_old_configuration() -> None:
+    long_ago = NOW - timedelta(minutes=4)
+    operation = Operation(
+        kind=OperationKind.RESTART_CONTROLLER, node_id=3001, pod="demo-kraft-3001", pod_uid="gone", started_at=long_ago
+    )
+    fine = with_pod(
+        applied(open_gate(Phase.DUAL_WRITE), (3000, 3002)).with_status(operation=operation),
+        3001,
+        ready=False,
+        trouble="CrashLoopBackOff of container kafka: last exit code 1",
+    )
+    decision = fine.decide()
+    known = decision.status.controllers
+    assert known is not None
+    assert known.change is not None
+    assert "3001" in known.change.failed
+    assert "CrashLoopBackOff" in known.change.failed
+    assert known.rendered == known.change.before, "its objects are rendered from the old spec again"
+    assert any(isinstance(a, ApplyControllers) for a in decision.actions)
+    stalled = condition(decision.status.conditions, ConditionType.STALLED)
+    assert stalled is not None
+    assert (stalled.status, stalled.reason) == ("True", Reason.CONTROLLERS_CHANGE_FAILED)
+    # The template is the old one again: the voter that is down on the new one is replaced, and no other.
+    restored = with_pod(with_pod(fine.after(decision), 3001, revision="changed"), 3000, revision="changed")
+    assert restarted(restored.decide()) == [3001]
+
+
+def test_a_healing_goes_first() -> None:
+    healing = HealingStatus(kind=HealingKind.STUCK_SYNC, started_at=NOW, failovers=1, failover_at=NOW)
+    fine = applied(open_gate(Phase.DUAL_WRITE), (3001,))
+    assert restarted(fine.decide()) == [3001]
+    assert restarted(fine.with_status(healing=healing).decide()) == []
+
+
+def test_an_upgraded_operator_restarts_nothing() -> None:
+    """It finds voters that an older one rendered: status does not say from what, and the StatefulSet is as it was."""
+    fine = open_gate(Phase.DUAL_WRITE)
+    decision = fine.decide()
+    assert fine.status.controllers is not None
+    assert fine.status.controllers.rendered is None
+    assert decision.status.controllers is not None
+    assert decision.status.controllers.rendered == before_of(fine)
+    assert not [a for a in decision.actions if isinstance(a, ApplyControllers | RestartPod)]
