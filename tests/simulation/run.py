@@ -533,6 +533,8 @@ class Run:
                     and not pod.deleting
                     and down
                     and not self.faults.controller_crash + self.faults.controller_evicted
+                    # Before they are formatted there is no quorum to protect: all of them are replaced at once.
+                    and not (self.status.controllers is not None and self.status.controllers.format_allowed)
                 ):
                     self._break(f"controller {node} is stopped while {down} are down")
             case StopControllers():

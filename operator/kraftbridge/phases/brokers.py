@@ -65,7 +65,7 @@ def broken_broker(step: StepContext, roll: Roll, mode: BrokerMode) -> tuple[Stat
     ]
     names = {pod.name for _, pod in broken}
     others = frozenset(i for name, i in step.status.broker_ids.items() if name not in names)
-    return broken[0] if broken and gates.serves_everywhere(step.observation.cluster, others) else None
+    return broken[0] if broken and gates.all_serve(step, others) else None
 
 
 def _is_down(step: StepContext, pod: PodState) -> bool:
@@ -94,12 +94,12 @@ def _is_left_behind(step: StepContext, pod: PodState, mode: BrokerMode) -> bool:
 
 def another_is_broken(step: StepContext, mode: BrokerMode) -> bool:
     """Whether all that is awaited after a restart is a broken broker elsewhere, so that waiting is in vain before that one is mended."""
-    cluster, operation, roll = step.observation.cluster, step.status.operation, roll_of(step)
-    if isinstance(cluster, Unobserved) or isinstance(roll, Unobserved) or operation is None:
+    views, operation, roll = gates.views_of_cluster(step), step.status.operation, roll_of(step)
+    if not views or isinstance(roll, Unobserved) or operation is None:
         return False
     broken = broken_broker(step, roll, mode)
     back = operation.kind is OperationKind.RESTART_CONTROLLER or (
-        operation.node_id in cluster.brokers and operation.node_id not in cluster.lagging
+        all(operation.node_id in v.brokers and operation.node_id not in v.lagging for v in views)
     )
     return back and broken is not None and broken[1].name != operation.pod
 

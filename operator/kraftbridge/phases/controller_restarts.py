@@ -36,6 +36,9 @@ def remember_volumes(draft: Draft) -> None:
     status, workload = draft.status.controllers, draft.observation.controllers
     if status is None or not status.format_allowed or not isinstance(workload, ControllersWorkload):
         return
+    stateful_set = workload.stateful_set
+    if stateful_set is None or stateful_set.drift or not stateful_set.observed:
+        return  # what its pods run is not what spec.controllers says now
     uids = {str(i): uid for i, uid in workload.volume_uids.items()}
     if set(uids) == {str(i) for i in status.node_ids}:
         rendered = RenderedControllers.of(draft.spec.controllers)

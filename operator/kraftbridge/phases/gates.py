@@ -314,9 +314,18 @@ def mirrors(step: StepContext) -> bool:
     return offset is not None and offset.moved_at is not None and step.now - offset.moved_at < MIRROR_SILENCE
 
 
-def serves_everywhere(cluster: ClusterState | Unobserved, broker_ids: frozenset[int]) -> bool:
-    """Whether a broker's Metadata lists all of ``broker_ids``."""
-    return isinstance(cluster, ClusterState) and broker_ids <= cluster.brokers
+def views_of_cluster(step: StepContext) -> list[ClusterState]:
+    """Return the cluster as each broker that answered serves it; empty where that was not looked at."""
+    views = step.observation.cluster_by_broker
+    if isinstance(views, Unobserved):
+        return []
+    return [v for v in (step.observation.cluster, *views.values()) if isinstance(v, ClusterState)]
+
+
+def all_serve(step: StepContext, broker_ids: frozenset[int]) -> bool:
+    """Whether every broker that answered lists all of ``broker_ids``."""
+    views = views_of_cluster(step)
+    return bool(views) and all(broker_ids <= v.brokers for v in views)
 
 
 def _list(items: object) -> str:
