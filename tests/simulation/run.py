@@ -54,6 +54,12 @@ class BrokenPromiseError(AssertionError):
     """The operator did what it promised never to do."""
 
 
+def stalled_for(status: MigrationStatus, reason: Reason) -> bool:
+    """Whether a person is asked for help, for this reason."""
+    stalled = condition(status.conditions, ConditionType.STALLED)
+    return stalled is not None and stalled.status == "True" and stalled.reason == reason
+
+
 @dataclass
 class Faults:
     """How often what goes wrong; each kind is on in about half of the runs."""
@@ -408,6 +414,8 @@ class Run:
     def _lend_a_hand(self) -> None:
         """Do what only a person can: where healing is not allowed, or was given up, restart the active controller."""
         kafka, controllers = self.cluster.kafka, self.cluster.controllers
+        if stalled_for(self.status, Reason.CONTROLLERS_CHANGE_FAILED):
+            self._edit_controllers(f"mended-{self.identity.generation}")
         never = self.spec.verification.healing is Healing.NEVER
         stalled = condition(self.status.conditions, ConditionType.STALLED)
         asked = stalled is not None and stalled.status == "True" and stalled.reason == Reason.HEALING

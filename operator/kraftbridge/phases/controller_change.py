@@ -125,8 +125,9 @@ def _follow_voter(
     if operation is None or waiting is None:
         node = "" if operation is None else f" {operation.node_id}"
         return _wait_failed(change) if change.failed else Wait(f"controller{node} is back; the change goes on")
-    if draft.now - operation.started_at <= VOTER_DEADLINE:
-        return waiting
+    replaced = not any(p.uid == operation.pod_uid for p in stateful_set.pods)
+    if not change.failed and (not replaced or draft.now - operation.started_at <= VOTER_DEADLINE):
+        return waiting  # one that was not stopped yet has not failed
     if not change.failed:
         failed = change.model_copy(update={"failed": f"controller {operation.node_id}: {waiting.message}"[:500]})
         draft.update(controllers=status.model_copy(update={"change": failed, "rendered": change.before}))
