@@ -97,7 +97,7 @@ class Faults:
             return cls()
         scale = {
             "kill": 0.1, "conflict": 0.1, "lost_reply": 0.1, "failed_act": 0.1, "unseen": 0.1, "stale": 0.3, "stale_metadata": 0.05, "broker_crash": 0.02,
-            "broker_hung": 0.02,
+            "broker_hung": 0.05,
             "broker_evicted": 0.015, "controller_crash": 0.02, "controller_evicted": 0.015, "zookeeper_down": 0.02, "zookeeper_edited": 0.01,
             "lost_write": 0.02, "eviction_blocked": 0.5, "refused": 0.05, "deleted": 0.002, "lease_lost": 0.005, "taken_back": 0.02, "time_jump": 0.01, "clock_skew": 0.02, "pause": 0.02, "retarget": 0.02, "controllers_edited": 0.01,
         }  # fmt: skip
@@ -133,7 +133,7 @@ class Run:
         if self.faults != Faults():
             self.cluster.trouble = Trouble(*(self.random.random() * p for p in (0.2, 0.05, 0.1, 0.15)))
             self.cluster.kafka.stuck_chance = self.random.choice([0.0, 0.3, 0.8])
-            self.cluster.kafka.deaf = self.random.random() < 0.1
+            self.cluster.kafka.deaf = self.random.random() < 0.2
             self.coverage.faults["controllers_cannot_log_in"] += self.cluster.kafka.deaf
         target = self.random.choice(
             [Target.KRAFT, Target.KRAFT, Target.KRAFT_BROKERS, Target.DUAL_WRITE, Target.QUORUM_READY]

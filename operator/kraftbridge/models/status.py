@@ -271,8 +271,11 @@ class ControllersChange(StatusModel):
     """A change of ``spec.controllers`` that is rolled out, one voter at a time."""
 
     to: RenderedControllers
+    """What the voters get."""
     before: RenderedControllers
+    """What they had."""
     started_at: datetime
+    """When the change was recorded, before any controller restarted."""
     active_restarted_at: datetime | None = None
     """When the active controller was last restarted for it; ``/migration`` must move after that."""
     failed: str = ""
