@@ -196,8 +196,14 @@ class KafkaProcesses:
         return self._processes[name].poll() is not None
 
     def signal(self, name: str, how: signal.Signals) -> None:
-        """Send a signal to one process (``SIGSTOP`` makes a node silent without closing its connections)."""
-        self._processes[name].send_signal(how)
+        """Send a signal to one process (``SIGSTOP`` makes a node silent without closing its connections).
+
+        A process stops only once one of its threads has taken ``SIGSTOP``, which takes a while on a busy machine: this waits for it.
+        """
+        process = self._processes[name]
+        process.send_signal(how)
+        if how is signal.SIGSTOP:
+            wait_for(f"{name} stopped", lambda: all(state == "T" for state in _thread_states(process.pid)))
 
     def close(self) -> None:
         """End all processes and remove the directory."""
@@ -304,6 +310,12 @@ def wait_for(what: str, condition: Callable[[], T | None], timeout_seconds: floa
                 return last
         time.sleep(0.1)
     raise AssertionError(f"{what}: not after {timeout_seconds:.0f} s; last seen: {last}")
+
+
+def _thread_states(pid: int) -> list[str]:
+    """Return the state of each thread of a process, as in ``/proc/PID/task/TID/stat`` (proc(5)); ``T`` is stopped."""
+    stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return [stat.rpartition(")")[2].split()[0] for stat in stats]
 
 
 @contextmanager
