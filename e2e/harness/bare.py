@@ -100,9 +100,15 @@ class BareMigration:
                 "restartPolicy": "Never",
                 "serviceAccountName": "bare-migration",
                 "enableServiceLinks": False,
+                "securityContext": {
+                    "runAsUser": 1000,
+                    "runAsNonRoot": True,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
                 "containers": [
                     {
                         "name": "procedure",
+                        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
                         "image": CLIENTS_IMAGE,
                         "imagePullPolicy": "IfNotPresent",
                         "command": command,

@@ -129,8 +129,8 @@ class Kube:
         self.create_namespace(namespace)
 
     def create_namespace(self, namespace: str) -> None:
-        """Make a namespace with this harness's label."""
-        labels = {OWNER_LABEL: "true"}
+        """Make a namespace with this harness's label, in which the restricted Pod Security Standard is enforced."""
+        labels = {OWNER_LABEL: "true", "pod-security.kubernetes.io/enforce": "restricted"}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
         self.kubectl("create", "-f", "-", stdin=json.dumps(body))
 

@@ -103,6 +103,13 @@ build_spark_operator() {
   program spark-operator "$v" operator=spark-operator "$module" "v$v" none "" "$module/cmd/operator"
 }
 
+# Prometheus and promtool, for the tests of metrics and alerts (`cluster build-prometheus`); the cluster itself needs neither.
+build_prometheus() {
+  local v=$PROMETHEUS_VERSION package=github.com/prometheus/common/version module=github.com/prometheus/prometheus
+  program prometheus "$v" "" "$module" "v0.$(printf '%d%02d' "${v%%.*}" "$(cut -d. -f2 <<<"$v")").${v##*.}" none "-X $package.Version=$v" \
+    "$module/cmd/prometheus" "$module/cmd/promtool"
+}
+
 # The pod sandbox: one C file of the Kubernetes module.
 build_pause() {
   built pause "$KUBERNETES_VERSION" && return

@@ -10,6 +10,7 @@ CONTROLLER_PORT = 9093
 METRICS_PORT = 9404
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 SECURITY_PROTOCOLS = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 SHORT_TTL = "-Dsun.net.inetaddr.ttl=1 -Dsun.net.inetaddr.negative.ttl=0"
 
 
@@ -108,11 +109,18 @@ def controllers(names: Names, cluster_id: str, *, migrating: bool) -> dict[str, 
             "template": {
                 "metadata": {"labels": {"app": CONTROLLERS}},
                 "spec": {
-                    "securityContext": {"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000},
+                    "securityContext": {
+                        "runAsUser": 1000,
+                        "runAsGroup": 1000,
+                        "fsGroup": 1000,
+                        "runAsNonRoot": True,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
                     "enableServiceLinks": False,
                     "initContainers": [
                         {
                             "name": "exporter",
+                            "securityContext": RESTRICTED,
                             "image": names.exporter_image,
                             "imagePullPolicy": "IfNotPresent",
                             "command": ["cp", names.exporter_jar, "/exporter/exporter.jar"],
@@ -122,6 +130,7 @@ def controllers(names: Names, cluster_id: str, *, migrating: bool) -> dict[str, 
                     "containers": [
                         {
                             "name": "kafka",
+                            "securityContext": RESTRICTED,
                             "image": names.kafka_image,
                             "imagePullPolicy": "IfNotPresent",
                             "ports": [{"containerPort": CONTROLLER_PORT}, {"containerPort": METRICS_PORT}],
