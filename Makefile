@@ -71,7 +71,7 @@ lock: | $(if $(filter $(OWN_UV),$(UV)),$(OWN_UV)) ## resolve requirements/*.lock
 	@compile="$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url pyproject.toml"; \
 	  $$compile -o requirements/runtime.lock && \
 	  $$compile --extra spark -o requirements/verifier.lock && \
-	  $$compile --extra spark --group dev --group benchmarks --group docs -o requirements/dev.lock
+	  $$compile --extra spark --extra plugin --group dev --group benchmarks --group docs -o requirements/dev.lock
 
 .PHONY: crds
 crds: venv ## generate the CRD, its copy in the chart, docs/api.md and docs/findings.md

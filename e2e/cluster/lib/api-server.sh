@@ -1,13 +1,13 @@
-# An API server of another Kubernetes version, alone with its etcd: enough for CRD rules and admission policies.
+# An API server of another Kubernetes version with its controller manager and etcd, without a node: enough for CRD rules and admission policies.
 # shellcheck shell=bash
 # shellcheck disable=SC2034  # read by the functions of the other files
 
 # build_api_server VERSION: beside the cluster's own, since several versions may be in the cache.
 build_api_server() {
   local v=$1 package=k8s.io/component-base/version minor=${1#1.}
-  BIN=$CACHE/api-server-$v program "api-server-$v" "$v" "" k8s.io/kubernetes "v$v" "v0.${v#1.}" \
+  BIN=$CACHE/api-server-$v program "api-server-$v" "$v with controller manager" "" k8s.io/kubernetes "v$v" "v0.${v#1.}" \
     "-X $package.gitVersion=v$v -X $package.gitMajor=1 -X $package.gitMinor=${minor%.*} -X $package.gitTreeState=clean" \
-    k8s.io/kubernetes/cmd/kube-apiserver
+    k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager}
 }
 
 # with_api_server VERSION COMMAND...: runs COMMAND against it (KUBECONFIG, KUBE_CONTEXT), then removes every trace but the cache.
@@ -31,12 +31,14 @@ with_api_server() {
   # Addresses of the loopback network cannot be endpoints of the Service "kubernetes", and nobody asks for it here.
   start_kube_apiserver --endpoint-reconciler-type=none
   wait_for 90 "kube-apiserver $version" kubectl get --raw /readyz
-  say "API server $(kubectl version --output json | sed -nE '/serverVersion/,$ s/.*"gitVersion": "(.*)".*/\1/p') runs alone, with etcd $ETCD_VERSION"
+  start_kube_controller_manager --secure-port=20257
+  say "API server $(kubectl version --output json | sed -nE '/serverVersion/,$ s/.*"gitVersion": "(.*)".*/\1/p') runs without a node, with etcd $ETCD_VERSION"
   KUBE_CONTEXT=kraftbridge "$@" || status=$?
   return "$status"
 }
 
 end_api_server() {
+  stop kube-controller-manager 3
   stop kube-apiserver 3
   stop etcd 3
   rm -rf "$STATE"

@@ -62,7 +62,7 @@ start_kube_apiserver() {
 }
 
 start_kube_controller_manager() {
-  start kube-controller-manager --kubeconfig="$PKI/controller-manager.kubeconfig" --bind-address=127.0.0.1 \
+  start kube-controller-manager "$@" --kubeconfig="$PKI/controller-manager.kubeconfig" --bind-address=127.0.0.1 \
     --leader-elect=false --use-service-account-credentials --service-account-private-key-file="$PKI/sa.key" \
     --root-ca-file="$PKI/ca.crt" --cluster-signing-cert-file="$PKI/ca.crt" --cluster-signing-key-file="$PKI/ca.key"
 }

@@ -1,0 +1,222 @@
+"""A support archive: the resource, what belongs to it, events, logs, reports. No secrets."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from kraftbridge import __version__
+from kraftbridge.constants import API_VERSION, KIND, LABEL_MIGRATION
+from kraftbridge.exceptions import MigrationError, ObservationError
+from kraftbridge.models.report import REPORT_KEY
+from kraftbridge.plugin.redaction import Redactor, secrets_in, secrets_of_pod, secrets_of_spec, values_of
+from kraftbridge.plugin.reports import unpacked
+from kraftbridge.plugin.session import Migration, PluginError
+from kraftbridge.storage.ports import KubernetesPort
+
+LOG_LINES: Final = 5000
+_KINDS: Final = (
+    ("v1", "ConfigMap"),
+    ("v1", "Service"),
+    ("v1", "PersistentVolumeClaim"),
+    ("policy/v1", "PodDisruptionBudget"),
+    ("networking.k8s.io/v1", "NetworkPolicy"),
+    ("batch/v1", "Job"),
+    ("sparkoperator.k8s.io/v1beta2", "SparkApplication"),
+)
+_OPERATOR_LABEL: Final = "app.kubernetes.io/name=kraftbridge"
+
+
+@dataclass
+class Bundle:
+    """Files of an archive by name, and what could not be read."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    def write(self, path: Path, now: datetime) -> None:
+        """Write the archive (gzip, mode 0600)."""
+        with tarfile.open(path, "w:gz") as archive:
+            for name, text in sorted(self.files.items()):
+                data = text.encode()
+                entry = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}")
+                entry.size, entry.mtime, entry.mode = len(data), int(now.timestamp()), 0o600
+                archive.addfile(entry, io.BytesIO(data))
+        path.chmod(0o600)
+
+
+def collect(kubernetes: KubernetesPort, migration: Migration, operator_namespace: str, now: datetime) -> Bundle:
+    """Return a migration's bundle. What cannot be read is listed in it; a secret in it is an error.
+
+    Raises
+    ------
+    PluginError
+        A known secret value is still in a file: nothing is written.
+    """
+    return _Collector(kubernetes, migration, operator_namespace, now).run()
+
+
+class _Collector:
+    def __init__(
+        self, kubernetes: KubernetesPort, migration: Migration, operator_namespace: str, now: datetime
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._migration = migration
+        self._operator_namespace = operator_namespace
+        self._now = now
+        self._bundle = Bundle()
+        self._texts: dict[str, str] = {}
+
+    def run(self) -> Bundle:
+        namespace, name = self._migration.namespace, self._migration.name
+        self._keep("migration.yaml", self._migration.resource)
+        sets = [s for s in self._list("apps/v1", "StatefulSet", namespace) if self._concerns(s)]
+        for stateful_set in sets:
+            self._keep(f"objects/StatefulSet-{stateful_set['metadata']['name']}.yaml", stateful_set)
+        selector = f"{LABEL_MIGRATION}={name}"
+        for api_version, kind in _KINDS:
+            for found in self._list(api_version, kind, namespace, selector):
+                self._object(kind, found)
+        pods = self._pods(sets)
+        for pod in pods:
+            self._keep(f"objects/Pod-{pod['metadata']['namespace']}-{pod['metadata']['name']}.yaml", pod)
+            self._logs(pod)
+        self._events(pods, sets)
+        redactor = Redactor(self._known(sets, pods))
+        self._bundle.files = {path: redactor.redact(text) for path, text in self._texts.items()}
+        left = [path for path, text in self._bundle.files.items() if redactor.found_in(text)]
+        if left:
+            raise PluginError(
+                f"a secret is still in {', '.join(left)} after redaction; nothing was written: please report this"
+            )
+        self._bundle.files["README.txt"] = self._readme()
+        return self._bundle
+
+    # ---------------------------------------------------------------- what is read
+
+    def _list(self, api_version: str, kind: str, namespace: str, selector: str = "") -> tuple[dict[str, Any], ...]:
+        try:
+            if not self._kubernetes.serves(api_version, kind):
+                return ()
+            return self._kubernetes.list(api_version, kind, namespace, selector)
+        except ObservationError as error:
+            self._bundle.missing.append(f"{kind} objects in namespace {namespace}: {error}")
+            return ()
+
+    def _concerns(self, stateful_set: Mapping[str, Any]) -> bool:
+        metadata = stateful_set["metadata"]
+        brokers = {ref.name for ref in self._migration.spec.brokers.stateful_sets}
+        return metadata["name"] in brokers or metadata.get("labels", {}).get(LABEL_MIGRATION) == self._migration.name
+
+    def _pods(self, sets: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        namespace, name = self._migration.namespace, self._migration.name
+        owners = {s["metadata"]["uid"] for s in sets}
+        found = [
+            pod
+            for pod in self._list("v1", "Pod", namespace)
+            if pod["metadata"].get("labels", {}).get(LABEL_MIGRATION) == name
+            or any(owner.get("uid") in owners for owner in pod["metadata"].get("ownerReferences", []))
+        ]
+        return [*found, *self._list("v1", "Pod", self._operator_namespace, _OPERATOR_LABEL)]
+
+    def _object(self, kind: str, found: Mapping[str, Any]) -> None:
+        name = found["metadata"]["name"]
+        data = found.get("data") or {}
+        if kind == "ConfigMap" and REPORT_KEY in data:
+            try:
+                self._texts[f"reports/{name}.json"] = unpacked(data[REPORT_KEY])
+            except PluginError as error:
+                self._bundle.missing.append(f"report in ConfigMap {name}: {error}")
+            found = {**found, "data": {k: v for k, v in data.items() if k != REPORT_KEY}}
+        self._keep(f"objects/{kind}-{name}.yaml", found)
+
+    def _logs(self, pod: Mapping[str, Any]) -> None:
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        restarted = {
+            c["name"] for c in pod.get("status", {}).get("containerStatuses", []) if c.get("restartCount", 0) > 0
+        }
+        for container in pod["spec"].get("initContainers", []) + pod["spec"]["containers"]:
+            for previous in (False, True) if container["name"] in restarted else (False,):
+                which = f"{name}-{container['name']}{'-previous' if previous else ''}"
+                try:
+                    text = self._kubernetes.pod_logs(namespace, name, container["name"], LOG_LINES, previous=previous)
+                except MigrationError as error:
+                    self._bundle.missing.append(f"log of {which}: {error}")
+                    continue
+                if text is not None:
+                    self._texts[f"logs/{which}.log"] = text
+
+    def _events(self, pods: list[dict[str, Any]], sets: list[dict[str, Any]]) -> None:
+        names = {o["metadata"]["name"] for o in (*pods, *sets)} | {self._migration.name}
+        events = [e for e in self._list("v1", "Event", self._migration.namespace) if _involved(e) in names]
+        events.sort(
+            key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or e["metadata"].get("creationTimestamp"))
+        )
+        self._texts["events.yaml"] = yaml.safe_dump_all([_tidy(e) for e in events], sort_keys=False)
+
+    def _keep(self, path: str, found: Mapping[str, Any]) -> None:
+        self._texts[path] = yaml.safe_dump(_tidy(found), sort_keys=False, width=10_000)
+
+    # ---------------------------------------------------------------- what must not be in it
+
+    def _known(self, sets: list[dict[str, Any]], pods: list[dict[str, Any]]) -> set[str]:
+        values: set[str] = set()
+        names = secrets_of_spec(self._migration.spec)
+        for template in (s["spec"]["template"] for s in sets):
+            names |= secrets_of_pod(template)
+            for container in template["spec"].get("initContainers", []) + template["spec"]["containers"]:
+                values |= secrets_in(yaml.safe_dump(container.get("env", []))) | _sensitive_variables(container)
+        for pod in pods:
+            if pod["metadata"]["namespace"] == self._migration.namespace:
+                names |= secrets_of_pod(pod["spec"])
+        ours = self._list("v1", "Secret", self._migration.namespace, f"{LABEL_MIGRATION}={self._migration.name}")
+        values |= {v for secret in ours for v in values_of(secret)}
+        for name in sorted(names):
+            try:
+                secret = self._kubernetes.get("v1", "Secret", self._migration.namespace, name)
+            except ObservationError as error:
+                self._bundle.missing.append(f"Secret {name}, whose values would have been looked for: {error}")
+                continue
+            values |= values_of(secret or {})
+        return values - _HARMLESS
+
+    def _readme(self) -> str:
+        missing = "".join(f"  {each}\n" for each in self._bundle.missing) or "  nothing\n"
+        return (
+            f"Support archive of {KIND} {self._migration.namespace}/{self._migration.name} ({API_VERSION}), "
+            f"{self._now:%Y-%m-%d %H:%M:%S} UTC, kubectl-kraftbridge {__version__}.\n"
+            "Secrets are not in it: their values and what looks like one are replaced. Look through it before you send it.\n"
+            f"What could not be read:\n{missing}"
+        )
+
+
+_HARMLESS: Final = frozenset(
+    {"", "true", "false", "none", "null", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "required;"}
+)
+
+
+def _sensitive_variables(container: Mapping[str, Any]) -> set[str]:
+    found: set[str] = set()
+    for entry in container.get("env", []):
+        if isinstance(entry.get("value"), str):
+            found |= secrets_in(f"{entry['name']}={entry['value']}")
+    return found
+
+
+def _involved(event: Mapping[str, Any]) -> str:
+    return str((event.get("involvedObject") or event.get("regarding") or {}).get("name", ""))
+
+
+def _tidy(found: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = {k: v for k, v in found.get("metadata", {}).items() if k != "managedFields"}
+    annotations = dict(metadata.get("annotations", {}))
+    # A copy of the whole object as its user wrote it.
+    annotations.pop("kubectl.kubernetes.io/last-applied-configuration", None)
+    return {**found, "metadata": {**metadata, "annotations": annotations}}

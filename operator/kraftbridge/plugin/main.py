@@ -1,0 +1,279 @@
+"""``kubectl kraftbridge``: see, steer and hand on a migration."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from kubernetes.config import ConfigException, list_kube_config_contexts
+from rich.console import Console
+from rich.live import Live
+from rich.syntax import Syntax
+
+from kraftbridge import __version__
+from kraftbridge.exceptions import ConflictError, MigrationError
+from kraftbridge.models.catalogue import Severity
+from kraftbridge.models.conditions import ConditionType, condition
+from kraftbridge.models.phase import Phase, Target
+from kraftbridge.plugin.bundle import collect
+from kraftbridge.plugin.picture import findings_table, last_verdict, status_picture, verdict_line
+from kraftbridge.plugin.plan import plan as plan_lines
+from kraftbridge.plugin.redaction import Redactor
+from kraftbridge.plugin.reports import read_report
+from kraftbridge.plugin.session import Migration, PluginError, Session
+from kraftbridge.storage.kubernetes import KubernetesStore
+from kraftbridge.storage.ports import KubernetesPort
+
+app = typer.Typer(
+    name="kubectl kraftbridge",
+    help=__doc__,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Name = Annotated[
+    str | None, typer.Argument(help="Name of the KafkaMigration; the only one of the namespace if left out.")
+]
+Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace; the context's own if left out.")]
+Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
+Kubeconfig = Annotated[str | None, typer.Option(help="Path of the kubeconfig.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+REFRESH_SECONDS = 1.0
+IRREVERSIBLE = (
+    "Finalization cannot be undone: the KRaft controllers restart without migration mode, ZooKeeper is no longer written, "
+    "and rolling back to ZooKeeper is impossible from then on."
+)
+
+connect: Callable[[str | None, str | None], KubernetesPort] = KubernetesStore.connect
+"""Tests put an API server of their own here."""
+
+
+def _session(namespace: str | None, context: str | None, kubeconfig: str | None) -> Session:
+    if namespace is None:
+        try:
+            contexts, active = list_kube_config_contexts(config_file=kubeconfig)
+        except ConfigException as error:
+            raise PluginError(f"no usable kubeconfig: {error}") from error
+        chosen: dict[str, Any] = next((c for c in contexts if c["name"] == context), active) or {}
+        namespace = str(chosen.get("context", {}).get("namespace") or "default")
+    return Session(connect(kubeconfig, context), namespace)
+
+
+@app.command()
+def status(
+    name: Name = None, *, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
+    once: Annotated[bool, typer.Option(help="Show it once instead of following it.")] = False,
+) -> None:  # fmt: skip
+    """Show where a migration is and what it waits for; live on a terminal."""
+    session, console = _session(namespace, context, kubeconfig), Console()
+    migration = session.migration(name)
+    if once or not console.is_terminal:
+        console.print(status_picture(migration, datetime.now(UTC)))
+        return
+    with Live(status_picture(migration, datetime.now(UTC)), console=console, auto_refresh=False) as live:
+        while True:
+            time.sleep(REFRESH_SECONDS)
+            try:
+                migration = session.migration(migration.name)
+            except MigrationError as error:  # the API server may be away for a moment
+                console.print(f"not read: {error}", style="dim", highlight=False)
+                continue
+            live.update(status_picture(migration, datetime.now(UTC)), refresh=True)
+
+
+@app.command()
+def findings(
+    name: Name = None, *, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
+) -> None:
+    """List the preflight findings; the exit code is 1 while one blocks."""
+    migration = _session(namespace, context, kubeconfig).migration(name)
+    found = migration.status.findings
+    Console().print(findings_table(found) if found else "no findings")
+    if any(f.severity is Severity.BLOCKING and not f.accepted for f in found):
+        raise typer.Exit(1)
+
+
+@app.command()
+def accept(
+    code: Annotated[str, typer.Argument(help="Code of the finding.")],
+    where: Annotated[str, typer.Argument(metavar="[OBJECT]", help="Object of the finding, or * for every object.")] = "*",
+    *, migration: Annotated[str | None, typer.Option(help="Name of the KafkaMigration.")] = None,
+    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None, yes: Yes = False,
+) -> None:  # fmt: skip
+    """Accept a preflight finding: it stays visible and no longer blocks."""
+    session = _session(namespace, context, kubeconfig)
+    found = session.migration(migration)
+    matching = tuple(f for f in found.status.findings if f.code == code and where in {"*", f.object})
+    if matching:
+        Console().print(findings_table(matching))
+        _ask("Accept?", yes=yes)
+    done = session.accept(found, code, where)
+    typer.echo(f"accepted: {code} {where}" if done else "it was accepted already")
+
+
+@app.command()
+def pause(
+    name: Name = None, *, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
+) -> None:
+    """Stop a migration at the next safe point."""
+    session = _session(namespace, context, kubeconfig)
+    migration = session.migration(name)
+    session.pause(migration, paused=True)
+    typer.echo(f"{migration.name} stops at the next safe point")
+
+
+@app.command()
+def resume(
+    name: Name = None, *, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
+) -> None:
+    """Let a paused migration go on."""
+    session = _session(namespace, context, kubeconfig)
+    migration = session.migration(name)
+    session.pause(migration, paused=False)
+    typer.echo(f"{migration.name} goes on towards {migration.spec.target}")
+
+
+@app.command()
+def finalize(
+    name: Name = None,
+    *,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    yes: Yes = False,
+) -> None:
+    """Show the last verdict and what cannot be undone, ask, and set the target KRaft."""
+    session, console = _session(namespace, context, kubeconfig), Console()
+    migration = session.migration(name)
+    _refuse_when_over(migration)
+    console.print(status_picture(migration, datetime.now(UTC)))
+    console.print(verdict_line(last_verdict(migration), datetime.now(UTC)))
+    if migration.status.phase is not Phase.AWAITING_FINALIZATION:
+        console.print(
+            f"The migration is in {migration.status.phase}; with target KRaft it will not stop before finalization.",
+            style="yellow",
+        )
+    console.print(IRREVERSIBLE, style="bold red")
+    console.print("The operator verifies once more before it finalizes, and stops if the metadata differs.")
+    _ask(f"Finalize {migration.namespace}/{migration.name}?", yes=yes)
+    session.set_target(migration, Target.KRAFT)
+    typer.echo("target: KRaft")
+
+
+@app.command()
+def rollback(
+    name: Name = None,
+    *,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    yes: Yes = False,
+) -> None:
+    """Go back to ZooKeeper: ask, and set the target ZooKeeper."""
+    session, console = _session(namespace, context, kubeconfig), Console()
+    migration = session.migration(name)
+    _refuse_when_over(migration)
+    possible = condition(migration.status.conditions, ConditionType.ROLLBACK_POSSIBLE)
+    if possible is None or possible.status != "True":
+        said = "it is not known yet" if possible is None else f"{possible.status}: {possible.message}"
+        console.print(f"RollbackPossible is not True ({said}); the operator waits until it is.", style="yellow")
+    console.print(
+        "Every broker restarts on ZooKeeper, one at a time; the controllers' volumes: "
+        + migration.spec.rollback.controller_volumes
+    )
+    _ask(f"Roll {migration.namespace}/{migration.name} back to ZooKeeper?", yes=yes)
+    session.set_target(migration, Target.ZOOKEEPER)
+    typer.echo("target: ZooKeeper")
+
+
+@app.command()
+def report(
+    name: Name = None, *, run: Annotated[str | None, typer.Option(help="Id of the run; the newest if left out.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it here (.json or .html) instead of opening it.")] = None,
+    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
+) -> None:  # fmt: skip
+    """Open the report of a verification as a page."""
+    from kraftbridge.verification.page import render_page  # noqa: PLC0415 - other commands need no jinja2
+
+    session = _session(namespace, context, kubeconfig)
+    text, parsed = read_report(session.kubernetes, session.migration(name), run)
+    if output is not None:
+        output.write_text(text if output.suffix == ".json" else render_page(parsed), encoding="utf-8")
+        typer.echo(f"{parsed.verdict}: {output}")
+        return
+    page = Path(tempfile.mkdtemp(prefix="kraftbridge-")) / f"{parsed.run_id}.html"
+    page.write_text(render_page(parsed), encoding="utf-8")
+    typer.echo(f"{parsed.verdict}: {page}")
+    typer.launch(str(page))
+
+
+@app.command()
+def bundle(
+    name: Name = None, *,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The archive (.tar.gz).")] = None,
+    operator_namespace: Annotated[str, typer.Option(help="Where the operator runs.")] = "kraftbridge",
+    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
+) -> None:  # fmt: skip
+    """Write a support archive: resource, objects, events, logs, reports; no secrets."""
+    session, now = _session(namespace, context, kubeconfig), datetime.now(UTC)
+    migration = session.migration(name)
+    collected = collect(session.kubernetes, migration, operator_namespace, now)
+    path = output or Path(f"kraftbridge-{migration.namespace}-{migration.name}-{now:%Y%m%d-%H%M%S}.tar.gz")
+    collected.write(path, now)
+    for missing in collected.missing:
+        typer.echo(f"not in it: {missing}", err=True)
+    typer.echo(f"{path}: {len(collected.files)} files")
+
+
+@app.command()
+def plan(
+    name: Name = None, *, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
+) -> None:
+    """Show what the migration changes in each StatefulSet, as a diff; changes nothing."""
+    session, console = _session(namespace, context, kubeconfig), Console()
+    text = "\n".join(plan_lines(session.kubernetes, session.migration(name), Redactor()))
+    if console.is_terminal:
+        console.print(Syntax(text, "diff", word_wrap=True, background_color="default"))
+    else:
+        typer.echo(text)
+
+
+@app.command()
+def version() -> None:
+    """Print the plugin's version."""
+    typer.echo(__version__)
+
+
+def _refuse_when_over(migration: Migration) -> None:
+    if not migration.status.phase.reversible:
+        raise PluginError(f"{migration.name} is in {migration.status.phase}: it is finalized, which cannot be undone")
+
+
+def _ask(question: str, *, yes: bool) -> None:
+    if not yes:
+        typer.confirm(question, abort=True)
+
+
+def main() -> None:
+    """Run the plugin; an error is one line."""
+    try:
+        app()
+    except ConflictError as error:
+        typer.echo(f"error: the migration changed while you looked at it; run the command again ({error})", err=True)
+        raise SystemExit(1) from error
+    except (PluginError, MigrationError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise SystemExit(1) from error
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

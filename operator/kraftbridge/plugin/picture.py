@@ -1,0 +1,131 @@
+"""A migration as a picture for the terminal. Pure: status in, renderable out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kraftbridge.models.catalogue import Severity
+from kraftbridge.models.conditions import ConditionType, condition
+from kraftbridge.models.phase import FORWARD, Phase
+from kraftbridge.models.status import FindingStatus, VerificationStatus
+from kraftbridge.plugin.session import Migration
+
+_COLOURS = {"True": "green", "False": "red", "Unknown": "yellow"}
+
+
+def status_picture(migration: Migration, now: datetime) -> RenderableType:
+    """Return phases as a line, and below it brokers, quorum, what is waited for and the last verdict."""
+    status, spec = migration.status, migration.spec
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold")
+    facts.add_column()
+    facts.add_row("target", f"{spec.target}{', paused' if spec.paused else ''}")
+    facts.add_row("waits for", Text(status.message or "the operator's first look"))
+    for kind in (ConditionType.STALLED, ConditionType.ROLLBACK_POSSIBLE):
+        found = condition(status.conditions, kind)
+        if found is not None and (kind is not ConditionType.STALLED or found.status == "True"):
+            text = Text(found.status, style=_condition_style(kind, found.status))
+            facts.add_row(
+                "stalled" if kind is ConditionType.STALLED else "way back",
+                text.append(f"  {found.message}", style="default"),
+            )
+    brokers = status.brokers
+    facts.add_row("brokers", f"{brokers.in_mode} of {brokers.total} in mode {brokers.mode}")
+    facts.add_row("quorum", _quorum(migration, now))
+    if status.operation is not None:
+        took = _age(now, status.operation.started_at)
+        facts.add_row("at work", f"{status.operation.kind} {status.operation.pod}, for {took}")
+    if status.migration_offset is not None:
+        moved = status.migration_offset.moved_at
+        facts.add_row(
+            "/migration",
+            f"offset {status.migration_offset.offset}" + (f", moved {_age(now, moved)} ago" if moved else ""),
+        )
+    facts.add_row("verdict", verdict_line(last_verdict(migration), now))
+    blocking = sum(1 for f in status.findings if f.severity is Severity.BLOCKING and not f.accepted)
+    if blocking:
+        facts.add_row(
+            "findings", Text(f"{blocking} blocking: kubectl kraftbridge findings {migration.name}", style="red")
+        )
+    title = Text.assemble((f"{migration.namespace}/{migration.name}", "bold"), f"   {_time_in_phase(migration, now)}")
+    return Group(title, phase_line(status.phase), facts)
+
+
+def phase_line(phase: Phase) -> Text:
+    """Return the phases in order, those behind us and the present one marked."""
+    phases = FORWARD if phase in FORWARD else (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
+    here = phases.index(phase)
+    line = Text()
+    for number, each in enumerate(phases):
+        if number:
+            line.append(" ─ ", style="dim")
+        mark, style = ("●", "green") if number < here else ("◉", "bold cyan") if number == here else ("○", "dim")
+        line.append(f"{mark} {each}", style=style)
+    return line
+
+
+def last_verdict(migration: Migration) -> VerificationStatus | None:
+    """Return the newest verification that has a verdict."""
+    return next((v for v in reversed(migration.status.verifications) if v.verdict is not None), None)
+
+
+def verdict_line(verification: VerificationStatus | None, now: datetime) -> Text:
+    """Return a verification in one line."""
+    if verification is None or verification.verdict is None:
+        return Text("none yet", style="dim")
+    compared = sum(counts.compared for counts in verification.counts.values())
+    style = "green" if verification.verdict == "Consistent" else "red"
+    line = Text(str(verification.verdict), style=style)
+    age = f", {_age(now, verification.finished_at)} ago" if verification.finished_at else ""
+    line.append(
+        f"  {verification.profile} for {verification.gate}: {compared} entities, {verification.differing} differ{age}",
+        style="default",
+    )
+    return line.append(f"  {verification.reason}", style="dim") if verification.reason else line
+
+
+def findings_table(findings: tuple[FindingStatus, ...]) -> Table:
+    """Return the preflight findings, the blocking ones first."""
+    table = Table(show_lines=True)
+    for title in ("", "code", "object", "what is wrong", "what to do"):
+        table.add_column(title, overflow="fold")
+    order = list(Severity)
+    for finding in sorted(findings, key=lambda f: (f.accepted, -order.index(f.severity), f.code, f.object)):
+        blocking = finding.severity is Severity.BLOCKING and not finding.accepted
+        mark = Text("accepted" if finding.accepted else str(finding.severity), style="red" if blocking else "yellow")
+        table.add_row(mark, finding.code, finding.object, Text(finding.reason), Text(finding.fix))
+    return table
+
+
+def _condition_style(kind: ConditionType, status: str) -> str:
+    if kind is ConditionType.STALLED:
+        return "red"
+    return _COLOURS[status]
+
+
+def _quorum(migration: Migration, now: datetime) -> str:
+    quorum, controllers = migration.status.quorum, migration.status.controllers
+    if quorum is None or controllers is None:
+        return "not there" if controllers is None else f"{controllers.name}, not observed"
+    leader = "no leader" if quorum.leader_id is None else f"leader {quorum.leader_id} in epoch {quorum.leader_epoch}"
+    since = f" for {_age(now, quorum.leader_since)}" if quorum.leader_since else ""
+    return f"{controllers.name}: {leader}{since}, lag {quorum.max_lag_records or '?'} records"
+
+
+def _time_in_phase(migration: Migration, now: datetime) -> str:
+    history = migration.status.history
+    if not history:
+        return "not started"
+    return f"{_age(now, history[-1].entered_at)} in {history[-1].phase}, {_age(now, history[0].entered_at)} in all"
+
+
+def _age(now: datetime, then: datetime) -> str:
+    seconds = max(0, int((now - then).total_seconds()))
+    minutes, hours = seconds // 60, seconds // 3600
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"

@@ -1,0 +1,116 @@
+"""What a migration would change in the user's StatefulSets, as a diff, before anything is changed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any
+
+import yaml
+
+from kraftbridge.builders import brokers
+from kraftbridge.config import Settings
+from kraftbridge.constants import ANNOTATION_CONFIGURATION
+from kraftbridge.models.phase import BrokerMode
+from kraftbridge.phases.draft import Identity
+from kraftbridge.plugin.redaction import Redactor
+from kraftbridge.plugin.session import Migration, PluginError
+from kraftbridge.services.facts import Facts
+from kraftbridge.storage.ports import KubernetesPort
+
+Object = dict[str, Any]
+
+
+def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -> Iterator[str]:
+    """Yield the lines of the diffs: each StatefulSet from its own configuration to migration mode, and on to KRaft.
+
+    The overlays are the operator's own; the cluster id, which it reads from ZooKeeper, stays open until it has done so.
+
+    Raises
+    ------
+    PluginError
+        A StatefulSet does not exist, or lacks the Kafka container.
+    """
+    metadata = migration.resource["metadata"]
+    identity = Identity(migration.namespace, migration.name, metadata["uid"], metadata.get("generation", 0))
+    facts = Facts(kubernetes, Settings(operator_image="unused"))
+    spec, status = migration.spec, migration.status
+    for reference in spec.brokers.stateful_sets:
+        stateful_set = kubernetes.get("apps/v1", "StatefulSet", migration.namespace, reference.name)
+        if stateful_set is None:
+            raise PluginError(f"StatefulSet {migration.namespace}/{reference.name} does not exist")
+        original = facts.original(identity, spec, status.attempt, stateful_set)
+        if original is None:
+            raise PluginError(
+                f"StatefulSet {reference.name} has no container {spec.brokers.container}: set spec.brokers.container"
+            )
+        broker_facts = facts.brokers(identity, spec, status, original)
+        before = _template(
+            {**stateful_set, "spec": _with_original(stateful_set["spec"], original.container, original.volumes)}
+        )
+        before_file = original.properties_text
+        last = "yours"
+        for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT):
+            overlay = brokers.overlay(spec, broker_facts, reference.name, mode)
+            # Each mode's overlay is laid on the user's own: an entry that only the earlier mode set goes away again.
+            own = {**stateful_set, "spec": _with_original(stateful_set["spec"], original.container, original.volumes)}
+            after = _template(with_overlay(own, overlay))
+            yield from _diff(f"StatefulSet {reference.name}", last, str(mode), before, after, redactor)
+            config_map = brokers.properties_config_map(spec, broker_facts, migration.name, mode)
+            if config_map is not None:
+                (text,) = config_map["data"].values()
+                yield from _diff(
+                    f"ConfigMap {config_map['metadata']['name']} (new)", last, str(mode), before_file, text, redactor
+                )
+                before_file = text
+            before, last = after, str(mode)
+        yield f"StatefulSet {reference.name}: updateStrategy {stateful_set['spec'].get('updateStrategy', {}).get('type', 'RollingUpdate')} -> OnDelete while the migration runs"
+
+
+def with_overlay(stateful_set: Mapping[str, Any], overlay: Mapping[str, Any]) -> Object:
+    """Return a StatefulSet as server-side apply of an overlay leaves it: annotations by key, env and volumes by name."""
+    result = deepcopy(dict(stateful_set))
+    template, wanted = result["spec"]["template"], overlay["spec"]["template"]
+    annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
+    annotations.update(wanted["metadata"]["annotations"])
+    for container in wanted["spec"]["containers"]:
+        own = next(c for c in template["spec"]["containers"] if c["name"] == container["name"])
+        own["env"] = _merged_by_name(own.get("env", []), container.get("env", []))
+    if "volumes" in wanted["spec"]:
+        template["spec"]["volumes"] = _merged_by_name(template["spec"].get("volumes", []), wanted["spec"]["volumes"])
+    return result
+
+
+def _merged_by_name(own: list[Object], wanted: list[Object]) -> list[Object]:
+    ours = {entry["name"]: entry for entry in wanted}
+    kept = [{**entry, **ours.pop(entry["name"], {})} for entry in own]
+    return [*kept, *ours.values()]
+
+
+def _with_original(
+    spec: Mapping[str, Any], container: Mapping[str, Any], volumes: tuple[Mapping[str, Any], ...]
+) -> Object:
+    """Return a StatefulSet's spec with the user's own environment and volumes, which an overlay may cover by now."""
+    result = deepcopy(dict(spec))
+    pod = result["template"]["spec"]
+    for each in pod["containers"]:
+        if each["name"] == container["name"]:
+            each["env"] = [dict(e) for e in container.get("env", [])]
+    if volumes:
+        pod["volumes"] = [dict(v) for v in volumes]
+    annotations = result["template"].get("metadata", {}).get("annotations", {})
+    annotations.pop(ANNOTATION_CONFIGURATION, None)
+    return result
+
+
+def _template(stateful_set: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(stateful_set["spec"]["template"], sort_keys=True, width=200)
+
+
+def _diff(what: str, was: str, becomes: str, before: str, after: str, redactor: Redactor) -> Iterator[str]:
+    lines = difflib.unified_diff(
+        redactor.redact(before).splitlines(), redactor.redact(after).splitlines(),
+        f"{what}: {was}", f"{what}: {becomes}", n=1, lineterm="",
+    )  # fmt: skip
+    yield from lines

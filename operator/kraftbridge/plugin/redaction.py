@@ -1,0 +1,154 @@
+"""Takes secrets out of text: by their value where it is known, and by what a setting or a line looks like everywhere."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from kraftbridge.models.spec import MigrationSpec
+
+REMOVED: Final = "***REMOVED***"
+_SHORTEST: Final = 4
+"""A shorter value would be found by chance everywhere."""
+_SENSITIVE: Final = r"(?:passw(?:or)?d|secret|token|jaas|credential|private.?key|api.?key|keystore\.key|access.?key)"
+_SENSITIVE_KEY: Final = re.compile(_SENSITIVE, re.IGNORECASE)
+_PLAIN_KEYS: Final = frozenset({"username", "scheme", "ca.crt", "tls.crt"})
+_ASSIGNMENT: Final = re.compile(
+    rf"""(?P<key>[\w.\-]*{_SENSITIVE}[\w.\-]*)(?P<is>["']?[ \t]*[=:][ \t]*)(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s,;}}][^\n]*)""",
+    re.IGNORECASE,
+)
+_REFERENCE_KEYS: Final = re.compile(
+    r"(?:secretName|secretKeyRef|SecretRef|Secret)$|^(?:secret|zookeeperSecret)$", re.IGNORECASE
+)
+_ENV_VALUE: Final = re.compile(
+    rf"(- name: [\w.\-]*{_SENSITIVE}[\w.\-]*\n\s+value: )[^\n]*(?:\n(?!\s*- )\s{{8,}}[^\n]*)*", re.IGNORECASE
+)
+_QUOTED: Final = re.compile(r"""(?:username|password)\s*=\s*["']([^"'\n]+)["']""", re.IGNORECASE)
+_PEM: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL)
+_BEARER: Final = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=\-]{8,}")
+_JWT: Final = re.compile(r"\beyJ[\w\-]{8,}\.[\w\-]{8,}\.[\w\-]*")
+
+
+class Redactor:
+    """Removes a set of known values, and whatever looks like a secret, from text.
+
+    Parameters
+    ----------
+    values
+        Secret values, as they would stand in a log or a configuration.
+    """
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._values = sorted({v for v in values if len(v) >= _SHORTEST}, key=len, reverse=True)
+
+    def redact(self, text: str) -> str:
+        """Return text without secrets."""
+        for value in self._values:
+            text = text.replace(value, REMOVED)
+        text = _PEM.sub(REMOVED, text)
+        text = _ENV_VALUE.sub(rf"\g<1>{REMOVED}", text)
+        text = _BEARER.sub(rf"\g<1> {REMOVED}", text)
+        text = _JWT.sub(REMOVED, text)
+        return _ASSIGNMENT.sub(_without_value, text)
+
+    def found_in(self, text: str) -> int:
+        """Return how many of the known values stand in a text."""
+        return sum(value in text for value in self._values)
+
+
+def _without_value(match: re.Match[str]) -> str:
+    key, value = match["key"], match["value"]
+    # Names of Secrets and empty structures say nothing secret, and somebody who helps needs them.
+    if _REFERENCE_KEYS.search(key) and ":" in match["is"]:
+        return match[0]
+    tail = "," if value.endswith(",") else ""
+    return f"{key}{match['is']}{REMOVED}{tail}"
+
+
+def values_of(secret: Mapping[str, Any]) -> set[str]:
+    """Return the values of a Secret that must not leave the cluster.
+
+    A value of one line counts whole, in plain text and as base64. Of a file count private keys' lines, values of sensitive settings, and
+    quoted passwords in JAAS lines: a word like ``SSL`` in it is no secret.
+    """
+    found: set[str] = set()
+    for key, encoded in (secret.get("data") or {}).items():
+        found.add(str(encoded))
+        try:
+            text = base64.b64decode(encoded, validate=True).decode()
+        except (binascii.Error, ValueError):
+            continue
+        if key in _PLAIN_KEYS:
+            found.discard(str(encoded))
+            continue
+        if "\n" not in text.strip() and not text.lstrip().startswith("{"):
+            found.add(text.strip())
+        found |= secrets_in(text)
+    return found
+
+
+def secrets_in(text: str) -> set[str]:
+    """Return what looks secret in the text of a file, of a JSON document, or of a container's environment."""
+    found = {line for block in _PEM.findall(text) for line in block.splitlines() if not line.startswith("-----")}
+    found |= set(_QUOTED.findall(text))
+    for match in _ASSIGNMENT.finditer(text):
+        found.add(match["value"].strip().strip("\"'"))
+    with suppress(ValueError):
+        found |= _secrets_in_document(json.loads(text))
+    return found
+
+
+def _secrets_in_document(document: Any) -> set[str]:
+    found: set[str] = set()
+    match document:
+        case {"name": str(name), "value": str(value)} if _SENSITIVE_KEY.search(name):
+            found.add(value)
+            found |= set(_QUOTED.findall(value))
+        case dict():
+            for value in document.values():
+                found |= _secrets_in_document(value)
+        case list():
+            for value in document:
+                found |= _secrets_in_document(value)
+        case str():
+            found |= set(_QUOTED.findall(document))
+        case _:
+            pass
+    return found
+
+
+def secrets_of_pod(template: Mapping[str, Any]) -> set[str]:
+    """Return the names of the Secrets that a pod template refers to."""
+    names: set[str] = set()
+
+    def visit(node: Any) -> None:
+        if isinstance(node, dict):
+            for key, value in node.items():
+                if key == "secretName" and isinstance(value, str):
+                    names.add(value)
+                elif (
+                    key in {"secretKeyRef", "secretRef", "secret"}
+                    and isinstance(value, dict)
+                    and isinstance(value.get("name"), str)
+                ):
+                    names.add(value["name"])
+                visit(value)
+        elif isinstance(node, list):
+            for value in node:
+                visit(value)
+
+    visit(template)
+    return names
+
+
+def secrets_of_spec(spec: MigrationSpec) -> set[str]:
+    """Return the names of the Secrets that a migration's spec refers to."""
+    named = {spec.zookeeper.secret_name, spec.brokers.client_config_secret, spec.controllers.listener.secret_name}
+    if spec.controllers.password_encoder_secret is not None:
+        named.add(spec.controllers.password_encoder_secret.name)
+    return {name for name in named if name}

@@ -1,0 +1,51 @@
+"""The report of a verification run, out of its ConfigMap."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import zlib
+
+from kraftbridge.models.report import REPORT_KEY, VerificationReport
+from kraftbridge.plugin.session import Migration, PluginError
+from kraftbridge.storage.ports import KubernetesPort
+
+
+def unpacked(packed: str) -> str:
+    """Return a report's JSON.
+
+    Raises
+    ------
+    PluginError
+        The ConfigMap's value is not a packed report.
+    """
+    try:
+        return gzip.decompress(base64.b64decode(packed, validate=True)).decode()
+    except (binascii.Error, OSError, EOFError, ValueError, zlib.error) as error:
+        raise PluginError(f"the report cannot be unpacked: {error}") from error
+
+
+def read_report(kubernetes: KubernetesPort, migration: Migration, run_id: str | None) -> tuple[str, VerificationReport]:
+    """Return the JSON and the report of a run, of the newest one with a report where none is named.
+
+    Raises
+    ------
+    PluginError
+        There is no such run, or its ConfigMap is gone.
+    """
+    runs = [v for v in migration.status.verifications if v.report and run_id in {None, v.run_id}]
+    if not runs:
+        known = ", ".join(v.run_id for v in migration.status.verifications if v.report) or "none"
+        raise PluginError(
+            f"{migration.name} has no report{f' of run {run_id}' if run_id else ''}; runs with a report: {known}"
+        )
+    name = runs[-1].report
+    config_map = kubernetes.get("v1", "ConfigMap", migration.namespace, name)
+    packed = ((config_map or {}).get("data") or {}).get(REPORT_KEY)
+    if packed is None:
+        raise PluginError(
+            f"ConfigMap {migration.namespace}/{name} is gone or has no report; spec.verification.keepRuns says how many are kept"
+        )
+    text = unpacked(packed)
+    return text, VerificationReport.model_validate_json(text)

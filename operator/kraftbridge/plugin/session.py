@@ -1,0 +1,119 @@
+"""One user at one API server: finds a migration and changes its ``spec``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kraftbridge.constants import API_VERSION, KIND
+from kraftbridge.models.phase import Target
+from kraftbridge.models.spec import AcceptedFinding, MigrationSpec
+from kraftbridge.models.status import MigrationStatus
+from kraftbridge.storage.ports import KubernetesPort
+
+PLUGIN_MANAGER: Final = "kubectl-kraftbridge"
+"""Field manager of what the user changes by this plugin."""
+
+
+class PluginError(Exception):
+    """The command cannot be carried out; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """A KafkaMigration as it was read."""
+
+    resource: Mapping[str, Any]
+    spec: MigrationSpec
+    status: MigrationStatus
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.resource["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return str(self.resource["metadata"]["namespace"])
+
+    @property
+    def version(self) -> str:
+        """``resourceVersion``: what the user was shown is what is changed."""
+        return str(self.resource["metadata"]["resourceVersion"])
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A connection and the namespace that commands are about."""
+
+    kubernetes: KubernetesPort
+    namespace: str
+
+    def migration(self, name: str | None) -> Migration:
+        """Return the migration of that name, or the only one of the namespace.
+
+        Raises
+        ------
+        PluginError
+            There is none, or no name was given and there are several.
+        """
+        if name is None:
+            found = self.kubernetes.list(API_VERSION, KIND, self.namespace)
+            if len(found) != 1:
+                names = ", ".join(sorted(m["metadata"]["name"] for m in found)) or "none"
+                raise PluginError(
+                    f"namespace {self.namespace} has {len(found)} KafkaMigrations ({names}): name one, or another namespace with -n"
+                )
+            resource = found[0]
+        else:
+            present = self.kubernetes.get(API_VERSION, KIND, self.namespace, name)
+            if present is None:
+                raise PluginError(f"namespace {self.namespace} has no KafkaMigration {name}")
+            resource = present
+        return Migration(
+            resource,
+            MigrationSpec.model_validate(resource["spec"]),
+            MigrationStatus.model_validate(resource.get("status") or {}),
+        )
+
+    def pause(self, migration: Migration, *, paused: bool) -> None:
+        """Stop a migration at the next safe point, or let it go on."""
+        self._patch(migration, {"paused": paused})
+
+    def set_target(self, migration: Migration, target: Target) -> None:
+        """Ask for another target, of exactly the migration that was shown.
+
+        Raises
+        ------
+        ConflictError
+            The resource changed since it was read.
+        """
+        self._patch(migration, {"target": target.value}, exact=True)
+
+    def accept(self, migration: Migration, code: str, where: str) -> bool:
+        """Accept a finding; return False when it was accepted already.
+
+        Raises
+        ------
+        PluginError
+            The migration has no such finding: an acceptance ahead of a finding would hide it.
+        """
+        findings = [f for f in migration.status.findings if f.code == code and where in {"*", f.object}]
+        if not findings:
+            known = ", ".join(sorted({f"{f.code} {f.object}" for f in migration.status.findings})) or "none"
+            raise PluginError(f"{migration.name} has no finding {code} about {where}; it has: {known}")
+        accepted = migration.spec.preflight.accepted
+        wanted = AcceptedFinding(code=code, object=where)
+        if wanted in accepted:
+            return False
+        entries = [a.model_dump(mode="json", by_alias=True) for a in (*accepted, wanted)]
+        self._patch(migration, {"preflight": {"accepted": entries}}, exact=True)  # a list is replaced whole
+        return True
+
+    def _patch(self, migration: Migration, spec: Mapping[str, Any], *, exact: bool = False) -> None:
+        self.kubernetes.merge_patch(
+            API_VERSION, KIND, migration.namespace, migration.name, {"spec": spec},
+            resource_version=migration.version if exact else None, field_manager=PLUGIN_MANAGER,
+        )  # fmt: skip

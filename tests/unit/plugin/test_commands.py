@@ -1,0 +1,255 @@
+"""What each command shows and changes."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.fakes import FakeKubernetes
+from typer.testing import Result
+
+from kraftbridge.exceptions import ConflictError
+from kraftbridge.models.entities import EntityKind
+from kraftbridge.models.report import Profile, Verdict, VerificationReport
+from kraftbridge.plugin.session import PluginError
+
+from .conftest import NOW
+
+Run = Callable[..., Result]
+FINDING = {
+    "code": "ControllerListenerPlaintext", "severity": "Blocking", "object": "controllers", "reason": "anybody may talk to it", "fix": "use SSL",
+}  # fmt: skip
+
+
+def stamp(seconds_ago: float) -> str:
+    return (NOW - timedelta(seconds=seconds_ago)).isoformat()
+
+
+def status(phase: str, **more: Any) -> dict[str, Any]:
+    verification = {
+        "runId": "demo-v3", "profile": "dual-write", "gate": phase, "purpose": "entry", "generation": 1, "launchedAt": stamp(90),
+        "finishedAt": stamp(60), "verdict": "Consistent", "report": "demo-v3-verification",
+        "counts": {"topic": {"compared": 41, "differing": 0}},
+    }  # fmt: skip
+    conditions = [
+        {
+            "type": "RollbackPossible",
+            "status": "True",
+            "reason": "ZooKeeperMirrorsTheLog",
+            "message": "mirrored",
+            "lastTransitionTime": stamp(5),
+        }
+    ]
+    return {
+        "phase": phase, "message": "waits for spec.target KRaft", "brokers": {"total": 3, "inMode": 2, "mode": "KRaft", "summary": "2/3"},
+        "controllers": {"name": "demo-kraft", "nodeIds": [3000, 3001, 3002]},
+        "quorum": {"leaderId": 3001, "leaderEpoch": 4, "maxLagRecords": "7"},
+        "verifications": [verification], "conditions": conditions,
+        "history": [{"phase": "Preflight", "enteredAt": stamp(600), "leftAt": stamp(100)}, {"phase": phase, "enteredAt": stamp(100)}],
+    } | more  # fmt: skip
+
+
+def test_status_shows_phase_brokers_quorum_wait_and_verdict(run: Run, migrate: Any) -> None:
+    migrate(status("RollingBrokers"))
+    shown = run("status").output
+    assert "◉ RollingBrokers" in shown
+    assert "● DualWrite" in shown
+    assert "○ Completed" in shown
+    for part in (
+        "2 of 3 in mode KRaft",
+        "leader 3001 in epoch 4",
+        "lag 7 records",
+        "waits for spec.target KRaft",
+        "41 entities, 0 differ",
+    ):
+        assert part in shown
+
+
+@pytest.mark.parametrize("phase", ["Preflight", "RollingBack", "RolledBack", "Completed"])
+def test_status_draws_every_kind_of_way(run: Run, migrate: Any, phase: str) -> None:
+    migrate({"phase": phase})
+    assert f"◉ {phase}" in run("status").output
+
+
+def test_status_of_a_migration_that_was_never_looked_at(run: Run, migrate: Any) -> None:
+    migrate()
+    shown = run("status").output
+    assert "not started" in shown
+    assert "none yet" in shown
+
+
+def test_the_only_migration_needs_no_name_two_do(run: Run, migrate: Any) -> None:
+    assert isinstance(run("status").exception, PluginError)
+    migrate(name="demo")
+    assert run("status").exit_code == 0
+    migrate(name="other")
+    assert "demo, other" in str(run("status").exception)
+    assert run("status", "other").exit_code == 0
+    assert "no KafkaMigration third" in str(run("status", "third").exception)
+
+
+def test_findings_say_what_to_do_and_fail_while_one_blocks(run: Run, migrate: Any) -> None:
+    migrate({"findings": [FINDING]})
+    answer = run("findings")
+    assert answer.exit_code == 1
+    assert "use SSL" in answer.output
+    assert "ControllerListenerPlaintext" in answer.output
+
+
+def test_an_accepted_finding_blocks_no_more(run: Run, migrate: Any) -> None:
+    migrate({"findings": [{**FINDING, "accepted": True}]})
+    assert run("findings").exit_code == 0
+
+
+def test_accept_adds_to_what_is_accepted(run: Run, migrate: Any, spec_of: Any) -> None:
+    earlier = {"code": "SuperUserAnonymous", "object": "controllers"}
+    migrate({"findings": [FINDING]}, preflight={"accepted": [earlier]})
+    assert run("accept", FINDING["code"], "controllers", "--yes").exit_code == 0
+    assert spec_of()["preflight"]["accepted"] == [earlier, {"code": FINDING["code"], "object": "controllers"}]
+    assert "already" in run("accept", FINDING["code"], "controllers", "--yes").output
+
+
+def test_what_was_not_found_is_not_accepted(run: Run, migrate: Any, spec_of: Any) -> None:
+    migrate({"findings": [FINDING]})
+    assert "has no finding Misspelt" in str(run("accept", "Misspelt", "--yes").exception)
+    assert "preflight" not in spec_of()
+
+
+def test_accept_asks(run: Run, migrate: Any, spec_of: Any) -> None:
+    migrate({"findings": [FINDING]})
+    assert run("accept", FINDING["code"], answer="n\n").exit_code == 1
+    assert "preflight" not in spec_of()
+
+
+def test_pause_and_resume(run: Run, migrate: Any, spec_of: Any) -> None:
+    migrate()
+    run("pause")
+    assert spec_of()["paused"] is True
+    run("resume")
+    assert spec_of()["paused"] is False
+
+
+def test_finalize_shows_the_verdict_and_asks(run: Run, migrate: Any, spec_of: Any) -> None:
+    migrate(status("AwaitingFinalization"), target="KRaftBrokers")
+    refused = run("finalize", answer="n\n")
+    assert refused.exit_code == 1
+    assert "cannot be undone" in refused.output
+    assert "Consistent" in refused.output
+    assert spec_of()["target"] == "KRaftBrokers"
+    assert run("finalize", answer="y\n").exit_code == 0
+    assert spec_of()["target"] == "KRaft"
+
+
+def test_finalize_is_about_the_migration_that_was_shown(
+    run: Run, migrate: Any, spec_of: Any, kubernetes: FakeKubernetes
+) -> None:
+    migrate(status("AwaitingFinalization"), target="KRaftBrokers")
+    others = iter([None])
+
+    def somebody_else(verb: str, kind: str, name: str) -> None:
+        if verb == "merge_patch" and next(others, "done") is None:
+            kubernetes.merge_patch("", "KafkaMigration", "kafka", "demo", {"metadata": {"labels": {"touched": "yes"}}})
+
+    kubernetes.before_call = somebody_else
+    assert isinstance(run("finalize", "--yes").exception, ConflictError)
+    assert spec_of()["target"] == "KRaftBrokers"
+
+
+@pytest.mark.parametrize("command", ["finalize", "rollback"])
+@pytest.mark.parametrize("phase", ["Finalizing", "Completed"])
+def test_what_is_finalized_is_not_steered(run: Run, migrate: Any, spec_of: Any, command: str, phase: str) -> None:
+    migrate(status(phase), target="KRaft")
+    assert "cannot be undone" in str(run(command, "--yes").exception)
+    assert spec_of()["target"] == "KRaft"
+
+
+def test_rollback_asks_and_says_when_the_way_back_is_closed(run: Run, migrate: Any, spec_of: Any) -> None:
+    closed = [
+        {
+            "type": "RollbackPossible",
+            "status": "False",
+            "reason": "ZooKeeperNotMirrored",
+            "message": "behind",
+            "lastTransitionTime": stamp(5),
+        }
+    ]
+    migrate(status("DualWrite", conditions=closed), target="KRaftBrokers")
+    answer = run("rollback", answer="y\n")
+    assert "RollbackPossible is not True (False: behind)" in answer.output
+    assert spec_of()["target"] == "ZooKeeper"
+
+
+def packed_report() -> str:
+    report = VerificationReport(
+        run_id="demo-v3",
+        profile=Profile.DUAL_WRITE,
+        verdict=Verdict.CONSISTENT,
+        reason="nothing differs",
+        started_at=NOW,
+        finished_at=NOW,
+    )
+    return base64.b64encode(gzip.compress(report.to_json().encode())).decode()
+
+
+def with_report(kubernetes: FakeKubernetes, packed: str) -> None:
+    kubernetes.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "demo-v3-verification", "namespace": "kafka"},
+            "data": {"report.json.gz.b64": packed},
+        }
+    )
+
+
+def test_a_report_is_written_as_page_or_as_json(
+    run: Run, migrate: Any, kubernetes: FakeKubernetes, tmp_path: Path
+) -> None:
+    migrate(status("AwaitingFinalization"))
+    with_report(kubernetes, packed_report())
+    assert run("report", "-o", str(tmp_path / "page.html")).exit_code == 0
+    assert "<html" in (tmp_path / "page.html").read_text()
+    assert run("report", "-o", str(tmp_path / "report.json"), "--run", "demo-v3").exit_code == 0
+    parsed = VerificationReport.model_validate_json((tmp_path / "report.json").read_text())
+    assert parsed.reason == "nothing differs"
+
+
+def test_a_report_that_is_gone_or_torn_is_told(run: Run, migrate: Any, kubernetes: FakeKubernetes) -> None:
+    migrate(status("AwaitingFinalization"))
+    assert "is gone" in str(run("report").exception)
+    assert "runs with a report: demo-v3" in str(run("report", "--run", "demo-v9").exception)
+    with_report(kubernetes, packed_report()[:40])
+    assert "cannot be unpacked" in str(run("report").exception)
+
+
+def test_plan_is_a_diff_and_changes_nothing(run: Run, migrate: Any, kubernetes: FakeKubernetes) -> None:
+    migrate(target="KRaftBrokers")
+    before = dict(kubernetes.objects)
+    shown = run("plan").output
+    assert "--- StatefulSet kafka: yours" in shown
+    assert "+++ StatefulSet kafka: Migration" in shown
+    assert "+++ StatefulSet kafka: KRaft" in shown
+    assert "+    - name: KAFKA_ZOOKEEPER_METADATA_MIGRATION_ENABLE" in shown
+    assert "-    - name: KAFKA_ZOOKEEPER_METADATA_MIGRATION_ENABLE" in shown, "the flag goes away again in KRaft mode"
+    assert "+    - name: KAFKA_PROCESS_ROLES" in shown
+    assert "OnDelete" in shown
+    assert kubernetes.objects == before
+
+
+def test_plan_is_what_the_operator_applies(run: Run, migrate: Any, kubernetes: FakeKubernetes) -> None:
+    migrate(
+        target="KRaftBrokers", brokers={"statefulSets": [{"name": "nowhere"}], "bootstrapServers": "kafka-0.kafka:9092"}
+    )
+    assert "StatefulSet kafka/nowhere does not exist" in str(run("plan").exception)
+
+
+def test_every_kind_of_entity_fits_into_the_verdict_line(run: Run, migrate: Any) -> None:
+    found = status("DualWrite")
+    found["verifications"][0]["counts"] = {kind.value: {"compared": 1, "differing": 1} for kind in EntityKind}
+    migrate(found)
+    assert f"{len(EntityKind)} entities" in run("status").output
