@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.spark.planting import LOG_END, Cluster
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
+from tests.spark.planting import DATA, LOG_END, Cluster
+from tests.support.zookeeper_ensemble import Ensemble, zookeeper_ensemble
 from tests.unit.metadata.record_writer import record
 
 from kraftbridge.metadata.errors import MetadataError
@@ -15,11 +20,19 @@ from kraftbridge.metadata.log.batches import BatchScan
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.models.entities import EntityKind
-from kraftbridge.models.report import DifferenceState, Profile, Verdict, VerificationReport, VerificationRequest
+from kraftbridge.models.report import (
+    DifferenceState,
+    Profile,
+    Verdict,
+    VerificationReport,
+    VerificationRequest,
+    VoterAccess,
+    ZooKeeperAccess,
+)
 from kraftbridge.verification.compare import mirror, places
 from kraftbridge.verification.inputs import BadInputError, Dump, Inputs, offline_inputs
 from kraftbridge.verification.run import Run
-from kraftbridge.verification.runner import verify
+from kraftbridge.verification.runner import verify, verify_live
 
 NOOP = record("NoOpRecord")
 
@@ -312,3 +325,67 @@ def test_a_task_returns_what_its_function_returns_and_raises_what_it_raises(spar
     assert process != os.getpid()
     with pytest.raises(MetadataError, match="-1 is below zero"):
         run_.in_task(in_worker, -1)
+
+
+# A live ZooKeeper, and logs that stand still ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ensemble() -> Iterator[Ensemble]:
+    with zookeeper_ensemble() as running:
+        running.load(DATA / "dualwrite" / "zk.jsonl.gz")
+        yield running
+
+
+@contextmanager
+def client(ensemble: Ensemble) -> Iterator[KazooClient]:
+    session = KazooClient(ensemble.hosts + "/kafka")
+    session.start(60)
+    try:
+        yield session
+    finally:
+        session.stop()
+        session.close()
+
+
+def run_live(spark, cluster, ensemble, **options) -> VerificationReport:
+    voters = [VoterAccess(id=int(name[1:]), log_url=(cluster.folder / name).as_uri()) for name in cluster.voters]
+    access = ZooKeeperAccess(connect=ensemble.hosts + "/kafka", session_timeout_seconds=60)
+    request = VerificationRequest(
+        run_id="test", profile=Profile.DUAL_WRITE, zookeeper=access, voters=voters, fence_seconds=5, **options
+    )
+    return verify_live(spark, request)
+
+
+def test_a_task_reads_differences_again_and_the_driver_replays_no_log(spark, cluster, ensemble, monkeypatch):
+    """Exactly what was changed in ZooKeeper is named; the driver's process never opens a log to replay it."""
+    path, before = "/config/topics/cfg-00", None
+    with client(ensemble) as session:
+        before, _ = session.get(path)
+        session.set(path, b'{"version":1,"config":{"retention.ms":"17"}}')
+        monkeypatch.setattr(mirror, "LogReplay", None)  # in this process; tasks have their own
+        try:
+            report = run_live(spark, cluster, ensemble)
+        finally:
+            session.set(path, before)
+    assert report.verdict is Verdict.INCONSISTENT, report.reason
+    assert [(each.kind, each.key) for each in report.differences] == [(EntityKind.TOPIC_CONFIG, "cfg-00")]
+    assert report.fence is not None
+    assert (report.fence.rereads > 0, report.fence.reread_keys) == (True, 1)
+
+
+def test_a_live_tree_that_equals_the_log_is_consistent(spark, cluster, ensemble):
+    assert run_live(spark, cluster, ensemble).verdict is Verdict.CONSISTENT
+
+
+def test_a_folder_that_may_not_be_listed_is_unknown_and_not_missing(spark, cluster, ensemble):
+    with client(ensemble) as session:
+        acl = session.get_acls("/config/users")[0]
+        session.set_acls("/config/users", [make_digest_acl("somebody", "else", all=True)])
+    report = run_live(spark, cluster, ensemble)
+    with client(ensemble) as session:
+        session.add_auth("digest", "somebody:else")
+        session.set_acls("/config/users", acl)
+    assert report.verdict is Verdict.INCONCLUSIVE, report.reason
+    assert "/config/users" in report.reason
+    assert not report.differences
