@@ -491,7 +491,10 @@ plant("log token removed", Kind.DELEGATION_TOKEN, TOKENS[2], State.EXTRA)(
     lambda cluster: [record("RemoveDelegationTokenRecord", tokenId=TOKENS[2])]
 )
 plant("log broker rack null", Kind.BROKER_REGISTRATION, "7", State.MISSING)(
-    lambda cluster: [record("RegisterBrokerRecord", brokerId=7, isMigratingZkBroker=True, rack=None, endPoints=[])]
+    # unfenced: a fenced broker without a znode is no difference
+    lambda cluster: [
+        record("RegisterBrokerRecord", brokerId=7, isMigratingZkBroker=True, fenced=False, rack=None, endPoints=[])
+    ]
 )
 
 MUTATED = {"dump": [each for each in PLANTS if each.dump], "log": [each for each in PLANTS if each.records]}
