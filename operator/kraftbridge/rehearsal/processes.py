@@ -23,6 +23,7 @@ from kraftbridge.rehearsal.errors import RehearsalError
 
 ZOOKEEPER: Final = "zookeeper"
 CONTROLLER: Final = "controller"
+FORMAT: Final = "format"
 ZOOKEEPER_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 CONTROLLER_CLASS: Final = "kafka.Kafka"
 FORMAT_CLASS: Final = "kafka.tools.StorageTool"
@@ -90,26 +91,12 @@ class LocalProcesses:
         inner = self.kafka_home / "libs"
         return inner if inner.is_dir() else self.kafka_home
 
-    def _command(self, heap_bytes: int, options: Sequence[str], arguments: Sequence[str]) -> list[str]:
-        return [
-            self.java,
-            f"-Xmx{max(1, heap_bytes // _MIB)}m",
-            *options,
-            "-XX:+UseSerialGC",
-            "-XX:+ExitOnOutOfMemoryError",
-            "-Djava.net.preferIPv4Stack=true",
-            f"-Dlog4j.configuration=file:{self.work}/log4j.properties",
-            "-cp",
-            f"{self.libraries}/*",
-            *arguments,
-        ]
-
     def format_storage(self, properties: Path, cluster_id: str, release_version: str) -> None:
         """Format the controller's log directory; its metadata.version must be the brokers' inter.broker.protocol.version."""
         arguments = [
             FORMAT_CLASS, "format", "--cluster-id", cluster_id, "--config", str(properties), "--release-version", release_version,
         ]  # fmt: skip
-        command = self._command(256 * _MIB, ["-XX:TieredStopAtLevel=1"], arguments)
+        command = [self.java, *java_arguments(FORMAT, 256 * _MIB, self.work, str(self.libraries), arguments)]
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)  # noqa: S603 - our own command line
         if done.returncode:
             lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
@@ -119,12 +106,12 @@ class LocalProcesses:
 
     def start(self, name: str, heap_bytes: int, main_class: str, *arguments: str) -> None:
         """Start a process."""
-        options = [f"-Xlog:gc:file={self.work}/{name}.gc.log", f"-Djute.maxbuffer={_ZNODE_BYTES}"]
-        if name == CONTROLLER:
-            options.pop()
         with (self.work / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command line
-                self._command(heap_bytes, options, [main_class, *arguments]),
+                [
+                    self.java,
+                    *java_arguments(name, heap_bytes, self.work, str(self.libraries), [main_class, *arguments]),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -144,6 +131,28 @@ class LocalProcesses:
         for process in self._processes.values():
             process.wait(10)
         self._processes.clear()
+
+
+def java_arguments(name: str, heap_bytes: int, work: Path, libraries: str, arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of ``java`` for one of the rehearsal's processes."""
+    match name:
+        case "zookeeper":
+            options = [f"-Xlog:gc:file={work}/{name}.gc.log", f"-Djute.maxbuffer={_ZNODE_BYTES}"]
+        case "controller":
+            options = [f"-Xlog:gc:file={work}/{name}.gc.log"]
+        case _:
+            options = ["-XX:TieredStopAtLevel=1"]
+    return [
+        f"-Xmx{max(1, heap_bytes // _MIB)}m",
+        *options,
+        "-XX:+UseSerialGC",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.net.preferIPv4Stack=true",
+        f"-Dlog4j.configuration=file:{work}/log4j.properties",
+        "-cp",
+        f"{libraries}/*",
+        *arguments,
+    ]
 
 
 def _die_with_parent() -> None:

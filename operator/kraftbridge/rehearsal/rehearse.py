@@ -90,7 +90,7 @@ class RehearsalOptions:
 
 
 def rehearse(dump: Path, options: RehearsalOptions) -> RehearsalResult:
-    """Rehearse the migration of a dumped tree; ends everything that it started.
+    """Rehearse the migration of a dumped tree on this machine; ends everything that it started.
 
     Raises
     ------
@@ -100,8 +100,18 @@ def rehearse(dump: Path, options: RehearsalOptions) -> RehearsalResult:
     shutil.rmtree(options.work, ignore_errors=True)
     options.work.mkdir(parents=True)
     work = options.work.resolve()
-    processes = LocalProcesses(options.kafka_home.resolve(), work)
-    rehearsal = _Rehearsal(dump.resolve(), options, work, processes)
+    return rehearse_with(LocalProcesses(options.kafka_home.resolve(), work), dump, options)
+
+
+def rehearse_with(processes: Processes, dump: Path, options: RehearsalOptions) -> RehearsalResult:
+    """Rehearse with processes that somebody else provides; `options.work` is theirs, too.
+
+    Raises
+    ------
+    RehearsalError
+        The dump or the options cannot be used.
+    """
+    rehearsal = _Rehearsal(dump.resolve(), options, options.work.resolve(), processes)
     try:
         rehearsal.run()
     except RehearsalError as error:

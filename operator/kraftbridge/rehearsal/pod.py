@@ -1,0 +1,142 @@
+"""A rehearsal in a pod: ZooKeeper and controller run in containers of the controllers' image, told what to do by files on a shared volume.
+
+The containers share the pod's network namespace, so every port is a loopback port here, too.
+"""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kraftbridge.rehearsal.errors import RehearsalError
+from kraftbridge.rehearsal.processes import FORMAT, FORMAT_CLASS, LOG4J, java_arguments
+
+_FORMAT_HEAP_BYTES: Final = 256 << 20
+_FORMAT_SECONDS: Final = 120.0
+_STOP: Final = "stop"
+_STOP_SECONDS: Final = 20.0
+_PAUSE_SECONDS: Final = 0.1
+_CONNECT_SECONDS: Final = 2.0
+
+RUNNER: Final = """set -u
+cd "$WORK"
+for name in $NAMES; do
+  until [ -e "$name.command" ]; do
+    [ ! -e stop ] || exit 0
+    sleep 0.2
+  done
+  sh "$name.command" >>"$name.log" 2>&1 &
+  child=$!
+  while kill -0 "$child" 2>/dev/null; do
+    [ ! -e stop ] || kill -9 "$child" 2>/dev/null
+    sleep 0.2
+  done
+  wait "$child"
+  echo $? >"$name.exit.part"
+  mv "$name.exit.part" "$name.exit"
+done
+"""
+"""Start command of both containers (``sh -c``). ``WORK``: the shared volume; ``NAMES``: what the container runs, one after the other."""
+
+
+@dataclass(slots=True)
+class PodProcesses:
+    """The scratch processes in containers that run `RUNNER`.
+
+    Attributes
+    ----------
+    libraries
+        Directory with Kafka's jars, as the containers see it.
+    work
+        The shared volume.
+    """
+
+    libraries: str
+    work: Path
+    _started: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        (self.work / "log4j.properties").write_text(LOG4J)
+
+    def format_storage(self, properties: Path, cluster_id: str, release_version: str) -> None:
+        """Format the controller's log directory."""
+        arguments = [
+            FORMAT_CLASS, "format", "--cluster-id", cluster_id, "--config", str(properties), "--release-version", release_version,
+        ]  # fmt: skip
+        self._command(FORMAT, _FORMAT_HEAP_BYTES, arguments)
+        deadline = time.monotonic() + _FORMAT_SECONDS
+        while (code := self.exit_code(FORMAT)) is None:
+            if time.monotonic() > deadline:
+                raise RehearsalError(
+                    f"the controller's container did not format its storage in {_FORMAT_SECONDS:.0f} s"
+                )
+            time.sleep(_PAUSE_SECONDS)
+        if code:
+            lines = (self.work / f"{FORMAT}.log").read_text(errors="replace").splitlines()
+            raise RehearsalError(
+                f"the scratch controller's storage could not be formatted: {' '.join(lines[-3:])[:600]}"
+            )
+
+    def start(self, name: str, heap_bytes: int, main_class: str, *arguments: str) -> None:
+        """Start a process."""
+        self._command(name, heap_bytes, [main_class, *arguments])
+
+    def _command(self, name: str, heap_bytes: int, arguments: Sequence[str]) -> None:
+        (self.work / f"{name}.log").touch()
+        command = ["java", *java_arguments(name, heap_bytes, self.work, self.libraries, arguments)]
+        part = self.work / f"{name}.command.part"
+        part.write_text(f"exec {shlex.join(command)}\n")
+        part.replace(self.work / f"{name}.command")
+        self._started.append(name)
+
+    def exit_code(self, name: str) -> int | None:
+        """Return the code with which a process has ended, None while it runs."""
+        try:
+            return int((self.work / f"{name}.exit").read_text())
+        except FileNotFoundError:
+            return None
+
+    def close(self) -> None:
+        """End all processes; the containers end with them."""
+        (self.work / _STOP).touch()
+        deadline = time.monotonic() + _STOP_SECONDS
+        while any(self.exit_code(name) is None for name in self._started) and time.monotonic() < deadline:
+            time.sleep(_PAUSE_SECONDS)
+
+
+def await_fence(addresses: Sequence[tuple[str, int]], timeout_seconds: float) -> None:
+    """Return once no address can be connected to; Kafka must not start before.
+
+    Parameters
+    ----------
+    addresses
+        Literal addresses and ports that answered before the fence: those of ZooKeeper and of the API server.
+
+    Raises
+    ------
+    RehearsalError
+        An address still answers: the network plugin enforces no NetworkPolicy.
+    """
+    if not addresses:
+        raise RehearsalError("no address to probe the fence with: the dump must name ZooKeeper's addresses")
+    deadline = time.monotonic() + timeout_seconds
+    while open_ := [f"{host}:{port}" for host, port in addresses if _answers(host, port)]:
+        if time.monotonic() > deadline:
+            raise RehearsalError(
+                f"egress is open: {', '.join(open_)} still answers after {timeout_seconds:.0f} s, so no controller was started; "
+                "use a network plugin that enforces NetworkPolicies"
+            )
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), _CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
