@@ -134,6 +134,7 @@ class Trouble:
     run_hangs: float = 0.0
     run_misaddressed: float = 0.0
     never_registers: float = 0.0
+    broker_never_registers: float = 0.0
 
 
 class Cluster:
@@ -201,6 +202,9 @@ class Cluster:
         if workload.pods.get(pod.node) is not pod or pod.deleting or pod.mixed or pod.configuration.endswith("-broken"):
             return
         if workload.of_brokers:
+            self.kafka.unregistering.discard(pod.node)
+            if self.random.random() < self.trouble.broker_never_registers:
+                self.kafka.unregistering.add(pod.node)
             self.kafka.start_broker(pod.node, BrokerMode.of(pod.configuration))
         else:
             if self.random.random() < self.trouble.never_registers:

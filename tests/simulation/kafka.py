@@ -82,6 +82,8 @@ class Kafka:
     log_canary: int | None = None
     zk_canary: int | None = None
     views: dict[int, int] = field(default_factory=dict)
+    unregistering: set[int] = field(default_factory=set)
+    """Brokers that run and whose pods are Ready, and that never register with the quorum."""
     deaf: bool = False
     """The controllers cannot log in to the brokers: those on ZooKeeper are told nothing from the claim on."""
     told_last: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
@@ -222,7 +224,11 @@ class Kafka:
         if self.time.now < until:
             return up, in_sync
         self.stale.pop(node, None)
-        return frozenset(i for i, p in self.brokers.items() if p.up), frozenset(self.in_sync)
+        return frozenset(i for i, p in self.brokers.items() if p.up and not self.is_unknown(i)), frozenset(self.in_sync)
+
+    def is_unknown(self, node: int) -> bool:
+        """Whether a broker on KRaft runs without having registered: nobody lists it."""
+        return self.brokers[node].mode is BrokerMode.KRAFT and self.registered.get(node) is not BrokerMode.KRAFT
 
     def hears_nothing(self, node: int) -> bool:
         """Whether the controllers' requests do not reach a broker; one on KRaft reads the metadata log itself."""
@@ -299,7 +305,7 @@ class Kafka:
 
     def _register(self, node: int, life: int) -> None:
         process = self.brokers[node]
-        if process.life != life or not isinstance(process.mode, BrokerMode):
+        if process.life != life or not isinstance(process.mode, BrokerMode) or node in self.unregistering:
             return
         if self.active is None:
             self.time.after(0.5, lambda: self._register(node, life))

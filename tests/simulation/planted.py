@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from kraftbridge.models.observation import Unobserved
-from kraftbridge.phases import canary, controller_change, gates, healing, rollback, verifying
+from kraftbridge.phases import canary, controller_change, deadlines, gates, healing, rollback, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 
@@ -39,6 +39,10 @@ def _the_change_is_not_rolled_out(_draft: Draft) -> Wait | None:
     """Do nothing about a change of spec.controllers once the voters are formatted, as up to da8c3d4."""
 
 
+def _no_deadline_ever_passes(_step: StepContext) -> None:
+    """Wait for ever for a broker that is Ready and never registers, as up to da8c3d4."""
+
+
 def _nobody_waits_for_the_controller(_draft: Draft) -> Wait | None:
     """Roll back without asking whom each broker takes for the controller."""
 
@@ -52,6 +56,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
     "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
     "unheard": (controller_change, "roll_changed_controllers", _the_change_is_not_rolled_out),
+    "patient": (deadlines, "overdue", _no_deadline_ever_passes),
     "untold": (canary, "_not_served_by", _stores_are_enough),
     "one-voiced": (gates, "cluster_blockers", _one_broker_is_believed),
     "hurried": (rollback, "_controller_agreed", _nobody_waits_for_the_controller),

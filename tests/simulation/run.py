@@ -131,7 +131,7 @@ class Run:
         self.chances = {name: chance for name, chance in vars(self.faults).items() if chance}
         self.faults_end = self.random.uniform(60.0, 900.0)
         if self.faults != Faults():
-            self.cluster.trouble = Trouble(*(self.random.random() * p for p in (0.2, 0.05, 0.1, 0.15)))
+            self.cluster.trouble = Trouble(*(self.random.random() * p for p in (0.2, 0.05, 0.1, 0.15, 0.1)))
             self.cluster.kafka.stuck_chance = self.random.choice([0.0, 0.3, 0.8])
             self.cluster.kafka.deaf = self.random.random() < 0.2
             self.coverage.faults["controllers_cannot_log_in"] += self.cluster.kafka.deaf
@@ -414,6 +414,9 @@ class Run:
     def _lend_a_hand(self) -> None:
         """Do what only a person can: where healing is not allowed, or was given up, restart the active controller."""
         kafka, controllers = self.cluster.kafka, self.cluster.controllers
+        if stalled_for(self.status, Reason.DEADLINE_EXCEEDED) and self.status.operation is None:
+            for node in sorted(self.cluster.kafka.unregistering):  # it came back without us and never registered
+                self.cluster.crash(self.cluster.set_of(node), node)
         if stalled_for(self.status, Reason.CONTROLLERS_CHANGE_FAILED):
             self._edit_controllers(f"mended-{self.identity.generation}")
         never = self.spec.verification.healing is Healing.NEVER
@@ -540,6 +543,7 @@ class Run:
                     and pod.uid == uid
                     and not pod.deleting
                     and down
+                    and kafka.controllers[node].up  # one that is down itself takes nothing with it
                     and not self.faults.controller_crash + self.faults.controller_evicted
                     # Before they are formatted there is no quorum to protect: all of them are replaced at once.
                     and not (self.status.controllers is not None and self.status.controllers.format_allowed)

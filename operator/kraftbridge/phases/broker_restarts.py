@@ -11,7 +11,8 @@ from kraftbridge.models.observation import PodState, StatefulSetState, Unobserve
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.report import Profile
 from kraftbridge.models.status import NodeStatus, Operation, OperationKind
-from kraftbridge.phases import brokers, controller_restarts, gates, healing, restarts, tracking, verifying
+from kraftbridge.phases import brokers, controller_restarts, deadlines, gates, healing, restarts, tracking, verifying
+from kraftbridge.phases.deadlines import PastDeadline
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 LAST_BROKER = "last-broker"
@@ -122,6 +123,10 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
     mode = BrokerMode.of(stateful_set.configuration)
     blockers = [*brokers.registration_blockers(draft, mode), *gates.cluster_blockers(draft)]
     if blockers and not brokers.another_is_broken(draft, mode):
+        overdue = deadlines.overdue(draft)
+        again = overdue is not None and overdue[1] is PastDeadline.RESTART_AGAIN
+        if again and _others_serve(draft, operation.node_id):
+            return restart_broker(draft, pod, stateful_set)
         return Wait(f"broker {operation.node_id} is back ({mode}); {blockers[0]}")
     tracking.note_restart(draft, draft.status.operation or operation)
     ready_at = (draft.status.operation or operation).last_pod_ready_at or draft.now
@@ -160,6 +165,15 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState) 
         f"Restarting broker {node_id} (pod {pod.name}) with configuration {stateful_set.configuration}",
     )
     return Wait(f"broker {node_id}: pod {pod.name} is being stopped")
+
+
+def _others_serve(step: StepContext, node_id: int) -> bool:
+    """Whether nothing but this broker keeps the cluster from being whole: its restart takes nothing with it that it has not taken already."""
+    ids = frozenset(step.status.broker_ids.values())
+    views = gates.views_of_cluster(step)
+    whole = bool(views) and not any(v.problems(ids) for v in views)
+    away = not any(node_id in v.brokers for v in views) and gates.all_serve(step, ids - {node_id})
+    return (whole and not gates.redundancy_blockers(step)) or (away and not any(v.offline_count for v in views))
 
 
 def _restarted(step: StepContext, operation: Operation, stateful_set: str, mode: BrokerMode) -> tuple[NodeStatus, ...]:

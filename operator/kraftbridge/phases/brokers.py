@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from kraftbridge.models.observation import PodState, StatefulSetState, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import BrokerMode, Phase
@@ -10,6 +11,9 @@ from kraftbridge.models.status import BrokersStatus, OperationKind
 from kraftbridge.phases import gates
 from kraftbridge.phases.draft import StepContext
 from kraftbridge.phases.restarts import DEAF_FOR
+
+LOST_AFTER = timedelta(seconds=180)
+"""A broker registers within seconds of its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ def broken_broker(step: StepContext, roll: Roll, mode: BrokerMode) -> tuple[Stat
     broken = [
         sp
         for sp in roll.pending
-        if not sp[1].deleting and (_is_down(step, sp[1]) or _is_left_behind(step, sp[1], mode))
+        if not sp[1].deleting and (_is_down(step, sp[1]) or _is_lost(step, sp[1]) or _is_left_behind(step, sp[1], mode))
     ]
     names = {pod.name for _, pod in broken}
     others = frozenset(i for name, i in step.status.broker_ids.items() if name not in names)
@@ -70,6 +74,13 @@ def broken_broker(step: StepContext, roll: Roll, mode: BrokerMode) -> tuple[Stat
 
 def _is_down(step: StepContext, pod: PodState) -> bool:
     return not pod.ready and (pod.running_since is None or step.now - pod.running_since >= DEAF_FOR)
+
+
+def _is_lost(step: StepContext, pod: PodState) -> bool:
+    """Whether a broker's pod has long been Ready and no broker that answers lists it: it runs and never registered."""
+    broker, views = step.status.broker_ids.get(pod.name), gates.views_of_cluster(step)
+    settled = pod.ready and pod.ready_since is not None and step.now - pod.ready_since > LOST_AFTER
+    return settled and bool(views) and not any(broker in v.brokers for v in views)
 
 
 _LED_BY_KRAFT = (

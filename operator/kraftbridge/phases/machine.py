@@ -6,6 +6,7 @@ begins, and every act bears repetition. That order is what lets the operator be 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition, initial_conditions
@@ -16,6 +17,7 @@ from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
 from kraftbridge.phases import (
     brokers,
+    deadlines,
     diagnosis,
     forward,
     gates,
@@ -75,6 +77,7 @@ def decide(
         case Wait():
             waiting = diagnosis.explained(draft, outcome)
     _record_wait(draft, waiting)
+    waiting = _stalled_past_deadline(draft, waiting)
     _conclude(draft, waiting, before=status)
     return Decision(draft.status, tuple(draft.actions), tuple(draft.events), waiting.requeue_after)
 
@@ -166,6 +169,17 @@ def _record_wait(draft: Draft, waiting: Wait) -> None:
     current = draft.status.waiting
     if current is None or current.kind is not waiting.kind:
         draft.update(history=_closed_wait(draft).history, waiting=Waiting(kind=waiting.kind, since=draft.now))
+
+
+def _stalled_past_deadline(step: StepContext, waiting: Wait) -> Wait:
+    """Return the wait with ``stalled`` set once a restart is past its deadline, and what follows by the table of `deadlines`."""
+    found = deadlines.overdue(step)
+    if found is None or waiting.stalled or waiting.kind is WaitKind.USER:
+        return waiting
+    stage, action = found
+    node = step.status.operation.node_id if step.status.operation is not None else ""
+    message = f"{waiting.message}. Node {node} is past its deadline: {stage}; {action}"
+    return replace(waiting, message=message, reason=Reason.DEADLINE_EXCEEDED, stalled=True)
 
 
 def _closed_wait(step: StepContext) -> MigrationStatus:

@@ -13,6 +13,8 @@ from datetime import timedelta
 
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import (
+    EventReason,
+    EventType,
     ReleaseStatefulSet,
     RemoveControllerClaim,
     RestoreStatefulSet,
@@ -23,7 +25,18 @@ from kraftbridge.models.phase import BrokerMode, Phase, Target
 from kraftbridge.models.report import Profile
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import ControllersStatus, MigrationStatus, OperationKind, RollbackStatus, WaitKind
-from kraftbridge.phases import broker_restarts, brokers, canary, controller_change, gates, healing, restarts, verifying
+from kraftbridge.phases import (
+    broker_restarts,
+    brokers,
+    canary,
+    controller_change,
+    deadlines,
+    gates,
+    healing,
+    restarts,
+    verifying,
+)
+from kraftbridge.phases.deadlines import PastDeadline
 from kraftbridge.phases.draft import Draft, Enter, Outcome, StepContext, Wait
 
 CONTROLLER_SETTLED_FOR = timedelta(seconds=5)
@@ -136,10 +149,9 @@ def _finish_or_drop_restart(draft: Draft) -> Wait | None:
         return None
     if (waiting := broker_restarts.finish_broker_restart(draft)) is None or operation is None:
         return waiting
-    sets = draft.stateful_sets()
-    pods = () if isinstance(sets, Unobserved) else tuple(p for s in sets for p in s.pods if p.name == operation.pod)
-    down = any(p.uid != operation.pod_uid and not p.ready for p in pods)
-    if down and draft.now - operation.started_at > GIVE_UP_RESTART_AFTER:
+    found = deadlines.overdue(draft)
+    if found is not None and found[1] is PastDeadline.GO_ON:
+        draft.tell(EventReason.STALLED, f"Broker {operation.node_id}: {found[0]}; {found[1]}", EventType.WARNING)
         draft.update(operation=None)
         return None
     return waiting

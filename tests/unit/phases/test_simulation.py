@@ -43,6 +43,7 @@ def test_brokers_on_a_template_that_somebody_took_back_are_mended(seed: int) -> 
         ("careless", "out of sync"),
         ("one-voiced", "out of sync"),
         ("unheard", "does not run what spec.controllers says"),
+        ("patient", "not at rest"),
         ("untold", "the controllers reach no broker"),
         ("hurried", "for the controller, not"),
         ("unkept", "has not been archived"),

@@ -1,0 +1,113 @@
+"""How long each stage of a restart may take, and what happens past that: one table per operation and direction. Pure.
+
+Past its deadline a restart is stalled: ``Stalled`` is True and says what it waits for, and the action of the table follows.
+``docs/troubleshooting.md`` holds the same table (``tests/unit/phases/test_deadlines.py`` compares).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
+from kraftbridge.models.phase import BrokerMode, Phase
+from kraftbridge.models.status import Operation, OperationKind
+from kraftbridge.phases import brokers
+from kraftbridge.phases.draft import StepContext
+
+
+class Direction(StrEnum):
+    """Which way the migration goes."""
+
+    FORWARD = "forward"
+    BACK = "back to ZooKeeper"
+
+
+class Stage(StrEnum):
+    """How far a restart is."""
+
+    STOPPING = "its pod does not stop"
+    STARTING = "its new pod is not Ready"
+    UNREGISTERED = "its pod is Ready, but the broker does not register with the quorum"
+    CATCHING_UP = "its pod is Ready, but the cluster or the quorum does not have it back"
+
+
+class PastDeadline(StrEnum):
+    """What happens past a deadline, besides ``Stalled``."""
+
+    WAIT = "nothing more is restarted until somebody helps"
+    RESTART_AGAIN = "it is restarted once more, while every other broker serves"
+    GO_ON = "the rollback goes on without it: its configuration may be why; no other broker restarts before the cluster is whole"
+
+
+def past_deadline(kind: OperationKind, direction: Direction, stage: Stage) -> PastDeadline:
+    """Return the table's action."""
+    match kind, direction, stage:
+        case OperationKind.RESTART_BROKER, Direction.FORWARD, Stage.UNREGISTERED:
+            return PastDeadline.RESTART_AGAIN
+        case _, Direction.FORWARD, _:
+            return PastDeadline.WAIT
+        case _, Direction.BACK, Stage.STOPPING:
+            return PastDeadline.WAIT
+        case _, Direction.BACK, Stage.STARTING | Stage.UNREGISTERED | Stage.CATCHING_UP:
+            return PastDeadline.GO_ON
+    raise AssertionError(kind, direction, stage)
+
+
+def seconds_of(direction: Direction, stage: Stage, termination_grace_seconds: int) -> int:
+    """Return the deadline of a stage, from the start of the restart or, where the pod is Ready, from then."""
+    match stage:
+        case Stage.STOPPING:
+            return termination_grace_seconds + 60
+        case Stage.STARTING:
+            return 300 if direction is Direction.FORWARD else 120
+        case Stage.UNREGISTERED:
+            return 180
+        case Stage.CATCHING_UP:
+            return 600
+
+
+def overdue(step: StepContext) -> tuple[Stage, PastDeadline] | None:
+    """Return the stage in which the present restart is past its deadline, and what follows; None while it is not."""
+    operation = step.status.operation
+    if operation is None:
+        return None
+    seen = _stage(step, operation)
+    if seen is None:
+        return None
+    stage, since = seen
+    direction = Direction.BACK if step.status.phase is Phase.ROLLING_BACK else Direction.FORWARD
+    seconds = seconds_of(direction, stage, step.spec.strategy.termination_grace_seconds)
+    if step.now - since <= timedelta(seconds=seconds):
+        return None
+    return stage, past_deadline(operation.kind, direction, stage)
+
+
+def _stage(step: StepContext, operation: Operation) -> tuple[Stage, datetime] | None:
+    """Return how far a restart is and since when; None where its pod cannot be seen."""
+    pod = _pod_of(step, operation)
+    if isinstance(pod, Unobserved):
+        return None
+    if pod is None or (pod.uid != operation.pod_uid and (not pod.ready or pod.deleting)):
+        return Stage.STARTING, operation.started_at
+    if pod.uid == operation.pod_uid:
+        return Stage.STOPPING, operation.started_at
+    since = operation.last_pod_ready_at or operation.started_at
+    of_broker = operation.kind is OperationKind.RESTART_BROKER
+    if of_broker and brokers.registration_blockers(step, BrokerMode.of(pod.configuration)):
+        return Stage.UNREGISTERED, since
+    return Stage.CATCHING_UP, since
+
+
+def _pod_of(step: StepContext, operation: Operation) -> PodState | Unobserved | None:
+    if operation.kind is OperationKind.RESTART_CONTROLLER:
+        workload = step.observation.controllers
+        if not isinstance(workload, ControllersWorkload):
+            return workload
+        pods = () if workload.stateful_set is None else workload.stateful_set.pods
+    else:
+        sets = step.stateful_sets()
+        if isinstance(sets, Unobserved):
+            return sets
+        pods = tuple(p for s in sets for p in s.pods)
+    return next((p for p in pods if p.name == operation.pod), None)

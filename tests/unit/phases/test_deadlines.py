@@ -1,0 +1,80 @@
+"""Past its deadline a restart is stalled, and the table says what follows, for each operation, direction and stage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from itertools import product
+from pathlib import Path
+
+import pytest
+from tests.support.observations import BROKER_IDS, NOW, Situation, cluster, rolling
+
+from kraftbridge.models.conditions import ConditionType, Reason, condition
+from kraftbridge.models.decision import Decision, RestartPod
+from kraftbridge.models.observation import ControllerMetrics, StatefulSetState
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.status import Operation, OperationKind
+from kraftbridge.phases.deadlines import Direction, PastDeadline, Stage, past_deadline, seconds_of
+
+DOCS = Path(__file__).parents[3] / "docs" / "troubleshooting.md"
+
+
+def unregistered(seconds: float) -> Situation:
+    """Return RollingBrokers with broker 0 restarted, its pod Ready for some time, and the quorum without it."""
+    fine = rolling(Phase.ROLLING_BROKERS, 1)
+    (item,) = fine.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    began = NOW - timedelta(seconds=seconds)
+    operation = Operation(
+        kind=OperationKind.RESTART_BROKER,
+        node_id=0,
+        pod="kafka-0",
+        pod_uid="gone",
+        started_at=began,
+        last_pod_ready_at=began,
+    )
+    metrics = {
+        i: replace(m, active_brokers=2, migrating_zk_brokers=3) if isinstance(m, ControllerMetrics) else m
+        for i, m in fine.observation.metrics.items()
+    }
+    others = cluster(brokers=frozenset({1, 2}), under_replicated=("t-0",), under_replicated_count=1)
+    return fine.with_status(operation=operation).observing(
+        metrics=metrics, cluster=others, cluster_by_broker=dict.fromkeys(BROKER_IDS[1:], others)
+    )
+
+
+def stalled(decision: Decision) -> tuple[str, str]:
+    found = condition(decision.status.conditions, ConditionType.STALLED)
+    assert found is not None
+    return found.status, found.reason
+
+
+def test_a_broker_that_never_registers_is_stalled_and_restarted_again() -> None:
+    early = unregistered(60).decide()
+    assert stalled(early)[0] == "False"
+    assert not [a for a in early.actions if isinstance(a, RestartPod)]
+    late = unregistered(200).decide()
+    assert [a.node_id for a in late.actions if isinstance(a, RestartPod)] == [0]
+
+
+def test_it_is_stalled_and_not_restarted_while_another_broker_is_away() -> None:
+    alone = cluster(brokers=frozenset({2}), under_replicated=("t-0",), under_replicated_count=1)
+    late = unregistered(200).observing(cluster=alone, cluster_by_broker={2: alone}).decide()
+    assert not [a for a in late.actions if isinstance(a, RestartPod)]
+    assert stalled(late) == ("True", Reason.DEADLINE_EXCEEDED)
+    assert str(Stage.UNREGISTERED) in late.status.message
+
+
+@pytest.mark.parametrize(("kind", "direction", "stage"), product(OperationKind, Direction, Stage))
+def test_the_table_is_total(kind: OperationKind, direction: Direction, stage: Stage) -> None:
+    assert past_deadline(kind, direction, stage) in PastDeadline
+    assert seconds_of(direction, stage, 300) >= 60
+
+
+def test_the_docs_hold_the_table() -> None:
+    text = DOCS.read_text()
+    for kind, direction, stage in product(OperationKind, Direction, Stage):
+        deadline = "`terminationGraceSeconds` + 60" if stage is Stage.STOPPING else str(seconds_of(direction, stage, 0))
+        action = past_deadline(kind, direction, stage)
+        assert f"| `{kind}` | {direction} | {stage} | {deadline} | {action} |" in text
