@@ -19,6 +19,7 @@ from string import Formatter
 from typing import Any
 
 from kraftbridge.models import conditions, decision, phase
+from kraftbridge.models.broker_settings import RULES, Carry, Fate
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.crd import custom_resource_definition
 
@@ -158,6 +159,28 @@ def _template(text: str) -> str:
     return _cell("".join(before + (f"*{name}*" if name else "") for before, name, _, _ in Formatter().parse(text)))
 
 
+# ------------------------------------------------------------------------------------------------ broker-settings.md
+
+
+def broker_settings_page() -> str:
+    """Return the table of broker settings."""
+    rules = RULES.values()
+    parts = [
+        "# Broker settings\n",
+        "What becomes of every broker setting of Kafka 3.9 in a migration. Preflight compares what the brokers run with (DescribeConfigs, each broker asked) with what their pod",
+        "templates say, and the controllers get what runs; see [findings](findings.md) for what blocks.\n",
+        *_enum_list(Fate),
+        "\nSettings that move get to the controllers in one of these ways:\n",
+        *_enum_list(Carry),
+        "\n| setting | becomes | how | why |",
+        "|---|---|---|---|",
+        *(f"| `{r.name}` | {r.fate} | {r.carry or ''} | {_cell(r.why)} |" for r in rules if r.fate is not Fate.STAYS),
+        "\n## Settings that stay\n",
+        ", ".join(f"`{r.name}`" for r in rules if r.fate is Fate.STAYS) + ".",
+    ]
+    return NOTE + "\n".join(parts) + "\n"
+
+
 # ------------------------------------------------------------------------------------------------ faults.md
 
 
@@ -170,7 +193,12 @@ def faults_page() -> str:
     return matrix_page.page(cells.read(DOCS / "measured/faults"))
 
 
-PAGES = {"api.md": api_page, "findings.md": findings_page, "faults.md": faults_page}
+PAGES = {
+    "api.md": api_page,
+    "findings.md": findings_page,
+    "broker-settings.md": broker_settings_page,
+    "faults.md": faults_page,
+}
 
 
 def main() -> int:

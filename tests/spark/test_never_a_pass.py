@@ -281,6 +281,33 @@ def test_zookeeper_profile_of_a_sound_tree(spark, tmp_path):
             lambda dump: dump.put("/brokers/topics/a b", {"partitions": {}, "topic_id": "x", "version": 3}),
         ),
         ("ZnodeUndecodable", lambda dump: dump.put("/config/topics/rf1", "x")),
+        (
+            "TopicIdDuplicate",
+            lambda dump: dump.change(
+                "/brokers/topics/rf1", lambda body: body.update(topic_id=dump.data("/brokers/topics/rf2")["topic_id"])
+            ),
+        ),
+        (
+            "ReplicaOnUnknownBroker",
+            lambda dump: dump.change("/brokers/topics/rf2", lambda body: body["partitions"].update({"0": [0, 99]})),
+        ),
+        (
+            "QuotaUnknown",
+            lambda dump: dump.put("/config/users/x", {"version": 1, "config": {"connection_creation_rate": "1"}}),
+        ),
+        (
+            "QuotaInvalid",
+            lambda dump: dump.put("/config/users/x", {"version": 1, "config": {"producer_byte_rate": "1.5"}}),
+        ),
+        (
+            "EntityNameInvalid",
+            lambda dump: dump.put("/config/clients/100%", {"version": 1, "config": {"producer_byte_rate": "1"}}),
+        ),
+        (
+            "BrokerConfigNameInvalid",
+            lambda dump: dump.put("/config/brokers/abc", {"version": 1, "config": {"num.io.threads": "3"}}),
+        ),
+        ("BrokerIdInvalid", lambda dump: dump.put("/brokers/ids/abc", dump.data("/brokers/ids/0"))),
         ("NoBrokers", lambda dump: [dump.remove(f"/brokers/ids/{i}") for i in range(3)]),
     ],
 )

@@ -558,8 +558,18 @@ class FakeKafka:
         return Visibility(frozenset({"t"}), frozenset({"DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "ALTER"}))
 
     def broker_settings(self) -> dict[int, tuple[BrokerSetting, ...] | Unobserved]:
-        own = BrokerSetting("inter.broker.protocol.version", "3.9", SettingSource.STATIC, sensitive=False, known=True)
-        return dict.fromkeys(self.broker_modes(), (own,))
+        values = {
+            "inter.broker.protocol.version": "3.9",
+            "listener.security.protocol.map": "INTERNAL:PLAINTEXT",
+            "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        }
+        return {
+            broker: tuple(
+                BrokerSetting(name, value, SettingSource.STATIC, sensitive=False, known=True)
+                for name, value in ({"broker.id": str(broker)} | values).items()
+            )
+            for broker in self.broker_modes()
+        }
 
     def reassigning_partitions(self) -> tuple[str, ...]:
         return ()

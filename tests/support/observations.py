@@ -244,6 +244,10 @@ def setting(
     return BrokerSetting(name, value, source, **({"sensitive": value is None, "known": True} | changes))
 
 
+RUNNING = (setting("broker.id", "0"), setting("listener.security.protocol.map", "INTERNAL:PLAINTEXT"))
+"""What a running broker says of the settings that preflight compares with `FINE_SETTINGS`."""
+
+
 def survey(**changes: Any) -> Survey:
     """Return surroundings in which nothing stands in a migration's way."""
     fine = Survey(
@@ -253,7 +257,7 @@ def survey(**changes: Any) -> Survey:
         zookeeper_identity="",
         visibility=Visibility(frozenset({"t"}), frozenset({"DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "ALTER"})),
         reassigning=(),
-        brokers={i: (setting("num.network.threads", "4"),) for i in BROKER_IDS},
+        brokers=dict.fromkeys(BROKER_IDS, (*RUNNING, setting("num.network.threads", "4"))),
         listener_settings=frozenset(),
         demand=ControllersDemand(
             3,

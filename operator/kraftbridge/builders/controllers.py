@@ -21,6 +21,7 @@ from kraftbridge.constants import (
     METRICS_PORT,
     STANDARD_AUTHORIZER,
 )
+from kraftbridge.models.broker_settings import COPIED
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.spec import MigrationSpec
 
@@ -31,11 +32,6 @@ LOG_DIR = f"{DATA}/kafka"
 KAFKA_CONTAINER = "kafka"
 UID = 1000
 """User of the official image (``appuser``); the log server shares the volume and so runs as the same."""
-
-COPIED_SETTINGS = ("inter.broker.listener.name", "security.inter.broker.protocol", "sasl.mechanism.inter.broker.protocol", "sasl.enabled.mechanisms",
-                   "allow.everyone.if.no.acl.found", "zookeeper.set.acl", "zookeeper.clientCnxnSocket", "min.insync.replicas", "default.replication.factor",
-                   "num.partitions", "delegation.token.max.lifetime.ms", "delegation.token.expiry.time.ms")  # fmt: skip
-"""Settings of the brokers that controllers need as well: they call ZooKeeper-mode brokers and apply defaults to new topics."""
 
 JMX_RULES = """lowercaseOutputName: false
 includeObjectNames:
@@ -118,9 +114,7 @@ def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: Cont
     """
     protocol = spec.controllers.listener.security_protocol
     settings = dict(spec.controllers.config)
-    settings |= {
-        k: facts.broker_settings[k] for k in COPIED_SETTINGS if facts.broker_settings.get(k) and k not in settings
-    }
+    settings |= {k: facts.broker_settings[k] for k in COPIED if facts.broker_settings.get(k) and k not in settings}
     settings |= {
         "process.roles": "controller",
         "controller.quorum.voters": quorum_voters(spec, facts.name, facts.namespace),

@@ -183,7 +183,7 @@ class Code(StrEnum):
     )
     GENERATED_BROKER_IDS = (
         "GeneratedBrokerIds", _BLOCKING, _PREFLIGHT,
-        "broker.id is -1: Kafka generated the ids, and only the brokers' disks hold them",
+        "Kafka generated the broker ids, and only the brokers' disks hold them: {stated}",
         "Set broker.id of each broker to its present id, which is in meta.properties of its log directories",
     )
     IMAGE_TOO_OLD = (
@@ -408,6 +408,11 @@ class Code(StrEnum):
 
     # ------------------------------------------------------------------------------------------- the brokers' configuration
 
+    AUTHORIZER_ZOOKEEPER_ELSEWHERE = (
+        "AuthorizerZooKeeperElsewhere", _BLOCKING, _PREFLIGHT,
+        "authorizer.zookeeper.url is set: the ACLs are in another ZooKeeper, and the controllers would not copy them",
+        "Move the ACLs into the brokers' own ZooKeeper (kafka-acls --add), remove the setting and restart the brokers",
+    )
     BROKER_CONFIGURATION_UNKNOWN = (
         "BrokerConfigurationUnknown", _BLOCKING, _PREFLIGHT,
         "The configuration that runs is not known: {reason}",
@@ -469,10 +474,27 @@ class Code(StrEnum):
         "Passwords are set dynamically and encrypted: {passwords}. Without password.encoder.secret the controllers would copy the cipher text as the value (KAFKA-14801)",
         "Set spec.controllers.passwordEncoderSecret to the Secret with the brokers' password.encoder.secret",
     )
-    POLICY_NOT_ON_CONTROLLERS = (
-        "PolicyNotOnControllers", _BLOCKING, _PREFLIGHT,
-        "Brokers run with {policy}={value}. In KRaft the controllers apply it, and they would not have it",
+    PLUGIN_NOT_ON_CONTROLLERS = (
+        "PluginNotOnControllers", _BLOCKING, _PREFLIGHT,
+        "Brokers run with {setting}={value}. In KRaft the controllers use this class, and they would not have it",
         "Set it in spec.controllers.config with an image that has the class; or accept this finding and do without it",
+        _ACCEPTABLE,
+    )
+    SETTING_HIDDEN = (
+        "SettingHidden", _BLOCKING, _PREFLIGHT,
+        "The broker runs with {setting}={value}, and the pod template of StatefulSet {stateful_set} does not show it: the migration would replace it by a value computed without it",
+        "State it in the pod template (environment or properties file), as spec.brokers.configStyle says, and roll the brokers",
+    )
+    SETTING_NOT_RUNNING = (
+        "SettingNotRunning", _BLOCKING, _PREFLIGHT,
+        "The pod template of StatefulSet {stateful_set} sets {setting}={stated}, and the broker runs {running}: either the image does not take it from there, or the broker was not restarted since",
+        "Find out from where the image takes its settings (many ignore variables where a properties file is mounted: spec.brokers.configStyle Properties), or restart the broker; accept this finding where both mean the same",
+        _ACCEPTABLE,
+    )
+    SETTING_NOT_SERVED = (
+        "SettingNotServed", _BLOCKING, _PREFLIGHT,
+        "The brokers run with {setting}, which the controllers need; Kafka shows nobody its value, and no pod template has it",
+        "Give its value in {place}",
         _ACCEPTABLE,
     )
     SETTINGS_IGNORED_BY_KRAFT = (
@@ -554,14 +576,24 @@ class Code(StrEnum):
         "Remove this ACL: kafka-acls --remove, or delete it from the znode",
     )
     ACL_RESOURCE_TYPE_UNKNOWN = (
-        "AclResourceTypeUnknown", _WARNING, _TREE,
-        "Resource type {type} is unknown to Kafka 3.9: these ACLs are ignored and not copied",
+        "AclResourceTypeUnknown", _BLOCKING, _TREE,
+        "Resource type {type} is unknown to Kafka 3.9: these ACLs are not copied, and both stores would differ for ever",
         "Delete the znode, unless an authorizer of yours needs it",
     )
     ACL_UNKNOWN = (
         "AclUnknown", _BLOCKING, _TREE,
         "The ACL's operation {operation!r} or permission {permission!r} is unknown to Kafka 3.9",
         "Remove this ACL from the znode",
+    )
+    BROKER_CONFIG_NAME_INVALID = (
+        "BrokerConfigNameInvalid", _BLOCKING, _TREE,
+        "{name!r} is no broker id: the controllers would stop in the copy",
+        "Delete the znode",
+    )
+    BROKER_ID_INVALID = (
+        "BrokerIdInvalid", _BLOCKING, _TREE,
+        "{name!r} is no broker id: Kafka never begins the migration",
+        "Delete the znode; no broker makes such a one",
     )
     CONTROLLER_EPOCH_BEHIND = (
         "ControllerEpochBehind", _BLOCKING, _TREE,
@@ -577,6 +609,11 @@ class Code(StrEnum):
         "ElectionZnode", _WARNING, _TREE,
         "/admin/preferred_replica_election exists: an old tool's leader election is waiting",
         "Let it finish, or delete the znode",
+    )
+    ENTITY_NAME_INVALID = (
+        "EntityNameInvalid", _BLOCKING, _TREE,
+        "The name {name!r} is no address, or not URL-encoded as Kafka writes it: the controllers would stop in the copy, or write the quota to another znode",
+        "Delete the znode and set the quota anew with kafka-configs",
     )
     ISR_INVALID = (
         "IsrInvalid", _BLOCKING, _TREE,
@@ -594,8 +631,8 @@ class Code(StrEnum):
         "Start the brokers",
     )
     ORPHAN_PARTITION_STATE = (
-        "OrphanPartitionState", _WARNING, _TREE,
-        "The topic has no partition {partition}: the copy ignores this state",
+        "OrphanPartitionState", _BLOCKING, _TREE,
+        "The topic has no partition {partition}: the copy ignores this state, and both stores would differ for ever",
         "Delete the znode",
     )
     PARTITION_WITHOUT_STATE = (
@@ -614,9 +651,14 @@ class Code(StrEnum):
         "Give the brokers' password.encoder.secret to the command",
     )
     QUOTA_UNKNOWN = (
-        "QuotaUnknown", _WARNING, _TREE,
-        "{quota} is no quota of Kafka 3.9",
-        "Remove {quota} from the configs of this znode",
+        "QuotaUnknown", _BLOCKING, _TREE,
+        "Kafka 3.9 has no quota {quota} for {folder}: after the takeover its mirror into ZooKeeper would stick for ever",
+        "Remove it before the takeover: kafka-configs --alter --delete-config {quota}, or take it out of the znode. After the takeover: an AlterClientQuotas request with remove, sent to the active controller",
+    )
+    QUOTA_INVALID = (
+        "QuotaInvalid", _BLOCKING, _TREE,
+        "Quota {quota}={value} is not {expected}: the copy would stop, or the mirror into ZooKeeper would stick for ever",
+        "Set the quota anew: kafka-configs --alter --add-config {quota}=…",
     )
     REPLICAS_INVALID = (
         "ReplicasInvalid", _BLOCKING, _TREE,
@@ -624,13 +666,13 @@ class Code(StrEnum):
         "Reassign the partition: kafka-reassign-partitions --execute",
     )
     REPLICA_ON_UNKNOWN_BROKER = (
-        "ReplicaOnUnknownBroker", _WARNING, _TREE,
-        "Replicas are on brokers {brokers}, which are not registered",
+        "ReplicaOnUnknownBroker", _BLOCKING, _TREE,
+        "Replicas are on brokers {brokers}, which are not registered: Kafka waits for them for ever and never begins the migration",
         "Start these brokers, or reassign the partition: kafka-reassign-partitions --execute",
     )
     STALE_TOPIC_CONFIG = (
-        "StaleTopicConfig", _WARNING, _TREE,
-        "The znode holds configs of a topic that does not exist",
+        "StaleTopicConfig", _BLOCKING, _TREE,
+        "The znode holds configs of a topic that does not exist: they are not copied, and Kafka deletes the znode after the takeover",
         "Delete the znode",
     )
     STALE_TOPIC_ZNODE = (
@@ -642,6 +684,16 @@ class Code(StrEnum):
         "TopicConfigMissing", _WARNING, _TREE,
         "The topic has no config znode (KAFKA-16003): changes of its configs may not reach brokers",
         "Alter any config of topic {topic} once: kafka-configs --alter --entity-type topics",
+    )
+    TOPIC_ID_DUPLICATE = (
+        "TopicIdDuplicate", _BLOCKING, _TREE,
+        "Several topics have the id {id}: {topics}. After the takeover Kafka would write the state of one into the other, and stick",
+        "Find the topic to which the id belongs (partition.metadata in the brokers' log directories), then delete and recreate the others",
+    )
+    TOPIC_ID_INVALID = (
+        "TopicIdInvalid", _BLOCKING, _TREE,
+        "The topic's id {id!r} is not 16 bytes in URL-safe base64: the copy would never begin, or change it",
+        "Take the id from partition.metadata in the brokers' log directories and write it into the znode",
     )
     TOPIC_NAME_INVALID = (
         "TopicNameInvalid", _BLOCKING, _TREE,

@@ -7,11 +7,12 @@ the functions that build keys and the znodes that hold them are here too. Format
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote_plus
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -118,12 +119,23 @@ def topic_of_partition_key(key: str) -> str:
 
 def sanitized(name: str | None) -> str:
     """Return a name as Kafka's ``Sanitizer.sanitize`` writes it into ZooKeeper; None is the default entity."""
-    return DEFAULT_ENTITY if name is None else quote(name, safe="")
+    return DEFAULT_ENTITY if name is None else quote(name, safe="").replace("~", "%7E")
 
 
 def desanitized(name: str) -> str | None:
-    """Return the name that a path element of ZooKeeper stands for; None is the default entity."""
-    return None if name == DEFAULT_ENTITY else unquote(name, errors="strict")
+    """Return the name that a path element of ZooKeeper stands for; None is the default entity.
+
+    Raises
+    ------
+    ValueError
+        It is no URL encoding of UTF-8 (``Sanitizer.desanitize``, ``java.net.URLDecoder``).
+    """
+    if _BROKEN_ESCAPE.search(name):
+        raise ValueError(f"{name} is no URL encoding")
+    return None if name == DEFAULT_ENTITY else unquote_plus(name, errors="strict")
+
+
+_BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9a-fA-F]{2})")
 
 
 def quota_key(entity: Mapping[str, str | None]) -> str:

@@ -470,6 +470,8 @@ class MigrationStatus(StatusModel):
     brokers: BrokersStatus = BrokersStatus()
     broker_ids: dict[str, int] = {}
     """Broker id by pod, as ZooKeeper had it before anything was changed."""
+    broker_settings: dict[str, str] = {}
+    """Settings that the controllers take over from the brokers, as these ran with them when preflight passed."""
     nodes: tuple[NodeStatus, ...] = ()
     """Brokers and controllers."""
     controllers: ControllersStatus | None = None

@@ -33,6 +33,8 @@ from kraftbridge.phases import (
 )
 from kraftbridge.phases.draft import Draft, Enter, Outcome, StepContext, Wait
 from kraftbridge.phases.preflight import findings as preflight
+from kraftbridge.phases.preflight.effective import taken_over
+from kraftbridge.phases.preflight.identity import broker_ids
 
 SLOW = timedelta(seconds=5)
 """How often to look while a person is awaited."""
@@ -58,7 +60,7 @@ def run_preflight_phase(draft: Draft) -> Outcome:
     zookeeper, sets = draft.observation.zookeeper, draft.stateful_sets()
     if not isinstance(zookeeper, ZooKeeperState) or isinstance(sets, Unobserved):
         return Wait("the cluster could not be observed")
-    ids = preflight.broker_ids(draft)
+    ids = broker_ids(draft)
     nodes = tuple(
         NodeStatus(
             id=ids[p.name], role="broker", pod=p.name, stateful_set=s.name, mode=BrokerMode.ZOOKEEPER, ready=p.ready
@@ -67,6 +69,8 @@ def run_preflight_phase(draft: Draft) -> Outcome:
         for p in s.pods
     )
     draft.update(cluster_id=zookeeper.cluster_id, broker_ids=ids, nodes=tuple(sorted(nodes, key=lambda n: n.id)))
+    if not isinstance(draft.observation.survey, Unobserved):
+        draft.update(broker_settings=taken_over(draft.observation.survey))
     if draft.spec.target is Target.PREFLIGHT:
         return _reached("Preflight passed; set spec.target further to go on")
     name = controllers_name(draft.identity.name, draft.identity.uid, draft.status.attempt)

@@ -97,6 +97,7 @@ class Facts:
             if original is not None:
                 settings |= self.brokers(identity, spec, status, original).settings
             labels.append(stateful_set["spec"]["selector"].get("matchLabels", {}))
+        settings |= status.broker_settings  # what ran when preflight passed says more than a template
         return replace(self.unread_controllers(identity, status), broker_settings=settings, broker_labels=tuple(labels))
 
     def unread_controllers(self, identity: Identity, status: MigrationStatus) -> ControllersFacts:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from kraftbridge.metadata.entities import PASSWORD_LENGTH_PREFIX
 from kraftbridge.metadata.errors import MetadataError
@@ -70,6 +71,7 @@ def check_tree(run: Run) -> None:
                 soundness.undecodable(note["key"], json.loads(note["value"]))
     facts = [json.loads(note["value"]) for note in notes if note["kind"] == Note.COUNT]
     highest = max((fact["highestEpoch"] for fact in facts), default=-1)
+    soundness.same_ids(_topics_of_shared_ids(frame))
     soundness.epochs(
         next((fact["controllerEpoch"] for fact in facts if fact["controllerEpoch"] is not None), None), highest
     )
@@ -85,6 +87,14 @@ def check_tree(run: Run) -> None:
         run.outcome.add_difference(difference_of_flagged(flagged, [ZOOKEEPER]))
     if not comparison.rows_in(ZOOKEEPER):
         run.outcome.problems.append("ZooKeeper holds no metadata of Kafka below this chroot")
+
+
+def _topics_of_shared_ids(frame: DataFrame) -> dict[str, list[str]]:
+    """Return the topics that share an id; the tasks see only a part of the topics each."""
+    topics = frame.where((F.col("leg") == str(Leg.MIRROR)) & (F.col("kind") == EntityKind.TOPIC.value))
+    shared = topics.groupBy("value").agg(F.sort_array(F.collect_set("key")).alias("names")).where(F.size("names") > 1)
+    found = {json.loads(row["value"])["topicId"]: list(row["names"]) for row in shared.collect()}
+    return {topic_id: names for topic_id, names in found.items() if topic_id is not None}
 
 
 def read_zookeeper(run: Run) -> DataFrame:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.observations import ANYONE, BROKER_SET, GIB, Situation, open_gate, setting, survey
+from tests.support.observations import ANYONE, BROKER_SET, GIB, RUNNING, Situation, open_gate, setting, survey
 
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.observation import Unobserved
@@ -49,7 +49,7 @@ def asking(**controllers: Any) -> Callable[[Situation], Situation]:
 
 
 def running(*settings: Any) -> dict[str, Any]:
-    return {"brokers": {0: settings, 1: settings, 2: ()}}
+    return {"brokers": {0: (*RUNNING, *settings), 1: (*RUNNING, *settings), 2: RUNNING}}
 
 
 def limit(kind: str = "Container", **parts: dict[str, int]) -> tuple[Limit, ...]:
@@ -142,7 +142,7 @@ BLOCKING: dict[str, tuple[dict[str, Any], str, str]] = {
         "broker/0",
         "listener CONTROLLER",
     ),
-    "PolicyNotOnControllers": (
+    "PluginNotOnControllers": (
         running(setting("create.topic.policy.class.name", "com.example.Policy")),
         "create.topic.policy.class.name",
         "com.example.Policy",
@@ -222,7 +222,7 @@ def test_a_survey_that_was_not_made_blocks() -> None:
 
 
 def test_one_broker_whose_configuration_is_unknown_blocks_by_its_name() -> None:
-    finding = found(situation(brokers={0: (), 1: UNKNOWN, 2: ()}))["BrokerConfigurationUnknown"]
+    finding = found(situation(brokers={0: RUNNING, 1: UNKNOWN, 2: RUNNING}))["BrokerConfigurationUnknown"]
     assert finding.object == "broker/1"
 
 

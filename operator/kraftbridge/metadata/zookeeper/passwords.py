@@ -25,6 +25,15 @@ _HASHES: dict[str, type[hashes.HashAlgorithm]] = {
     "PBKDF2WithHmacSHA384": hashes.SHA384,
     "PBKDF2WithHmacSHA512": hashes.SHA512,
 }
+_PASSWORD_CONFIGS = (
+    "ssl.keystore.password",
+    "ssl.key.password",
+    "ssl.truststore.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.truststore.certificates",
+    "sasl.jaas.config",
+)
 _REDACTED_PREFIX = "sha256:"
 _MAXIMUM_ITERATIONS = 10_000_000
 _GCM_TAG_BITS = 128
@@ -34,6 +43,11 @@ _WRONG_SECRET = "password.encoder.secret is not the one that this value was enco
 def looks_encoded(value: str) -> bool:
     """Return whether a config value is in the form that Kafka's password encoder writes."""
     return "encryptedPassword:" in value and "cipherAlgorithm:" in value and "passwordLength:" in value
+
+
+def is_password_config(name: str) -> bool:
+    """Return whether Kafka 3.9 takes a dynamic config for a password, which the copy decrypts (`DynamicBrokerConfig.isPasswordConfig`)."""
+    return name.endswith(_PASSWORD_CONFIGS)
 
 
 def java_length(text: str) -> int:

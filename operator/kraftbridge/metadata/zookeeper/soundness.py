@@ -5,23 +5,30 @@ Codes, severities and texts are in `kraftbridge.models.catalogue`; each rule nam
 
 from __future__ import annotations
 
+import base64
+import binascii
+import ipaddress
 import json
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.metadata.log.image import ACL_OPERATIONS, ACL_PERMISSIONS, ACL_RESOURCE_TYPES
-from kraftbridge.metadata.zookeeper.passwords import EncodedPassword, looks_encoded
+from kraftbridge.metadata.zookeeper.passwords import EncodedPassword, is_password_config, looks_encoded
 from kraftbridge.metadata.zookeeper.znodes import (
     MIGRATION_PATH,
+    SCRAM_MECHANISMS,
     TOPICS_PATH,
     TopicReading,
     acl_entries,
     config_values,
+    java_double,
 )
 from kraftbridge.models.catalogue import Code
+from kraftbridge.models.entities import desanitized, sanitized
 from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.models.report import Finding
 
@@ -34,17 +41,32 @@ CLUSTER_ID_PATH: Final = "/cluster/id"
 CHECKED_NODES: Final = (REASSIGNMENT_PATH, ELECTION_PATH, CONTROLLER_PATH, CONTROLLER_EPOCH_PATH, CLUSTER_ID_PATH)
 """Znodes that are not copied and still say whether the copy can begin."""
 
+_BROKER_ID = re.compile(r"0|[1-9][0-9]{0,9}")
+_JAVA_INT = re.compile(r"[+-]?\d+")
+"""What `Integer.parseInt` takes, which also reads digits of other scripts."""
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NO_LEADER: Final = -1
-_KNOWN_QUOTAS: Final = frozenset(
-    {
-        "producer_byte_rate",
-        "consumer_byte_rate",
-        "request_percentage",
-        "controller_mutation_rate",
-        "connection_creation_rate",
-    }
-)
+_SHOWN: Final = 5
+_UUID_BYTES: Final = 16
+_DEFAULT: Final = "<default>"
+_WHOLE: Final = "a whole number below 2^63"
+_WHOLE_32: Final = "a whole number below 2^31"
+_NUMBER: Final = "a number"
+_CLIENT_QUOTAS: Final[Mapping[str, str]] = {
+    "producer_byte_rate": _WHOLE,
+    "consumer_byte_rate": _WHOLE,
+    "request_percentage": _NUMBER,
+    "controller_mutation_rate": _NUMBER,
+}
+_QUOTAS: Final[Mapping[str, Mapping[str, str]]] = {
+    "users": _CLIENT_QUOTAS,
+    "clients": _CLIENT_QUOTAS,
+    "ips": {"connection_creation_rate": _WHOLE_32},
+}
+"""What `QuotaConfigs` of Kafka 3.9 knows for each kind of entity, and of which type it must be."""
+_QUOTA_LIMITS: Final[Mapping[str, int]] = {_WHOLE: 2**63 - 1, _WHOLE_32: 2**31 - 1}
+_ROUNDING: Final = 1e-6
+"""`ZkConfigMigrationClient` takes a limit for whole that is so near to a whole number."""
 
 
 @dataclass(slots=True)
@@ -77,6 +99,8 @@ class Soundness:
             self._add(Code.TOPIC_NAME_INVALID, path)
         if topic.assignment.topic_id is None:
             self._add(Code.TOPIC_WITHOUT_ID, path)
+        elif not _is_uuid(topic.assignment.topic_id):
+            self._add(Code.TOPIC_ID_INVALID, path, id=topic.assignment.topic_id)
         if not topic.assignment.replicas:
             self._add(Code.TOPIC_WITHOUT_PARTITIONS, path)
         if any(topic.assignment.adding.values()) or any(topic.assignment.removing.values()):
@@ -115,10 +139,16 @@ class Soundness:
             match path.split("/")[1:]:
                 case ["kafka-acl", kind, _] | ["kafka-acl-extended", _, kind, _]:
                     self._acls(path, kind, data)
-                case ["config", "brokers", _]:
-                    self._passwords(path, data)
-                case ["config", "users" | "clients" | "ips", *_] if data:
-                    self._quotas(path, data)
+                case ["brokers", "ids", name] if not _BROKER_ID.fullmatch(name):
+                    self._add(Code.BROKER_ID_INVALID, path, name=name)
+                case ["config", "brokers", name]:
+                    self._broker_config(path, name, data)
+                case ["config", "users" | "clients" | "ips" as folder, name]:
+                    self._client(path, folder, [name], data)
+                case ["config", "users", user, "clients", client]:
+                    self._client(path, "users", [user, client], data)
+                case _:
+                    pass
         except MetadataError:
             return
 
@@ -137,7 +167,7 @@ class Soundness:
 
     def _passwords(self, path: str, data: bytes | None) -> None:
         for name, value in config_values(path, data).items():
-            if not looks_encoded(value):
+            if not is_password_config(name) or (self.encoder_secret is None and not looks_encoded(value)):
                 continue
             where = f"{path} {name}"
             if self.encoder_secret is None:
@@ -153,10 +183,46 @@ class Soundness:
                 continue
             self._add(Code.PASSWORD_BECOMES_PLAIN, where, passwords=name)
 
-    def _quotas(self, path: str, data: bytes) -> None:
-        for name in config_values(path, data):
-            if name not in _KNOWN_QUOTAS and not name.startswith("SCRAM-SHA-"):
-                self._add(Code.QUOTA_UNKNOWN, path, quota=name)
+    def _client(self, path: str, folder: str, names: Sequence[str], data: bytes | None) -> None:
+        """Check the quotas and credentials of a user, client or address (`ZkConfigMigrationClient`, `QuotaConfigs`)."""
+        for name in names:
+            if name != _DEFAULT and not (_is_sanitized(name) or (folder == "ips" and _is_address(name))):
+                self._add(Code.ENTITY_NAME_INVALID, path, name=name)
+        if not data:
+            return
+        known = _QUOTAS[folder]
+        for name, value in config_values(path, data).items():
+            if name in SCRAM_MECHANISMS and folder == "users":
+                continue
+            if name not in known:
+                self._add(Code.QUOTA_UNKNOWN, path, quota=name, folder=folder)
+                continue
+            limit = java_double(value)
+            bound = _QUOTA_LIMITS.get(known[name])
+            if limit is None or (bound is not None and not _is_whole(limit, bound)):
+                self._add(Code.QUOTA_INVALID, path, quota=name, value=value, expected=known[name])
+
+    def _broker_config(self, path: str, name: str, data: bytes | None) -> None:
+        if name != _DEFAULT and not (_JAVA_INT.fullmatch(name) and abs(int(name)) < 2**31):
+            self._add(Code.BROKER_CONFIG_NAME_INVALID, path, name=name)
+        self._passwords(path, data)
+
+    def same_ids(self, topics_by_id: Mapping[str, Sequence[str]]) -> None:
+        """Add the topics that share an id.
+
+        Parameters
+        ----------
+        topics_by_id
+            Names of topics by their id.
+        """
+        for topic_id, names in sorted(topics_by_id.items()):
+            if len(names) > 1:
+                self._add(
+                    Code.TOPIC_ID_DUPLICATE,
+                    f"{TOPICS_PATH}/{min(names)}",
+                    id=topic_id,
+                    topics=", ".join(sorted(names)[:_SHOWN]),
+                )
 
     def tree(
         self,
@@ -228,6 +294,39 @@ class Soundness:
 
     def _add(self, code: Code, subject: str, /, **details: object) -> None:
         self.findings.append(Finding.of(code, subject, **details))
+
+
+def _is_uuid(text: str) -> bool:
+    """Return whether a text is what `Uuid.toString` writes: 16 bytes in URL-safe base64 without padding."""
+    try:
+        value = base64.urlsafe_b64decode(f"{text}==")
+    except (ValueError, binascii.Error):
+        return False
+    return len(value) == _UUID_BYTES and base64.urlsafe_b64encode(value).decode().rstrip("=") == text
+
+
+def _is_whole(limit: float, bound: int) -> bool:
+    """Return whether `ZkConfigMigrationClient` takes a limit for whole: cut off after adding a millionth, it is the same.
+
+    A negative whole number is not: -1 becomes 0.
+    """
+    return math.isfinite(limit) and abs(max(-bound, min(bound, math.trunc(limit + _ROUNDING))) - limit) <= _ROUNDING
+
+
+def _is_sanitized(name: str) -> bool:
+    """Return whether a path element is exactly what Kafka's `Sanitizer` writes for the name that it stands for."""
+    try:
+        return sanitized(desanitized(name)) == name
+    except ValueError:
+        return False
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return "%" not in name
 
 
 def cluster_id(data: bytes | None) -> str | None:

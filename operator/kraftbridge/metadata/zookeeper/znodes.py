@@ -27,7 +27,7 @@ from kraftbridge.metadata.entities import (
     password_length,
 )
 from kraftbridge.metadata.errors import PasswordDecodingError, UndecodableZnodeError
-from kraftbridge.metadata.zookeeper.passwords import EncodedPassword, looks_encoded
+from kraftbridge.metadata.zookeeper.passwords import EncodedPassword, is_password_config, looks_encoded
 from kraftbridge.models.entities import EntityKind, acl_key, desanitized, partition_key, quota_key, scram_key
 from kraftbridge.models.observation import MigrationZnode
 
@@ -36,6 +36,13 @@ SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _QUOTA_KIND: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
 _SCRAM_FIELDS: Final = {"salt": "salt", "stored_key": "storedKey", "server_key": "serverKey"}
 _ACL_FIELDS: Final = ("principal", "host", "operation", "permissionType")
+_JAVA_DOUBLE: Final = re.compile(
+    r"[\x00-\x20]*([+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?"
+    r"|0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?))[\x00-\x20]*"
+)
+"""Grammar of `java.lang.Double.valueOf`."""
+_JAVA_INTEGER: Final = re.compile(r"[+-]?\d+")
+"""Grammar of `java.lang.Long.parseLong`."""
 MAXIMUM_INT32: Final = 2**31 - 1
 
 
@@ -111,7 +118,7 @@ def znode_entities(
             yield from _acls(path, (kind, pattern.upper(), name), data, offset)
         case ["delegation_token", "tokens", identity]:
             yield _token(path, identity, data, offset)
-        case ["latest_producer_id_block"] if data:
+        case ["latest_producer_id_block"] if data is not None:
             yield _producer_ids(path, data, offset)
 
 
@@ -137,23 +144,27 @@ def json_object(path: str, data: bytes | None) -> dict[str, Any]:
 def integer(
     path: str, body: Mapping[str, Any], field: str, low: int = -MAXIMUM_INT32 - 1, high: int = MAXIMUM_INT32
 ) -> int:
-    """Return a field that must be a whole number, as a number or as text (Kafka writes both)."""
+    """Return a field that must be a whole number; Kafka does not take text for one (`DecodeJson`)."""
     value = body.get(field)
-    try:
-        if isinstance(value, (bool, float)) or value is None:
-            raise ValueError  # noqa: TRY301 - one message for all
-        result = int(value)
-    except (TypeError, ValueError) as error:
-        raise UndecodableZnodeError(f"{path}: {field} is not a whole number") from error
-    if not low <= result <= high:
+    if type(value) is not int:
+        raise UndecodableZnodeError(f"{path}: {field} is not a whole number")
+    if not low <= value <= high:
         raise UndecodableZnodeError(f"{path}: {field} is out of range")
-    return result
+    return value
+
+
+def _number_text(path: str, body: Mapping[str, Any], field: str, low: int, high: int) -> int:
+    """Return a field that holds a whole number as text."""
+    value = body.get(field)
+    if not isinstance(value, str) or _JAVA_INTEGER.fullmatch(value) is None:
+        raise UndecodableZnodeError(f"{path}: {field} is not the text of a whole number")
+    return integer(path, {field: int(value)}, field, low, high)
 
 
 def _name(path: str, element: str) -> str | None:
     try:
         return desanitized(element)
-    except UnicodeDecodeError as error:
+    except ValueError as error:
         raise UndecodableZnodeError(f"{path}: {element} is not URL-encoded UTF-8") from error
 
 
@@ -172,7 +183,7 @@ def config_values(path: str, data: bytes | None) -> dict[str, str]:
 
 
 def _broker_config(path: str, name: str, value: str, secrets: Secrets, encoder_secret: str | None) -> str:
-    if looks_encoded(value):
+    if is_password_config(name) and looks_encoded(value):
         try:
             encoded = EncodedPassword.parse(value)
             if encoder_secret is None or not secrets.compare_passwords:
@@ -214,24 +225,41 @@ def _client(
 
 
 def _quota(path: str, name: str, value: str) -> float:
-    try:
-        limit = float(value)
-    except ValueError as error:
-        raise UndecodableZnodeError(f"{path}: quota {name} is not a number") from error
+    limit = java_double(value)
+    if limit is None:
+        raise UndecodableZnodeError(f"{path}: quota {name} is not a number")
     if not math.isfinite(limit):
         raise UndecodableZnodeError(f"{path}: quota {name} is not finite")
     return number(limit)
 
 
+def java_double(text: str) -> float | None:
+    """Return what Java's `Double.valueOf` makes of a text, None where it throws."""
+    match = _JAVA_DOUBLE.fullmatch(text)
+    if match is None:
+        return None
+    number_text = match[1]
+    if "0x" in number_text.lower():
+        return float.fromhex(
+            number_text.rstrip("fFdD") if "p" not in number_text.lower() else re.sub("[fFdD]$", "", number_text)
+        )
+    return float(re.sub("(?<=[0-9.])[fFdD]$", "", number_text))
+
+
 def _scram(path: str, value: str, secrets: Secrets) -> str:
-    parts = dict(part.partition("=")[::2] for part in value.split(","))
+    # `ScramCredentialUtils`: these four fields, and Java's `split` drops empty ends.
+    parts = dict(part.partition("=")[::2] for part in value.rstrip(",").split(","))
     attributes: dict[str, Any] = {}
     try:
+        if len(parts) != len(_SCRAM_FIELDS) + 1 or _JAVA_INTEGER.fullmatch(parts["iterations"]) is None:
+            raise ValueError(value)  # noqa: TRY301 - one message for all
         for field, attribute in _SCRAM_FIELDS.items():
             text = parts[field]
             plain = text if text.startswith(REDACTED_PREFIX) else base64.b64decode(text, validate=True)
             attributes[attribute] = secrets.hashed(plain)
-        attributes["iterations"] = int(parts["iterations"])
+        attributes["iterations"] = iterations = int(parts["iterations"])
+        if not -MAXIMUM_INT32 <= iterations <= MAXIMUM_INT32:
+            raise ValueError(iterations)  # noqa: TRY301
     except (KeyError, ValueError, binascii.Error) as error:
         raise UndecodableZnodeError(f"{path} has an incomplete SCRAM credential") from error
     return canonical_json(attributes)
@@ -285,8 +313,8 @@ def _token(path: str, identity: str, data: bytes | None, offset: int) -> Entity:
 def _producer_ids(path: str, data: bytes, offset: int) -> Entity:
     body = json_object(path, data)
     limits = (0, 2**63 - 2)
-    start = integer(path, body, "block_start", *limits)
-    end = integer(path, body, "block_end", *limits)
+    start = _number_text(path, body, "block_start", *limits)
+    end = _number_text(path, body, "block_end", *limits)
     # KRaft writes the block that comes next and no broker; a ZooKeeper broker writes the one that it took.
     next_id = start if integer(path, body, "broker") == -1 else end + 1
     return Entity(EntityKind.PRODUCER_IDS, "", canonical_json({"nextProducerId": next_id}), offset)
@@ -347,7 +375,7 @@ class PartitionState(NamedTuple):
             leader_epoch=integer(path, body, "leader_epoch"),
             controller_epoch=integer(path, body, "controller_epoch"),
             isr=_broker_ids(path, "isr", body.get("isr")),
-            leader_recovery_state=integer(path, {"leader_recovery_state": recovery}, "leader_recovery_state"),
+            leader_recovery_state=integer(path, {"leader_recovery_state": recovery}, "leader_recovery_state", 0, 1),
         )
 
 
@@ -418,15 +446,18 @@ def _broker_ids(path: str, field: str, value: Any) -> list[int]:
 
 
 def _assignments(path: str, body: Mapping[str, Any], field: str, *, required: bool = False) -> dict[int, list[int]]:
-    value = body.get(field)
-    if value is None and not required:
+    if field not in body and not required:
         return {}
+    value = body.get(field)
     if not isinstance(value, dict):
         raise UndecodableZnodeError(f"{path}: {field} is not an object of partitions")
     try:
-        return {int(partition): _broker_ids(path, field, replicas) for partition, replicas in value.items()}
+        numbers = {partition: int(partition) for partition in value}
     except ValueError as error:
         raise UndecodableZnodeError(f"{path}: {field} names a partition that is no number") from error
+    if odd := [name for name, number in numbers.items() if str(number) != name or not 0 <= number <= MAXIMUM_INT32]:
+        raise UndecodableZnodeError(f"{path}: {field} names the partition {odd[0]!r}")
+    return {numbers[name]: _broker_ids(path, field, replicas) for name, replicas in value.items()}
 
 
 def alternative_entity(path: str, data: bytes | None, offset: int) -> Entity | None:
@@ -440,5 +471,5 @@ def alternative_entity(path: str, data: bytes | None, offset: int) -> Entity | N
     body = json_object(path, data)
     if integer(path, body, "broker") != -1:
         return None
-    end = integer(path, body, "block_end", 0, 2**63 - 2)
+    end = _number_text(path, body, "block_end", 0, 2**63 - 2)
     return Entity(EntityKind.PRODUCER_IDS, "", canonical_json({"nextProducerId": end + 1}), offset)

@@ -26,6 +26,7 @@ from kraftbridge.phases.preflight import images as preflight_software
 from kraftbridge.phases.preflight import kafka as preflight_kafka
 from kraftbridge.phases.preflight import kubernetes as preflight_kubernetes
 from kraftbridge.phases.preflight.finding import finding, some
+from kraftbridge.phases.preflight.identity import broker_ids
 
 REQUIRED_IBP = (3, 9)
 """KIP-866 needs 3.4; several log dirs need 3.7-IV2 and transactions in the copy 3.6-IV1, and 3.9 is the bridge release."""
@@ -81,23 +82,6 @@ def _accepting(spec: MigrationSpec, found: Iterable[FindingStatus]) -> list[Find
 def blocking(found: tuple[FindingStatus, ...]) -> tuple[FindingStatus, ...]:
     """Return the findings that close the gate."""
     return tuple(f for f in found if f.severity is Severity.BLOCKING and not f.accepted)
-
-
-def broker_ids(draft: Draft) -> dict[str, int]:
-    """Return the broker id of each pod, from the hosts that brokers registered in ZooKeeper (``/brokers/ids``).
-
-    Empty unless every pod has exactly one.
-    """
-    sets, zookeeper = draft.stateful_sets(), draft.observation.zookeeper
-    if isinstance(sets, Unobserved) or isinstance(zookeeper, Unobserved):
-        return {}
-    ids: dict[str, int] = {}
-    for pod in (p for s in sets for p in s.pods):
-        matching = [b.id for b in zookeeper.brokers if any(h == pod.ip or h.split(".")[0] == pod.name for h in b.hosts)]
-        if len(matching) != 1:
-            return {}
-        ids[pod.name] = matching[0]
-    return ids if len(set(ids.values())) == len(ids) else {}
 
 
 def _survey(draft: Draft) -> Iterator[FindingStatus]:
@@ -187,7 +171,9 @@ def _stateful_set(draft: Draft, name: str, item: StatefulSetState) -> Iterator[F
     if settings.get("control.plane.listener.name"):
         yield finding(Code.CONTROL_PLANE_LISTENER, name, value=settings["control.plane.listener.name"], source=TEMPLATE)
     if settings.get("broker.id", "").strip() == "-1":
-        yield finding(Code.GENERATED_BROKER_IDS, name)
+        yield finding(Code.GENERATED_BROKER_IDS, name, stated="broker.id is -1 in the pod template")
+    if settings.get("authorizer.zookeeper.url"):
+        yield finding(Code.AUTHORIZER_ZOOKEEPER_ELSEWHERE, name)
     authorizer = settings.get("authorizer.class.name", "").strip()
     if authorizer not in ("", ACL_AUTHORIZER, STANDARD_AUTHORIZER):
         yield finding(Code.CUSTOM_AUTHORIZER, name, authorizer=authorizer)

@@ -5,26 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from kraftbridge.models.broker_settings import CLASSES, IGNORED_BY_KRAFT
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.status import FindingStatus
 from kraftbridge.models.survey import AclEntry, BrokerSetting, SettingSource, Survey
 from kraftbridge.phases.draft import Draft
+from kraftbridge.phases.preflight import effective
 from kraftbridge.phases.preflight.finding import finding, some
 
 CONTROLLER_LISTENER = "CONTROLLER"
 """Name of the listener that the migration adds (``controller.listener.names``)."""
 
-IGNORED_BY_KRAFT = frozenset(
-    {"broker.id.generation.enable", "reserved.broker.max.id", "inter.broker.protocol.version", "password.encoder.secret",
-     "password.encoder.old.secret", "password.encoder.cipher.algorithm", "password.encoder.key.length",
-     "password.encoder.iterations", "password.encoder.keyfactory.algorithm", "log.message.format.version"}
-)  # fmt: skip
-"""Settings besides ``zookeeper.*`` that a KRaft broker of 3.9 reads and leaves aside (Kafka's manual, "ZooKeeper to KRaft": "Configs removed
-or changed"; ``KafkaConfig``, ``DynamicBrokerConfig``: passwords are not encoded in KRaft)."""
-
-POLICIES = ("create.topic.policy.class.name", "alter.config.policy.class.name")
-"""In KRaft the controllers apply them (``ControllerServer``), so class and setting must be there, not on the brokers."""
+DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
 TOKEN_KEYS = frozenset({"delegation.token.secret.key", "delegation.token.master.key"})
 """In KRaft the controllers make tokens, and need the key (``DelegationTokenControlManager``)."""
@@ -81,6 +74,7 @@ def _brokers(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
         else:
             seen[broker] = {s.name: s for s in settings}
             yield from _refused(broker, seen[broker])
+    yield from effective.findings(draft, seen)
     yield from _left_aside(seen)
     yield from _needed_by_controllers(draft, survey, seen)
     yield from _secrets(draft, seen)
@@ -91,6 +85,8 @@ def _refused(broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[Fin
     name = f"broker/{broker}"
     if (setting := settings.get("control.plane.listener.name")) is not None:
         yield finding(Code.CONTROL_PLANE_LISTENER, name, value=setting.value, source=setting.source)
+    if "authorizer.zookeeper.url" in settings:
+        yield finding(Code.AUTHORIZER_ZOOKEEPER_ELSEWHERE, name)
     running = settings.get("inter.broker.protocol.version")
     if running is not None and not re.match(r"3\.9|[4-9]", running.value or ""):
         yield finding(
@@ -114,7 +110,7 @@ def _refused(broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[Fin
 
 def _left_aside(seen: Mapping[int, Mapping[str, BrokerSetting]]) -> Iterator[FindingStatus]:
     every = [(b, s) for b, settings in seen.items() for s in settings.values()]
-    ignored = {s.name for _, s in every if s.name in IGNORED_BY_KRAFT or s.name.startswith("zookeeper.")}
+    ignored = {s.name for _, s in every if s.name in IGNORED_BY_KRAFT}
     if ignored:
         yield finding(Code.SETTINGS_IGNORED_BY_KRAFT, "brokers", settings=some(ignored, 20))
     if dynamic := {s.name for _, s in every if s.name in ignored and s.source is not SettingSource.STATIC}:
@@ -128,9 +124,9 @@ def _needed_by_controllers(
 ) -> Iterator[FindingStatus]:
     values = {name: setting for settings in seen.values() for name, setting in settings.items()}
     ours = draft.spec.controllers.config
-    for policy in POLICIES:
-        if policy in values and policy not in ours:
-            yield finding(Code.POLICY_NOT_ON_CONTROLLERS, policy, policy=policy, value=values[policy].value)
+    for plugin in CLASSES:
+        if plugin in values and plugin not in ours and values[plugin].value != DEFAULT_PRINCIPAL_BUILDER:
+            yield finding(Code.PLUGIN_NOT_ON_CONTROLLERS, plugin, setting=plugin, value=values[plugin].value)
     if TOKEN_KEYS & values.keys():
         listener = survey.listener_settings
         if isinstance(listener, Unobserved):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from kraftbridge.metadata.copying import Claim, copied_entities
 from kraftbridge.metadata.zookeeper.dump import read_dump
+from kraftbridge.metadata.zookeeper.dump_soundness import broker_ids, soundness_of
 from kraftbridge.metadata.zookeeper.reader import Data, Operation, Read, ZooKeeperReader
 from kraftbridge.metadata.zookeeper.soundness import (
     CHECKED_NODES,
@@ -27,7 +28,6 @@ from kraftbridge.metadata.zookeeper.soundness import (
     cluster_id,
 )
 from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading, FenceRange, TreePlan, TreeReading
-from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import ZooKeeperAccess
 from kraftbridge.verification.sources.rows import (
@@ -92,7 +92,7 @@ class _ZooKeeperReader(DataSourceReader):
                 plan.topics[index::slices],
                 plan.topic_configs[index::slices],
                 plan.nodes if index == slices - 1 else (),
-                _broker_ids(plan.nodes),
+                broker_ids(plan.nodes),
                 planned if index == 0 else {},
             )
             for index in range(slices)
@@ -142,7 +142,7 @@ class _ZooKeeperReader(DataSourceReader):
     def _tree_findings(
         self, reader: ZooKeeperReader, reading: TreeReading, plan: TreePlan
     ) -> tuple[list[dict[str, Any]], int | None]:
-        soundness = Soundness(_broker_ids(plan.nodes))
+        soundness = Soundness(broker_ids(plan.nodes))
         checked: dict[str, bytes | None] = {}
         deletions: list[str] = []
         migration = None
@@ -190,29 +190,9 @@ class _ZooKeeperReader(DataSourceReader):
         nodes = reading.nodes()
         yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.CLUSTER, "", cluster_id(nodes.get(CLUSTER_ID_PATH)))
         if plan.soundness:
-            soundness = Soundness(_broker_ids(nodes), plan.encoder_secret(), secret_required=False)
-            for topic in reading.topics():
-                soundness.topic(topic)
-            for path, data in nodes.items():
-                soundness.znode(path, data)
-            soundness.tree(
-                topics=[topic.name for topic in reading.topics()],
-                topic_configs=_children(nodes, TOPIC_CONFIGS_PATH),
-                deletions=_children(nodes, DELETIONS_PATH),
-                migration=reading.migration,
-                migration_problem=reading.problems.get(MIGRATION_PATH),
-                checked={path: nodes[path] for path in CHECKED_NODES if path in nodes},
-            )
+            soundness = soundness_of(reading, plan.encoder_secret(), secret_required=False)
             findings = [finding.model_dump(mode="json") for finding in soundness.findings]
             yield from _findings(findings, soundness.controller_epoch, soundness.highest_controller_epoch)
-
-
-def _children(paths: Iterable[str], folder: str) -> list[str]:
-    return [path.rpartition("/")[2] for path in paths if path.rpartition("/")[0] == folder]
-
-
-def _broker_ids(paths: Iterable[str]) -> frozenset[int]:
-    return frozenset(int(name) for name in _children(paths, "/brokers/ids") if name.isdecimal())
 
 
 def _findings(

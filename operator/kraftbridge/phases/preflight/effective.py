@@ -1,0 +1,122 @@
+"""What the brokers run with, against what their pod templates say. Pure.
+
+The template is only the way by which settings are changed; an image may ignore it (a mounted properties file), and a script may set
+what it does not show. So what runs is judged, and what the controllers get is what runs. DescribeConfigs is not whole either: it hides
+the values of secrets and of what plugins read (``ConfigHelper``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kraftbridge.models.broker_settings import COPIED
+from kraftbridge.models.catalogue import Code
+from kraftbridge.models.observation import StatefulSetState, Unobserved
+from kraftbridge.models.status import FindingStatus
+from kraftbridge.models.survey import BrokerSetting, SettingSource, Survey
+from kraftbridge.phases.draft import Draft
+from kraftbridge.phases.preflight.finding import finding
+from kraftbridge.phases.preflight.identity import broker_ids
+
+Seen = Mapping[int, Mapping[str, BrokerSetting]]
+"""What each broker runs with, by id and name."""
+
+CHANGED_FROM_THE_TEMPLATE = ("authorizer.class.name", "listener.security.protocol.map")
+"""The migration computes the brokers' new value from the template's: what the template does not show would be lost."""
+
+HIDDEN_BY_KAFKA = {
+    "super.users": "spec.controllers.superUsers",
+    "allow.everyone.if.no.acl.found": "spec.controllers.config",
+}
+"""Settings of authorizers that the controllers need, whose values no broker serves, and where to give them."""
+
+_EXPANDED = ("$(", "${")
+
+
+def seen_settings(survey: Survey) -> Seen:
+    """Return what the brokers that answered run with."""
+    if isinstance(survey.brokers, Unobserved):
+        return {}
+    return {
+        broker: {s.name: s for s in settings}
+        for broker, settings in survey.brokers.items()
+        if not isinstance(settings, Unobserved)
+    }
+
+
+def findings(draft: Draft, seen: Seen) -> Iterator[FindingStatus]:
+    """Return where the brokers run with something else than their template says."""
+    sets, ids = draft.stateful_sets(), broker_ids(draft)
+    if isinstance(sets, Unobserved) or not ids:
+        return  # findings of their own
+    for item in sets:
+        for pod in item.pods:
+            if ids[pod.name] in seen:
+                yield from _of_broker(item, ids[pod.name], seen[ids[pod.name]])
+    yield from _hidden(draft, sets, seen)
+
+
+def _of_broker(item: StatefulSetState, broker: int, running: Mapping[str, BrokerSetting]) -> Iterator[FindingStatus]:
+    name = f"broker/{broker}"
+    if "broker.id" not in running and "node.id" not in running:
+        yield finding(Code.GENERATED_BROKER_IDS, name, stated="neither broker.id nor node.id is set")
+    for setting in (*COPIED, *CHANGED_FROM_THE_TEMPLATE):
+        stated = item.settings.get(setting, "").strip()
+        own = running.get(setting)
+        if setting in item.unreadable_settings or any(part in stated for part in _EXPANDED):
+            continue  # the template does not say the value
+        if own is None or own.source is not SettingSource.STATIC:
+            if stated and own is None:
+                yield finding(
+                    Code.SETTING_NOT_RUNNING,
+                    name,
+                    setting=setting,
+                    stated=stated,
+                    stateful_set=item.name,
+                    running="without it",
+                )
+        elif own.value is None:
+            continue
+        elif stated and _normal(stated) != _normal(own.value):
+            running_with = f"with {own.value}"
+            yield finding(
+                Code.SETTING_NOT_RUNNING,
+                name,
+                setting=setting,
+                stated=stated,
+                stateful_set=item.name,
+                running=running_with,
+            )
+        elif not stated and setting in CHANGED_FROM_THE_TEMPLATE:
+            yield finding(Code.SETTING_HIDDEN, name, setting=setting, value=own.value, stateful_set=item.name)
+
+
+def _hidden(draft: Draft, sets: tuple[StatefulSetState, ...], seen: Seen) -> Iterator[FindingStatus]:
+    """Ask for what no broker serves and no template shows."""
+    given = {"super.users": bool(draft.spec.controllers.super_users)}
+    for setting, place in HIDDEN_BY_KAFKA.items():
+        running = any(setting in settings and settings[setting].value is None for settings in seen.values())
+        shown = any(item.settings.get(setting) for item in sets)
+        if running and not shown and not given.get(setting) and setting not in draft.spec.controllers.config:
+            yield finding(Code.SETTING_NOT_SERVED, "brokers", setting=setting, place=place)
+
+
+def taken_over(survey: Survey) -> dict[str, str]:
+    """Return the settings that the controllers take over from the brokers, as they run with them.
+
+    Where brokers differ, the value of the one with the highest id counts.
+    """
+    found: dict[str, str] = {}
+    for _, settings in sorted(seen_settings(survey).items()):
+        found |= {
+            name: own.value
+            for name in (*COPIED, *CHANGED_FROM_THE_TEMPLATE)
+            if (own := settings.get(name)) is not None and own.value and own.source is SettingSource.STATIC
+        }
+    return found
+
+
+def _normal(value: str) -> tuple[str, ...]:
+    """Return a value in a form in which order of a list, spaces and the case of `true` do not matter."""
+    parts = (part.strip() for part in value.split(","))
+    return tuple(sorted(part.lower() if part.lower() in {"true", "false"} else part for part in parts if part))

@@ -1,0 +1,137 @@
+"""What Kafka's own controller makes of a tree with plants in it, and what the tree check says of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tests.odd_trees.plants import Plant
+from tests.odd_trees.tree import ENCODER_SECRET, sound_tree
+
+from kraftbridge.metadata.zookeeper.dump_soundness import findings_of
+from kraftbridge.models.catalogue import Severity
+from kraftbridge.models.rehearsal import Ending
+from kraftbridge.models.report import Finding
+from kraftbridge.rehearsal.errors import RehearsalError
+from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
+
+SETTINGS = {
+    "password.encoder.secret": ENCODER_SECRET,
+    "delegation.token.secret.key": "some-key",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+}
+"""What the real controllers of such a cluster have."""
+_TIMEOUT_SECONDS = 60.0
+_SUSPECTS = 3
+
+
+class End(StrEnum):
+    """How Kafka's migration ends for a plant."""
+
+    WORKS = "works"
+    """Dual-write, and the log holds what the tree held."""
+    LOSES = "loses"
+    """Dual-write, and something is lost or changed."""
+    UNREADABLE = "not compared"
+    """Dual-write, and our library cannot read the znode, so that nobody can say what was copied."""
+    DIES = "dies"
+    STICKS = "sticks"
+    NEVER_BEGINS = "never begins"
+    NOT_REHEARSED = "not rehearsed"
+    """The rehearsal itself refuses the tree."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What Kafka did with one plant."""
+
+    plant: str
+    end: End
+    detail: str
+    """Kafka's own words, or what was lost."""
+    company: int
+    """Plants in the same tree, itself included."""
+    kafka: str
+
+    def line(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+def ours(plant: Plant) -> list[Finding]:
+    """Return what the tree check says of a plant, without what it says of the sound tree."""
+    tree = sound_tree()
+    known = {(f.code, f.object) for f in findings_of(tree.znodes(), ENCODER_SECRET)}
+    plant.apply(tree)
+    return [f for f in findings_of(tree.znodes(), ENCODER_SECRET) if (f.code, f.object) not in known]
+
+
+def blocks(findings: Sequence[Finding]) -> bool:
+    return any(f.severity is Severity.BLOCKING for f in findings)
+
+
+def kafkas(plants: Sequence[Plant], kafka_home: Path, work: Path) -> Iterator[Result]:
+    """Run one tree with these plants through a real controller; take it apart until each plant's end is known."""
+    work.mkdir(parents=True, exist_ok=True)
+    tree = sound_tree()
+    for plant in plants:
+        plant.apply(tree)
+    dump = tree.write(work / "tree.jsonl.gz")
+
+    def result(plant: Plant, end: End, detail: str, version: str = "") -> Result:
+        return Result(plant.name, end, " ".join(detail.split())[:300], len(plants), version)
+
+    try:
+        found = rehearse(
+            dump,
+            RehearsalOptions(
+                kafka_home, work / "scratch", "", SETTINGS, heap_bytes=512 << 20, timeout_seconds=_TIMEOUT_SECONDS
+            ),
+        )
+    except RehearsalError as error:
+        if len(plants) > 1:
+            yield from _apart(plants, (), kafka_home, work)
+        else:
+            yield result(plants[0], End.NOT_REHEARSED, str(error))
+        return
+    version = found.kafka_version
+    if found.ending is Ending.DUAL_WRITE:
+        for plant in plants:
+            lost = [d for d in found.differences if plant.marker in d.key]
+            unread = [p for p in found.problems if plant.marker in p]
+            if plant.alone:
+                lost, unread = found.differences, found.problems
+            if lost:
+                first = lost[0]
+                text = f"{first.kind} {first.key} {first.state}: {', '.join(a.name for a in first.attributes)}"
+                yield result(plant, End.LOSES, text, version)
+            elif unread or (plant.alone and found.verdict != "Works"):
+                yield result(plant, End.UNREADABLE, (unread or [found.reason])[0], version)
+            else:
+                yield result(plant, End.WORKS, "", version)
+        named = {d.key for p in plants for d in found.differences if p.marker in d.key}
+        if len(plants) > 1 and (strangers := {d.key for d in found.differences} - named):
+            raise AssertionError(f"differences that belong to no plant: {sorted(strangers)[:5]}")
+        return
+    if len(plants) > 1:
+        yield from _apart(plants, found.words, kafka_home, work)
+        return
+    ends = {Ending.DIES: End.DIES, Ending.STICKS: End.STICKS, Ending.NEVER_BEGINS: End.NEVER_BEGINS}
+    if found.ending not in ends:
+        yield result(plants[0], End.NOT_REHEARSED, f"{found.ending}: {found.reason}", version)
+    else:
+        yield result(plants[0], ends[found.ending], next(iter(found.words), found.reason), version)
+
+
+def _apart(plants: Sequence[Plant], words: Sequence[str], kafka_home: Path, work: Path) -> Iterator[Result]:
+    """Run those that Kafka's complaints name alone and the others together; halves where it names nobody."""
+    named = [p for p in plants if any(p.marker in text for text in words)]
+    if 0 < len(named) <= _SUSPECTS and len(named) < len(plants):
+        parts = [*([p] for p in named), [p for p in plants if p not in named]]
+    else:
+        half = len(plants) // 2
+        parts = [list(plants[:half]), list(plants[half:])]
+    for part in parts:
+        yield from kafkas(part, kafka_home, work)
