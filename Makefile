@@ -148,6 +148,11 @@ spark-long: venv java ## verification tests that wait for minutes: ZooKeeper fro
 	$(SAY) "long Spark tests"
 	@$(PYTEST) tests/spark -m long $(ARGS)
 
+.PHONY: odd-trees
+odd-trees: venv java ## odd ZooKeeper trees through a real Kafka controller, resumable; results in docs/measured/odd-trees (ARGS='--seconds 600 --only "quota"')
+	$(SAY) "odd trees"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m tests.odd_trees --work $(ARTIFACTS)/odd-trees $(ARGS)
+	@$(PYTHON) docs/generate.py
 RUNS_RANDOM ?= 20
 .PHONY: rehearsal-long
 rehearsal-long: venv java ## every known trap and RUNS_RANDOM=20 pairs of random trees through Kafka's own migration: what has no result yet (minutes; resumable)

@@ -193,7 +193,16 @@ def faults_page() -> str:
     return matrix_page.page(cells.read(DOCS / "measured/faults"))
 
 
+def odd_trees_page() -> str:
+    """Return what Kafka and the tree verification make of odd trees, from the results that are kept beside this file."""
+    sys.path.insert(0, str(DOCS.parent))
+    from tests.odd_trees import page  # noqa: PLC0415 - as above
+
+    return NOTE + page.page()
+
+
 PAGES = {
+    "odd-trees.md": odd_trees_page,
     "api.md": api_page,
     "findings.md": findings_page,
     "broker-settings.md": broker_settings_page,

@@ -13,8 +13,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.odd_trees.judge import blocks, kafkas, ours
-from tests.odd_trees.page import RESULTS, read
+from tests.odd_trees.judge import kafkas
+from tests.odd_trees.page import RESULTS, blocks, ours, read
 from tests.odd_trees.plants import Plant, plants
 from tests.support.kafka_processes import kafka_libraries
 

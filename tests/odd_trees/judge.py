@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
 
+from tests.odd_trees.page import End, Result
 from tests.odd_trees.plants import Plant
 from tests.odd_trees.tree import ENCODER_SECRET, sound_tree
 
-from kraftbridge.metadata.zookeeper.dump_soundness import findings_of
-from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.rehearsal import Ending
-from kraftbridge.models.report import Finding
 from kraftbridge.rehearsal.errors import RehearsalError
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
 
@@ -26,50 +21,6 @@ SETTINGS = {
 """What the real controllers of such a cluster have."""
 _TIMEOUT_SECONDS = 60.0
 _SUSPECTS = 3
-
-
-class End(StrEnum):
-    """How Kafka's migration ends for a plant."""
-
-    WORKS = "works"
-    """Dual-write, and the log holds what the tree held."""
-    LOSES = "loses"
-    """Dual-write, and something is lost or changed."""
-    UNREADABLE = "not compared"
-    """Dual-write, and our library cannot read the znode, so that nobody can say what was copied."""
-    DIES = "dies"
-    STICKS = "sticks"
-    NEVER_BEGINS = "never begins"
-    NOT_REHEARSED = "not rehearsed"
-    """The rehearsal itself refuses the tree."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """What Kafka did with one plant."""
-
-    plant: str
-    end: End
-    detail: str
-    """Kafka's own words, or what was lost."""
-    company: int
-    """Plants in the same tree, itself included."""
-    kafka: str
-
-    def line(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False)
-
-
-def ours(plant: Plant) -> list[Finding]:
-    """Return what the tree check says of a plant, without what it says of the sound tree."""
-    tree = sound_tree()
-    known = {(f.code, f.object) for f in findings_of(tree.znodes(), ENCODER_SECRET)}
-    plant.apply(tree)
-    return [f for f in findings_of(tree.znodes(), ENCODER_SECRET) if (f.code, f.object) not in known]
-
-
-def blocks(findings: Sequence[Finding]) -> bool:
-    return any(f.severity is Severity.BLOCKING for f in findings)
 
 
 def kafkas(plants: Sequence[Plant], kafka_home: Path, work: Path) -> Iterator[Result]:

@@ -3,12 +3,66 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 
-from tests.odd_trees.judge import End, Result
+from tests.odd_trees.plants import Plant, plants
+from tests.odd_trees.tree import ENCODER_SECRET, sound_tree
+
+from kraftbridge.metadata.zookeeper.dump_soundness import findings_of
+from kraftbridge.models.catalogue import Severity
+from kraftbridge.models.report import Finding
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs/measured/odd-trees/results.jsonl"
+
+
+class End(StrEnum):
+    """How Kafka's migration ends for a plant."""
+
+    WORKS = "works"
+    """Dual-write, and the log holds what the tree held."""
+    LOSES = "loses"
+    """Dual-write, and something is lost or changed."""
+    UNREADABLE = "not compared"
+    """Dual-write, and nobody can say what was copied: our library cannot read the znode, or Kafka itself reports a fault."""
+    DIES = "dies"
+    """The controller exits."""
+    STICKS = "sticks"
+    """After the takeover it retries for ever."""
+    NEVER_BEGINS = "never begins"
+    """Before the takeover it waits or retries for ever."""
+    NOT_REHEARSED = "not rehearsed"
+    """The rehearsal itself refuses the tree."""
+
+
+BAD = frozenset({End.LOSES, End.DIES, End.STICKS, End.NEVER_BEGINS})
+
+
+@dataclass(frozen=True)
+class Result:
+    """What Kafka did with one plant."""
+
+    plant: str
+    end: End
+    detail: str
+    """Kafka's own words, or what was lost."""
+    company: int
+    """Plants in the same tree, itself included."""
+    kafka: str
+
+    def line(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+STRICTER = {
+    "topic config: empty, of a topic that is not there": "one rule for configs of topics that are gone: others are lost",
+}
+"""What the check blocks on although Kafka loses nothing, and why."""
+MILDER: dict[str, str] = {}
+"""What the check lets pass although Kafka does not, and why."""
 
 
 def read(file: Path = RESULTS) -> Iterator[Result]:
@@ -16,3 +70,57 @@ def read(file: Path = RESULTS) -> Iterator[Result]:
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     latest = {row["plant"]: Result(**row | {"end": End(row["end"])}) for row in rows}
     yield from latest.values()
+
+
+_SOUND = sound_tree()
+_KNOWN = {(f.code, f.object) for f in findings_of(_SOUND.znodes(), ENCODER_SECRET)}
+
+
+def ours(plant: Plant) -> list[Finding]:
+    """Return what the tree check says of a plant, without what it says of the sound tree."""
+    tree = sound_tree()
+    plant.apply(tree)
+    return [f for f in findings_of(tree.znodes(), ENCODER_SECRET) if (f.code, f.object) not in _KNOWN]
+
+
+def blocks(findings: list[Finding]) -> bool:
+    return any(f.severity is Severity.BLOCKING for f in findings)
+
+
+def page() -> str:
+    """Return the page."""
+    by_name = {plant.name: plant for plant in plants()}
+    results = sorted((r for r in read() if r.plant in by_name), key=lambda r: (r.end not in BAD, r.end, r.plant))
+    found = {r.plant: ours(by_name[r.plant]) for r in results}
+    table = Counter((r.end, blocks(found[r.plant])) for r in results)
+    parts = [
+        "# Odd ZooKeeper trees\n",
+        "What Kafka's own controllers make of odd trees, and what the tree verification says before. A generator (`tests/odd_trees`) makes every kind of znode with each field missing, of",
+        f"another type, version, sign, range or encoding: {len(by_name)} plants. `make odd-trees` runs them through a real Kafka controller in migration mode, with a scratch ZooKeeper and",
+        f"registrations in place of brokers, and keeps what it did; {len(results)} were run with Kafka {', '.join(sorted({r.kafka for r in results if r.kafka}))}. Plants that the check lets pass",
+        "share trees, which are taken apart where Kafka fails.\n",
+        "| Kafka | trees | the check blocks | the check lets pass |",
+        "|---|---|---|---|",
+        *(
+            f"| {end} | {table[end, True] + table[end, False]} | {table[end, True]} | {table[end, False]} |"
+            for end in End
+            if table[end, True] + table[end, False]
+        ),
+        "\n## Where Kafka fails, or loses something\n",
+        "| plant | Kafka | the check says |",
+        "|---|---|---|",
+        *(
+            f"| {_cell(r.plant)} | {r.end} | {', '.join(sorted({f.code for f in found[r.plant] if f.severity is Severity.BLOCKING})) or 'nothing'} |"
+            for r in results
+            if r.end in BAD
+        ),
+        "\n## Stricter than Kafka\n",
+        *(f"- {_cell(name)}: {why}." for name, why in STRICTER.items()),
+        "- A znode that cannot be decoded is never a pass.",
+        "\nHost names in `/config/ips` pass: whether they resolve is known to the controllers alone.",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _cell(text: str) -> str:
+    return "`" + text.replace("|", "\\|").replace("`", "'") + "`"
