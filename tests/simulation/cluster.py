@@ -65,7 +65,7 @@ T = TypeVar("T")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BROKER_SETS = (("kafka", (0, 1)), ("kafka-b", (2,)))
 """One StatefulSet of three brokers, or these two."""
-SETTINGS = {"inter.broker.protocol.version": "3.9"}
+SETTINGS = {"inter.broker.protocol.version": "3.9", "listener.security.protocol.map": "INTERNAL:PLAINTEXT"}
 NO_LEASE = LeaseState()
 
 
