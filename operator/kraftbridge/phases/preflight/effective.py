@@ -14,7 +14,7 @@ from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.status import FindingStatus
 from kraftbridge.models.survey import BrokerSetting, SettingSource, Survey
-from kraftbridge.phases.draft import Draft
+from kraftbridge.phases.draft import StepContext
 from kraftbridge.phases.preflight.finding import finding
 from kraftbridge.phases.preflight.identity import broker_ids
 
@@ -44,16 +44,16 @@ def seen_settings(survey: Survey) -> Seen:
     }
 
 
-def findings(draft: Draft, seen: Seen) -> Iterator[FindingStatus]:
+def findings(step: StepContext, seen: Seen) -> Iterator[FindingStatus]:
     """Return where the brokers run with something else than their template says."""
-    sets, ids = draft.stateful_sets(), broker_ids(draft)
+    sets, ids = step.stateful_sets(), broker_ids(step)
     if isinstance(sets, Unobserved) or not ids:
         return  # findings of their own
     for item in sets:
         for pod in item.pods:
             if ids[pod.name] in seen:
                 yield from _of_broker(item, ids[pod.name], seen[ids[pod.name]])
-    yield from _hidden(draft, sets, seen)
+    yield from _hidden(step, sets, seen)
 
 
 def _of_broker(item: StatefulSetState, broker: int, running: Mapping[str, BrokerSetting]) -> Iterator[FindingStatus]:
@@ -91,13 +91,13 @@ def _of_broker(item: StatefulSetState, broker: int, running: Mapping[str, Broker
             yield finding(Code.SETTING_HIDDEN, name, setting=setting, value=own.value, stateful_set=item.name)
 
 
-def _hidden(draft: Draft, sets: tuple[StatefulSetState, ...], seen: Seen) -> Iterator[FindingStatus]:
+def _hidden(step: StepContext, sets: tuple[StatefulSetState, ...], seen: Seen) -> Iterator[FindingStatus]:
     """Ask for what no broker serves and no template shows."""
-    given = {"super.users": bool(draft.spec.controllers.super_users)}
+    given = {"super.users": bool(step.spec.controllers.super_users)}
     for setting, place in HIDDEN_BY_KAFKA.items():
         running = any(setting in settings and settings[setting].value is None for settings in seen.values())
         shown = any(item.settings.get(setting) for item in sets)
-        if running and not shown and not given.get(setting) and setting not in draft.spec.controllers.config:
+        if running and not shown and not given.get(setting) and setting not in step.spec.controllers.config:
             yield finding(Code.SETTING_NOT_SERVED, "brokers", setting=setting, place=place)
 
 

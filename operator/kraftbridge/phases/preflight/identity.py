@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from kraftbridge.models.observation import Unobserved
-from kraftbridge.phases.draft import Draft
+from kraftbridge.phases.draft import StepContext
 
 
-def broker_ids(draft: Draft) -> dict[str, int]:
+def broker_ids(step: StepContext) -> dict[str, int]:
     """Return the broker id of each pod, from the hosts that brokers registered in ZooKeeper (``/brokers/ids``).
 
     Empty unless every pod has exactly one.
     """
-    sets, zookeeper = draft.stateful_sets(), draft.observation.zookeeper
+    sets, zookeeper = step.stateful_sets(), step.observation.zookeeper
     if isinstance(sets, Unobserved) or isinstance(zookeeper, Unobserved):
         return {}
     ids: dict[str, int] = {}
