@@ -138,6 +138,14 @@ chart-live: venv ## CRD rules and admission policies against a running cluster's
 	@$(if $(KUBERNETES_VERSION),$(CLUSTER) with-api-server $(KUBERNETES_VERSION)) $(PYTEST) tests/chart/live $(ARGS)
 	$(if $(KUBERNETES_VERSION),,$(SAY) "not run: other versions of the API server; make chart-live KUBERNETES_VERSION=1.30.14")
 
+.PHONY: alerts
+alerts: venv ## alerts by promtool, alerts and dashboard in a real Prometheus (its build takes minutes once; not part of make test)
+	$(SAY) "Prometheus and promtool: $(CACHE)"
+	@$(CLUSTER) build
+	@$(CLUSTER) build-prometheus
+	$(SAY) "alerts and dashboard"
+	@$(PYTEST) tests/alerts $(ARGS)
+
 .PHONY: spark
 spark: venv java ## the verification job in a local Spark session
 	$(SAY) "Spark tests, without those that wait for minutes (make spark-long)"

@@ -1,20 +1,144 @@
-"""Prometheus metrics of the operator; names and labels are API (``docs/operations.md``)."""
+"""Prometheus metrics of the operator; names and labels are API (``docs/monitoring.md``)."""
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge, Histogram
+from datetime import datetime
+from typing import Final
 
-PHASE = Gauge("kraftbridge_migration_phase", "1 for the phase that a migration is in", ["namespace", "name", "phase"])
-CONDITION = Gauge(
-    "kraftbridge_condition", "1 for the status that a condition has", ["namespace", "name", "type", "status"]
-)
+from prometheus_client import Counter, Gauge, Histogram, Info
+
+from kraftbridge import __version__
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.status import MigrationStatus
+
+_MIGRATION: Final = ("namespace", "name")
+
+BUILD: Final = Info("kraftbridge_build", "The operator's version")
+BUILD.info({"version": __version__})
+
 STEP_SECONDS = Histogram("kraftbridge_step_duration_seconds", "Duration of one step: observe, decide, publish, act")
 OBSERVATION_ERRORS = Counter(
     "kraftbridge_observation_errors_total", "Looks that failed, by what was looked at", ["source"]
 )
 ACTIONS = Counter("kraftbridge_actions_total", "Acts by kind and outcome", ["action", "outcome"])
+
+PHASE = Gauge("kraftbridge_migration_phase", "1 for the phase that a migration is in", [*_MIGRATION, "phase"])
+PHASE_ENTERED = Gauge(
+    "kraftbridge_migration_phase_entered_timestamp_seconds", "When the present phase was entered", _MIGRATION
+)
+PROGRESS = Gauge("kraftbridge_migration_progress_timestamp_seconds", "When anything last moved", _MIGRATION)
+CONDITION = Gauge("kraftbridge_condition", "1 for the status that a condition has", [*_MIGRATION, "type", "status"])
+BROKERS = Gauge("kraftbridge_brokers", "Brokers of the migration", _MIGRATION)
+BROKERS_IN_MODE = Gauge("kraftbridge_brokers_in_mode", "Brokers that have the mode of the present roll", _MIGRATION)
+QUORUM_LAG = Gauge(
+    "kraftbridge_quorum_lag_records", "Records by which the last voter is behind the metadata log's end", _MIGRATION
+)
+MIRROR_LAG = Gauge(
+    "kraftbridge_mirror_lag_records",
+    "Committed records of the metadata log behind the offset in /migration, NoOpRecords included",
+    _MIGRATION,
+)
+CONTROLLER_UNAVAILABLE = Gauge(
+    "kraftbridge_controller_unavailable_seconds",
+    "Longest time without a controller that took a write, by phase of this attempt",
+    [*_MIGRATION, "phase"],
+)
 DIFFERING = Gauge(
     "kraftbridge_verification_differing_entities",
     "Entities that differed in the last verification",
-    ["namespace", "name", "profile"],
+    [*_MIGRATION, "profile"],
 )
+VERIFICATION_FINISHED = Gauge(
+    "kraftbridge_verification_finished_timestamp_seconds",
+    "When the last verification with a verdict ended",
+    [*_MIGRATION, "profile"],
+)
+VERIFICATION_SECONDS = Gauge(
+    "kraftbridge_verification_duration_seconds",
+    "Duration of the last verification with a verdict, from the operator's go",
+    [*_MIGRATION, "profile"],
+)
+
+_OF_A_MIGRATION: Final = (
+    PHASE,
+    PHASE_ENTERED,
+    PROGRESS,
+    CONDITION,
+    BROKERS,
+    BROKERS_IN_MODE,
+    QUORUM_LAG,
+    MIRROR_LAG,
+    CONTROLLER_UNAVAILABLE,
+    DIFFERING,
+    VERIFICATION_FINISHED,
+    VERIFICATION_SECONDS,
+)
+
+_WITHOUT_MIRROR: Final = frozenset({Phase.PREFLIGHT, Phase.FINALIZING, Phase.COMPLETED, Phase.ROLLED_BACK})
+"""Phases in which nothing mirrors the log to ZooKeeper; the status keeps the last offset."""
+
+
+def export(namespace: str, name: str, status: MigrationStatus) -> None:
+    """Set the metrics of one migration from its status; what is not known has no sample."""
+    migration = (namespace, name)
+    for phase in Phase:
+        PHASE.labels(*migration, phase).set(phase is status.phase)
+    for condition in status.conditions:
+        for value in ("True", "False", "Unknown"):
+            CONDITION.labels(*migration, condition.type, value).set(condition.status == value)
+    BROKERS.labels(*migration).set(status.brokers.total)
+    BROKERS_IN_MODE.labels(*migration).set(status.brokers.in_mode)
+    _set(PHASE_ENTERED, migration, _timestamp(status.history[-1].entered_at if status.history else None))
+    _set(PROGRESS, migration, _timestamp(status.progress_at))
+    _set(QUORUM_LAG, migration, _quorum_lag(status))
+    _set(MIRROR_LAG, migration, mirror_lag(status))
+    CONTROLLER_UNAVAILABLE.remove_by_labels({"namespace": namespace, "name": name})
+    for outage in status.impact.controller_unavailable:
+        if outage.attempt == status.attempt:
+            CONTROLLER_UNAVAILABLE.labels(*migration, outage.phase).set(outage.milliseconds / 1000)
+    if status.verifications:
+        last = status.verifications[-1]
+        DIFFERING.labels(*migration, last.profile).set(last.differing)
+    for run in status.verifications:  # newest last
+        if run.verdict is None or run.finished_at is None:
+            continue
+        VERIFICATION_FINISHED.labels(*migration, run.profile).set(run.finished_at.timestamp())
+        if run.released_at is not None:
+            seconds = (run.finished_at - run.released_at).total_seconds()
+            VERIFICATION_SECONDS.labels(*migration, run.profile).set(seconds)
+
+
+def forget(namespace: str, name: str) -> None:
+    """Remove every sample of a migration that is gone."""
+    for gauge in _OF_A_MIGRATION:
+        gauge.remove_by_labels({"namespace": namespace, "name": name})
+
+
+def mirror_lag(status: MigrationStatus) -> int | None:
+    """Return how many committed records ZooKeeper does not mirror, None while either offset is not known.
+
+    ``/migration`` holds the offset of the last record that was mirrored (``ZkMigrationLeadershipState.kraftMetadataOffset``), the high
+    watermark is the offset of the next one. Both were observed at about, not exactly, the same time: less than nothing counts as nothing.
+    """
+    if status.phase in _WITHOUT_MIRROR:
+        return None
+    offset, quorum = status.migration_offset, status.quorum
+    if offset is None or quorum is None or quorum.high_watermark is None:
+        return None
+    return max(0, int(quorum.high_watermark) - 1 - int(offset.offset))
+
+
+def _quorum_lag(status: MigrationStatus) -> int | None:
+    quorum = status.quorum
+    return None if quorum is None or quorum.max_lag_records is None else int(quorum.max_lag_records)
+
+
+def _timestamp(then: datetime | None) -> float | None:
+    return None if then is None else then.timestamp()
+
+
+def _set(gauge: Gauge, migration: tuple[str, str], value: float | None) -> None:
+    if value is None:
+        gauge.remove_by_labels(dict(zip(_MIGRATION, migration, strict=True)))
+    else:
+        gauge.labels(*migration).set(value)

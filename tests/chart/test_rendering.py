@@ -13,6 +13,7 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from kraftbridge import metrics
+from kraftbridge.constants import METRICS_PORT
 from kraftbridge.models.conditions import ConditionType
 from kraftbridge.models.phase import Phase
 
@@ -39,6 +40,7 @@ EVERYTHING_ON: dict[str, Any] = {
     "networkPolicy": {"metricsFrom": [{"podSelector": {}}], "egress": [{"ports": [{"port": 443}]}]},
     "metrics": {
         "serviceMonitor": {"enabled": True},
+        "podMonitor": {"enabled": True, "from": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]},
         "prometheusRule": {"enabled": True, "alertLabels": {"team": "kafka"}, "runbookUrl": "http://runbooks/"},
         "dashboards": {"enabled": True},
     },
@@ -299,6 +301,22 @@ def alerts(objects: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any
     return list(group["rules"])
 
 
+def test_controllers_are_scraped_by_the_named_prometheus_only(render: Render, template: Callable[..., Any]) -> None:
+    peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    values = {"watchNamespaces": ["kafka-a", "kafka-b"], "metrics": {"podMonitor": {"enabled": True, "from": peers}}}
+    objects = render(values)
+    monitor = objects["PodMonitor", "kb-system/kb-controllers"]["spec"]
+    assert monitor["namespaceSelector"]["matchNames"] == ["kafka-a", "kafka-b"]
+    assert monitor["selector"]["matchLabels"] == {"kraftbridge.dev/role": "controller"}
+    for namespace in ("kafka-a", "kafka-b"):
+        policy = objects["NetworkPolicy", f"{namespace}/kb-controllers-metrics"]["spec"]
+        assert policy["podSelector"]["matchLabels"] == {"kraftbridge.dev/role": "controller"}
+        assert policy["ingress"] == [{"ports": [{"port": METRICS_PORT, "protocol": "TCP"}], "from": peers}]
+    refused = template({"metrics": {"podMonitor": {"enabled": True}}})
+    assert refused.returncode != 0
+    assert "metrics.podMonitor.from" in refused.stderr
+
+
 def test_every_alert_has_its_runbook_and_every_runbook_its_alert(render: Render) -> None:
     names = {alert["alert"] for alert in alerts(render(EVERYTHING_ON))}
     assert names == {path.stem for path in (ROOT / "docs/runbooks").glob("Kraftbridge*.md")}
@@ -330,7 +348,7 @@ def test_alerts_and_dashboard_read_metrics_that_the_operator_has(render: Render)
     labels: dict[str, set[str]] = {}
     for collector in collectors:
         for described in collector.describe():
-            suffix = {"counter": "_total", "histogram": "_bucket"}.get(described.type, "")
+            suffix = {"counter": "_total", "histogram": "_bucket", "info": "_info"}.get(described.type, "")
             labels[f"{described.name}{suffix}"] = set(collector._labelnames)
     used = [match for text in expressions(render) for match in re.findall(r"(kraftbridge_\w+)(?:\{([^}]*)\})?", text)]
     assert len(used) > 10

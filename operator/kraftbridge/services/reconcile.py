@@ -15,14 +15,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kraftbridge import metrics
 from kraftbridge.config import Settings
 from kraftbridge.constants import ANNOTATION_LOCK, API_VERSION, KIND
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ConflictError, InvalidSpecError, MigrationError
-from kraftbridge.metrics import CONDITION, DIFFERING, PHASE, STEP_SECONDS
 from kraftbridge.models.conditions import ConditionType, Reason, initial_conditions, with_condition
 from kraftbridge.models.decision import Decision, Event, EventReason, EventType
 from kraftbridge.models.observation import ActionOutcome
-from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
@@ -90,8 +89,7 @@ class Reconciler:
 
     def forget(self, namespace: str, name: str, uid: str) -> None:
         """Drop what is kept of a migration that is gone, and its metrics."""
-        for gauge in (PHASE, CONDITION, DIFFERING):
-            gauge.remove_by_labels({"namespace": namespace, "name": name})
+        metrics.forget(namespace, name)
         self._memories.pop(uid, None)
         self._facts.forget(uid)
         if (entry := self._clients.pop(uid, None)) is not None:
@@ -116,7 +114,7 @@ class Reconciler:
         metadata = migration["metadata"]
         identity = Identity(namespace, name, metadata["uid"], metadata["generation"], "deletionTimestamp" in metadata)
         memory = self._memories.setdefault(identity.uid, Memory())
-        with STEP_SECONDS.time():
+        with metrics.STEP_SECONDS.time():
             try:
                 spec = MigrationSpec.model_validate(migration["spec"])
                 status = MigrationStatus.model_validate(migration.get("status") or {})
@@ -147,7 +145,7 @@ class Reconciler:
         if decision.actions:
             self._facts.forget(identity.uid)
         self._tell(migration, decision)
-        _export(identity, decision.status)
+        metrics.export(identity.namespace, identity.name, decision.status)
         memory.generation = identity.generation
         memory.requeue_at = time.monotonic() + _pause(decision, memory).total_seconds()
         return decision.status
@@ -285,14 +283,3 @@ def _pause(decision: Decision, memory: Memory) -> timedelta:
     if acted and memory.quick_looks <= _QUICK_LOOKS:
         return min(asked, _AFTER_AN_ACT)
     return asked
-
-
-def _export(identity: Identity, status: MigrationStatus) -> None:
-    for phase in Phase:
-        PHASE.labels(identity.namespace, identity.name, phase).set(phase is status.phase)
-    for condition in status.conditions:
-        for value in ("True", "False", "Unknown"):
-            CONDITION.labels(identity.namespace, identity.name, condition.type, value).set(condition.status == value)
-    if status.verifications:
-        last = status.verifications[-1]
-        DIFFERING.labels(identity.namespace, identity.name, last.profile).set(last.differing)
