@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from e2e.harness.foreign import ForeignCluster
-from e2e.harness.kube import REPOSITORY, Kube
+from e2e.harness.kube import REPOSITORY, CommandFailedError, Kube
 from e2e.harness.matrix import IN_MAKE_TEST
 from e2e.harness.migration import Migration, View
 from e2e.harness.operator_install import OperatorInstall
@@ -50,6 +50,56 @@ def test_demo(demo_exit_code: int) -> None:
     assert passed >= {"TakingOver", "RollingBrokers", "AwaitingFinalization", "Completed"}
     assert summary["broken_promises"] == []
     assert summary["clients"]["lost"] == 0
+
+
+CONTROLLER_PORTS = {"controller": 9093, "metrics": 9404, "log-server": 9443}
+
+
+def test_only_brokers_and_controllers_reach_the_controllers_listener(kube: Kube, demo_exit_code: int) -> None:
+    """The NetworkPolicy that comes with the quorum, enforced: by address, since a name that does not resolve proves nothing."""
+    assert demo_exit_code == 0
+    if not kube.embedded:
+        pytest.skip("whether the cluster of KUBE_CONTEXT enforces NetworkPolicies is not known")
+    addresses = {
+        p["metadata"]["name"]: p["status"]["podIP"]
+        for p in kube.list("pods", NAMESPACE, "kraftbridge.dev/role=controller")
+    }
+    assert len(addresses) == 3
+    for address in addresses.values():
+        assert _reaches(kube, "kafka-0", address, CONTROLLER_PORTS["controller"]), "a broker is shut out"
+        assert not _reaches(kube, "kafka-0", address, CONTROLLER_PORTS["log-server"]), "a broker reads the metadata log"
+        for port in CONTROLLER_PORTS.values():
+            assert not _reaches(kube, "clients", address, port), f"a pod that is no broker reaches {address}:{port}"
+    for name, address in addresses.items():
+        assert all(_reaches(kube, name, other, CONTROLLER_PORTS["controller"]) for other in addresses.values()), address
+    broker = kube.get("pod", "kafka-0", NAMESPACE)
+    assert broker is not None
+    assert _reaches(kube, "clients", broker["status"]["podIP"], 9092), "the pod that is shut out reaches others"
+
+
+def test_the_restricted_pod_security_standard_is_enforced(kube: Kube, demo_exit_code: int) -> None:
+    """In the namespaces of brokers, controllers and verifier, and of the operator: the API server refuses what violates it."""
+    assert demo_exit_code == 0
+    for namespace in (NAMESPACE, "kraftbridge"):
+        found = kube.get("namespace", namespace)
+        assert found is not None
+        assert found["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "x"},
+            "spec": {"containers": [{"name": "x", "image": "x"}]},
+        }
+        with pytest.raises(CommandFailedError, match='violates PodSecurity "restricted'):
+            kube.kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+
+
+def _reaches(kube: Kube, pod: str, address: str, port: int) -> bool:
+    """Return whether a TCP connection from a pod is accepted within three seconds."""
+    attempt = f"if timeout 3 bash -c 'exec 3<>/dev/tcp/{address}/{port}' 2>/dev/null; then echo yes; else echo no; fi"
+    said = kube.kubectl("exec", "-n", NAMESPACE, pod, "--", "bash", "-c", attempt).split()[-1:]
+    assert said in (["yes"], ["no"]), said
+    return said == ["yes"]
 
 
 @pytest.mark.timeout(900)
