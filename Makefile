@@ -201,9 +201,9 @@ cluster-down: ## stop the embedded Kubernetes and remove every trace but the cac
 	@$(CLUSTER) down
 
 .PHONY: images
-images: ## build all images and load them into the embedded cluster; REGISTRY=host/path pushes operator and verifier there
-	$(SAY) "$(if $(REGISTRY),building operator and verifier for $(REGISTRY),$(if $(KUBE_CONTEXT),images are not built: the cluster of context $(KUBE_CONTEXT) needs to be able to pull them,building images))"
-	@$(if $(REGISTRY),$(BASE_PYTHON) .ci/release.py images --registry "$(REGISTRY)" --push,$(if $(KUBE_CONTEXT),true,e2e/images/build))
+images: ## build all images and load them into the embedded cluster, or with KUBE_CONTEXT=kind-NAME into kind; REGISTRY=host/path pushes operator and verifier there
+	$(SAY) "$(if $(REGISTRY),building operator and verifier for $(REGISTRY),$(if $(filter-out kind-%,$(KUBE_CONTEXT)),images are not built: the cluster of context $(KUBE_CONTEXT) needs to be able to pull them,building images))"
+	@$(if $(REGISTRY),$(BASE_PYTHON) .ci/release.py images --registry "$(REGISTRY)" --push,$(if $(filter-out kind-%,$(KUBE_CONTEXT)),true,e2e/images/build $(patsubst kind-%,--kind %,$(KUBE_CONTEXT))))
 
 .PHONY: release-dry-run
 release-dry-run: ## what the release workflow does, without pushing: actionlint, version, images, chart, and that both agree (ARGS=--push)

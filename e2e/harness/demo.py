@@ -29,6 +29,8 @@ from kubernetes.client.exceptions import ApiException
 from rich.console import Console
 
 MIGRATION = "demo"
+KIND_CONTEXT = "kind-"
+"""kind names the context of a cluster after it."""
 ARTIFACTS = REPOSITORY / ".artifacts/demo"
 # Nothing that the operator waits for by itself keeps it blocked for so long.
 BLOCKED_TIMEOUT_S = 120
@@ -203,7 +205,12 @@ def clean(kube: Kube, operator: OperatorInstall, cluster: ForeignCluster) -> Non
 
 def bring_up(terminal: Terminal, *, operator_too: bool) -> Kube:
     """Return the cluster to use; the embedded one is brought up, and the images are built and loaded."""
-    if context := os.environ.get("KUBE_CONTEXT"):
+    context = os.environ.get("KUBE_CONTEXT", "")
+    if context.startswith(KIND_CONTEXT):
+        name = context.removeprefix(KIND_CONTEXT)
+        terminal.step(f"images, loaded into kind cluster {name}", lambda: _show(IMAGES, "--kind", name))
+        return current_kube()
+    if context:
         terminal.say(f"using kube context {context}; its nodes must have the images localhost/kraftbridge-*")
         return current_kube()
     # Their own output is the progress that a long first build needs.

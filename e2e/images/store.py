@@ -6,9 +6,14 @@ containerd does not have yet travel: after a change of our code that is one smal
 
 import io
 import json
+import shutil
 import subprocess
 import tarfile
+import tempfile
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from materials import CACHE, STATE, BuildError, run
 
@@ -78,30 +83,46 @@ def loaded_digest(reference: str) -> str | None:
 def load(reference: str, digest: str) -> int:
     """Give containerd the image; return how many bytes had to be sent."""
     present = set(run(*CTR, "content", "ls", "--quiet").split())
-    entry = dict(descriptors()[reference])
-    entry["annotations"] = {"io.containerd.image.name": reference}
-    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]}
     importer = subprocess.Popen(
         [*CTR, "images", "import", "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     assert importer.stdin is not None
     sent = 0
-    try:
-        with tarfile.open(fileobj=importer.stdin, mode="w|") as archive:
-            for name, content in (
-                ("oci-layout", b'{"imageLayoutVersion": "1.0.0"}'),
-                ("index.json", json.dumps(index).encode()),
-            ):
-                info = tarfile.TarInfo(name)
-                info.size = len(content)
-                archive.addfile(info, io.BytesIO(content))
-            for name in blobs_of(digest):
-                if name not in present:
-                    sent += blob(name).stat().st_size
-                    archive.add(blob(name), "blobs/" + name.replace(":", "/", 1))
-    except BrokenPipeError:
-        pass  # the importer's own words say why
+    with suppress(BrokenPipeError):  # the importer's own words say why
+        sent = write_archive(importer.stdin, reference, digest, without=present)
     _, error = importer.communicate()
     if importer.returncode != 0:
         raise BuildError(f"containerd did not take {reference}: {error.decode(errors='replace').strip()}")
     return sent
+
+
+def load_into_kind(reference: str, digest: str, cluster: str) -> int:
+    """Give every node of a kind cluster the image; return the bytes of its layers."""
+    if shutil.which("kind") is None:
+        raise BuildError(f"{reference} cannot be loaded into kind cluster {cluster}: there is no kind on PATH")
+    with tempfile.NamedTemporaryFile(suffix=".tar") as file:
+        size = write_archive(file, reference, digest)
+        file.flush()
+        run("kind", "load", "image-archive", file.name, "--name", cluster)
+    return size
+
+
+def write_archive(file: IO[bytes], reference: str, digest: str, *, without: Collection[str] = ()) -> int:
+    """Write the image as an OCI archive without the blobs that the receiver has; return the bytes of those that are in it."""
+    entry = dict(descriptors()[reference])
+    entry["annotations"] = {"io.containerd.image.name": reference}
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]}
+    written = 0
+    with tarfile.open(fileobj=file, mode="w|") as archive:
+        for name, content in (
+            ("oci-layout", b'{"imageLayoutVersion": "1.0.0"}'),
+            ("index.json", json.dumps(index).encode()),
+        ):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+        for name in blobs_of(digest):
+            if name not in without:
+                written += blob(name).stat().st_size
+                archive.add(blob(name), "blobs/" + name.replace(":", "/", 1))
+    return written
