@@ -16,14 +16,18 @@ pid_of() {
 running() { pid_of "$1" >/dev/null; }
 
 # start NAME ARGUMENTS...: unless it runs. The pid is written by the child itself before it becomes
-# the daemon, so that a caller killed in between leaves no daemon that nobody knows.
+# the daemon, so that a caller killed in between leaves no daemon that nobody knows. It inherits no other descriptor:
+# a lock under which the caller ran (flock FILE cluster up) would be held for as long as the daemon lives.
 start() {
-  local name=$1
+  local name=$1 descriptor
   shift
   [[ ! -e $PIDS/$name.stopping ]] || stop "$name"
   running "$name" && return
   (
     echo "$BASHPID" >"$PIDS/$name.pid"
+    for descriptor in "/proc/$BASHPID/fd"/*; do
+      ((${descriptor##*/} <= 2)) || eval "exec ${descriptor##*/}>&-"
+    done
     exec setsid nohup "$name" "$@"
   ) </dev/null >>"$LOGS/$name.log" 2>&1 &
 }
