@@ -190,7 +190,7 @@ def test_every_choice_of_a_deletion_is_explained() -> None:
 
 def test_every_metric_is_explained() -> None:
     described = {
-        name + ("_total" if collector._type == "counter" else "")
+        name + {"counter": "_total", "info": "_info"}.get(collector._type, "")
         for collector in vars(metrics).values()
         if (name := getattr(collector, "_name", "")).startswith("kraftbridge_")
     }
