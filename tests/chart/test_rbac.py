@@ -105,7 +105,7 @@ def test_every_binding_binds_an_existing_role_to_an_existing_account(render: Ren
         ("", "events", {"create", "patch"}),
         ("events.k8s.io", "events", {"create", "patch"}),
         ("apps", "statefulsets", {"get", "list", "watch", "create", "patch", "update", "delete"}),
-        ("", "pods", {"get", "list", "watch", "delete"}),
+        ("", "pods", {"get", "list", "watch", "create", "patch", "delete"}),
         ("", "pods/eviction", {"create"}),
         ("", "pods/log", {"get", "list"}),
         ("", "services", {"get", "create", "patch", "update"}),

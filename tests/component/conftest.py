@@ -14,7 +14,14 @@ import hypothesis  # noqa: F401 - its plugin imports it at the very end, when CP
 import kopf
 import pytest
 from kubernetes.config import kube_config
-from tests.support.fakes import FakeKafka, FakeKubernetes, migration_object, surroundings, user_stateful_set
+from tests.support.fakes import (
+    FaithfulDryStarts,
+    FakeKafka,
+    FakeKubernetes,
+    migration_object,
+    surroundings,
+    user_stateful_set,
+)
 from tests.support.http_api import HttpApi
 from tests.support.observations import spec_document
 
@@ -138,7 +145,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         patch.setattr(observer, "read_controller_metrics", kafka.metrics)
 
         def reconciler(kubernetes: Any, settings: Any) -> reconcile.Reconciler:
-            return reconcile.Reconciler(kubernetes, settings, lambda *_: ClusterClients(kafka, kafka, kafka))
+            return reconcile.Reconciler(
+                kubernetes, settings, lambda *_: ClusterClients(kafka, kafka, kafka), FaithfulDryStarts(kafka)
+            )
 
         patch.setattr(startup, "Reconciler", reconciler)
         operator = OperatorProcess()

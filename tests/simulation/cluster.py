@@ -10,7 +10,7 @@ from random import Random
 from typing import TypeVar
 
 from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeline
-from tests.support.observations import survey
+from tests.support.observations import dry_start_of, survey
 
 from kraftbridge.models.decision import (
     Action,
@@ -29,9 +29,11 @@ from kraftbridge.models.decision import (
     RemoveVerification,
     RestartPod,
     RestoreStatefulSet,
+    RunDryStart,
     StopControllers,
     WriteCanary,
 )
+from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.observation import (
     NOT_NEEDED,
     ActionOutcome,
@@ -142,6 +144,7 @@ class Cluster:
 
     def __init__(self, random: Random, identity: Identity, sets: int = 1) -> None:
         self.random, self.identity = random, identity
+        self.dry_start_ran = False
         self.time = Timeline()
         self.kafka = Kafka(self.time, random)
         self.broker_sets = [Workload(name, nodes) for name, nodes in BROKER_SETS[:sets]]
@@ -302,6 +305,8 @@ class Cluster:
                 if self.kafka.active is None:
                     return "no active controller"
                 self.kafka.write_canary(value)
+            case RunDryStart():
+                self.dry_start_ran = True
             case RemoveCanary():
                 if self.kafka.active is None:
                     return "no active controller"
@@ -448,12 +453,17 @@ class Cluster:
             admission_policy=look(Part.ADMISSION_POLICY, lambda: True),
             features=self._features() if wanted & {Part.CONTROLLER_FEATURES, Part.NODE_FEATURES} else NOT_NEEDED,
             survey=look(Part.SURVEY, survey),
+            dry_start=look(Part.DRY_START, self._dry_start),
             archive=self.archives.get(status.healing.archive)
             if Part.ARCHIVE in wanted and status.healing is not None
             else None,
             canary_committed=canary_committed,
             outcomes=outcomes,
         )
+
+    def _dry_start(self) -> DryStartState:
+        state = dry_start_of([s for s in map(self._broker_set, self.broker_sets) if isinstance(s, StatefulSetState)])
+        return state if self.dry_start_ran else replace(state, report=None)
 
     def moment(self, seconds: float) -> datetime:
         """Return a virtual time as the cluster's clocks show it."""

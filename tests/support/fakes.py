@@ -19,8 +19,10 @@ from typing import Any
 
 from kraftbridge.builders.settings import parse_properties, setting_of
 from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_RUN, canary_topic
+from kraftbridge.dry_start.plan import copies_of
 from kraftbridge.exceptions import ConflictError, ObservationError
-from kraftbridge.models.decision import Event
+from kraftbridge.models.decision import Event, RunDryStart
+from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState, GivenSetting, KafkaStart
 from kraftbridge.models.metadata_version import FEATURE, Upgrade, lowest_without_loss
 from kraftbridge.models.observation import (
     BrokerZnode,
@@ -48,7 +50,11 @@ from kraftbridge.models.report import (
     VerdictSummary,
     VerificationRequest,
 )
+from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import AclEntry, BrokerSetting, Right, SettingSource, Visibility, ZooKeeperAccess
+from kraftbridge.phases.draft import Identity
+from kraftbridge.services.clients import ClusterClients
 
 Object = dict[str, Any]
 FLAG = "zookeeper.metadata.migration.enable"
@@ -690,3 +696,40 @@ def migration_object(spec: Mapping[str, Any], namespace: str = "kafka", name: st
         "metadata": {"name": name, "namespace": namespace},
         "spec": dict(spec),
     }
+
+
+class FaithfulDryStarts:
+    """Dry starts that end at once, with copies that start what the fake brokers run."""
+
+    def __init__(self, kafka: FakeKafka) -> None:
+        self._kafka = kafka
+        self.started: list[RunDryStart] = []
+
+    def forget(self, uid: str) -> None:
+        pass
+
+    def fingerprint(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> str:
+        return "same"
+
+    def state(self, identity: Identity, fingerprint: str) -> DryStartState:
+        return self._state if self.started else DryStartState("same")
+
+    def start(
+        self,
+        identity: Identity,
+        spec: MigrationSpec,
+        status: MigrationStatus,
+        clients: ClusterClients,
+        action: RunDryStart,
+    ) -> None:
+        self.started.append(action)
+        ids = dict(action.broker_ids)
+        running = self._kafka.broker_settings()
+        outcomes = []
+        for ref in spec.brokers.stateful_sets:
+            ordinals = [int(p.rpartition("-")[2]) for p in ids if p.rpartition("-")[0] == ref.name]
+            for key in copies_of(ref.name, ordinals):
+                found = running[ids[key.pod]]
+                settings = {} if isinstance(found, Unobserved) else {s.name: GivenSetting(s.value) for s in found}
+                outcomes.append(CopyOutcome(key, ids[key.pod], KafkaStart(valid=True, settings=settings)))
+        self._state = DryStartState("same", report=DryStartReport("same", tuple(outcomes)))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from kraftbridge.dry_start.plan import copies_of
 from kraftbridge.models.conditions import initial_conditions
 from kraftbridge.models.decision import Decision
+from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState, GivenSetting, KafkaStart
 from kraftbridge.models.entities import EntityKind, KindCounts
 from kraftbridge.models.metadata_version import FEATURE
 from kraftbridge.models.observation import (
@@ -282,6 +284,39 @@ def survey(**changes: Any) -> Survey:
     return replace(fine, **changes)
 
 
+def dry_start_of(
+    sets: Sequence[StatefulSetState] = (), brokers: Mapping[int, Sequence[BrokerSetting]] | None = None
+) -> DryStartState:
+    """Return a dry start whose copies start what runs, and in the other modes that with the overlay and nothing else.
+
+    Parameters
+    ----------
+    sets
+        By name and pods; the usual set of brokers where it is left out.
+    brokers
+        What each broker runs, the survey's brokers where it is left out; pods and brokers pair in their order.
+    """
+    running = brokers or {i: (setting("num.network.threads", "4"),) for i in BROKER_IDS}
+    keys = [
+        (key, item)
+        for item in (sets or (broker_set(BrokerMode.ZOOKEEPER),))
+        for key in copies_of(item.name, [p.ordinal for p in item.pods])
+    ]
+    pods = list(dict.fromkeys(key.pod for key, _ in keys))
+    outcomes = []
+    for key, _ in keys:
+        broker = list(running)[pods.index(key.pod) % len(running)]
+        given = {
+            s.name: GivenSetting(s.value)
+            for s in running[broker]
+            if s.source is SettingSource.STATIC and s.known and not s.sensitive
+        }
+        overlay = {} if key.mode is BrokerMode.ZOOKEEPER else {"kraftbridge.mode": key.mode.lower()}
+        start = KafkaStart(valid=True, settings={**given, **{n: GivenSetting(v) for n, v in overlay.items()}})
+        outcomes.append(CopyOutcome(key, broker, start, overlay=overlay))
+    return DryStartState("same", report=DryStartReport("same", tuple(outcomes)))
+
+
 def record(
     profile: Profile,
     gate: Phase,
@@ -474,6 +509,7 @@ def _observation(phase: Phase, **changes: Any) -> Observation:
         "run": None,
         "runner_available": True,
         "survey": survey() if phase is Phase.PREFLIGHT else not_yet,
+        "dry_start": dry_start_of() if phase is Phase.PREFLIGHT else not_yet,
         "admission_policy": not beyond_preflight or not_yet,
         "registered_controllers": frozenset(CONTROLLER_IDS) if beyond_preflight else not_yet,
         "features": features() if phase is Phase.COMPLETED else not_yet,

@@ -35,6 +35,10 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, delete]
+# Dry start: fenced copies of the brokers' pods are created behind a scheduling gate, inspected, and let go by a patch.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [create, patch]
 # Restarts go through the Eviction API, so that PodDisruptionBudgets count.
 - apiGroups: [""]
   resources: [pods/eviction]

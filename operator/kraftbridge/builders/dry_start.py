@@ -6,6 +6,7 @@ namespace, no privilege, no token, no disk and no name that resolves. What it ha
 
 from __future__ import annotations
 
+import base64
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any, Final
 from kraftbridge.builders import names
 from kraftbridge.builders.brokers import BrokerFacts, overlay, properties_config_map
 from kraftbridge.builders.settings import short_hash
-from kraftbridge.constants import LABEL_ROLE, LABEL_RUN
+from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
 from kraftbridge.models.dry_start import CopyKey
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
@@ -75,6 +76,11 @@ class DryStartFacts:
     operator_image: str
     closed: tuple[str, ...]
     """Addresses (``host:port``) that must not be reachable; none where the user accepts an unfenced dry start."""
+
+    def metadata(self, name: str, **more: Any) -> Object:
+        """Return the metadata of an object of the run: the migration owns it, so that nothing outlives both run and migration."""
+        owner = {"apiVersion": API_VERSION, "kind": KIND, "name": self.migration, "uid": self.uid}
+        return {"name": name, "namespace": self.namespace, "labels": self.labels, "ownerReferences": [owner], **more}
 
     @property
     def labels(self) -> dict[str, str]:
@@ -137,7 +143,10 @@ def _merged(present: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, 
 
 
 def run_secret(facts: DryStartFacts, salt: str, copies: Iterable[CopyFacts]) -> Object:
-    """Return the Secret with the run's salt and with the files that copies get in place of what they cannot have."""
+    """Return the Secret with the run's salt and with the files that copies get in place of what they cannot have.
+
+    It is applied anew for each run, and without copies at its end: the operator has no right to delete Secrets.
+    """
     data = {"salt": salt}
     for each in copies:
         prefix = copy_name(each.key, facts.run)
@@ -146,12 +155,8 @@ def run_secret(facts: DryStartFacts, salt: str, copies: Iterable[CopyFacts]) -> 
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {
-            "name": run_name(facts.migration),
-            "namespace": facts.namespace,
-            "labels": facts.labels,
-        },
-        "stringData": data,
+        "metadata": facts.metadata(run_name(facts.migration)),
+        "data": {key: base64.b64encode(text.encode()).decode() for key, text in data.items()},
     }
 
 
@@ -160,11 +165,7 @@ def network_policy(facts: DryStartFacts) -> Object:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {
-            "name": run_name(facts.migration),
-            "namespace": facts.namespace,
-            "labels": names.labels(facts.migration),
-        },
+        "metadata": facts.metadata(run_name(facts.migration)),
         "spec": {
             "podSelector": {"matchLabels": names.labels(facts.migration, **{LABEL_ROLE: ROLE})},
             "policyTypes": ["Ingress", "Egress"],
@@ -222,12 +223,11 @@ def _pod(facts: DryStartFacts, name: str, spec: Object) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": facts.namespace,
-            "labels": {**facts.labels, **{k: NO_INJECTION[k] for k in _NO_INJECTION_LABELS}},
-            "annotations": dict(NO_INJECTION),
-        },
+        "metadata": facts.metadata(
+            name,
+            labels={**facts.labels, **{k: NO_INJECTION[k] for k in _NO_INJECTION_LABELS}},
+            annotations=dict(NO_INJECTION),
+        ),
         "spec": {
             **spec,
             "schedulingGates": [{"name": SCHEDULING_GATE}],

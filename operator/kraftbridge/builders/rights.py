@@ -13,7 +13,7 @@ _APPLY: Final = ("get", "create", "patch")
 _ALWAYS: Final[dict[tuple[str, str, str], tuple[str, ...]]] = {
     ("kraftbridge.dev", "kafkamigrations", "status"): ("patch",),
     ("apps", "statefulsets", ""): (*_APPLY, "list", "delete"),
-    ("", "pods", ""): ("get", "list", "delete"),
+    ("", "pods", ""): ("get", "list", "create", "patch", "delete"),
     ("", "pods", "eviction"): ("create",),
     ("", "pods", "log"): ("get",),
     ("", "services", ""): _APPLY,

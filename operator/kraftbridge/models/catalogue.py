@@ -716,6 +716,52 @@ class Code(StrEnum):
         "Repair it with Kafka's tools (kafka-configs, kafka-acls, kafka-topics), or delete the znode",
     )
 
+    # ------------------------------------------------------------------------------------------- dry start
+
+    DRY_START_DIFFERS = (
+        "DryStartDiffers", _BLOCKING, _PREFLIGHT,
+        "A copy of pod {pod} would not start with what its broker runs: {differences}",
+        "Restart the broker if its template, ConfigMap or image changed since it started; else find out where it has these settings from. Accept this finding only where each difference is explained",
+        _ACCEPTABLE,
+    )
+    DRY_START_FAILED = (
+        "DryStartFailed", _BLOCKING, _PREFLIGHT,
+        "In {mode} mode the image of pod {pod} does not start Kafka, while it does in the present mode: {problem}",
+        "Correct {settings} in the brokers' StatefulSet so that the image starts in this mode",
+    )
+    DRY_START_IMPOSSIBLE = (
+        "DryStartImpossible", _BLOCKING, _PREFLIGHT,
+        "The start of the brokers cannot be tried in copies of their pods: {problem}",
+        "Remove the cause; or accept this finding: then the first broker that restarts is the first to try the new configuration",
+        _ACCEPTABLE,
+    )
+    DRY_START_OVERLAY_LOST = (
+        "DryStartOverlayLost", _BLOCKING, _PREFLIGHT,
+        "In {mode} mode pod {pod} would not start with exactly what the migration sets: {differences}",
+        "Set spec.brokers.configStyle, envPrefix and properties to the channel from which the image takes its configuration",
+    )
+    DRY_START_PROGRAMS = (
+        "DryStartPrograms", _WARNING, _PREFLIGHT,
+        "At each start the image runs programs that may reach ZooKeeper or the brokers; the dry start skipped them: {programs}",
+        "Check that each works in every mode, and that none writes to ZooKeeper during the migration",
+    )
+    DRY_START_REFUSED = (
+        "DryStartRefused", _BLOCKING, _PREFLIGHT,
+        "In {mode} mode Kafka refuses the configuration of pod {pod}: {complaint}",
+        "Correct {settings} in the brokers' configuration",
+    )
+    DRY_START_UNFENCED = (
+        "DryStartUnfenced", _BLOCKING, _PREFLIGHT,
+        "A pod that a NetworkPolicy closes reaches {addresses}: no copy of a broker's pod was started",
+        "Use a network plugin that enforces NetworkPolicies, and let no other policy open all pods of the namespace; or accept this finding: then only names that do not resolve and the agent keep the copies from the cluster",
+        _ACCEPTABLE,
+    )
+    DRY_START_UNKNOWN = (
+        "DryStartUnknown", _BLOCKING, _PREFLIGHT,
+        "It is not known what the brokers' pods are made from: {reason}",
+        "Let the operator read the StatefulSets of the brokers, and the ConfigMaps and Secrets that they refer to",
+    )
+
     # ------------------------------------------------------------------------------------------- comparisons
 
     PASSWORD_COMPARED_BY_LENGTH = (

@@ -118,6 +118,17 @@ class RemoveCanary:
 
 
 @dataclass(frozen=True, slots=True)
+class RunDryStart:
+    """Start fenced copies of the brokers' pods in the background; their report is observed later."""
+
+    fingerprint: str
+    """Of what the copies are made from."""
+    broker_ids: tuple[tuple[str, int], ...]
+    """Pod and id of each broker."""
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class RestoreStatefulSet:
     """Give every field of the user's StatefulSet its former value and owner back; restarts nothing under OnDelete."""
 
@@ -170,6 +181,7 @@ Action = (
     | ArchiveDifferences
     | WriteCanary
     | RemoveCanary
+    | RunDryStart
     | RestoreStatefulSet
     | StopControllers
     | RemoveControllerClaim

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from kraftbridge.models.clues import Clue
+from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import ZkMigrationState
 from kraftbridge.models.report import VerdictSummary
@@ -370,6 +371,8 @@ class Observation:
     """Probed while a controller is about to change."""
     canary_committed: int | None = None
     """The canary value that the active controller last acknowledged to us."""
+    dry_start: DryStartState | Unobserved = NOT_NEEDED
+    """Where the dry start of the brokers' pods stands."""
     outcomes: tuple[ActionOutcome, ...] = ()
 
     @property

@@ -32,6 +32,7 @@ from kraftbridge.phases import (
     verifying,
 )
 from kraftbridge.phases.draft import Draft, Enter, Outcome, StepContext, Wait
+from kraftbridge.phases.preflight import dry_start
 from kraftbridge.phases.preflight import findings as preflight
 from kraftbridge.phases.preflight.effective import taken_over
 from kraftbridge.phases.preflight.identity import broker_ids
@@ -45,6 +46,9 @@ LAST_BROKER = "last-broker"
 
 def run_preflight_phase(draft: Draft) -> Outcome:
     """Judge the cluster; go on only without a blocking finding. Nothing is changed here."""
+    zookeeper, ids = draft.observation.zookeeper, broker_ids(draft)
+    if isinstance(zookeeper, ZooKeeperState) and zookeeper.cluster_id and ids:
+        dry_start.begin_dry_start(draft, ids, zookeeper.cluster_id)
     found = preflight.findings(draft)
     draft.update(findings=found)
     standing = preflight.blocking(found)
@@ -53,14 +57,19 @@ def run_preflight_phase(draft: Draft) -> Outcome:
         message = f"{len(standing)} blocking finding(s); {first.code} on {first.object}: {first.reason}. {first.fix}"
         draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.FINDINGS, message)
         return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+    if dry_start.awaited(draft):
+        message = (
+            "Copies of the brokers' pods are started without Kafka in them, to see what each mode would give to Kafka"
+        )
+        draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.PROGRESSING, message)
+        return Wait(message)
     accepted = sum(f.accepted for f in found)
     draft.set_condition(
         ConditionType.PREFLIGHT_PASSED, "True", Reason.PASSED, f"No blocking finding; {accepted} accepted by the user"
     )
-    zookeeper, sets = draft.observation.zookeeper, draft.stateful_sets()
+    sets = draft.stateful_sets()
     if not isinstance(zookeeper, ZooKeeperState) or isinstance(sets, Unobserved):
         return Wait("the cluster could not be observed")
-    ids = broker_ids(draft)
     nodes = tuple(
         NodeStatus(
             id=ids[p.name], role="broker", pod=p.name, stateful_set=s.name, mode=BrokerMode.ZOOKEEPER, ready=p.ready

@@ -40,6 +40,7 @@ class Part(StrEnum):
     FEATURE_ANSWER = "feature_answer"
     CLUES = "clues"
     SURVEY = "survey"
+    DRY_START = "dry_start"
     ARCHIVE = "archive"
     CONTROLLER_PROBE = "controller_probe"
 
@@ -52,7 +53,7 @@ _MIGRATING: Final = _ALWAYS | _QUORUM | _RESTARTS | {Part.ZOOKEEPER, Part.CONTRO
 
 NEEDS: Final[Mapping[Phase, frozenset[Part]]] = {
     Phase.PREFLIGHT: _ALWAYS
-    | {Part.ZOOKEEPER, Part.REDUNDANCY, Part.RUNNER_AVAILABLE, Part.ADMISSION_POLICY, Part.SURVEY},
+    | {Part.ZOOKEEPER, Part.REDUNDANCY, Part.RUNNER_AVAILABLE, Part.ADMISSION_POLICY, Part.SURVEY, Part.DRY_START},
     Phase.PROVISIONING_QUORUM: _ALWAYS
     | _QUORUM
     | {Part.ZOOKEEPER, Part.REGISTERED_CONTROLLERS, Part.CLUSTER_BY_BROKER},

@@ -88,6 +88,21 @@ def _qualified(host_port: str, namespace: str, domain: str) -> str:
     return f"{candidate}:{port}"
 
 
+def addresses_of(hosts: str, namespace: str, domain: str) -> tuple[str, ...]:
+    """Return the addresses (``ip:port``) behind a list of ``host:port``, as a pod of the namespace would resolve it; unknown names have none."""
+    found: dict[str, None] = {}
+    for entry in hosts.split(","):
+        host, _, port = _qualified(entry.strip(), namespace, domain).rpartition(":")
+        try:
+            answers = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+        except OSError:
+            continue
+        for family, _, _, _, address in answers:
+            ip = f"[{address[0]}]" if family is socket.AddressFamily.AF_INET6 else str(address[0])
+            found[f"{ip}:{port}"] = None
+    return tuple(found)
+
+
 def secret_text(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, str]:
     """Return a Secret's values as text.
 

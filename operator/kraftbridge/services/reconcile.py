@@ -28,6 +28,7 @@ from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.machine import decide
 from kraftbridge.services.act.actuator import Actuator, Step
 from kraftbridge.services.clients import ClusterClients, open_clients
+from kraftbridge.services.dry_start import DryStarter, DryStarts
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe.observer import Memory, Observer
@@ -49,15 +50,20 @@ class Reconciler:
     """Takes migrations one step further, each as often as it asks for."""
 
     def __init__(
-        self, kubernetes: KubernetesPort, settings: Settings, open_connections: OpenClients = open_clients
+        self,
+        kubernetes: KubernetesPort,
+        settings: Settings,
+        open_connections: OpenClients = open_clients,
+        dry_starts: DryStarter | None = None,
     ) -> None:
         self._kubernetes = kubernetes
         self._settings = settings
         self._pool = ThreadPoolExecutor(max_workers=12, thread_name_prefix="observe")
         self._leases = Leases(kubernetes, settings.instance)
         self._facts = Facts(kubernetes, settings)
-        self._observer = Observer(kubernetes, self._pool, settings, self._leases, self._facts)
-        self._actuator = Actuator(kubernetes, self._facts, settings, self._leases)
+        self._dry_starts = dry_starts or DryStarts(kubernetes, settings, self._facts)
+        self._observer = Observer(kubernetes, self._pool, settings, self._leases, self._facts, self._dry_starts)
+        self._actuator = Actuator(kubernetes, self._facts, settings, self._leases, self._dry_starts)
         self._open_clients = open_connections
         self._clients: dict[str, tuple[str, ClusterClients]] = {}
         self._memories: dict[str, Memory] = {}
@@ -92,6 +98,7 @@ class Reconciler:
         metrics.forget(namespace, name)
         self._memories.pop(uid, None)
         self._facts.forget(uid)
+        self._dry_starts.forget(uid)
         if (entry := self._clients.pop(uid, None)) is not None:
             entry[1].close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 from dataclasses import replace
 from typing import Any
@@ -131,6 +132,10 @@ def pod() -> dict[str, Any]:
     return copy_pod(FACTS, EACH)
 
 
+def texts(secret: dict[str, Any]) -> dict[str, str]:
+    return {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}
+
+
 def container(pod: dict[str, Any], name: str) -> dict[str, Any]:
     return next(c for c in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]) if c["name"] == name)
 
@@ -201,7 +206,7 @@ def test_every_volume_but_those_that_kubernetes_renders_is_an_empty_directory(po
 
 
 def test_volumes_of_field_references_have_the_live_pods_values_and_no_token(pod: dict[str, Any]) -> None:
-    data = run_secret(FACTS, "salt", [EACH])["stringData"]
+    data = texts(run_secret(FACTS, "salt", [EACH]))
     volumes = {v["name"]: v for v in pod["spec"]["volumes"]}
     (item,) = volumes["info"]["secret"]["items"]
     assert data[item["key"]] == 'app="kafka"\nzone="b"'
@@ -324,7 +329,7 @@ def test_a_modes_properties_file_comes_from_the_runs_secret() -> None:
     volume = next(v for v in copy_pod(FACTS, each)["spec"]["volumes"] if v["name"] == "config")
     (item,) = volume["secret"]["items"]
     assert item["path"] == "server.properties"
-    assert "zookeeper.metadata.migration.enable=true" in run_secret(FACTS, "s", [each])["stringData"][item["key"]]
+    assert "zookeeper.metadata.migration.enable=true" in texts(run_secret(FACTS, "s", [each]))[item["key"]]
 
 
 def made(pod: dict[str, Any]) -> dict[str, Any]:

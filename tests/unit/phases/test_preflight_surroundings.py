@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.observations import ANYONE, BROKER_SET, GIB, RUNNING, Situation, open_gate, setting, survey
+from tests.support.observations import (
+    ANYONE,
+    BROKER_SET,
+    GIB,
+    RUNNING,
+    Situation,
+    dry_start_of,
+    open_gate,
+    setting,
+    survey,
+)
 
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.observation import Unobserved
@@ -37,7 +47,9 @@ SASL = (AclEntry("sasl", "kafka", frozenset("cdrwa")), AclEntry("world", "anyone
 
 
 def situation(**changes: Any) -> Situation:
-    return open_gate(Phase.PREFLIGHT).observing(survey=survey(**changes))
+    surroundings = survey(**changes)
+    brokers = None if isinstance(surroundings.brokers, Unobserved) else surroundings.brokers
+    return open_gate(Phase.PREFLIGHT).observing(survey=surroundings, dry_start=dry_start_of(brokers=brokers))
 
 
 def found(case: Situation) -> dict[str, FindingStatus]:

@@ -11,6 +11,7 @@ import pytest
 from tests.support.fakes import (
     READ_VERBS,
     Clock,
+    FaithfulDryStarts,
     FakeKafka,
     FakeKubernetes,
     Killed,
@@ -97,7 +98,9 @@ class Operator:
 
 def _reconciler(kubernetes: FakeKubernetes, kafka: FakeKafka) -> reconcile.Reconciler:
     settings = Settings(operator_image="operator:test", verifier_image="verifier:test", admission_policy=POLICY)
-    return reconcile.Reconciler(kubernetes, settings, lambda *_: ClusterClients(kafka, kafka, kafka))
+    return reconcile.Reconciler(
+        kubernetes, settings, lambda *_: ClusterClients(kafka, kafka, kafka), FaithfulDryStarts(kafka)
+    )
 
 
 @pytest.fixture

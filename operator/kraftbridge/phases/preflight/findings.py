@@ -22,6 +22,7 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, Runner
 from kraftbridge.models.status import FindingStatus
 from kraftbridge.phases.draft import Draft
+from kraftbridge.phases.preflight import dry_start
 from kraftbridge.phases.preflight import images as preflight_software
 from kraftbridge.phases.preflight import kafka as preflight_kafka
 from kraftbridge.phases.preflight import kubernetes as preflight_kubernetes
@@ -59,6 +60,7 @@ def findings(draft: Draft) -> tuple[FindingStatus, ...]:
             *_cluster(draft),
             *_survey(draft),
             *preflight_software.findings(draft),
+            *dry_start.findings(draft),
         ),
     )
     order = list(Severity)

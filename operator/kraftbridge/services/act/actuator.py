@@ -34,6 +34,7 @@ from kraftbridge.models.decision import (
     RemoveVerification,
     RestartPod,
     RestoreStatefulSet,
+    RunDryStart,
     StopControllers,
     UpdateMetadataVersion,
     WriteCanary,
@@ -48,6 +49,7 @@ from kraftbridge.services import original_state
 from kraftbridge.services.act import archives, stopping
 from kraftbridge.services.act.certificates import log_server_files
 from kraftbridge.services.clients import ClusterClients
+from kraftbridge.services.dry_start import DryStarter
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe.observer import Memory
@@ -71,8 +73,11 @@ class Step:
 class Actuator:
     """Executes the actions that `decide` returned."""
 
-    def __init__(self, kubernetes: KubernetesPort, facts: Facts, settings: Settings, leases: Leases) -> None:
+    def __init__(
+        self, kubernetes: KubernetesPort, facts: Facts, settings: Settings, leases: Leases, dry_starts: DryStarter
+    ) -> None:
         self._leases = leases
+        self._dry_starts = dry_starts
         self._kubernetes = kubernetes
         self._facts = facts
         self._settings = settings
@@ -122,6 +127,8 @@ class Actuator:
                 step.memory.canary_committed = value
             case RemoveCanary(value):
                 step.clients.controllers.remove_canary(value)
+            case RunDryStart():
+                self._dry_starts.start(step.identity, step.spec, step.status, step.clients, action)
             case RestoreStatefulSet(name):
                 self._restore(step, name)
             case StopControllers():

@@ -18,6 +18,7 @@ from kraftbridge.config import Settings
 from kraftbridge.constants import canary_topic
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.metrics import OBSERVATION_ERRORS
+from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.observation import (
     NOT_NEEDED,
     ActionOutcome,
@@ -39,6 +40,7 @@ from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import Part, needs
 from kraftbridge.services.act import archives
 from kraftbridge.services.clients import ClusterClients
+from kraftbridge.services.dry_start import DryStarter
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe import runs, workloads
@@ -51,6 +53,7 @@ from kraftbridge.storage.ports import KubernetesPort
 T = TypeVar("T")
 REDUNDANCY_EVERY = timedelta(seconds=10)
 SURVEY_EVERY_SECONDS = 10.0
+DRY_START_EVERY_SECONDS = 5.0
 FEATURES_EVERY_SECONDS = 3.0
 METRICS_TIMEOUT_SECONDS = 2.0
 
@@ -61,6 +64,8 @@ class Memory:
 
     redundancy: TopicRedundancy | None = None
     survey: tuple[float, Survey] | None = None
+    dry_start: tuple[float, str] | None = None
+    """When the fingerprint of the brokers' pods was computed, and what it was."""
     features: tuple[float, Mapping[int, NodeFeatures | Unobserved]] | None = None
     canary_committed: int | None = None
     outcomes: tuple[ActionOutcome, ...] = ()
@@ -79,12 +84,14 @@ class Observer:
         settings: Settings,
         leases: Leases,
         facts: Facts,
+        dry_starts: DryStarter,
     ) -> None:
         self._kubernetes = kubernetes
         self._settings = settings
         self._pool = pool
         self._leases = leases
         self._facts = facts
+        self._dry_starts = dry_starts
         self._logs = LogReader(kubernetes)
         self._surveyor = Surveyor(kubernetes, settings, facts)
 
@@ -126,6 +133,7 @@ class Observer:
             Part.NODE_FEATURES, "features", _features, clients
         )
         validation = look(Part.FEATURE_ANSWER, "quorum", _validation, clients, status)
+        dry_start = look(Part.DRY_START, "dry start", self._dry_start, identity, spec, status, memory)
         guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
         seen_controllers, seen_sets = self._result(controllers), tuple(self._result(s) for s in sets)
         clues = look(Part.CLUES, "logs", self._logs.clues, identity, spec, status, seen_sets, seen_controllers)
@@ -153,6 +161,7 @@ class Observer:
             archive=archive.result() if archive is not None else None,
             controller_probe=_probed(clients, status, probe=Part.CONTROLLER_PROBE in wanted),
             canary_committed=memory.canary_committed,
+            dry_start=self._result(dry_start),
             outcomes=memory.outcomes,
         )
 
@@ -256,6 +265,18 @@ class Observer:
         if memory.survey is None or time.monotonic() - memory.survey[0] > SURVEY_EVERY_SECONDS:
             memory.survey = (time.monotonic(), self._surveyor.survey(identity, spec, status, clients))
         return memory.survey[1]
+
+    def _dry_start(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory
+    ) -> DryStartState:
+        known = memory.dry_start
+        if (
+            known is None
+            or memory.generation != identity.generation
+            or time.monotonic() - known[0] > DRY_START_EVERY_SECONDS
+        ):
+            memory.dry_start = known = (time.monotonic(), self._dry_starts.fingerprint(identity, spec, status))
+        return self._dry_starts.state(identity, known[1])
 
     def _guarded(self) -> bool:
         """Return whether the chart's admission policy and its binding are in force."""

@@ -1,0 +1,151 @@
+"""Findings of the dry start: what the copies of the brokers' pods would do in each mode. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kraftbridge.dry_start.comparison import (
+    SettingDifference,
+    differences_from_overlay,
+    differences_from_running,
+    settings_named,
+)
+from kraftbridge.dry_start.plan import copies_of
+from kraftbridge.models.catalogue import Code
+from kraftbridge.models.decision import RunDryStart
+from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartReport
+from kraftbridge.models.observation import StatefulSetState, Unobserved
+from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.status import FindingStatus
+from kraftbridge.phases.draft import Draft, StepContext
+from kraftbridge.phases.preflight.finding import finding, some
+
+_SHOWN_DIFFERENCES = 4
+
+
+def awaited(step: StepContext) -> bool:
+    """Whether no dry start of what is there now has ended yet."""
+    state = step.observation.dry_start
+    return not isinstance(state, Unobserved) and state.current is None
+
+
+def begin_dry_start(draft: Draft, broker_ids: dict[str, int], cluster_id: str) -> None:
+    """Have a dry start run where none of what is there now has ended or is under way."""
+    state = draft.observation.dry_start
+    if isinstance(state, Unobserved) or state.current is not None or state.running:
+        return
+    draft.act(RunDryStart(state.fingerprint, tuple(sorted(broker_ids.items())), cluster_id))
+
+
+def findings(step: StepContext) -> Iterator[FindingStatus]:
+    """Return what the last dry start found, nothing while it is awaited."""
+    state, sets = step.observation.dry_start, step.stateful_sets()
+    if isinstance(state, Unobserved):
+        yield finding(Code.DRY_START_UNKNOWN, "brokers", reason=state)
+        return
+    report = state.current
+    if report is None or isinstance(sets, Unobserved):
+        return
+    if report.reached:
+        yield finding(Code.DRY_START_UNFENCED, "brokers", addresses=some(report.reached))
+        if not report.copies:
+            return
+    if report.problem:
+        yield finding(Code.DRY_START_IMPOSSIBLE, "brokers", problem=report.problem)
+        return
+    for each in sets:
+        yield from _stateful_set(step, report, each)
+
+
+def _stateful_set(step: StepContext, report: DryStartReport, item: StatefulSetState) -> Iterator[FindingStatus]:
+    name = f"StatefulSet/{item.name}"
+    outcomes = {o.key: o for o in report.copies}
+    wanted = copies_of(item.name, sorted(p.ordinal for p in item.pods))
+    lacking = [key.pod for key in wanted if key not in outcomes]
+    if lacking or not wanted:
+        yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=f"no copy was made of {some(lacking) or 'its pods'}")
+    for mode in BrokerMode:
+        copies = [outcomes[key] for key in wanted if key.mode is mode and key in outcomes]
+        yield from _starts(step, name, mode, copies, outcomes)
+        yield from _differences(step, name, mode, copies, outcomes)
+    yield from _programs(name, [outcomes[key] for key in wanted if key in outcomes])
+
+
+def _starts(
+    step: StepContext, name: str, mode: BrokerMode, copies: Sequence[CopyOutcome], outcomes: dict[CopyKey, CopyOutcome]
+) -> Iterator[FindingStatus]:
+    """Report copies that did not come to Kafka's start, and configurations that Kafka refuses; one finding for each mode."""
+    prefix = step.spec.brokers.env_prefix
+    if failed := [c for c in copies if c.start is None]:
+        first = failed[0]
+        present = outcomes.get(CopyKey(first.key.stateful_set, first.key.ordinal, BrokerMode.ZOOKEEPER))
+        words = f'; the image says: "{first.words}"' if first.words else ""
+        if mode is BrokerMode.ZOOKEEPER or present is None or present.start is None:
+            problem = f"the copy of pod {first.key.pod} in {mode} mode: {first.problem}{words}"
+            yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=problem)
+        else:
+            named = settings_named(first.words, {**first.overlay, **dict.fromkeys(present.start.settings, "")}, prefix)
+            yield finding(
+                Code.DRY_START_FAILED,
+                name,
+                pod=first.key.pod,
+                mode=mode,
+                problem=f"{first.problem}{words}",
+                settings=some(named) or "what the image names",
+            )
+    if refused := [c for c in copies if c.start is not None and not c.start.valid]:
+        start = refused[0].start
+        if start is not None:
+            named = settings_named(start.complaint, start.settings, prefix)
+            yield finding(
+                Code.DRY_START_REFUSED,
+                name,
+                pod=refused[0].key.pod,
+                mode=mode,
+                complaint=start.complaint,
+                settings=some(named) or "what Kafka names",
+            )
+
+
+def _differences(
+    step: StepContext, name: str, mode: BrokerMode, copies: Sequence[CopyOutcome], outcomes: dict[CopyKey, CopyOutcome]
+) -> Iterator[FindingStatus]:
+    survey = step.observation.survey
+    for each in copies:
+        if each.start is None or not each.start.valid:
+            continue
+        if mode is BrokerMode.ZOOKEEPER:
+            if isinstance(survey, Unobserved) or isinstance(survey.brokers, Unobserved):
+                return  # a blocking finding of its own
+            settings = survey.brokers.get(each.broker_id, Unobserved(f"broker {each.broker_id}", "it did not answer"))
+            if isinstance(settings, Unobserved):
+                problem = f"the configuration that pod {each.key.pod} runs is not known, so its copy cannot be compared: {settings}"
+                yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=problem)
+                return
+            if found := differences_from_running(each, settings):
+                yield finding(Code.DRY_START_DIFFERS, name, pod=each.key.pod, differences=_shown(found))
+                return
+            continue
+        present = outcomes.get(CopyKey(each.key.stateful_set, each.key.ordinal, BrokerMode.ZOOKEEPER))
+        if present is None or present.start is None or not present.start.valid:
+            continue  # a finding of its own
+        if found := differences_from_overlay(present, each):
+            yield finding(Code.DRY_START_OVERLAY_LOST, name, pod=each.key.pod, mode=mode, differences=_shown(found))
+            return
+
+
+def _programs(name: str, copies: Sequence[CopyOutcome]) -> Iterator[FindingStatus]:
+    """Tell what an image would do to the cluster at each start: programs that the agent skipped."""
+    skipped: dict[str, set[str]] = {}
+    for each in copies:
+        for program in (*(each.start.programs if each.start is not None else ()), *each.programs):
+            if not program.ran:
+                skipped.setdefault(f"{program.main} {program.arguments}".strip()[:200], set()).add(each.key.mode)
+    if skipped:
+        told = [f"{program} ({', '.join(sorted(modes))} mode)" for program, modes in sorted(skipped.items())]
+        yield finding(Code.DRY_START_PROGRAMS, name, programs="; ".join(told[:_SHOWN_DIFFERENCES]))
+
+
+def _shown(found: Sequence[SettingDifference]) -> str:
+    more = f"; and {len(found) - _SHOWN_DIFFERENCES} more" if len(found) > _SHOWN_DIFFERENCES else ""
+    return "; ".join(str(d) for d in found[:_SHOWN_DIFFERENCES]) + more

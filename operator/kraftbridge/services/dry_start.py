@@ -1,0 +1,467 @@
+"""Runs dry starts: makes the fenced copies, waits for them, collects what they report, and removes everything again.
+
+A dry start takes some seconds, so it runs beside the loop; its report is part of a later observation. One that dies with its operator is
+repeated: its pods end by themselves, and the next run removes what is left.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from kraftbridge.builders import dry_start as builder
+from kraftbridge.builders.brokers import broker_settings, configuration
+from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts
+from kraftbridge.config import Settings
+from kraftbridge.constants import LABEL_MIGRATION, LABEL_ROLE, LABEL_RUN
+from kraftbridge.dry_start import plan
+from kraftbridge.dry_start.report import kafka_start, last_words, programs
+from kraftbridge.exceptions import ActionError, MigrationError, ObservationError
+from kraftbridge.fence.command_line import EXIT_REACHED, connects
+from kraftbridge.models.catalogue import Code
+from kraftbridge.models.decision import RunDryStart
+from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartReport, DryStartState
+from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.unobserved import Unobserved
+from kraftbridge.phases.draft import Identity
+from kraftbridge.services.clients import ClusterClients, addresses_of
+from kraftbridge.services.facts import Facts
+from kraftbridge.services.observe import workloads
+from kraftbridge.storage.ports import KubernetesPort, Object
+
+log = logging.getLogger(__name__)
+
+WAIT_SECONDS: Final = 90.0
+"""How long a pod of a dry start may take from its creation."""
+_STUCK_SECONDS: Final = 20.0
+"""How long an image that cannot be pulled, or a container that cannot be made, is waited for."""
+_POLL_SECONDS: Final = 0.5
+_LOG_LINES: Final = 400
+_POD: Final = ("v1", "Pod")
+_DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"  # noqa: S108 - Kafka's default of log.dir
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What is kept of one migration's dry starts."""
+
+    running: str = ""
+    report: DryStartReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One StatefulSet that copies are made from."""
+
+    stateful_set: Object
+    pods: Mapping[int, Object]
+    """The live pods by ordinal."""
+    parts: tuple[Any, ...] = field(default=())
+    """What the fingerprint is made from."""
+
+
+class DryStarter(Protocol):
+    """Runs dry starts beside the loop."""
+
+    def forget(self, uid: str) -> None:
+        """Drop what is kept of a migration."""
+
+    def fingerprint(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> str:
+        """Return the fingerprint of what copies would be made from now."""
+
+    def state(self, identity: Identity, fingerprint: str) -> DryStartState:
+        """Return where a migration's dry start stands."""
+
+    def start(
+        self,
+        identity: Identity,
+        spec: MigrationSpec,
+        status: MigrationStatus,
+        clients: ClusterClients,
+        action: RunDryStart,
+    ) -> None:
+        """Begin a dry start in the background unless one is under way."""
+
+
+class DryStarts:
+    """Runs dry starts in the background, one at a time for each migration, and keeps the last report of each."""
+
+    def __init__(self, kubernetes: KubernetesPort, settings: Settings, facts: Facts) -> None:
+        self._kubernetes = kubernetes
+        self._settings = settings
+        self._facts = facts
+        self._entries: dict[str, _Entry] = {}
+
+    def forget(self, uid: str) -> None:
+        """Drop what is kept of a migration."""
+        self._entries.pop(uid, None)
+
+    def fingerprint(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> str:
+        """Return the fingerprint of what copies would be made from now.
+
+        Raises
+        ------
+        ObservationError
+            A StatefulSet or something that it refers to cannot be read.
+        """
+        return _fingerprint(spec, self._settings, self._sources(identity, spec, status))
+
+    def state(self, identity: Identity, fingerprint: str) -> DryStartState:
+        """Return where a migration's dry start stands."""
+        entry = self._entries.setdefault(identity.uid, _Entry())
+        return DryStartState(fingerprint, entry.running, entry.report)
+
+    def start(
+        self,
+        identity: Identity,
+        spec: MigrationSpec,
+        status: MigrationStatus,
+        clients: ClusterClients,
+        action: RunDryStart,
+    ) -> None:
+        """Begin a dry start in the background unless one is under way."""
+        entry = self._entries.setdefault(identity.uid, _Entry())
+        if entry.running:
+            return
+        entry.running = action.fingerprint
+
+        def run() -> None:
+            began = time.monotonic()
+            try:
+                report = self._run(identity, spec, status, clients, action)
+            except MigrationError as e:
+                report = DryStartReport(action.fingerprint, problem=str(e))
+            except Exception as e:  # preflight must not wait in vain, whatever happened
+                log.exception("%s/%s: dry start", identity.namespace, identity.name)
+                report = DryStartReport(action.fingerprint, problem=f"the operator failed: {type(e).__name__}: {e}")
+            log.info("%s/%s: dry start of %d copies took %.1f s", identity.namespace, identity.name, len(report.copies), time.monotonic() - began)  # fmt: skip
+            entry.report, entry.running = report, ""
+
+        threading.Thread(target=run, name="dry-start", daemon=True).start()
+
+    # ------------------------------------------------------------------------------------------------- sources
+
+    def _sources(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[_Source, ...]:
+        found = []
+        for ref in spec.brokers.stateful_sets:
+            stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
+            if stateful_set is None:
+                raise ObservationError(f"StatefulSet {identity.namespace}/{ref.name}", "it does not exist")
+            pods = self._kubernetes.list(*_POD, identity.namespace, workloads.pods_selector(stateful_set))
+            by_ordinal = {p.ordinal: p.name for p in workloads.pods_of(stateful_set, pods)}
+            by_name = {p["metadata"]["name"]: p for p in pods}
+            live = {ordinal: by_name[name] for ordinal, name in by_ordinal.items()}
+            found.append(_Source(stateful_set, live, self._parts(identity, spec, status, stateful_set, live)))
+        return tuple(found)
+
+    def _parts(
+        self,
+        identity: Identity,
+        spec: MigrationSpec,
+        status: MigrationStatus,
+        stateful_set: Object,
+        live: Mapping[int, Object],
+    ) -> tuple[Any, ...]:
+        pod = stateful_set["spec"]["template"]["spec"]
+        data = []
+        for kind, name in plan.referenced(pod):
+            found = self._kubernetes.get("v1", kind, identity.namespace, name) or {}
+            data.append((kind, name, found.get("data"), found.get("binaryData")))
+        images = {
+            (ordinal, c["name"]): c.get("imageID")
+            for ordinal, p in live.items()
+            for c in (p.get("status") or {}).get("containerStatuses") or []
+        }
+        original = self._facts.original(identity, spec, status.attempt, stateful_set)
+        overlays: list[str] = []
+        if original is not None:
+            facts = self._facts.brokers(identity, spec, status, original)
+            overlays = [configuration(spec, facts, mode) for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT)]
+        name, service = stateful_set["metadata"]["name"], stateful_set["spec"].get("serviceName")
+        return (name, service, pod, data, sorted(map(str, images.items())), overlays)
+
+    # ---------------------------------------------------------------------------------------------------- runs
+
+    def _run(
+        self,
+        identity: Identity,
+        spec: MigrationSpec,
+        status: MigrationStatus,
+        clients: ClusterClients,
+        action: RunDryStart,
+    ) -> DryStartReport:
+        sources = self._sources(identity, spec, status)
+        if (now := _fingerprint(spec, self._settings, sources)) != action.fingerprint:
+            return DryStartReport(now, problem="the pods' template or what it refers to changed meanwhile")
+        closed = self._closed(identity, spec, sources)
+        facts = DryStartFacts(
+            namespace=identity.namespace,
+            migration=identity.name,
+            uid=identity.uid,
+            run=secrets.token_hex(3),
+            operator_image=self._settings.operator_image,
+            closed=() if _unfenced_accepted(spec) else closed,
+        )
+        copies = self._copies(identity, spec, status, clients, action, sources)
+        self._remove(facts)
+        try:
+            self._kubernetes.apply(builder.network_policy(facts), force=True)
+            self._kubernetes.apply(builder.run_secret(facts, secrets.token_hex(32), [c for c, _ in copies]), force=True)
+            reached = self._probe(facts, closed)
+            if reached and facts.closed:
+                return DryStartReport(action.fingerprint, reached=reached)
+            outcomes = self._start_copies(facts, copies)
+            return DryStartReport(action.fingerprint, outcomes, reached)
+        finally:
+            self._remove(facts)
+
+    def _copies(
+        self,
+        identity: Identity,
+        spec: MigrationSpec,
+        status: MigrationStatus,
+        clients: ClusterClients,
+        action: RunDryStart,
+        sources: Sequence[_Source],
+    ) -> list[tuple[CopyFacts, Mapping[str, str]]]:
+        ids, running = dict(action.broker_ids), clients.brokers.broker_settings()
+        status = status.model_copy(update={"cluster_id": action.cluster_id})
+        found: list[tuple[CopyFacts, Mapping[str, str]]] = []
+        for source in sources:
+            original = self._facts.original(identity, spec, status.attempt, source.stateful_set)
+            name = source.stateful_set["metadata"]["name"]
+            if original is None:
+                raise ObservationError(f"StatefulSet {name}", f"it has no container {spec.brokers.container}")
+            brokers = self._facts.brokers(identity, spec, status, original)
+            for key in plan.copies_of(name, sorted(source.pods)):
+                changed, files = builder.overlaid(spec, brokers, identity.name, source.stateful_set, key.mode)
+                broker_id = ids.get(key.pod)
+                if broker_id is None:
+                    raise ObservationError(f"pod {key.pod}", "the id of its broker is not known")
+                settings = running.get(broker_id, ())
+                own = {} if isinstance(settings, Unobserved) else {s.name: s.value for s in settings}
+                dirs = own.get("log.dirs") or own.get("log.dir") or _DEFAULT_LOG_DIR
+                each = CopyFacts(
+                    key=key,
+                    stateful_set=changed,
+                    live=source.pods[key.ordinal],
+                    container=spec.brokers.container,
+                    broker_id=broker_id,
+                    cluster_id=action.cluster_id,
+                    log_dirs=tuple(d.strip() for d in dirs.split(",") if d.strip()),
+                    files=files,
+                )
+                found.append((each, broker_settings(spec, brokers, key.mode)))
+        return found
+
+    def _closed(self, identity: Identity, spec: MigrationSpec, sources: Sequence[_Source]) -> tuple[str, ...]:
+        """Return the addresses that copies must not reach; each is one that the operator itself reaches, else failing would prove nothing.
+
+        Raises
+        ------
+        ObservationError
+            The operator reaches no address of ZooKeeper, or none of the brokers.
+        """
+        domain, namespace = self._settings.cluster_domain, identity.namespace
+        zookeeper = addresses_of(spec.zookeeper_hosts, namespace, domain)
+        brokers = set(addresses_of(spec.brokers.bootstrap_servers, namespace, domain))
+        for source in sources:
+            for pod in source.pods.values():
+                ports = {
+                    port["containerPort"]
+                    for container in pod["spec"]["containers"]
+                    if container["name"] == spec.brokers.container
+                    for port in container.get("ports") or []
+                }
+                ports |= {int(a.rpartition(":")[2]) for a in brokers}
+                if address := (pod.get("status") or {}).get("podIP"):
+                    brokers |= {f"{_bracketed(address)}:{port}" for port in ports}
+        host = os.environ.get("KUBERNETES_SERVICE_HOST")
+        server = (f"{_bracketed(host)}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}",) if host else ()
+        kept = []
+        for what, addresses in (("ZooKeeper", zookeeper), ("the brokers", brokers), ("the API server", server)):
+            reached = [a for a in sorted(addresses) if connects(a)]
+            if addresses and not reached:
+                tried = ", ".join(sorted(addresses)[:5])
+                raise ObservationError(what, f"the operator itself reaches none of {tried}, so a probe that fails would prove nothing")  # fmt: skip
+            kept += reached
+        return tuple(dict.fromkeys(kept))
+
+    def _probe(self, facts: DryStartFacts, closed: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the addresses that the probe pod reached.
+
+        Raises
+        ------
+        ActionError
+            The probe pod did not run, so nothing is known.
+        """
+        pod = builder.probe_pod(facts, closed)
+        name = pod["metadata"]["name"]
+        self._create(facts, pod)
+        ended = self._wait(facts, {name}).get(name)
+        code = None if ended is None else _exit_code(ended, "probe")
+        if ended is not None and code == 0:
+            return ()
+        if ended is not None and code == EXIT_REACHED:
+            return _reached(ended, "probe") or closed
+        trouble = "it did not end" if ended is None else workloads.pod_trouble(ended) or f"its exit code is {code}"
+        raise ActionError(f"pod {name}, which proves that copies reach nothing: {trouble} (after {WAIT_SECONDS:.0f} s at most)")  # fmt: skip
+
+    def _start_copies(
+        self, facts: DryStartFacts, copies: Sequence[tuple[CopyFacts, Mapping[str, str]]]
+    ) -> tuple[CopyOutcome, ...]:
+        failed: dict[CopyKey, str] = {}
+        for each, _ in copies:
+            try:
+                self._create(facts, builder.copy_pod(facts, each))
+            except ActionError as e:
+                failed[each.key] = str(e)
+        waited = {builder.copy_name(c.key, facts.run) for c, _ in copies if c.key not in failed}
+        ended = self._wait(facts, waited)
+        return tuple(
+            CopyOutcome(each.key, each.broker_id, None, problem=failed[each.key], overlay=overlay)
+            if each.key in failed
+            else self._outcome(facts, each, overlay, ended.get(builder.copy_name(each.key, facts.run)))
+            for each, overlay in copies
+        )
+
+    def _create(self, facts: DryStartFacts, pod: Object) -> None:
+        """Create a pod that no node may run yet, compare what admission made of it, and let it run.
+
+        Raises
+        ------
+        ActionError
+            The API server refuses it, or admission changed it; it is deleted before it ran.
+        """
+        name = pod["metadata"]["name"]
+        made = self._kubernetes.create(pod)
+        gated = bool(made["spec"].get("schedulingGates"))
+        if not gated or (changed := builder.additions(pod, made)):
+            self._kubernetes.delete(*_POD, facts.namespace, name, grace_seconds=0)
+            if not gated:
+                raise ActionError(
+                    f"pod {name}: the API server does not hold it back (schedulingGates, Kubernetes 1.27)"
+                )
+            raise ActionError(f"pod {name}: admission of this cluster put in {', '.join(changed)}; a copy with that is not started")  # fmt: skip
+        self._kubernetes.merge_patch(*_POD, facts.namespace, name, {"spec": {"schedulingGates": None}})
+
+    def _wait(self, facts: DryStartFacts, waited: set[str]) -> dict[str, Object]:
+        """Return the pods as they were last seen, once all have ended, are stuck, or the time is over."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        stuck_since: dict[str, float] = {}
+        while True:
+            found = {p["metadata"]["name"]: p for p in self._list(facts, run=facts.run)}
+            now = time.monotonic()
+            open_ = set()
+            for name in waited & found.keys():
+                pod = found[name]
+                if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+                    continue
+                if workloads.pod_trouble(pod) and now - stuck_since.setdefault(name, now) > _STUCK_SECONDS:
+                    continue
+                open_.add(name)
+            if not open_ or now > deadline:
+                return {name: found[name] for name in waited & found.keys()}
+            time.sleep(_POLL_SECONDS)
+
+    def _outcome(
+        self, facts: DryStartFacts, each: CopyFacts, overlay: Mapping[str, str], pod: Object | None
+    ) -> CopyOutcome:
+        outcome = CopyOutcome(each.key, each.broker_id, None, overlay=overlay)
+        if pod is None:
+            return _failed(outcome, "the copy is gone")
+        name, live = pod["metadata"]["name"], each.live
+        for container in pod["spec"].get("initContainers") or []:
+            code = _exit_code(pod, container["name"])
+            if code == 0:
+                continue
+            text = self._log(facts, name, container["name"])
+            if code == EXIT_REACHED and (reached := _reached(pod, container["name"])):
+                return _failed(outcome, f"the copy reaches {', '.join(reached)} although the NetworkPolicy closes it")
+            how = "did not end" if code is None else f"ended with code {code}"
+            trouble = workloads.pod_trouble(pod)
+            return _failed(
+                outcome, f"init container {container['name']} {how}{f' ({trouble})' if trouble else ''}", text
+            )
+        text = self._log(facts, name, each.container)
+        start = kafka_start(text) or kafka_start(_message(pod, each.container))
+        if start is None:
+            code, trouble = _exit_code(pod, each.container), workloads.pod_trouble(pod)
+            how = f"did not end in {WAIT_SECONDS:.0f} s" if code is None else f"ended with code {code}"
+            return _failed(
+                outcome, f"container {each.container} {trouble or how} and never came to Kafka's start", text
+            )
+        own = (pod.get("status") or {}).get("podIP")
+        theirs = (live.get("status") or {}).get("podIP")
+        aliases = {name: each.key.pod} | ({own: theirs} if own and theirs else {})
+        return CopyOutcome(each.key, each.broker_id, start, overlay=overlay, aliases=aliases)
+
+    def _log(self, facts: DryStartFacts, pod: str, container: str) -> str:
+        try:
+            return self._kubernetes.pod_logs(facts.namespace, pod, container, _LOG_LINES) or ""
+        except MigrationError:
+            return ""  # a container that never ran has none
+
+    def _list(self, facts: DryStartFacts, run: str = "") -> tuple[Object, ...]:
+        labels = {LABEL_MIGRATION: facts.migration, LABEL_ROLE: builder.ROLE} | ({LABEL_RUN: run} if run else {})
+        selector = ",".join(f"{k}={v}" for k, v in labels.items())
+        return self._kubernetes.list(*_POD, facts.namespace, selector)
+
+    def _remove(self, facts: DryStartFacts) -> None:
+        """Delete all pods of the migration's dry starts and empty their Secret; the NetworkPolicy stays until the migration goes."""
+        for pod in self._list(facts):
+            self._kubernetes.delete(*_POD, facts.namespace, pod["metadata"]["name"], grace_seconds=0)
+        deadline = time.monotonic() + _STUCK_SECONDS
+        while self._list(facts) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        self._kubernetes.apply(builder.run_secret(facts, "", ()), force=True)
+
+
+def _failed(outcome: CopyOutcome, problem: str, text: str = "") -> CopyOutcome:
+    return CopyOutcome(
+        outcome.key, outcome.broker_id, None, problem, last_words(text), programs(text), overlay=outcome.overlay
+    )
+
+
+def _fingerprint(spec: MigrationSpec, settings: Settings, sources: Sequence[_Source]) -> str:
+    return plan.fingerprint([settings.operator_image, _unfenced_accepted(spec), *(s.parts for s in sources)])
+
+
+def _unfenced_accepted(spec: MigrationSpec) -> bool:
+    return any(a.code == Code.DRY_START_UNFENCED for a in spec.preflight.accepted)
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _terminated(pod: Object, container: str) -> Mapping[str, Any]:
+    status = pod.get("status") or {}
+    statuses = (*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or []))
+    found: Mapping[str, Any] = next((s for s in statuses if s["name"] == container), {})
+    return (found.get("state") or {}).get("terminated") or {}
+
+
+def _exit_code(pod: Object, container: str) -> int | None:
+    code = _terminated(pod, container).get("exitCode")
+    return None if code is None else int(code)
+
+
+def _message(pod: Object, container: str) -> str:
+    return str(_terminated(pod, container).get("message") or "")
+
+
+def _reached(pod: Object, container: str) -> tuple[str, ...]:
+    try:
+        return tuple(str(a) for a in json.loads(_message(pod, container))["reached"])
+    except (ValueError, KeyError, TypeError):
+        return ()
