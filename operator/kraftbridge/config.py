@@ -23,6 +23,8 @@ class Settings(BaseSettings):
     """Comma-separated namespaces to watch; empty: all."""
     admission_policy: str = ""
     """Name of the chart's ValidatingAdmissionPolicy and its binding; empty: none was installed."""
+    dry_start: bool = False
+    """Whether preflight starts fenced copies of the brokers' pods."""
     log_level: str = "info"
     """debug, info, warning or error."""
     cluster_domain: str = "cluster.local"

@@ -285,7 +285,7 @@ def survey(**changes: Any) -> Survey:
 
 
 def dry_start_of(
-    sets: Sequence[StatefulSetState] = (), brokers: Mapping[int, Sequence[BrokerSetting]] | None = None
+    sets: Sequence[StatefulSetState] = (), brokers: Mapping[int, Sequence[BrokerSetting] | Unobserved] | None = None
 ) -> DryStartState:
     """Return a dry start whose copies start what runs, and in the other modes that with the overlay and nothing else.
 
@@ -308,7 +308,7 @@ def dry_start_of(
         broker = list(running)[pods.index(key.pod) % len(running)]
         given = {
             s.name: GivenSetting(s.value)
-            for s in running[broker]
+            for s in (() if isinstance(running[broker], Unobserved) else running[broker])
             if s.source is SettingSource.STATIC and s.known and not s.sensitive
         }
         overlay = {} if key.mode is BrokerMode.ZOOKEEPER else {"kraftbridge.mode": key.mode.lower()}

@@ -735,6 +735,11 @@ class Code(StrEnum):
         "Remove the cause; or accept this finding: then the first broker that restarts is the first to try the new configuration",
         _ACCEPTABLE,
     )
+    DRY_START_OFF = (
+        "DryStartOff", _WARNING, _PREFLIGHT,
+        "The operator does not start copies of the brokers' pods: the first broker that restarts is the first to try the new configuration",
+        "Install the chart with dryStart.enabled=true on a cluster whose network plugin enforces NetworkPolicies",
+    )
     DRY_START_OVERLAY_LOST = (
         "DryStartOverlayLost", _BLOCKING, _PREFLIGHT,
         "In {mode} mode pod {pod} would not start with exactly what the migration sets: {differences}",

@@ -118,6 +118,8 @@ class DryStartState:
     """Fingerprint of the dry start under way."""
     report: DryStartReport | None = None
     """The last one that ended."""
+    off: bool = False
+    """Whether the operator is configured without dry starts."""
 
     @property
     def current(self) -> DryStartReport | None:

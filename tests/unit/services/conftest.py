@@ -97,7 +97,9 @@ class Operator:
 
 
 def _reconciler(kubernetes: FakeKubernetes, kafka: FakeKafka) -> reconcile.Reconciler:
-    settings = Settings(operator_image="operator:test", verifier_image="verifier:test", admission_policy=POLICY)
+    settings = Settings(
+        operator_image="operator:test", verifier_image="verifier:test", admission_policy=POLICY, dry_start=True
+    )
     return reconcile.Reconciler(
         kubernetes, settings, lambda *_: ClusterClients(kafka, kafka, kafka), FaithfulDryStarts(kafka)
     )

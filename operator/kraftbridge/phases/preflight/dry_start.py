@@ -26,13 +26,13 @@ _SHOWN_DIFFERENCES = 4
 def awaited(step: StepContext) -> bool:
     """Whether no dry start of what is there now has ended yet."""
     state = step.observation.dry_start
-    return not isinstance(state, Unobserved) and state.current is None
+    return not isinstance(state, Unobserved) and not state.off and state.current is None
 
 
 def begin_dry_start(draft: Draft, broker_ids: dict[str, int], cluster_id: str) -> None:
     """Have a dry start run where none of what is there now has ended or is under way."""
     state = draft.observation.dry_start
-    if isinstance(state, Unobserved) or state.current is not None or state.running:
+    if isinstance(state, Unobserved) or state.off or state.current is not None or state.running:
         return
     draft.act(RunDryStart(state.fingerprint, tuple(sorted(broker_ids.items())), cluster_id))
 
@@ -42,6 +42,9 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
     state, sets = step.observation.dry_start, step.stateful_sets()
     if isinstance(state, Unobserved):
         yield finding(Code.DRY_START_UNKNOWN, "brokers", reason=state)
+        return
+    if state.off:
+        yield finding(Code.DRY_START_OFF, "brokers")
         return
     report = state.current
     if report is None or isinstance(sets, Unobserved):
@@ -117,9 +120,11 @@ def _differences(
         if mode is BrokerMode.ZOOKEEPER:
             if isinstance(survey, Unobserved) or isinstance(survey.brokers, Unobserved):
                 return  # a blocking finding of its own
-            settings = survey.brokers.get(each.broker_id, Unobserved(f"broker {each.broker_id}", "it did not answer"))
+            settings = survey.brokers.get(each.broker_id)
             if isinstance(settings, Unobserved):
-                problem = f"the configuration that pod {each.key.pod} runs is not known, so its copy cannot be compared: {settings}"
+                continue  # likewise
+            if settings is None:
+                problem = f"broker {each.broker_id} in pod {each.key.pod} did not tell what it runs, so its copy cannot be compared"
                 yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=problem)
                 return
             if found := differences_from_running(each, settings):

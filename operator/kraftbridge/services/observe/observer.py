@@ -269,6 +269,8 @@ class Observer:
     def _dry_start(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory
     ) -> DryStartState:
+        if not self._settings.dry_start:
+            return DryStartState("", off=True)
         known = memory.dry_start
         if (
             known is None

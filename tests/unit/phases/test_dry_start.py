@@ -1,0 +1,167 @@
+"""Findings of the dry start: each disagreement blocks by a name of its own, and nothing that is missing passes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.support.observations import BROKER_IDS, Situation, dry_start_of, open_gate, setting, survey
+
+from kraftbridge.models.decision import RunDryStart
+from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState, GivenSetting, JavaProgram
+from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.phase import BrokerMode, Phase
+from kraftbridge.models.status import FindingStatus
+
+FINE = dry_start_of()
+ZOOKEEPER, MIGRATION, KRAFT = BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, BrokerMode.KRAFT
+
+
+def situation(state: DryStartState | Unobserved) -> Situation:
+    return open_gate(Phase.PREFLIGHT).observing(dry_start=state)
+
+
+def changed(mode: BrokerMode, **changes: Any) -> DryStartState:
+    """Return the faithful dry start with its copies of one mode changed."""
+    assert FINE.report is not None
+    return with_copies([replace(c, **changes) if c.key.mode is mode else c for c in FINE.report.copies])
+
+
+def with_copies(copies: list[CopyOutcome]) -> DryStartState:
+    return replace(FINE, report=DryStartReport("same", tuple(copies)))
+
+
+def with_settings(mode: BrokerMode, more: Mapping[str, GivenSetting], without: str = "") -> DryStartState:
+    assert FINE.report is not None
+    copies = []
+    for each in FINE.report.copies:
+        if each.key.mode is mode and each.start is not None:
+            settings = {n: s for n, s in {**each.start.settings, **more}.items() if n != without}
+            copies.append(replace(each, start=replace(each.start, settings=settings)))
+        else:
+            copies.append(each)
+    return with_copies(copies)
+
+
+def found(case: Situation) -> dict[str, FindingStatus]:
+    return {f.code: f for f in case.decide().status.findings if f.code.startswith("DryStart")}
+
+
+def test_a_faithful_dry_start_opens_the_gate() -> None:
+    decision = situation(FINE).decide()
+    assert decision.status.phase is Phase.PROVISIONING_QUORUM
+    assert found(situation(FINE)) == {}
+    assert not [a for a in decision.actions if isinstance(a, RunDryStart)]
+
+
+@pytest.mark.parametrize("report", [None, DryStartReport("older")])
+def test_without_a_report_of_what_is_there_now_a_dry_start_runs_and_the_gate_waits(
+    report: DryStartReport | None,
+) -> None:
+    decision = situation(DryStartState("same", report=report)).decide()
+    (action,) = [a for a in decision.actions if isinstance(a, RunDryStart)]
+    assert action.fingerprint == "same"
+    assert dict(action.broker_ids).keys() == {"kafka-0", "kafka-1", "kafka-2"}
+    assert decision.status.phase is Phase.PREFLIGHT
+    assert "Copies of the brokers' pods" in decision.status.message
+
+
+def test_a_dry_start_under_way_is_awaited_and_not_begun_again() -> None:
+    decision = situation(DryStartState("same", running="same")).decide()
+    assert decision.status.phase is Phase.PREFLIGHT
+    assert not [a for a in decision.actions if isinstance(a, RunDryStart)]
+
+
+def test_an_operator_without_dry_starts_says_so_and_begins_none() -> None:
+    case = situation(DryStartState("", off=True))
+    decision = case.decide()
+    assert found(case).keys() == {"DryStartOff"}
+    assert decision.status.phase is Phase.PROVISIONING_QUORUM
+    assert not [a for a in decision.actions if isinstance(a, RunDryStart)]
+
+
+def test_what_was_not_looked_at_blocks() -> None:
+    case = situation(Unobserved("StatefulSet kafka", "403"))
+    assert "403" in found(case)["DryStartUnknown"].reason
+    assert case.decide().status.phase is Phase.PREFLIGHT
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "words"),
+    [
+        (replace(FINE, report=DryStartReport("same", reached=("10.0.0.1:2181",))), "DryStartUnfenced", "10.0.0.1:2181"),
+        (replace(FINE, report=DryStartReport("same", problem="the probe pod did not run")), "DryStartImpossible", "probe pod"),
+        (replace(FINE, report=DryStartReport("same")), "DryStartImpossible", "no copy was made of kafka-0"),
+        (changed(ZOOKEEPER, start=None, problem="container kafka ended with code 127", words="java: not found"), "DryStartImpossible", "java: not found"),
+        (changed(KRAFT, start=None, problem="container kafka ended with code 1", words="please set KAFKA_PROCESS_ROLES"), "DryStartFailed", "please set"),
+        (with_settings(ZOOKEEPER, {"authorizer.class.name": GivenSetting("x.Y")}), "DryStartDiffers", "authorizer.class.name is 'x.Y' instead of not set"),
+        (with_settings(ZOOKEEPER, {}, "num.network.threads"), "DryStartDiffers", "num.network.threads is not set instead of '4'"),
+        (with_settings(MIGRATION, {}, "kraftbridge.mode"), "DryStartOverlayLost", "kraftbridge.mode is not set instead of 'migration'"),
+        (with_settings(KRAFT, {"log.dirs": GivenSetting("/tmp")}), "DryStartOverlayLost", "log.dirs is '/tmp' instead of not set"),
+        (with_settings(KRAFT, {"ssl.key.password": GivenSetting(hash="ab")}), "DryStartOverlayLost", "ssl.key.password is a value that is not shown"),
+    ],
+)  # fmt: skip
+def test_each_disagreement_blocks(state: DryStartState, code: str, words: str) -> None:
+    case = situation(state)
+    assert words in found(case)[code].reason
+    assert case.decide().status.phase is Phase.PREFLIGHT
+
+
+def test_kafkas_refusal_names_the_setting() -> None:
+    assert FINE.report is not None
+    copies = [
+        replace(
+            c, start=replace(c.start, valid=False, complaint="Invalid value many for configuration num.network.threads")
+        )
+        if c.key.mode is KRAFT and c.start is not None
+        else c
+        for c in FINE.report.copies
+    ]
+    refused = found(situation(with_copies(copies)))["DryStartRefused"]
+    assert "many" in refused.reason
+    assert "num.network.threads" in refused.fix
+
+
+def test_an_image_that_names_a_variable_has_its_setting_named() -> None:
+    state = changed(KRAFT, start=None, problem="ended", words="KAFKA_NUM_NETWORK_THREADS must be set")
+    assert "num.network.threads" in found(situation(state))["DryStartFailed"].fix
+
+
+def test_what_the_image_would_do_to_the_cluster_at_each_start_is_told_and_blocks_nothing() -> None:
+    assert FINE.report is not None
+    program = JavaProgram("kafka.admin.ConfigCommand", "--zookeeper z:2181", ran=False)
+    formats = JavaProgram("kafka.tools.StorageTool", "format", ran=True)
+    copies = [
+        replace(c, start=replace(c.start, programs=(program, formats))) if c.start is not None else c
+        for c in FINE.report.copies
+    ]
+    case = situation(with_copies(copies))
+    assert (
+        "kafka.admin.ConfigCommand --zookeeper z:2181 (KRaft, Migration, ZooKeeper mode)"
+        in found(case)["DryStartPrograms"].reason
+    )
+    assert "StorageTool" not in found(case)["DryStartPrograms"].reason
+    assert case.decide().status.phase is Phase.PROVISIONING_QUORUM
+
+
+@pytest.mark.parametrize("code", ["DryStartImpossible", "DryStartUnfenced", "DryStartDiffers"])
+def test_what_may_be_accepted_opens_the_gate_and_stays_visible(code: str) -> None:
+    states = {
+        "DryStartImpossible": changed(ZOOKEEPER, start=None, problem="ended"),
+        "DryStartUnfenced": replace(FINE, report=replace(FINE.report, reached=("10.0.0.1:2181",))),  # type: ignore[type-var]
+        "DryStartDiffers": changed(ZOOKEEPER, broker_id=7),
+    }
+    if code == "DryStartDiffers":
+        brokers = {i: (setting("num.network.threads", "5"),) for i in BROKER_IDS}
+        case = situation(FINE).observing(survey=survey(brokers=brokers))
+        # The other modes of these copies start the same settings as the present one.
+    else:
+        case = situation(states[code])
+    assert case.decide().status.phase is Phase.PREFLIGHT
+    accepted = case.spec.preflight.model_copy(update={"accepted": ({"code": code, "object": "*"},)})
+    accepted = type(case.spec.preflight).model_validate(accepted.model_dump())
+    decision = case.asking(preflight=accepted).decide()
+    assert decision.status.phase is Phase.PROVISIONING_QUORUM
+    assert [f.accepted for f in decision.status.findings if f.code == code] == [True]

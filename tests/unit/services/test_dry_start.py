@@ -1,0 +1,208 @@
+"""Running a dry start: nothing starts before the fence is proven and the pod inspected, and every way to fail is a reason, never a pass."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import pytest
+from tests.support.fakes import surroundings  # noqa: F401 - the fakes' module is what the other tests of services use
+
+from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts
+from kraftbridge.config import Settings
+from kraftbridge.exceptions import ActionError
+from kraftbridge.fence.command_line import EXIT_REACHED
+from kraftbridge.models.dry_start import CopyKey, CopyOutcome
+from kraftbridge.models.phase import BrokerMode
+from kraftbridge.services import dry_start
+from kraftbridge.services.dry_start import DryStarts
+
+CLOSED = ("10.0.0.1:2181", "10.96.0.1:443")
+RESULT = 'kraftbridge-dry-start-result {"version":1,"valid":true,"settings":{"broker.id":{"value":"1"}}}'
+STATEFUL_SET = {
+    "metadata": {"name": "kafka"},
+    "spec": {"template": {"spec": {"containers": [{"name": "kafka", "image": "kafka:1"}], "initContainers": [{"name": "prepare", "image": "i"}]}}},
+}  # fmt: skip
+
+
+def terminated(name: str, code: int, message: str = "") -> dict[str, Any]:
+    return {"name": name, "state": {"terminated": {"exitCode": code, "message": message}}}
+
+
+def ended(code: int = 0, prepare: int = 0, users: int = 0, message: str = "") -> dict[str, Any]:
+    return {
+        "phase": "Succeeded" if code == prepare == users == 0 else "Failed",
+        "podIP": "10.1.1.9",
+        "initContainerStatuses": [
+            terminated("kraftbridge-prepare", prepare, message),
+            *([terminated("prepare", users)] if not prepare else []),
+        ],
+        "containerStatuses": [terminated("kafka", code), terminated("probe", code, message)],
+    }
+
+
+class Pods:
+    """The part of an API server and its nodes that a dry start uses: a pod runs once it is let go, and ends as scripted."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.history: list[tuple[str, str]] = []
+        self.end: Callable[[str], dict[str, Any]] = lambda _: ended()
+        self.admission: Callable[[dict[str, Any]], None] = lambda _: None
+        self.logs: Mapping[str, str] = {"kafka": RESULT}
+        self.applied: dict[str, dict[str, Any]] = {}
+
+    def apply(self, obj: dict[str, Any], **_: Any) -> dict[str, Any]:
+        self.history.append(("apply", obj["kind"]))
+        self.applied[obj["kind"]] = obj
+        return obj
+
+    def create(self, obj: dict[str, Any], **_: Any) -> dict[str, Any]:
+        made = copy.deepcopy(obj)
+        self.admission(made)
+        self.objects[obj["metadata"]["name"]] = made
+        self.history.append(("create", obj["metadata"]["name"]))
+        return made
+
+    def merge_patch(self, _v: str, _k: str, _n: str, name: str, patch: dict[str, Any], **_: Any) -> dict[str, Any]:
+        assert patch == {"spec": {"schedulingGates": None}}
+        self.history.append(("let go", name))
+        self.objects[name]["status"] = self.end(name)
+        return self.objects[name]
+
+    def delete(self, _v: str, _k: str, _n: str, name: str, **_: Any) -> None:
+        self.history.append(("delete", name))
+        self.objects.pop(name, None)
+
+    def list(self, _v: str, _k: str, _n: str, selector: str = "") -> tuple[dict[str, Any], ...]:
+        wanted = dict(term.split("=") for term in selector.split(","))
+        return tuple(o for o in self.objects.values() if wanted.items() <= o["metadata"]["labels"].items())
+
+    def pod_logs(self, _n: str, _p: str, container: str, *_: Any, **__: Any) -> str | None:
+        return self.logs.get(container)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dry_start, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(dry_start, "_POLL_SECONDS", 0.01)
+
+
+@pytest.fixture
+def pods() -> Pods:
+    return Pods()
+
+
+def facts(closed: tuple[str, ...] = CLOSED) -> DryStartFacts:
+    return DryStartFacts("shop", "main", "u", "r1", "operator:1", closed)
+
+
+def run(pods: Pods, closed: tuple[str, ...] = CLOSED) -> CopyOutcome:
+    """Run one copy and return how it ended."""
+    starts = DryStarts(cast("Any", pods), Settings(operator_image="operator:1", verifier_image="v"), cast("Any", None))
+    key = CopyKey("kafka", 1, BrokerMode.KRAFT)
+    live = {"metadata": {"name": "kafka-1"}, "status": {"podIP": "10.1.1.1"}}
+    each = CopyFacts(key, STATEFUL_SET, live, "kafka", 1, "cluster", ("/data",))
+    (outcome,) = starts._start_copies(facts(closed), [(each, {"process.roles": "broker"})])
+    return outcome
+
+
+def probe(pods: Pods) -> tuple[str, ...]:
+    starts = DryStarts(cast("Any", pods), Settings(operator_image="operator:1", verifier_image="v"), cast("Any", None))
+    return starts._probe(facts(), CLOSED)
+
+
+def test_a_copy_that_comes_to_kafkas_start_tells_it(pods: Pods) -> None:
+    outcome = run(pods)
+    assert outcome.start is not None
+    assert outcome.start.settings["broker.id"].value == "1"
+    assert outcome.overlay == {"process.roles": "broker"}
+    assert outcome.aliases == {"kafka-dry-r1-kraft-1": "kafka-1", "10.1.1.9": "10.1.1.1"}
+    assert [what for what, _ in pods.history] == ["create", "let go"]
+
+
+def test_the_result_may_come_as_the_termination_message(pods: Pods) -> None:
+    pods.logs = {}
+    pods.end = lambda _: ended() | {"containerStatuses": [terminated("kafka", 0, RESULT)]}
+    assert run(pods).start is not None
+
+
+def test_a_probe_that_reaches_something_says_what(pods: Pods) -> None:
+    assert probe(pods) == ()
+    pods.end = lambda _: ended(EXIT_REACHED, message=json.dumps({"reached": ["10.0.0.1:2181"]}))
+    assert probe(pods) == ("10.0.0.1:2181",)
+    pods.end = lambda _: ended(EXIT_REACHED)
+    assert probe(pods) == CLOSED, "it ended as reached without saying what: everything counts as reached"
+
+
+@pytest.mark.parametrize("end", [ended(1), ended(137), {"phase": "Pending"}])
+def test_a_probe_that_did_not_run_proves_nothing(pods: Pods, end: dict[str, Any]) -> None:
+    pods.end = lambda _: end
+    with pytest.raises(ActionError, match="which proves that copies reach nothing"):
+        probe(pods)
+
+
+def test_a_copy_that_reaches_something_itself_is_never_judged(pods: Pods) -> None:
+    pods.end = lambda _: ended(prepare=EXIT_REACHED, message=json.dumps({"reached": ["10.0.0.1:2181"]}))
+    outcome = run(pods)
+    assert outcome.start is None
+    assert "10.0.0.1:2181" in outcome.problem
+
+
+@pytest.mark.parametrize(
+    ("admission", "words"),
+    [
+        (lambda p: p["spec"]["containers"].append({"name": "istio-proxy"}), "container istio-proxy"),
+        (lambda p: p["spec"]["volumes"].append({"name": "vault-secrets"}), "volume vault-secrets"),
+        (lambda p: p["spec"].pop("schedulingGates"), "schedulingGates"),
+    ],
+)
+def test_a_pod_that_admission_changed_is_deleted_before_it_runs(
+    pods: Pods, admission: Callable[[dict[str, Any]], None], words: str
+) -> None:
+    pods.admission = admission
+    outcome = run(pods)
+    assert outcome.start is None
+    assert words in outcome.problem
+    assert [what for what, _ in pods.history] == ["create", "delete"]
+
+
+@pytest.mark.parametrize(
+    ("end", "logs", "problem", "words"),
+    [
+        # An image without a JVM.
+        (ended(127), {"kafka": "run: line 3: exec: java: not found"}, "code 127", "java: not found"),
+        # An agent that was not loaded: Kafka ran into the fence.
+        (ended(1), {"kafka": "[INFO] starting\nFATAL ZooKeeperClientTimeoutException"}, "never came to Kafka's start", "Timeout"),
+        (ended(0), {"kafka": "done"}, "code 0 and never came to Kafka's start", "done"),
+        (ended(97), {"kafka": 'kraftbridge-dry-start {"event":"failed","reason":"salt"}'}, "code 97", ""),
+        (ended(0), {"kafka": "kraftbridge-dry-start-result {torn"}, "never came to Kafka's start", ""),
+        (ended(0), {"kafka": 'kraftbridge-dry-start-result {"version":2}'}, "never came to Kafka's start", ""),
+        (ended(users=1), {"prepare": "error: kubectl: cannot resolve kubernetes.default"}, "init container prepare ended with code 1", "cannot resolve"),
+        ({"phase": "Running"}, {"kafka": "waiting for zookeeper"}, "did not end", ""),
+    ],
+)  # fmt: skip
+def test_what_never_comes_to_kafkas_start_is_a_reason_in_the_images_own_words(
+    pods: Pods, end: dict[str, Any], logs: Mapping[str, str], problem: str, words: str
+) -> None:
+    pods.end, pods.logs = (lambda _: end), logs
+    outcome = run(pods)
+    assert outcome.start is None
+    assert problem in outcome.problem
+    assert words in outcome.words
+
+
+def test_programs_that_were_skipped_are_told_although_the_start_failed(pods: Pods) -> None:
+    note = 'kraftbridge-dry-start {"event":"skipped","main":"kafka.admin.ConfigCommand","arguments":"--zookeeper z"}'
+    pods.end, pods.logs = (lambda _: ended(1)), {"kafka": f"{note}\nerror: no such user"}
+    outcome = run(pods)
+    assert [p.main for p in outcome.programs] == ["kafka.admin.ConfigCommand"]
+    assert "ConfigCommand" not in outcome.words
+
+
+def test_without_closed_addresses_the_copy_is_asked_to_prove_nothing(pods: Pods) -> None:
+    run(pods, closed=())
+    (pod,) = pods.objects.values()
+    assert not [a for a in pod["spec"]["initContainers"][0]["command"] if a.startswith("--closed")]
