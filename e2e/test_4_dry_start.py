@@ -1,0 +1,81 @@
+"""Preflight with a dry start: copies of real brokers' pods, behind a real NetworkPolicy, start what runs and nothing else."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from e2e.harness.foreign import ForeignCluster
+from e2e.harness.kube import Kube, eventually
+from e2e.harness.migration import Migration, View, manifest
+from e2e.harness.operator_install import OperatorInstall
+
+NAMESPACE = "kafka-dry-start"
+COPIES = "kraftbridge.dev/role=dry-start"
+OPEN = {
+    "apiVersion": "networking.k8s.io/v1",
+    "kind": "NetworkPolicy",
+    "metadata": {"name": "everything", "namespace": NAMESPACE},
+    "spec": {"podSelector": {}, "policyTypes": ["Egress"], "egress": [{}]},
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(kube: Kube) -> Iterator[ForeignCluster]:
+    foreign = ForeignCluster(kube, NAMESPACE)
+    foreign.up()
+    operator = OperatorInstall(kube, NAMESPACE, dry_start=True)
+    operator.install()
+    yield foreign
+    kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", "--all", "-n", NAMESPACE, "--timeout=60s")
+    operator.uninstall()
+    foreign.down()
+
+
+def _judged(cluster: ForeignCluster, name: str, change: dict[str, Any] | None = None) -> View:
+    """Apply a migration that stops after preflight; return it once preflight has passed or is blocked."""
+    resource = manifest(cluster, name, target="Preflight", runner="Job")
+    resource["spec"]["brokers"] |= change or {}
+    cluster.kube.apply(json.dumps(resource), NAMESPACE)
+    migration = Migration(cluster.kube, NAMESPACE, name)
+
+    def look() -> View | None:
+        view = migration.view()
+        if view is None:
+            return None
+        passed = view.status.get("conditions") and view.condition("PreflightPassed")["status"] == "True"
+        return view if passed or view.blocked else None
+
+    try:
+        found: View = eventually(look, f"{name} is judged", 240)
+        eventually(lambda: not cluster.kube.list("pods", NAMESPACE, COPIES), "the copies are gone", 60)
+        return found
+    finally:
+        cluster.kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", name, "-n", NAMESPACE, "--timeout=60s")
+
+
+def _dry_start_findings(view: View) -> dict[str, dict[str, Any]]:
+    return {f["code"]: f for f in view.status["findings"] if f["code"].startswith("DryStart")}
+
+
+def test_copies_of_an_ordinary_cluster_start_what_runs(cluster: ForeignCluster) -> None:
+    before = {p["metadata"]["uid"] for p in cluster.kube.list("pods", NAMESPACE, f"app={cluster.brokers}")}
+    view = _judged(cluster, "faithful")
+    assert _dry_start_findings(view) == {}
+    assert view.condition("PreflightPassed")["status"] == "True"
+    assert {p["metadata"]["uid"] for p in cluster.kube.list("pods", NAMESPACE, f"app={cluster.brokers}")} == before
+
+
+def test_a_channel_that_does_not_reach_the_brokers_is_named(cluster: ForeignCluster) -> None:
+    found = _dry_start_findings(_judged(cluster, "wrong-prefix", {"envPrefix": "KAFKA_CFG_"}))
+    assert "zookeeper.metadata.migration.enable" in found["DryStartOverlayLost"]["reason"]
+
+
+def test_a_policy_that_opens_every_pod_is_found_before_any_copy_starts(cluster: ForeignCluster) -> None:
+    cluster.kube.apply(json.dumps(OPEN), NAMESPACE)
+    try:
+        found = _dry_start_findings(_judged(cluster, "open"))
+    finally:
+        cluster.kube.kubectl("delete", "networkpolicy", "everything", "-n", NAMESPACE)
+    assert set(found) == {"DryStartUnfenced"}
+    assert ":2181" in found["DryStartUnfenced"]["reason"]
