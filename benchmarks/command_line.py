@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except (MigrationError, ValueError, OSError) as error:
-        logger.error("%s", error)  # noqa: TRY400 - expected; the message says all
+        logger.error("%s", error)  # noqa: TRY400 - an expected error; the message is complete
         return EXIT_BAD_INPUT
     return code
 

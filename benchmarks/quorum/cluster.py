@@ -66,7 +66,7 @@ def _span(path: Path, since: datetime, begin: str, end: str) -> float | None:
 class BenchmarkCluster(KafkaProcesses):
     """Three brokers, three KRaft controllers, a ZooKeeper ensemble of three; every broker and controller exports its gauges.
 
-    Three of each: a ZooKeeper alone would answer without waiting for anybody's disk but its own, and flatter that mode. Timeouts are Kafka's own defaults (``zookeeper.session.timeout.ms=18000``, ``broker.session.timeout.ms=9000``), since failover is measured.
+    Three of each: a single ZooKeeper server waits for its own disk only, which would favour that mode. Timeouts are Kafka's own defaults (``zookeeper.session.timeout.ms=18000``, ``broker.session.timeout.ms=9000``), since failover is measured.
     """
 
     stop_seconds = 120.0
@@ -234,7 +234,7 @@ class BenchmarkCluster(KafkaProcesses):
         raise ProcessFailedError(f"waited {seconds:.0f} s for {what}; last seen: {last}")
 
     def controller_loads(self, since: datetime) -> dict[str, float]:
-        """Return how long new and restarted controllers took to load, by their logs' own words; what did not happen is left out.
+        """Return how long new and restarted controllers took to load, according to their logs; a load that did not happen is left out.
 
         Parameters
         ----------

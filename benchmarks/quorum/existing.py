@@ -1,4 +1,4 @@
-"""The benchmark on somebody's running cluster: topics of its own, changed and removed again; no node is touched."""
+"""Runs the benchmark on a running cluster: creates, changes and deletes topics of its own, and restarts no node."""
 
 from __future__ import annotations
 

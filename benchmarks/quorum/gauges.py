@@ -74,7 +74,7 @@ def node_gauges(port: int) -> Iterator[tuple[str, float]]:
 
 
 def zookeeper_gauges(port: int) -> Iterator[tuple[str, float]]:
-    """Yield what a server's ``mntr`` says of fsync and latency, in milliseconds, and ``leader``: 1 or 0."""
+    """Yield fsync and latency as a server's ``mntr`` reports them, in milliseconds, and ``leader``: 1 or 0."""
     try:
         with socket.create_connection(("127.0.0.1", port), _SECONDS) as connection:
             connection.sendall(b"mntr")

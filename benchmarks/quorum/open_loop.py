@@ -41,7 +41,7 @@ class _Progress:
     sent: float | None = None
     acknowledged: float | None = None
     seen: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """By broker: when it was seen, and when that broker was asked in vain before."""
+    """By broker: when the change was seen, and when that broker was last asked without seeing it."""
     tries: int = 0
     error: str | None = None
 

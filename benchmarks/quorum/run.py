@@ -82,7 +82,7 @@ def kafka_files(home: Path | None, agent: Path | None) -> tuple[Path, Path]:
     Raises
     ------
     InvalidSpecError
-        One of them is not there; the message says what to give.
+        One of them does not exist; the message names the missing option.
     """
     if home is None and os.environ.get("KAFKA_HOME"):
         home = Path(os.environ["KAFKA_HOME"])

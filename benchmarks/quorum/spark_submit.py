@@ -7,7 +7,7 @@ repository. Executors need no code of ours: the aggregation uses Spark's own exp
 import sys
 from pathlib import Path
 
-# A script's own folder comes first on the path; modules there must not shadow anybody else's.
+# Python puts the folder of a script first on the path, where its modules would shadow others of the same name.
 _FOLDER = Path(__file__).resolve().parent
 sys.path[:] = [str(_FOLDER.parents[1]), *(entry for entry in sys.path if Path(entry or ".").resolve() != _FOLDER)]
 

@@ -1,4 +1,4 @@
-"""Writes single metadata changes where an admin client would, and says when they are acknowledged."""
+"""Writes single metadata changes to the controller, as an admin client does, and returns once they are acknowledged."""
 
 from __future__ import annotations
 
