@@ -170,6 +170,7 @@ def test_the_operators_environment(render: Render) -> None:
         "KRAFTBRIDGE_VERIFIER_SERVICE_ACCOUNT": "kraftbridge-verifier",
         "KRAFTBRIDGE_NAMESPACES": "",
         "KRAFTBRIDGE_ADMISSION_POLICY": "kb-locked-statefulsets",
+        "KRAFTBRIDGE_DRY_START": "false",
         "KRAFTBRIDGE_LOG_LEVEL": "info",
     }
 
@@ -188,6 +189,7 @@ def test_the_environment_follows_the_values(render: Render) -> None:
         },
         "watchNamespaces": ["a", "b"],
         "admissionPolicy": {"enabled": False},
+        "dryStart": {"enabled": True},
     }
     objects = render(values)
     variables = environment(objects)
@@ -198,6 +200,7 @@ def test_the_environment_follows_the_values(render: Render) -> None:
     assert variables["KRAFTBRIDGE_NAMESPACES"] == "a,b"
     assert variables["KRAFTBRIDGE_ADMISSION_POLICY"] == ""
     assert (variables["KRAFTBRIDGE_LOG_LEVEL"], variables["X"]) == ("debug", "1")
+    assert variables["KRAFTBRIDGE_DRY_START"] == "true"
 
 
 def test_the_pod_is_restricted(render: Render) -> None:
