@@ -39,6 +39,13 @@ _PREPARE: Final = "kraftbridge-prepare"
 _AGENT: Final = f"-javaagent:{DIRECTORY}/agent.jar={DIRECTORY}"
 _HEAP: Final = "-Xms16m -Xmx96m"
 _USERS_OPTIONS: Final = "KRAFTBRIDGE_USERS_JAVA_TOOL_OPTIONS"
+_RESTRICTED: Final[Mapping[str, Any]] = {
+    "runAsNonRoot": True,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""What the ``restricted`` Pod Security Standard asks for; the operator's image has a numeric user, and no user is fixed here."""
 _KEPT_VOLUMES: Final = ("configMap", "secret", "projected", "downwardAPI")
 _KEPT_OF_CONTAINER: Final = ("name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom")
 _KEPT_OF_POD: Final = ("nodeSelector", "tolerations", "imagePullSecrets", "runtimeClassName", "enableServiceLinks")
@@ -183,7 +190,7 @@ def probe_pod(facts: DryStartFacts, closed: tuple[str, ...]) -> Object:
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-m", "kraftbridge.fence", *(f"--closed={address}" for address in closed)],
         "resources": _small({}),
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": dict(_RESTRICTED),
     }
     return _pod(facts, f"{run_name(facts.migration)}-{facts.run}-probe", {"containers": [container]})
 
@@ -259,7 +266,7 @@ def _container(container: Mapping[str, Any], each: CopyFacts) -> Object:
     security = {
         k: copy.deepcopy(v)
         for k, v in (container.get("securityContext") or {}).items()
-        if k not in ("privileged", "procMount", "seccompProfile", "appArmorProfile")
+        if k not in ("privileged", "procMount")
     }
     if "capabilities" in security:
         security["capabilities"] = {k: v for k, v in security["capabilities"].items() if k == "drop"}
@@ -332,6 +339,7 @@ def _reads_requests(each: CopyFacts) -> bool:
 
 def _prepare(facts: DryStartFacts, each: CopyFacts, volumes: Sequence[Object]) -> Object:
     """Return the first init container: it proves the fence, brings agent and salt, and fills the data directories."""
+    root = (each.stateful_set["spec"]["template"]["spec"].get("securityContext") or {}).get("runAsUser") == 0
     text = f"version=0\nbroker.id={each.broker_id}\ncluster.id={each.cluster_id}\n"
     empty = {v["name"] for v in volumes if "emptyDir" in v}
     placed = {d: p for d in each.log_dirs if (p := _place(each, d)) is not None and p[0] in empty}
@@ -350,7 +358,7 @@ def _prepare(facts: DryStartFacts, each: CopyFacts, volumes: Sequence[Object]) -
         ],
         "env": [{"name": "META_PROPERTIES", "value": text}],
         "resources": _small({}),
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": {**_RESTRICTED, "runAsNonRoot": not root},
         "volumeMounts": [
             {"name": _VOLUME, "mountPath": DIRECTORY},
             {"name": f"{_VOLUME}-run", "mountPath": "/kraftbridge-run", "readOnly": True},

@@ -13,6 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -289,7 +290,7 @@ class DryStarts:
         server = (f"{_bracketed(host)}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}",) if host else ()
         kept = []
         for what, addresses in (("ZooKeeper", zookeeper), ("the brokers", brokers), ("the API server", server)):
-            reached = [a for a in sorted(addresses) if connects(a)]
+            reached = _reachable(sorted(addresses))
             if addresses and not reached:
                 tried = ", ".join(sorted(addresses)[:5])
                 raise ObservationError(what, f"the operator itself reaches none of {tried}, so a probe that fails would prove nothing")  # fmt: skip
@@ -438,6 +439,11 @@ def _fingerprint(spec: MigrationSpec, settings: Settings, sources: Sequence[_Sou
 
 def _unfenced_accepted(spec: MigrationSpec) -> bool:
     return any(a.code == Code.DRY_START_UNFENCED for a in spec.preflight.accepted)
+
+
+def _reachable(addresses: Sequence[str]) -> list[str]:
+    with ThreadPoolExecutor(max_workers=max(1, len(addresses))) as pool:
+        return [a for a, reached in zip(addresses, pool.map(connects, addresses), strict=True) if reached]
 
 
 def _bracketed(address: str) -> str:

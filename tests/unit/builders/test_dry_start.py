@@ -268,6 +268,17 @@ def test_the_first_container_proves_the_fence_and_fills_what_the_mode_would_find
     }
 
 
+@pytest.mark.parametrize("user", [None, 0, 1001])
+def test_our_own_containers_keep_to_the_restricted_standard_without_a_fixed_user(user: int | None) -> None:
+    changed = copy.deepcopy(STATEFUL_SET)
+    changed["spec"]["template"]["spec"]["securityContext"]["runAsUser"] = user
+    first = copy_pod(FACTS, replace(EACH, stateful_set=changed))["spec"]["initContainers"][0]["securityContext"]
+    assert first["runAsNonRoot"] is (user != 0)
+    assert first["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert "runAsUser" not in first
+    assert probe_pod(FACTS, ())["spec"]["containers"][0]["securityContext"]["runAsNonRoot"] is True
+
+
 def test_requests_are_small_and_limits_stay(pod: dict[str, Any]) -> None:
     assert container(pod, "kafka")["resources"] == {
         "requests": {"cpu": "20m", "memory": "64Mi"},
