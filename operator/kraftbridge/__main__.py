@@ -32,7 +32,6 @@ def run() -> int:
         standalone=True,
         clusterwide=not settings.watched_namespaces,
         namespaces=settings.watched_namespaces,
-        liveness_endpoint=f"http://0.0.0.0:{settings.liveness_port}/healthz",
     )
     return 0
 

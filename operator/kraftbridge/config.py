@@ -34,6 +34,9 @@ class Settings(BaseSettings):
     metrics_port: int = 8000
     """Port of our own Prometheus metrics."""
     liveness_port: int = 8080
+    """Port of the health endpoint."""
+    max_concurrent_rolls: int = Field(default=5, ge=0)
+    """How many migrations may restart nodes at the same time; 0 for any number."""
     pod_namespace: str = Field(default="default", validation_alias="POD_NAMESPACE")
     """Namespace that the operator runs in, for the controllers' NetworkPolicy."""
 

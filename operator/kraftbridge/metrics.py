@@ -17,6 +17,7 @@ BUILD: Final = Info("kraftbridge_build", "The operator's version")
 BUILD.info({"version": __version__})
 
 STEP_SECONDS = Histogram("kraftbridge_step_duration_seconds", "Duration of one step: observe, decide, publish, act")
+STEP_LAG_SECONDS = Histogram("kraftbridge_step_lag_seconds", "Time from when a step is due until a worker takes it")
 OBSERVATION_ERRORS = Counter(
     "kraftbridge_observation_errors_total", "Looks that failed, by what was looked at", ["source"]
 )

@@ -142,6 +142,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         patch.setenv("KRAFTBRIDGE_VERIFIER_IMAGE", "verifier:test")
         patch.setenv("KRAFTBRIDGE_ADMISSION_POLICY", POLICY)
         patch.setenv("KRAFTBRIDGE_METRICS_PORT", "0")
+        patch.setenv("KRAFTBRIDGE_LIVENESS_PORT", "0")
         patch.setattr(observer, "read_controller_metrics", kafka.metrics)
 
         def reconciler(kubernetes: Any, settings: Any) -> reconcile.Reconciler:

@@ -27,7 +27,7 @@ def status_writes(cluster: Cluster, name: str) -> list[tuple[str, str]]:
 
 def test_handlers_are_registered() -> None:
     registry = kopf.get_default_registry()
-    assert [h.fn for h in registry._spawning.get_all_handlers()] == [migration.tick]
+    assert [h.fn for h in registry._spawning.get_all_handlers()] == [migration.drive]
     assert migration.delete in [h.fn for h in registry._changing.get_all_handlers()]
 
 
@@ -56,7 +56,7 @@ def test_a_blocking_finding_is_told_and_changes_nothing(cluster: Cluster) -> Non
     cluster.eventually(lambda: cluster.migration("absent") is None)
 
 
-def test_the_timer_walks_and_writes_each_status_in_one_request(cluster: Cluster) -> None:
+def test_the_daemon_walks_and_writes_each_status_in_one_request(cluster: Cluster) -> None:
     cluster.create("demo", target="QuorumReady")
     cluster.eventually(lambda: cluster.condition("demo", "Ready") == ("True", "TargetReached"))
     status = cluster.status("demo")
@@ -114,7 +114,7 @@ def test_a_namespace_that_is_deleted_is_not_held_up(cluster: Cluster) -> None:
     cluster.eventually(lambda: cluster.migration("doomed") is None)
 
 
-def test_a_deletion_waits_for_the_tick_under_way_and_not_for_a_minute(
+def test_a_deletion_waits_for_the_step_under_way_and_not_for_a_minute(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step, under_way = Reconciler.step, threading.Event()

@@ -31,3 +31,22 @@ def test_a_silent_name_server_costs_no_more_than_the_limit(monkeypatch: pytest.M
 def test_a_name_that_is_none_is_an_os_error(name: str) -> None:
     with pytest.raises(OSError, match=r"."):
         resolver.resolve(name, 1, 15.0)
+
+
+def test_a_name_that_hangs_holds_one_thread_however_often_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    release, asked = threading.Event(), []
+
+    def getaddrinfo(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        if host == "silent":
+            release.wait(10)
+        return [(2, 1, 6, "", ("10.0.0.1", 1))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    for _ in range(20):
+        with pytest.raises(TimeoutError):
+            resolver.resolve("silent", 1, 0.01)
+    assert asked == ["silent"]
+    assert resolver.resolve("kafka", 1, 1.0) == ("10.0.0.1",), "other names do not wait for it"
+    release.set()
+    assert resolver.resolve("silent", 1, 1.0) == ("10.0.0.1",)

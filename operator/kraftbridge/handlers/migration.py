@@ -1,70 +1,87 @@
-"""The timer, which is the only writer of a migration, and deletion."""
+"""The daemon that drives one migration and alone writes it, and deletion."""
 
 from __future__ import annotations
 
-import time
-from typing import Any
+import asyncio
+import logging
+from typing import Any, Final
 
 import kopf
 
 from kraftbridge.constants import ANNOTATION_ABANDON, GROUP, PLURAL, VERSION
 from kraftbridge.exceptions import MigrationError
 from kraftbridge.phases.machine import deletion_blocker
-from kraftbridge.services.reconcile import Reconciler, refusal_event
+from kraftbridge.services.fleet import Fleet
+from kraftbridge.services.reconcile import refusal_event
 
-TICK_SECONDS = 0.5
-"""The timer ticks quickly and returns at once until a step is due; each step says when to look again."""
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 0.5
+"""How often the daemon compares the generation: an edit of spec is acted on within this time."""
+_ERROR_SECONDS: Final = 2.0
 
 
-HASTE_SECONDS = 20.0
-"""How long one tick may go on with steps that are wanted sooner than the next tick."""
+@kopf.daemon(GROUP, VERSION, PLURAL, initial_delay=0)
+async def drive(
+    *, namespace: str | None, name: str, uid: str, meta: kopf.Meta, memo: Any, stopped: Any, **_: Any
+) -> None:
+    """Take the migration a step further whenever one is due.
 
-
-@kopf.timer(GROUP, VERSION, PLURAL, interval=TICK_SECONDS)
-def tick(*, namespace: str | None, name: str, uid: str, meta: kopf.Meta, memo: Any, **_: Any) -> None:
-    """Take the migration one step further when one is due."""
-    reconciler: Reconciler = memo.reconciler
-    if reconciler.due(uid, int(meta.get("generation", 0))):
+    A coroutine costs no thread while nothing is due. Steps run on worker threads of the fleet, never on kopf's.
+    """
+    fleet: Fleet = memo.fleet
+    while not stopped:
+        wait = fleet.due_in(uid, int(meta.get("generation", 0)))
+        if wait > 0:
+            await stopped.wait(min(wait, _LOOK_SECONDS))
+            continue
         try:
-            status = reconciler.step(str(namespace), name)
-            # Right after an act or a new phase, and while there is no controller, a tick is too long to wait.
-            until = time.monotonic() + HASTE_SECONDS
-            while time.monotonic() < until and (wait := reconciler.due_in(uid)) < TICK_SECONDS / 2:
-                if status is None and wait <= 0.0:
-                    break  # it is gone
-                time.sleep(max(wait, 0.0))
-                status = reconciler.step(str(namespace), name)
+            await fleet.step(str(namespace), name, uid)
         except MigrationError as e:
-            raise kopf.TemporaryError(str(e), delay=2) from e
+            log.warning("%s/%s: %s", namespace, name, e)
+            await stopped.wait(_ERROR_SECONDS)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("%s/%s: the step failed; another one follows", namespace, name)
+            await stopped.wait(_ERROR_SECONDS)
+
+
+@kopf.on.event(GROUP, VERSION, PLURAL)
+async def note(*, type: str | None, uid: str, body: kopf.Body, memo: Any, **_: Any) -> None:  # noqa: A002 - kopf's name
+    """Take note of every migration's phase, also of those that no step was taken for yet."""
+    memo.fleet.note(uid, body.get("status") or {}, gone=type == "DELETED")
 
 
 @kopf.on.delete(GROUP, VERSION, PLURAL)
-def delete(
+async def delete(
     *, namespace: str | None, name: str, uid: str, annotations: kopf.Annotations, memo: Any, retry: int, **_: Any
 ) -> None:
-    """Let a migration go that holds nothing of the user's; drive any other on until it does, or until it is abandoned."""
-    reconciler: Reconciler = memo.reconciler
-    if annotations.get(ANNOTATION_ABANDON) != "true" and not _nothing_is_left(reconciler, str(namespace), name):
+    """Release a migration that holds nothing of the user's; drive any other on until it does, or until it is abandoned."""
+    fleet: Fleet = memo.fleet
+    place = str(namespace), name
+    abandoned = annotations.get(ANNOTATION_ABANDON) == "true"
+    if not abandoned and not await _nothing_is_left(fleet, *place):
         try:
-            status = reconciler.step(str(namespace), name)
+            status = await fleet.step(*place, uid)
         except MigrationError as e:
             raise kopf.TemporaryError(str(e), delay=2) from e
-        blocker = deletion_blocker(status) if status is not None else "somebody wrote it at the same time"
+        blocker = deletion_blocker(status) if status is not None else "somebody else wrote it at the same time"
         if blocker:
             if retry % 120 == 0:
                 migration = {"metadata": {"namespace": namespace, "name": name, "uid": uid}}
-                reconciler.post(migration, refusal_event(f"Deletion waits: {blocker}"))
+                await fleet.run(fleet.reconciler.post, migration, refusal_event(f"Deletion waits: {blocker}"))
             raise kopf.TemporaryError(blocker, delay=1)
     try:
-        reconciler.let_go(str(namespace), name)
+        await fleet.run(fleet.reconciler.let_go, *place)
     except MigrationError as e:
-        if not _nothing_is_left(reconciler, str(namespace), name):
+        if not await _nothing_is_left(fleet, *place):
             raise kopf.TemporaryError(str(e), delay=2) from e
-    reconciler.forget(str(namespace), name, uid)
+    await fleet.run(fleet.reconciler.forget, *place, uid)
 
 
-def _nothing_is_left(reconciler: Reconciler, namespace: str, name: str) -> bool:
+async def _nothing_is_left(fleet: Fleet, namespace: str, name: str) -> bool:
     try:
-        return reconciler.nothing_is_left(namespace, name)
+        return await fleet.run(fleet.reconciler.nothing_is_left, namespace, name)
     except MigrationError as e:
         raise kopf.TemporaryError(str(e), delay=2) from e

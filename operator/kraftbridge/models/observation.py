@@ -373,6 +373,8 @@ class Observation:
     """The canary value that the active controller last acknowledged to us."""
     dry_start: DryStartState | Unobserved = NOT_NEEDED
     """Where the dry start of the brokers' pods stands."""
+    may_roll: bool = True
+    """Whether the migration may begin to restart nodes: the operator limits how many do so at once."""
     outcomes: tuple[ActionOutcome, ...] = ()
 
     @property

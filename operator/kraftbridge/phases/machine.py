@@ -68,7 +68,7 @@ def decide(
     verifying.follow_unreleased(draft)
     metadata_version.track(draft)
     outcome = _run_phase(draft)
-    if isinstance(outcome, Enter) and (waiting := _paused(draft)) is not None:
+    if isinstance(outcome, Enter) and (waiting := _paused(draft) or _no_place(draft, outcome.phase)) is not None:
         outcome = waiting
     match outcome:
         case Enter(phase):
@@ -131,6 +131,16 @@ def _run_phase(draft: Draft) -> Outcome:
 def _paused(step: StepContext) -> Wait | None:
     """Return the wait of a paused migration; never between the KRaft controllers' stop and the next controller."""
     return None if rollback.without_controller(step.status) else restarts.paused(step)
+
+
+def _no_place(step: StepContext, phase: Phase) -> Wait | None:
+    """Return the wait of a migration that may not begin to restart nodes yet; a rollback never waits."""
+    if step.observation.may_roll or phase not in (Phase.TAKING_OVER, Phase.ROLLING_BROKERS, Phase.FINALIZING):
+        return None
+    message = (
+        f"phase {phase} waits: as many migrations restart nodes as operator.maxConcurrentRolls of the chart allows"
+    )
+    return Wait(message, WaitKind.HOLD, requeue_after=timedelta(seconds=2))
 
 
 def _refused_target(step: StepContext) -> Wait | None:

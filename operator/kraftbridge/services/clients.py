@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from kraftbridge.builders import names
 from kraftbridge.builders.settings import parse_properties
 from kraftbridge.constants import CONTROLLER_PORT
 from kraftbridge.exceptions import InvalidSpecError
+from kraftbridge.kafka.resolver import resolve
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.services.observe.controller_probe import Prober
 from kraftbridge.storage.controller_probe import ControllerProbeClient
@@ -18,6 +19,8 @@ from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient
 from kraftbridge.storage.ports import BrokerPort, ControllerPort, KubernetesPort, ZooKeeperPort
 from kraftbridge.storage.zookeeper import ZooKeeperCredentials, ZooKeeperStore, ZooKeeperTls
+
+_RESOLVE_SECONDS: Final = 2.0
 
 
 @dataclass(slots=True)
@@ -77,15 +80,14 @@ def _qualified(host_port: str, namespace: str, domain: str) -> str:
     candidate = f"{host}.{namespace}.svc.{domain}"
     if host.endswith(f".{domain}") or host.replace(".", "").isdigit():
         return host_port
+    return host_port if not _resolves(candidate) and _resolves(host) else f"{candidate}:{port}"
+
+
+def _resolves(host: str) -> bool:
     try:
-        socket.getaddrinfo(candidate, None)
+        return bool(resolve(host, 0, _RESOLVE_SECONDS))
     except OSError:
-        try:
-            socket.getaddrinfo(host, None)
-        except OSError:
-            return f"{candidate}:{port}"
-        return host_port
-    return f"{candidate}:{port}"
+        return False
 
 
 def addresses_of(hosts: str, namespace: str, domain: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,7 +22,8 @@ from kraftbridge.constants import ANNOTATION_LOCK, API_VERSION, KIND
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ConflictError, InvalidSpecError, MigrationError
 from kraftbridge.models.conditions import ConditionType, Reason, initial_conditions, with_condition
 from kraftbridge.models.decision import Decision, Event, EventReason, EventType
-from kraftbridge.models.observation import ActionOutcome
+from kraftbridge.models.observation import NOT_NEEDED, ActionOutcome, Observation, Unobserved
+from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
@@ -32,6 +34,16 @@ from kraftbridge.services.dry_start import DryStarter, DryStarts
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe.observer import Memory, Observer
+from kraftbridge.services.pace import (
+    BASE_SECONDS,
+    PATIENT,
+    TROUBLE_SECONDS,
+    Lane,
+    backoff_seconds,
+    first_lane,
+    idle_seconds,
+)
+from kraftbridge.services.rolls import ROLLING, Rolls
 from kraftbridge.storage.ports import KubernetesPort
 
 log = logging.getLogger(__name__)
@@ -42,6 +54,9 @@ _CONFLICT_RETRY = timedelta(milliseconds=200)
 _INVALID_RETRY = timedelta(seconds=10)
 _WHILE_A_NODE_IS_AWAY = timedelta(milliseconds=240)
 _AFTER_AN_ACT = timedelta(milliseconds=100)
+_OBSERVERS = {Lane.HEALTHY: 24, Lane.SLOW: 12}
+_USUAL_FAILURES = 2
+_CLOSE_AFTER_SECONDS = 10.0
 _QUICK_LOOKS = 2
 """In a row: an act that has to be repeated for long is repeated at the usual pace."""
 
@@ -58,22 +73,33 @@ class Reconciler:
     ) -> None:
         self._kubernetes = kubernetes
         self._settings = settings
-        self._pool = ThreadPoolExecutor(max_workers=12, thread_name_prefix="observe")
+        self._pools = {
+            lane: ThreadPoolExecutor(max_workers=most, thread_name_prefix=f"observe {lane}")
+            for lane, most in _OBSERVERS.items()
+        }
+        self.rolls = Rolls(settings.max_concurrent_rolls)
+        """Who restarts nodes now."""
         self._leases = Leases(kubernetes, settings.instance)
         self._facts = Facts(kubernetes, settings)
         self._dry_starts = dry_starts or DryStarts(kubernetes, settings, self._facts)
-        self._observer = Observer(kubernetes, self._pool, settings, self._leases, self._facts, self._dry_starts)
+        self._observers = {
+            lane: Observer(kubernetes, pool, settings, self._leases, self._facts, self._dry_starts)
+            for lane, pool in self._pools.items()
+        }
         self._actuator = Actuator(kubernetes, self._facts, settings, self._leases, self._dry_starts)
         self._open_clients = open_connections
         self._clients: dict[str, tuple[str, ClusterClients]] = {}
         self._memories: dict[str, Memory] = {}
+        self._lanes: dict[str, Lane] = {}
+        """Of migrations that this process took no step for yet."""
         self._released = False
 
     def close(self) -> None:
         """End all connections."""
         for _, clients in self._clients.values():
             clients.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def release_leases(self) -> None:
         """Let every Lease lapse, for a successor to go on at once, and do nothing from then on.
@@ -88,6 +114,17 @@ class Reconciler:
         memory = self._memories.get(uid)
         return memory is None or memory.generation != generation or time.monotonic() >= memory.requeue_at
 
+    def note(self, uid: str, phase: Phase, *, stalled: bool) -> None:
+        """Take note of a migration's status as a watch reports it."""
+        self.rolls.note(uid, phase)
+        if uid not in self._memories:
+            self._lanes[uid] = first_lane(phase, stalled=stalled)
+
+    def lane(self, uid: str) -> Lane:
+        """Return whose worker threads take the next step of a migration."""
+        memory = self._memories.get(uid)
+        return self._lanes.get(uid, Lane.SLOW) if memory is None else memory.lane
+
     def due_in(self, uid: str) -> float:
         """Return in how many seconds the next step is due."""
         memory = self._memories.get(uid)
@@ -97,8 +134,10 @@ class Reconciler:
         """Drop what is kept of a migration that is gone, and its metrics."""
         metrics.forget(namespace, name)
         self._memories.pop(uid, None)
+        self._lanes.pop(uid, None)
         self._facts.forget(uid)
         self._dry_starts.forget(uid)
+        self.rolls.forget(uid)
         if (entry := self._clients.pop(uid, None)) is not None:
             entry[1].close()
 
@@ -120,7 +159,9 @@ class Reconciler:
             return None
         metadata = migration["metadata"]
         identity = Identity(namespace, name, metadata["uid"], metadata["generation"], "deletionTimestamp" in metadata)
-        memory = self._memories.setdefault(identity.uid, Memory())
+        memory = self._memories.get(identity.uid)
+        if memory is None:
+            memory = self._memories[identity.uid] = Memory(lane=self._lanes.get(identity.uid, Lane.SLOW))
         with metrics.STEP_SECONDS.time():
             try:
                 spec = MigrationSpec.model_validate(migration["spec"])
@@ -139,11 +180,17 @@ class Reconciler:
         clients: ClusterClients,
         memory: Memory,
     ) -> MigrationStatus | None:
-        now = datetime.now(UTC)
-        observation = self._observer.observe(identity, spec, status, clients, memory, now)
-        decision = decide(identity, spec, status, observation, now)
+        now, started = datetime.now(UTC), time.monotonic()
+        seen = self._observers[memory.lane].observe(identity, spec, status, clients, memory, now)
+        seen = replace(seen, may_roll=self.rolls.free(identity.uid))
+        decision = decide(identity, spec, status, seen, now)
+        if decision.status.phase in ROLLING - {Phase.ROLLING_BACK} and not self.rolls.take(identity.uid):
+            decision = decide(identity, spec, status, replace(seen, may_roll=False), now)
         if self._released or not self._publish(migration, decision.status, memory):
+            self.rolls.note(identity.uid, status.phase)
             return None
+        self.rolls.note(identity.uid, decision.status.phase)
+        seconds = time.monotonic() - started
         memory.outcomes = ()
         step = Step(identity, spec, decision.status, clients, memory)
         memory.outcomes = self._carry_out(step, decision)
@@ -153,9 +200,34 @@ class Reconciler:
             self._facts.forget(identity.uid)
         self._tell(migration, decision)
         metrics.export(identity.namespace, identity.name, decision.status)
+        if memory.generation != identity.generation:
+            memory.failures = 0
         memory.generation = identity.generation
-        memory.requeue_at = time.monotonic() + _pause(decision, memory).total_seconds()
+        quiet = decision.status == status and not decision.actions
+        memory.quiet_steps = memory.quiet_steps + 1 if quiet else 0
+        in_trouble = seconds > TROUBLE_SECONDS or _unreachable(seen)
+        memory.failures = memory.failures + 1 if in_trouble else 0
+        pause = self._pause(identity.uid, decision, memory)
+        memory.requeue_at = time.monotonic() + pause
         return decision.status
+
+    def _pause(self, uid: str, decision: Decision, memory: Memory) -> float:
+        """Return in how many seconds the next step is due, and choose its lane."""
+        status = decision.status
+        asked = idle_seconds(_asked(decision, memory).total_seconds(), memory.quiet_steps, status)
+        # One failed look in the middle of a roll is usual: a broker that restarts is what the observer may have asked.
+        failures = memory.failures if status.phase in PATIENT else memory.failures - _USUAL_FAILURES
+        if failures <= 0:
+            memory.lane = Lane.HEALTHY
+            return asked
+        memory.lane = Lane.SLOW
+        if status.operation is not None:
+            return max(asked, BASE_SECONDS)
+        pause = max(asked, backoff_seconds(uid, failures, status.phase))
+        if pause >= _CLOSE_AFTER_SECONDS and (entry := self._clients.pop(uid, None)) is not None:
+            # Its clients would try to connect again all the time.
+            entry[1].close()
+        return pause
 
     def _carry_out(self, step: Step, decision: Decision) -> tuple[ActionOutcome, ...]:
         """Do the acts in order; one that fails ends the step, since later ones may rest on it."""
@@ -280,8 +352,13 @@ def _words(error: ValidationError | InvalidSpecError) -> str:
     return f"spec.{path}: {first['msg']}{more}"
 
 
-def _pause(decision: Decision, memory: Memory) -> timedelta:
-    """Return when to look again: soon after an act that succeeded, since what it did is there by then, and while a node is away."""
+def _unreachable(seen: Observation) -> bool:
+    """Return whether ZooKeeper or the brokers were asked and did not answer."""
+    return any(isinstance(part, Unobserved) and part != NOT_NEEDED for part in (seen.zookeeper, seen.cluster))
+
+
+def _asked(decision: Decision, memory: Memory) -> timedelta:
+    """Return when the next step is wanted: soon after an action that succeeded, and while a node is away."""
     asked = decision.requeue_after
     if decision.status.operation is not None:
         asked = min(asked, _WHILE_A_NODE_IS_AWAY)

@@ -47,6 +47,7 @@ from kraftbridge.services.observe import runs, workloads
 from kraftbridge.services.observe.logs import LogReader
 from kraftbridge.services.observe.survey import Surveyor
 from kraftbridge.services.original_state import changed_fields
+from kraftbridge.services.pace import Lane
 from kraftbridge.storage.metrics import read_controller_metrics
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -71,6 +72,12 @@ class Memory:
     outcomes: tuple[ActionOutcome, ...] = ()
     requeue_at: float = 0.0
     quick_looks: int = 0
+    failures: int = 0
+    """Steps in trouble, one after the other."""
+    quiet_steps: int = 0
+    """Steps in a row that changed nothing."""
+    lane: Lane = Lane.SLOW
+    credentials_read_at: float = 0.0
     generation: int = -1
 
 

@@ -1,0 +1,90 @@
+"""Runs the steps of many migrations on worker threads; healthy and slow migrations have threads of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, ParamSpec, TypeVar
+
+from kraftbridge.metrics import STEP_LAG_SECONDS
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.status import MigrationStatus
+from kraftbridge.services.pace import Lane
+from kraftbridge.services.reconcile import Reconciler
+
+WORKERS: Final = {Lane.HEALTHY: 12, Lane.SLOW: 6}
+HASTE_SECONDS: Final = 20.0
+"""How long one worker may go on with a migration whose next step is due at once."""
+HASTE_WAIT_SECONDS: Final = 0.25
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Fleet:
+    """Every migration that this operator drives.
+
+    Parameters
+    ----------
+    reconciler
+        Takes the steps.
+    """
+
+    def __init__(self, reconciler: Reconciler) -> None:
+        self.reconciler = reconciler
+        self._workers = {
+            lane: ThreadPoolExecutor(max_workers=most, thread_name_prefix=f"step {lane}")
+            for lane, most in WORKERS.items()
+        }
+        self._others = ThreadPoolExecutor(max_workers=4, thread_name_prefix="deletion")
+
+    def close(self) -> None:
+        """End all workers and connections; a step under way goes on to its next act and does nothing more."""
+        self.reconciler.release_leases()
+        self.reconciler.close()
+        for pool in (*self._workers.values(), self._others):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def due_in(self, uid: str, generation: int) -> float:
+        """Return in how many seconds a step is due; 0 or less when it is due now."""
+        return 0.0 if self.reconciler.due(uid, generation) else self.reconciler.due_in(uid)
+
+    def note(self, uid: str, status: Mapping[str, Any], *, gone: bool) -> None:
+        """Take note of a migration's status as a watch reports it; it may be one that this process took no step for yet."""
+        if gone:
+            self.reconciler.rolls.forget(uid)
+            return
+        phase = status.get("phase")
+        known = Phase(phase) if phase in set(Phase) else Phase.PREFLIGHT
+        stalled = any(c.get("type") == "Stalled" and c.get("status") == "True" for c in status.get("conditions") or [])
+        self.reconciler.note(uid, known, stalled=stalled)
+
+    async def step(self, namespace: str, name: str, uid: str) -> MigrationStatus | None:
+        """Take a step on a worker of the migration's lane, and further ones while they are due at once.
+
+        Raises
+        ------
+        ObservationError
+            The API server does not answer.
+        """
+        asked, loop = time.monotonic(), asyncio.get_running_loop()
+        workers = self._workers[self.reconciler.lane(uid)]
+        return await loop.run_in_executor(workers, self._step, namespace, name, uid, asked)
+
+    async def run(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run something that is no step, such as what a deletion needs."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._others, lambda: act(*args, **kwargs))
+
+    def _step(self, namespace: str, name: str, uid: str, asked: float) -> MigrationStatus | None:
+        STEP_LAG_SECONDS.observe(time.monotonic() - asked)
+        status = self.reconciler.step(namespace, name)
+        # Right after an act or a new phase, and while there is no controller, the way through the event loop is too long.
+        until = time.monotonic() + HASTE_SECONDS
+        while time.monotonic() < until and (wait := self.reconciler.due_in(uid)) < HASTE_WAIT_SECONDS:
+            if status is None and wait <= 0.0:
+                break  # it is gone
+            time.sleep(max(wait, 0.0))
+            status = self.reconciler.step(namespace, name)
+        return status
