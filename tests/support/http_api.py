@@ -35,6 +35,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "authorization.k8s.io/v1": ("SelfSubjectAccessReview",),
     "storage.k8s.io/v1": ("StorageClass",),
     "batch/v1": ("Job",),
+    "rbac.authorization.k8s.io/v1": ("Role", "RoleBinding"),
     "events.k8s.io/v1": ("Event",),
     "policy/v1": ("PodDisruptionBudget",),
     "networking.k8s.io/v1": ("NetworkPolicy",),

@@ -109,6 +109,11 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, create, patch, update, delete]
+# Each run's account may read and patch that run's ConfigMap only: a Role by name, made and removed with the run. The API server
+# refuses a Role or RoleBinding with rights that the operator does not have itself.
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [create, delete]
 # Why a driver does not start or failed.
 - apiGroups: [""]
   resources: [pods, pods/log]

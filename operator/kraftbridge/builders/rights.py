@@ -24,6 +24,8 @@ _ALWAYS: Final[dict[tuple[str, str, str], tuple[str, ...]]] = {
     ("networking.k8s.io", "networkpolicies", ""): _APPLY,
     ("coordination.k8s.io", "leases", ""): ("get", "create", "patch", "delete"),
     ("events.k8s.io", "events", ""): ("create",),
+    ("rbac.authorization.k8s.io", "roles", ""): ("create", "delete"),
+    ("rbac.authorization.k8s.io", "rolebindings", ""): ("create", "delete"),
 }
 _RUNNERS: Final = {
     Runner.SPARK_APPLICATION: ("sparkoperator.k8s.io", "sparkapplications", ""),

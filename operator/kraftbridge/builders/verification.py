@@ -20,6 +20,7 @@ from kraftbridge.models.report import (
 from kraftbridge.models.spec import MigrationSpec, Runner
 
 SPARK_API_VERSION = "sparkoperator.k8s.io/v1beta2"
+RBAC_API_VERSION = "rbac.authorization.k8s.io/v1"
 SPARK_VERSION = "4.0.4"
 MAIN = "/opt/kraftbridge/run_verification.py"
 UID = 185
@@ -100,6 +101,24 @@ def config_map(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
     }
 
 
+def access(facts: RunFacts) -> list[dict[str, Any]]:
+    """Return the Role and the RoleBinding that let the run's service account read and patch this run's ConfigMap, and no other."""
+    name = names.verification_config_map(facts.run_id)
+    meta = {**_meta(facts, name), "ownerReferences": [_owner(facts)]}
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [name], "verbs": ["get", "patch"]}
+    group = "rbac.authorization.k8s.io"
+    return [
+        {"apiVersion": RBAC_API_VERSION, "kind": "Role", "metadata": meta, "rules": [rule]},
+        {
+            "apiVersion": RBAC_API_VERSION,
+            "kind": "RoleBinding",
+            "metadata": meta,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": facts.service_account, "namespace": facts.namespace}],
+        },
+    ]
+
+
 def application(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> dict[str, Any]:
     """Return what runs the verification."""
     return _spark_application(spec, facts) if runner is Runner.SPARK_APPLICATION else _job(spec, facts)
@@ -163,7 +182,13 @@ def _spark_conf() -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.kubernetes.submission.waitAppCompletion": "false",
         "spark.sql.shuffle.partitions": "2",
-        "spark.kubernetes.executor.deleteOnTermination": "true",
+        # The driver may only create and watch pods. It deletes nothing (KubernetesClusterSchedulerBackend.stop asks these settings):
+        # executors end with their driver, and pods, Service and ConfigMap go with the SparkApplication, which owns them.
+        "spark.kubernetes.executor.deleteOnTermination": "false",
+        "spark.kubernetes.executor.disableConfigMap": "true",
+        "spark.kubernetes.driver.service.deleteOnTermination": "false",
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+        "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
         # The driver loads what it plans with while the executors start, instead of waiting for them first.
         "spark.scheduler.minRegisteredResourcesRatio": "0",
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",

@@ -121,3 +121,26 @@ def test_brokers_are_asked_where_the_user_wants_it_and_brokers_and_log_are_both_
     request = verification.request(MigrationSpec.model_validate(document), facts)
     assert request.compare_served is (profile is Profile.DUAL_WRITE)
     assert request.bootstrap_servers
+
+
+def test_a_run_may_read_and_patch_its_own_configmap_only() -> None:
+    role, binding = verification.access(FACTS)
+    own = names.verification_config_map(RUN_ID)
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [own], "verbs": ["get", "patch"]}
+    ]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "kraftbridge-verifier", "namespace": FACTS.namespace}
+    ]
+    assert role["metadata"]["ownerReferences"][0]["uid"] == FACTS.migration_uid, (
+        "removed with the migration at the latest"
+    )
+
+
+def test_spark_needs_no_right_to_delete() -> None:
+    conf = verification.application(migration_spec(), FACTS, Runner.SPARK_APPLICATION)["spec"]["sparkConf"]
+    assert conf["spark.kubernetes.executor.deleteOnTermination"] == "false"
+    assert conf["spark.kubernetes.executor.disableConfigMap"] == "true"
+    assert conf["spark.kubernetes.driver.service.deleteOnTermination"] == "false"
+    assert conf["spark.kubernetes.driver.ownPersistentVolumeClaim"] == "false"

@@ -260,6 +260,8 @@ class Actuator:
         ):
             runner = Runner.JOB
         self._create(runs.config_map(spec, facts))
+        for obj in runs.access(facts):
+            self._create(obj)
         self._create(runs.application(spec, facts, runner))
 
     def _remove(self, step: Step, run_id: str, *, keep_report: bool) -> None:
@@ -267,6 +269,8 @@ class Actuator:
         if self._kubernetes.serves(runs.SPARK_API_VERSION, "SparkApplication"):
             self._kubernetes.delete(runs.SPARK_API_VERSION, "SparkApplication", namespace, run_id)
         self._kubernetes.delete("batch/v1", "Job", namespace, run_id)
+        for kind in ("RoleBinding", "Role"):
+            self._kubernetes.delete(runs.RBAC_API_VERSION, kind, namespace, names.verification_config_map(run_id))
         if not keep_report:
             self._kubernetes.delete("v1", "ConfigMap", namespace, names.verification_config_map(run_id))
 

@@ -1,0 +1,131 @@
+"""What the verifier's account may do on a real API server: each thing that it must not do is tried."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from tests.chart.conftest import CHART, KUBERNETES_VERSION
+
+from kraftbridge.builders import verification
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.report import Profile
+
+from .conftest import NAMESPACE, OPERATOR, Cluster, eventually
+
+VERIFIER = f"system:serviceaccount:{NAMESPACE}:kraftbridge-verifier"
+FACTS = verification.RunFacts(
+    namespace=NAMESPACE,
+    migration="demo",
+    migration_uid="0f0e0d0c-0000-4000-8000-000000000000",
+    generation=1,
+    run_id="demo-0f0e0d0c-1",
+    profile=Profile.ZOOKEEPER,
+    gate=Phase.TAKING_OVER,
+    controllers="demo-kraft-0f0e0d0c",
+    image="verifier",
+    service_account="kraftbridge-verifier",
+)
+OWN = "demo-0f0e0d0c-1-verification"
+
+
+def pod(name: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "localhost/none:1"}
+    spec = {"containers": [container], "nodeSelector": {"kraftbridge.dev/none": "x"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+
+
+def _named(kind: str, name: str, **fields: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, **fields}
+
+
+@pytest.fixture(scope="module")
+def objects(cluster: Cluster, helm_binary: str) -> Iterator[None]:
+    """Brokers' objects, the chart's rights, and the rights of one run, made in the name of the operator's account."""
+    rendered = subprocess.run(
+        [helm_binary, "template", NAMESPACE, str(CHART), "--namespace", NAMESPACE, "--kube-version", KUBERNETES_VERSION,
+         "--set", f"watchNamespaces={{{NAMESPACE}}}", "--show-only", "templates/rbac.yaml", "--show-only", "templates/verifier-rbac.yaml"],
+        check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    chart = [m for m in yaml.safe_load_all(rendered) if m and not m["kind"].startswith("Cluster")]
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Mi"}},
+        "storageClassName": "none",
+    }
+    theirs = [
+        pod("kafka-0"),
+        _named("Service", "kafka", spec={"ports": [{"port": 9092}]}),
+        _named("PersistentVolumeClaim", "data-kafka-0", spec=claim),
+        _named("ConfigMap", "kafka-config", data={"server.properties": "a=b"}),
+        _named("ConfigMap", OWN, data={"request": "{}"}),
+        _named("Secret", "credentials", stringData={"password": "x"}),
+    ]
+    cluster.apply(*chart, *theirs)
+    eventually(
+        lambda: cluster.run("auth", "can-i", "create", "roles", "--as", OPERATOR).returncode == 0,
+        "the operator's rights",
+    )
+    for manifest in verification.access(FACTS):
+        manifest["metadata"].pop("ownerReferences")
+        answer = cluster.run("create", "--filename", "-", "--as", OPERATOR, stdin=json.dumps(manifest))
+        assert answer.returncode == 0, answer.stderr
+    yield
+    cluster.run(
+        "delete", "--ignore-not-found", "--wait=false", "--filename", "-", stdin=yaml.safe_dump_all([*chart, *theirs])
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("delete", "pod", "kafka-0"),
+        ("delete", "pods", "--all"),
+        ("delete", "service", "kafka"),
+        ("delete", "persistentvolumeclaim", "data-kafka-0"),
+        ("patch", "configmap", "kafka-config", "--type=merge", "--patch", '{"data":{"server.properties":"x"}}'),
+        ("delete", "configmap", "kafka-config"),
+        ("delete", "configmap", OWN),
+        ("get", "configmap", "kafka-config"),
+        ("get", "configmaps"),
+        ("get", "secret", "credentials"),
+        ("get", "secrets"),
+        ("patch", "pod", "kafka-0", "--type=merge", "--patch", '{"metadata":{"labels":{"app":"x"}}}'),
+        ("create", "role", "more", "--verb=get", "--resource=secrets"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("objects")
+def test_what_the_verifier_must_not_do_is_forbidden(cluster: Cluster, arguments: tuple[str, ...]) -> None:
+    answer = cluster.run(*arguments, "--as", VERIFIER)
+    assert answer.returncode != 0, f"was accepted: {answer.stdout}"
+    assert "forbidden" in answer.stderr.lower()
+
+
+@pytest.mark.usefixtures("objects")
+def test_what_a_run_needs_is_allowed(cluster: Cluster) -> None:
+    patch = ("patch", "configmap", OWN, "--type=merge", "--patch", '{"data":{"verdict":"{}"}}', "--as", VERIFIER)
+    eventually(lambda: cluster.run(*patch).returncode == 0, "the run's own rights")
+    assert cluster.get("configmap", OWN)["data"]["verdict"] == "{}"
+    cluster.do("get", "configmap", OWN, "--as", VERIFIER)
+    cluster.do("get", "pods", "--as", VERIFIER)
+    cluster.do("create", "--filename", "-", "--as", VERIFIER, stdin=json.dumps(pod("executor-1")))
+    cluster.do("delete", "pod", "executor-1", "--wait=false")
+
+
+@pytest.mark.usefixtures("objects")
+def test_the_operator_cannot_grant_what_it_does_not_have(cluster: Cluster) -> None:
+    rule = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
+    role = {
+        "apiVersion": verification.RBAC_API_VERSION,
+        "kind": "Role",
+        "metadata": {"name": "more", "namespace": NAMESPACE},
+        "rules": [rule],
+    }
+    answer = cluster.run("create", "--filename", "-", "--as", OPERATOR, stdin=json.dumps(role))
+    assert answer.returncode != 0, "was accepted"
+    assert "attempting to grant RBAC permissions not currently held" in answer.stderr
