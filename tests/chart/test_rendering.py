@@ -172,6 +172,7 @@ def test_the_operators_environment(render: Render) -> None:
         "KRAFTBRIDGE_ADMISSION_POLICY": "kb-locked-statefulsets",
         "KRAFTBRIDGE_DRY_START": "false",
         "KRAFTBRIDGE_LOG_LEVEL": "info",
+        "KRAFTBRIDGE_MAX_CONCURRENT_ROLLS": "5",
     }
 
 

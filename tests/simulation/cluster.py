@@ -21,6 +21,7 @@ from kraftbridge.models.decision import (
     LaunchVerification,
     LockStatefulSet,
     PublishFinalManifest,
+    PublishFindings,
     ReleaseLease,
     ReleaseStatefulSet,
     ReleaseVerification,
@@ -322,6 +323,8 @@ class Cluster:
             case ArchiveDifferences(run_id, secret):
                 run = self.runs[run_id]
                 self.archives.setdefault(secret, Archive(run_id, run.lost_writes + run.foreign_edits))
+            case PublishFindings():
+                pass  # a ConfigMap that nothing depends on
             case PublishFinalManifest():
                 self.final_manifest = True
         return ""

@@ -41,11 +41,6 @@ def abandoned_config_map(migration: str, uid: str) -> str:
     return _keyed(f"{migration}-abandoned", uid, 1)
 
 
-def findings_config_map(migration: str, uid: str) -> str:
-    """Return the name of the ConfigMap with every finding of preflight, when they are too many for status."""
-    return _keyed(f"{migration}-findings", uid, 1)
-
-
 def uid_in(name: str, migration: str) -> str:
     """Return the part of a UID that an object's name carries, ``""`` when it carries none."""
     parts = (r"kraft", r"before", r"rollback", r"abandoned", r"findings", r"final-manifest")

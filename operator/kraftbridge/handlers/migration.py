@@ -73,6 +73,8 @@ async def delete(
                 await fleet.run(fleet.reconciler.post, migration, refusal_event(f"Deletion waits: {blocker}"))
             raise kopf.TemporaryError(blocker, delay=1)
     try:
+        if abandoned:
+            await fleet.run(fleet.reconciler.abandon, *place)
         await fleet.run(fleet.reconciler.let_go, *place)
     except MigrationError as e:
         if not await _nothing_is_left(fleet, *place):

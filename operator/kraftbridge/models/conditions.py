@@ -41,6 +41,7 @@ class Reason(StrEnum):
     WAITING = "Waiting"
     INVALID_SPEC = "InvalidSpec"
     REFUSED = "Refused"
+    STATUS_REFUSED = "StatusRefused"
     LOCKED = "LockedByAnother"
     FLAG_LOST = "ControllerWithoutMigrationFlag"
     STRANGER = "UnknownBroker"

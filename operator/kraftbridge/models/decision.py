@@ -9,7 +9,7 @@ from enum import StrEnum
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
 from kraftbridge.models.report import Profile
-from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.status import FindingStatus, MigrationStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +155,14 @@ class RemoveControllerClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishFindings:
+    """Write the ConfigMap with every finding, since they are too many for status."""
+
+    config_map: str
+    findings: tuple[FindingStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PublishFinalManifest:
     """Write the ConfigMap that shows what the user's next release should contain."""
 
@@ -186,6 +194,7 @@ Action = (
     | StopControllers
     | RemoveControllerClaim
     | PublishFinalManifest
+    | PublishFindings
     | UpdateMetadataVersion
 )
 

@@ -25,6 +25,17 @@ class StatusModel(Model):
     model_config = ConfigDict(extra="ignore")
 
 
+class FindingsReport(StatusModel):
+    """A ConfigMap with every finding of preflight."""
+
+    config_map: str
+    """Its name; ``findings.json.gz`` in ``binaryData`` holds the list."""
+    total: int
+    """How many findings there are."""
+    digest: str
+    """SHA-256 of the list, to tell whether it is up to date."""
+
+
 class FindingStatus(StatusModel):
     """A preflight finding; ``code`` is API."""
 
@@ -495,7 +506,9 @@ class MigrationStatus(StatusModel):
     healings: tuple[HealingStatus, ...] = ()
     """Those that succeeded, newest last."""
     findings: tuple[FindingStatus, ...] = ()
-    """Findings of preflight."""
+    """Blocking ones first; at most 100, see ``findingsReport``."""
+    findings_report: FindingsReport | None = None
+    """Where all findings are, when there are more than fit."""
     changed_fields: tuple[ChangedField, ...] = ()
     """Fields of other owners' objects that the migration changed."""
     history: tuple[PhaseRecord, ...] = ()

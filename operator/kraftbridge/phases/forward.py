@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from hashlib import sha256
 
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import (
     PublishFinalManifest,
+    PublishFindings,
     ReleaseStatefulSet,
 )
 from kraftbridge.models.observation import Unobserved, ZooKeeperState
@@ -15,6 +17,8 @@ from kraftbridge.models.report import Profile
 from kraftbridge.models.status import (
     UID_LENGTH,
     ControllersStatus,
+    FindingsReport,
+    FindingStatus,
     NodeStatus,
     OperationKind,
     WaitKind,
@@ -40,6 +44,8 @@ from kraftbridge.phases.preflight.identity import broker_ids
 SLOW = timedelta(seconds=5)
 """How often to look while a person is awaited."""
 
+MAXIMUM_FINDINGS = 100
+"""In status. One takes 2 KiB at most."""
 ENTRY = "entry"
 LAST_BROKER = "last-broker"
 
@@ -50,7 +56,7 @@ def run_preflight_phase(draft: Draft) -> Outcome:
     if isinstance(zookeeper, ZooKeeperState) and zookeeper.cluster_id and ids:
         dry_start.begin_dry_start(draft, ids, zookeeper.cluster_id)
     found = preflight.findings(draft)
-    draft.update(findings=found)
+    _record_findings(draft, found)
     standing = preflight.blocking(found)
     if standing:
         first = standing[0]
@@ -85,6 +91,23 @@ def run_preflight_phase(draft: Draft) -> Outcome:
     name = controllers_name(draft.identity.name, draft.identity.uid, draft.status.attempt)
     draft.update(controllers=ControllersStatus(name=name, node_ids=draft.spec.controllers.node_ids))
     return Enter(Phase.PROVISIONING_QUORUM)
+
+
+def _record_findings(draft: Draft, found: tuple[FindingStatus, ...]) -> None:
+    """Put the findings into status, the first ones only when they are many: etcd refuses objects of more than 1.5 MiB."""
+    if len(found) <= MAXIMUM_FINDINGS:
+        draft.update(findings=found, findings_report=None)
+        return
+    digest = sha256("\n".join(f.model_dump_json() for f in found).encode()).hexdigest()
+    name = f"{draft.identity.name}-findings-{draft.identity.uid[:UID_LENGTH]}"
+    known = draft.status.findings_report
+    written = not any(o.action == PublishFindings.__name__ and o.error for o in draft.observation.outcomes)
+    if known is None or known.digest != digest or not written:
+        draft.act(PublishFindings(name, found))
+    draft.update(
+        findings=found[:MAXIMUM_FINDINGS],
+        findings_report=FindingsReport(config_map=name, total=len(found), digest=digest),
+    )
 
 
 def run_provisioning_quorum_phase(draft: Draft) -> Outcome:

@@ -105,6 +105,22 @@ def addresses_of(hosts: str, namespace: str, domain: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def credentials_version(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec) -> tuple[str, ...] | None:
+    """Return the versions of the Secrets that `open_clients` reads; None while one of them does not exist.
+
+    A Secret that is replaced is absent for a moment: connections that are open stay open then.
+
+    Raises
+    ------
+    ObservationError
+        A Secret cannot be read.
+    """
+    secret_names = [n for n in (spec.zookeeper.secret_name, spec.brokers.client_config_secret) if n is not None]
+    found = [kubernetes.get("v1", "Secret", namespace, name) for name in secret_names]
+    versions = tuple(f"{s['metadata']['uid']}/{s['metadata']['resourceVersion']}" for s in found if s is not None)
+    return versions if len(versions) == len(secret_names) else None
+
+
 def secret_text(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, str]:
     """Return a Secret's values as text.
 

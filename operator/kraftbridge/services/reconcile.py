@@ -19,7 +19,14 @@ from pydantic import ValidationError
 from kraftbridge import metrics
 from kraftbridge.config import Settings
 from kraftbridge.constants import ANNOTATION_LOCK, API_VERSION, KIND
-from kraftbridge.exceptions import ActionError, ActionRefusedError, ConflictError, InvalidSpecError, MigrationError
+from kraftbridge.exceptions import (
+    ActionError,
+    ActionRefusedError,
+    ConflictError,
+    InvalidSpecError,
+    MigrationError,
+    TooLargeError,
+)
 from kraftbridge.models.conditions import ConditionType, Reason, initial_conditions, with_condition
 from kraftbridge.models.decision import Decision, Event, EventReason, EventType
 from kraftbridge.models.observation import NOT_NEEDED, ActionOutcome, Observation, Unobserved
@@ -28,8 +35,9 @@ from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.machine import decide
+from kraftbridge.services import leftovers
 from kraftbridge.services.act.actuator import Actuator, Step
-from kraftbridge.services.clients import ClusterClients, open_clients
+from kraftbridge.services.clients import ClusterClients, credentials_version, open_clients
 from kraftbridge.services.dry_start import DryStarter, DryStarts
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
@@ -56,6 +64,10 @@ _WHILE_A_NODE_IS_AWAY = timedelta(milliseconds=240)
 _AFTER_AN_ACT = timedelta(milliseconds=100)
 _OBSERVERS = {Lane.HEALTHY: 24, Lane.SLOW: 12}
 _USUAL_FAILURES = 2
+_CREDENTIALS_SECONDS = 10.0
+"""How often the Secrets with credentials are compared."""
+_TOLD_REFUSALS = 3
+"""Refusals of a status in a row after which it is told: a step that raced an edit of spec is refused once."""
 _CLOSE_AFTER_SECONDS = 10.0
 _QUICK_LOOKS = 2
 """In a row: an act that has to be repeated for long is repeated at the usual pace."""
@@ -244,9 +256,18 @@ class Reconciler:
         controllers = controllers_name(identity.name, identity.uid, status.attempt)
         key = repr((controllers, spec.zookeeper, spec.brokers, spec.controllers.listener, spec.controllers.node_ids))
         known = self._clients.get(identity.uid)
+        memory = self._memories[identity.uid]
+        if known is None or time.monotonic() - memory.credentials_read_at >= _CREDENTIALS_SECONDS:
+            read = credentials_version(self._kubernetes, identity.namespace, spec)
+            memory.credentials_read_at = time.monotonic()
+            memory.credentials = memory.credentials if read is None and known is not None else read
+        key = f"{key} {memory.credentials}"
         if known is not None and known[0] == key:
             return known[1]
         if known is not None:
+            log.info(
+                "%s/%s: connections are opened anew: spec or credentials changed", identity.namespace, identity.name
+            )
             known[1].close()
         clients = self._open_clients(
             self._kubernetes, identity.namespace, controllers, spec, self._settings.cluster_domain
@@ -263,12 +284,49 @@ class Reconciler:
             self._kubernetes.replace_status(
                 API_VERSION, KIND, metadata["namespace"], metadata["name"], body, metadata["resourceVersion"]
             )
-        except (ConflictError, ActionRefusedError) as e:
-            # The CRD's rules tie phase and target together: a step that raced an edit of spec is refused, and decided anew.
+        except ConflictError as e:
             log.info("%s/%s: status was not written: %s", metadata["namespace"], metadata["name"], e)
             memory.requeue_at = time.monotonic() + _CONFLICT_RETRY.total_seconds()
             return False
+        except ActionRefusedError as e:
+            self._refused(migration, memory, e)
+            return False
+        memory.refusals = 0
         return True
+
+    def _refused(self, migration: Object, memory: Memory, error: ActionRefusedError) -> None:
+        """Try again later and tell that the API server refuses the status; nothing was done, since every action follows its record.
+
+        The CRD's rules tie phase and target together, so a step that raced an edit of spec is refused once and decided anew.
+        """
+        metadata = migration["metadata"]
+        memory.refusals += 1
+        pause = _CONFLICT_RETRY.total_seconds() * 2 ** min(memory.refusals - 1, 8)
+        memory.requeue_at = time.monotonic() + pause
+        log.warning("%s/%s: status was not written: %s", metadata["namespace"], metadata["name"], error)
+        if memory.refusals != _TOLD_REFUSALS and not (isinstance(error, TooLargeError) and memory.refusals == 1):
+            return
+        words = f"The API server refuses the status of this migration, so nothing is done: {error}"[:1024]
+        self.post(migration, Event(EventType.WARNING, EventReason.REFUSED, words))
+        stored = MigrationStatus.model_validate(migration.get("status") or {})
+        generation = int(metadata.get("generation", 0))
+        conditions = with_condition(
+            stored.conditions or initial_conditions(datetime.now(UTC), generation),
+            ConditionType.STALLED,
+            "True",
+            Reason.STATUS_REFUSED,
+            words,
+            now=datetime.now(UTC),
+            generation=generation,
+        )
+        small = stored.model_copy(update={"conditions": conditions, "message": words})
+        try:
+            self._kubernetes.replace_status(
+                API_VERSION, KIND, metadata["namespace"], metadata["name"],
+                small.model_dump(mode="json", by_alias=True, exclude_none=True), metadata["resourceVersion"],
+            )  # fmt: skip
+        except ActionError as e:
+            log.warning("%s/%s: %s", metadata["namespace"], metadata["name"], e)
 
     def _refuse(self, migration: Object, identity: Identity, memory: Memory, words: str) -> MigrationStatus:
         """Publish that the spec cannot be used; nothing else is touched."""
@@ -320,6 +378,31 @@ class Reconciler:
         migration = self._kubernetes.get(API_VERSION, KIND, namespace, name) or {}
         names = [s.get("name", "") for s in (migration.get("spec") or {}).get("brokers", {}).get("statefulSets") or []]
         return bool(names) and all(self._kubernetes.get("apps/v1", "StatefulSet", namespace, n) is None for n in names)
+
+    def abandon(self, namespace: str, name: str) -> None:
+        """Record what a migration that is abandoned leaves behind, in a ConfigMap and an event.
+
+        Raises
+        ------
+        MigrationError
+            The API server does not answer, or refuses the ConfigMap.
+        """
+        migration = self._kubernetes.get(API_VERSION, KIND, namespace, name)
+        if migration is None:
+            return
+        try:
+            spec = MigrationSpec.model_validate(migration["spec"])
+            status = MigrationStatus.model_validate(migration.get("status") or {})
+        except ValidationError:
+            return  # a spec that cannot be used changed nothing
+        identity = Identity(namespace, name, migration["metadata"]["uid"], 0, deleting=True)
+        found = leftovers.config_map(self._kubernetes, identity, spec, status)
+        if found is not None:
+            self._kubernetes.apply(found, force=True)
+            words = (
+                f"Abandoned in phase {status.phase}: ConfigMap {found['metadata']['name']} lists what is left behind"
+            )
+            self.post(migration, Event(EventType.WARNING, EventReason.REFUSED, words))
 
     def let_go(self, namespace: str, name: str) -> None:
         """Take lock and Lease off the StatefulSets of a migration that goes, so that their owner may change them again; nothing else is touched."""

@@ -26,6 +26,7 @@ from kraftbridge.models.decision import (
     LaunchVerification,
     LockStatefulSet,
     PublishFinalManifest,
+    PublishFindings,
     ReleaseLease,
     ReleaseStatefulSet,
     ReleaseVerification,
@@ -138,6 +139,11 @@ class Actuator:
                 step.clients.zookeeper.remove_controller_claim(kraft_epoch)
             case UpdateMetadataVersion(level, upgrade):
                 step.clients.controllers.update_metadata_version(level, upgrade)
+            case PublishFindings(name, found):
+                self._kubernetes.apply(
+                    archives.findings(step.identity.namespace, name, step.identity.name, step.identity.uid, found),
+                    force=True,
+                )
             case PublishFinalManifest():
                 self._publish_final_manifest(step)
 

@@ -12,15 +12,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from kraftbridge.builders import names
-from kraftbridge.constants import GROUP
+from kraftbridge.constants import API_VERSION, GROUP, KIND
 from kraftbridge.exceptions import ActionRefusedError
 from kraftbridge.models.entities import ENTITY_KINDS
 from kraftbridge.models.observation import Archive
 from kraftbridge.models.report import REPORT_KEY, Difference, VerificationReport
+from kraftbridge.models.status import FindingStatus
 from kraftbridge.storage.ports import KubernetesPort
 
 ANNOTATION_RUN = f"{GROUP}/run"
 ANNOTATION_ENTITIES = f"{GROUP}/entities"
+FINDINGS_KEY = "findings.json.gz"
 ARCHIVE_KEY = "archive.json.gz"
 MAXIMUM_ARCHIVE_BYTES = 1_000_000
 """The API server refuses Secrets over 1 MiB."""
@@ -96,6 +98,21 @@ def znodes(namespace: str, name: str, migration: str, values: Mapping[str, bytes
         "metadata": {"name": name, "namespace": namespace, "labels": names.labels(migration)},
         "data": {p.rpartition("/")[2]: v.decode(errors="replace") for p, v in values.items() if v is not None},
     }
+
+
+def findings(namespace: str, name: str, migration: str, uid: str, found: Iterable[FindingStatus]) -> dict[str, Any]:
+    """Return the ConfigMap with every finding of preflight; it goes with the migration."""
+    listed = [f.model_dump(mode="json", by_alias=True) for f in found]
+    packed = gzip.compress(json.dumps(listed, ensure_ascii=False).encode(), mtime=0)
+    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": migration, "uid": uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": name, "namespace": namespace, "labels": names.labels(migration), "ownerReferences": [owner],
+        },
+        "binaryData": {FINDINGS_KEY: base64.b64encode(packed).decode()},
+    }  # fmt: skip
 
 
 def read(found: Mapping[str, Any]) -> Archive:

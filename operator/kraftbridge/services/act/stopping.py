@@ -33,7 +33,7 @@ def stop_controllers(kubernetes: KubernetesPort, namespace: str, action: StopCon
     uid = stateful_set["metadata"]["uid"]
     if "deletionTimestamp" not in stateful_set["metadata"]:
         owner = {**dict(zip(("apiVersion", "kind"), _STATEFUL_SET, strict=True)), "name": action.name, "uid": uid}
-        for api_version, kind, name in _belongings(action.name):
+        for api_version, kind, name in belongings(action.name):
             if kubernetes.get(api_version, kind, namespace, name) is not None:
                 patch = {"metadata": {"ownerReferences": [owner]}}
                 kubernetes.merge_patch(api_version, kind, namespace, name, patch)
@@ -46,7 +46,8 @@ def stop_controllers(kubernetes: KubernetesPort, namespace: str, action: StopCon
             kubernetes.delete("v1", "Pod", namespace, meta["name"], uid=meta["uid"], grace_seconds=_GRACE_SECONDS)
 
 
-def _belongings(name: str) -> list[tuple[str, str, str]]:
+def belongings(name: str) -> list[tuple[str, str, str]]:
+    """Return API version, kind and name of what belongs to the controllers of that name, besides StatefulSet and volumes."""
     return [
         ("v1", "Service", name),
         ("networking.k8s.io/v1", "NetworkPolicy", name),

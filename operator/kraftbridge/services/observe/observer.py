@@ -78,6 +78,10 @@ class Memory:
     """Steps in a row that changed nothing."""
     lane: Lane = Lane.SLOW
     credentials_read_at: float = 0.0
+    credentials: tuple[str, ...] | None = None
+    """Versions of the Secrets that the open connections were made with."""
+    refusals: int = 0
+    """How often in a row the API server refused the status."""
     generation: int = -1
 
 
