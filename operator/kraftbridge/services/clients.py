@@ -96,12 +96,10 @@ def addresses_of(hosts: str, namespace: str, domain: str) -> tuple[str, ...]:
     for entry in hosts.split(","):
         host, _, port = _qualified(entry.strip(), namespace, domain).rpartition(":")
         try:
-            answers = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+            answers = resolve(host, int(port), _RESOLVE_SECONDS)
         except OSError:
             continue
-        for family, _, _, _, address in answers:
-            ip = f"[{address[0]}]" if family is socket.AddressFamily.AF_INET6 else str(address[0])
-            found[f"{ip}:{port}"] = None
+        found |= dict.fromkeys(f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address in answers)
     return tuple(found)
 
 
