@@ -296,7 +296,7 @@ def dry_start_of(
     brokers
         What each broker runs, the survey's brokers where it is left out; pods and brokers pair in their order.
     """
-    running = brokers or {i: (setting("num.network.threads", "4"),) for i in BROKER_IDS}
+    running = brokers or {i: (*RUNNING, setting("num.network.threads", "4")) for i in BROKER_IDS}
     keys = [
         (key, item)
         for item in (sets or (broker_set(BrokerMode.ZOOKEEPER),))

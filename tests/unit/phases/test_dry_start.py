@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.observations import BROKER_IDS, Situation, dry_start_of, open_gate, setting, survey
+from tests.support.observations import BROKER_IDS, RUNNING, Situation, dry_start_of, open_gate, setting, survey
 
 from kraftbridge.models.decision import RunDryStart
 from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState, GivenSetting, JavaProgram
@@ -154,7 +154,7 @@ def test_what_may_be_accepted_opens_the_gate_and_stays_visible(code: str) -> Non
         "DryStartDiffers": changed(ZOOKEEPER, broker_id=7),
     }
     if code == "DryStartDiffers":
-        brokers = {i: (setting("num.network.threads", "5"),) for i in BROKER_IDS}
+        brokers = {i: (*RUNNING, setting("num.network.threads", "5")) for i in BROKER_IDS}
         case = situation(FINE).observing(survey=survey(brokers=brokers))
         # The other modes of these copies start the same settings as the present one.
     else:
