@@ -113,13 +113,14 @@ def _record_findings(draft: Draft, found: tuple[FindingStatus, ...]) -> None:
 def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
     """Apply the controllers; wait for a stable quorum that is ready to migrate, and for a sound ZooKeeper tree."""
     controller_restarts.keep_controllers(draft, ControllerMode.MIGRATION)
+    if draft.status.controllers is not None and draft.status.controllers.format_allowed:
+        # Before a restart is followed: the one that is awaited may be the one that cannot start as it is configured.
+        controller_restarts.replace_outdated_controllers(draft)
     if (
         waiting := controller_change.roll_changed_controllers(draft)
         or controller_restarts.finish_controller_restart(draft, ControllerMode.MIGRATION)
     ) is not None:
         return waiting
-    if draft.status.controllers is not None and draft.status.controllers.format_allowed:
-        controller_restarts.replace_outdated_controllers(draft)
     verifying.launch_ahead(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, ENTRY)
     blockers = gates.controllers_running_blockers(draft, ControllerMode.MIGRATION)
     pod, trouble = gates.controller_in_trouble(draft)

@@ -179,3 +179,20 @@ def test_an_upgraded_operator_restarts_nothing() -> None:
     assert decision.status.controllers is not None
     assert decision.status.controllers.rendered == before_of(fine)
     assert not [a for a in decision.actions if isinstance(a, ApplyControllers | RestartPod)]
+
+
+def test_before_voters_are_formatted_one_that_cannot_start_is_replaced_although_its_restart_is_followed() -> None:
+    """Its template was corrected: waiting for the pod on the wrong one would never end."""
+    fine = open_gate(Phase.PROVISIONING_QUORUM)
+    known = fine.status.controllers
+    assert known is not None
+    operation = Operation(
+        kind=OperationKind.RESTART_CONTROLLER, node_id=3001, pod="demo-kraft-3001", pod_uid="gone", started_at=NOW
+    )
+    situation = with_pod(
+        fine.with_status(controllers=known.model_copy(update={"format_allowed": True}), operation=operation),
+        3001,
+        ready=False,
+        configuration="Migration-wrong",
+    )
+    assert restarted(situation.decide()) == [3001]
