@@ -226,6 +226,11 @@ bench-quorum: venv java ## the same cluster on ZooKeeper, in dual-write and on K
 	$(SAY) "quorum benchmark: raw samples and the page in out/bench-quorum"
 	@PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks quorum --kafka-home "$(KAFKA_LIBRARIES)" --output out/bench-quorum --html out/bench-quorum/page.html $(ARGS)
 
+.PHONY: bench-fleet
+bench-fleet: venv ## 100 idle, 100 unreachable and 10 rolling migrations on fakes: processor, memory, writes, health, steps (8 minutes)
+	$(SAY) "fleet benchmark"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks fleet $(ARGS)
+
 .PHONY: bench-migration
 bench-migration: venv cluster-up images ## migration time against the bare scripted procedure, interleaved pairs (half an hour; ARGS="--pairs N")
 	$(SAY) "migration benchmark on $(or $(KUBE_CONTEXT),the embedded cluster)"

@@ -1,14 +1,16 @@
-"""``python -m benchmarks``: ``quorum`` (runs and raw samples), ``summary`` (their aggregation by Spark), ``verification`` and ``rehearsal``."""
+"""``python -m benchmarks``: ``fleet``, ``quorum`` (runs and raw samples), ``summary`` (their aggregation by Spark), ``verification`` and ``rehearsal``."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.fleet.goals import goals, measure
 from benchmarks.quorum.samples import MODES
 from kraftbridge.exceptions import MigrationError
 
@@ -25,8 +27,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_quorum_arguments(kinds)
     _add_summary_arguments(kinds.add_parser("summary", help="summarize raw samples of the quorum benchmark (PySpark)"))
     _add_verification_arguments(kinds)
+    _add_fleet_arguments(kinds)
     _add_rehearsal_arguments(kinds)
     return run(parser.parse_args(arguments))
+
+
+def _add_fleet_arguments(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    fleet = kinds.add_parser(
+        "fleet", help="the operator beside many idle and unreachable migrations (fakes, no cluster)"
+    )
+    fleet.add_argument("--idle", type=int, default=100, metavar="N", help="migrations in Completed")
+    fleet.add_argument(
+        "--unreachable", type=int, default=100, metavar="N", help="migrations whose clusters do not answer"
+    )
+    fleet.add_argument("--rolling", type=int, default=10, metavar="N", help="migrations that roll, for ever")
+    fleet.add_argument("--settle", type=float, default=240.0, metavar="SECONDS", help="until the fleet is at rest")
+    fleet.add_argument("--seconds", type=float, default=60.0, help="how long each state is measured")
+    fleet.set_defaults(act=_fleet)
+
+
+def _fleet(options: argparse.Namespace) -> int:
+    alone = measure(0, 0, options.rolling, 0.0, options.seconds)
+    fleet = measure(options.idle, options.unreachable, options.rolling, options.settle, options.seconds)
+    print(json.dumps({"alone": alone, "fleet": fleet}, indent=2))
+    found = goals(alone, fleet)
+    for goal in found:
+        print(f"{'met' if goal.met else 'MISSED':8}{goal.what}: {goal.measured}, goal {goal.wanted}")
+    return 0 if all(goal.met for goal in found) else 1
 
 
 def _add_quorum_arguments(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

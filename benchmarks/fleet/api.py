@@ -1,0 +1,124 @@
+"""The tests' fake API server and Kafka clusters, for hundreds of namespaces in one process."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.support.fakes import FakeKafka, FakeKubernetes, Object, migration_object, surroundings, user_stateful_set
+from tests.support.observations import spec_document
+from typing_extensions import override
+
+from kraftbridge.constants import KIND
+from kraftbridge.models.observation import ControllerMetrics
+from kraftbridge.models.report import REQUEST_KEY
+
+POLICY = "fleet-policy"
+
+
+class RealClock:
+    """The time of day, with a fake clock's face."""
+
+    @property
+    def now(self) -> datetime:
+        """Return it."""
+        return datetime.now(UTC)
+
+
+class FleetApi(FakeKubernetes):
+    """The fake API server with an index by namespace: a write settles its namespace only."""
+
+    def __init__(self) -> None:
+        super().__init__(RealClock())  # type: ignore[arg-type]
+        self._keys: dict[str | None, set[tuple[str, str | None, str]]] = {}
+        self._dirty: set[str | None] = set()
+
+    @override
+    def _store(self, key: tuple[str, str | None, str], obj: Object) -> None:
+        super()._store(key, obj)
+        self._keys.setdefault(key[1], set()).add(key)
+        self._dirty.add(key[1])
+
+    @override
+    def _called(self, verb: str, kind: str, name: str) -> None:
+        """Keep no list of calls: it would grow for ever."""
+
+    @override
+    def _listed(self, kind: str, namespace: str | None, label_selector: str) -> tuple[Object, ...]:
+        if namespace is None:
+            return super()._listed(kind, namespace, label_selector)
+        wanted = dict(part.split("=", 1) for part in label_selector.split(",") if part)
+        found = []
+        for key in sorted(self._keys.get(namespace, ())):
+            obj = self.objects.get(key)
+            if obj is not None and key[0] == kind and wanted.items() <= obj["metadata"].get("labels", {}).items():
+                found.append(json.loads(json.dumps(obj)))
+        return tuple(found)
+
+    @override
+    def settle(self) -> None:
+        dirty, self._dirty = self._dirty, set()
+        for namespace in dirty:
+            for key in sorted(self._keys.get(namespace, ())):
+                obj = self.objects.get(key)
+                if obj is None:
+                    self._keys[namespace].discard(key)
+                elif key[0] == "StatefulSet":
+                    self._settle_stateful_set(namespace, key[2], obj)
+                elif key[0] == "ConfigMap" and REQUEST_KEY in obj.get("data", {}):
+                    self._settle_verification(obj)
+
+    @override
+    def _pod(self, owner: Object, key: tuple[str, str | None, str], ordinal: int, revision: str) -> Object:
+        pod = super()._pod(owner, key, ordinal, revision)
+        pod["status"]["podIP"] = f"{key[1]}:{ordinal}"
+        return pod
+
+
+class Clusters:
+    """Kafka clusters by namespace."""
+
+    def __init__(self, api: FleetApi) -> None:
+        self.api = api
+        self.kafka: dict[str, FakeKafka] = {}
+
+    def surroundings(self) -> None:
+        """Create what all of them share."""
+        for obj in surroundings():
+            self.api.create(obj)
+        for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
+            self.api.create({"kind": kind, "metadata": {"name": POLICY}})
+
+    def add(self, namespace: str, **spec: Any) -> None:
+        """Create a namespace with brokers and a migration."""
+        self.api.create({"kind": "Namespace", "metadata": {"name": namespace}})
+        self.api.create(user_stateful_set(namespace))
+        self.kafka[namespace] = FakeKafka(self.api, RealClock(), namespace)  # type: ignore[arg-type]
+        strategy = {"addressCacheSeconds": 1, "shortAddressCacheSeconds": 0, "sessionTimeoutHoldSeconds": 1}
+        document = spec_document(strategy=strategy) | {"controllers": {}} | spec
+        self.api.create(migration_object(document, namespace=namespace))
+
+    def clone(self, source: str, namespace: str, number: int) -> None:
+        """Copy everything of a namespace into another one, with a UID of its own."""
+        uid = self.api.objects[KIND, source, "demo"]["metadata"]["uid"]
+        self.kafka[namespace] = FakeKafka(self.api, RealClock(), namespace)  # type: ignore[arg-type]
+        for field in ("state", "claimed", "canary", "level", "level_offset"):
+            setattr(self.kafka[namespace], field, getattr(self.kafka[source], field))
+        self.kafka[namespace]._flags.update(self.kafka[source]._flags)  # noqa: SLF001 - a fake's own state
+        for key, obj in list(self.api.objects.items()):
+            if key[1] != source and key != ("Namespace", None, source):
+                continue
+            text = (
+                json.dumps([list(key), obj])
+                .replace(f'"{source}', f'"{namespace}')
+                .replace(f"{source}/", f"{namespace}/")
+            )
+            (kind, place, name), copied = json.loads(text.replace(uid[:8], f"{0xA0000000 + number:08x}"))
+            self.api.objects[kind, place, name] = copied
+            self.api._keys.setdefault(place, set()).add((kind, place, name))  # noqa: SLF001 - as above
+
+    def metrics(self, node_id: int, address: str, **options: Any) -> ControllerMetrics:
+        """Answer for `read_controller_metrics`."""
+        found: ControllerMetrics = self.kafka[address.partition(":")[0]].metrics(node_id, address, **options)
+        return found
