@@ -570,6 +570,11 @@ class Code(StrEnum):
 
     # ------------------------------------------------------------------------------------------- the ZooKeeper tree
 
+    ACL_PATTERN_UNKNOWN = (
+        "AclPatternUnknown", _BLOCKING, _TREE,
+        "Kafka 3.9 reads no ACLs below the pattern {pattern!r}, only below prefixed: they are not copied, and both stores would differ for ever",
+        "Delete the znode, or add the ACL anew: kafka-acls --add --resource-pattern-type prefixed",
+    )
     ACL_PRINCIPAL_INVALID = (
         "AclPrincipalInvalid", _BLOCKING, _TREE,
         "The ACL's principal {principal!r} has no type, as in User:name: the controllers would stop in the copy (StandardAcl.kafkaPrincipal)",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.odd_trees.tree import ENCODER_SECRET, Tree, config, put_topic, sound_tree, topic_body, topic_id
+from tests.odd_trees.tree import ENCODER_SECRET, Tree, acl_entry, config, put_topic, sound_tree, topic_body, topic_id
 
 from kraftbridge.metadata.zookeeper.dump_soundness import findings_of
 from kraftbridge.metadata.zookeeper.znodes import java_double
@@ -54,6 +54,13 @@ BLOCKED: dict[str, tuple[Callable[[Tree], Any], Code, str]] = {
         Code.REPLICA_ON_UNKNOWN_BROKER,
         "/brokers/topics/a/partitions/0/state",
     ),
+    "an ACL of another pattern": (
+        put("/kafka-acl-extended/match/Topic/t", {"version": 1, "acls": []}), Code.ACL_PATTERN_UNKNOWN, "/kafka-acl-extended/match/Topic/t",
+    ),
+    "an ACL with a permission as its operation": (
+        put("/kafka-acl/Topic/t", {"version": 1, "acls": [acl_entry(operation="Allow")]}), Code.ACL_UNKNOWN, "/kafka-acl/Topic/t",
+    ),
+    "an ACL of another version": (put("/kafka-acl/Topic/t", {"version": 2, "acls": []}), Code.ZNODE_UNDECODABLE, "/kafka-acl/Topic/t"),
     "a password in plain text": (
         put("/config/brokers/1", {"version": 1, "config": {"ssl.keystore.password": "plain"}}),
         Code.PASSWORD_ENCODER_SECRET_WRONG,

@@ -46,6 +46,8 @@ _JAVA_INT = re.compile(r"[+-]?\d+")
 """What `Integer.parseInt` takes, which also reads digits of other scripts."""
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NO_LEADER: Final = -1
+_OPERATIONS: Final = frozenset(ACL_OPERATIONS.values()) - {"Any"}
+_PERMISSIONS: Final = frozenset(ACL_PERMISSIONS.values()) - {"Any"}
 _SHOWN: Final = 5
 _UUID_BYTES: Final = 16
 _DEFAULT: Final = "<default>"
@@ -137,6 +139,8 @@ class Soundness:
         """Check one znode that is not below `/brokers/topics`; what cannot be decoded is the reader's finding."""
         try:
             match path.split("/")[1:]:
+                case ["kafka-acl-extended", pattern, _, _] if pattern != "prefixed":
+                    self._add(Code.ACL_PATTERN_UNKNOWN, path, pattern=pattern)
                 case ["kafka-acl", kind, _] | ["kafka-acl-extended", _, kind, _]:
                     self._acls(path, kind, data)
                 case ["brokers", "ids", name] if not _BROKER_ID.fullmatch(name):
@@ -162,14 +166,20 @@ class Soundness:
             if ":" not in principal:
                 # `StandardAcl.kafkaPrincipal` throws: it can stop the controller at start
                 self._add(Code.ACL_PRINCIPAL_INVALID, path, principal=principal)
-            if operation not in ACL_OPERATIONS.values() or permission not in ACL_PERMISSIONS.values():
+            # `AccessControlEntry` refuses Any, which is for filters
+            if operation not in _OPERATIONS or permission not in _PERMISSIONS:
                 self._add(Code.ACL_UNKNOWN, path, operation=operation, permission=permission)
 
     def _passwords(self, path: str, data: bytes | None) -> None:
         for name, value in config_values(path, data).items():
-            if not is_password_config(name) or (self.encoder_secret is None and not looks_encoded(value)):
-                continue
             where = f"{path} {name}"
+            if not is_password_config(name):
+                if looks_encoded(value):
+                    problem = "Kafka 3.9 does not take this setting for a password and would copy the cipher text"
+                    self._add(Code.PASSWORD_ENCODER_SECRET_WRONG, where, problem=problem)
+                continue
+            if self.encoder_secret is None and not looks_encoded(value):
+                continue
             if self.encoder_secret is None:
                 if self.secret_required:
                     self._add(Code.PASSWORD_ENCODER_SECRET_MISSING, where, passwords=name)

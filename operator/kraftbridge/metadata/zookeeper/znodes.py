@@ -273,7 +273,10 @@ def acl_entries(path: str, data: bytes | None) -> list[dict[str, str]]:
     UndecodableZnodeError
         It is not what Kafka writes there.
     """
-    entries = json_object(path, data).get("acls")
+    body = json_object(path, data)
+    if integer(path, body, "version") != 1:  # `AclEntry.fromBytes` refuses every other one
+        raise UndecodableZnodeError(f"{path} has the unknown version {body['version']}")
+    entries = body.get("acls")
     if not isinstance(entries, list):
         raise UndecodableZnodeError(f"{path}: acls is not a list")
     for entry in entries:
