@@ -149,7 +149,7 @@ def test_a_torn_tail_beyond_the_fence_is_reported(spark, cluster):
         ("/config/users/alice", '{"version":1,"config":{"producer_byte_rate":"many"}}'),
         (
             "/config/brokers/0",
-            '{"version":1,"config":{"x.password":"encryptedPassword:a,cipherAlgorithm:b,passwordLength:c"}}',
+            '{"version":1,"config":{"ssl.keystore.password":"encryptedPassword:a,cipherAlgorithm:b,passwordLength:c"}}',
         ),
         ("/kafka-acl/Topic/cfg-00", '{"acls":[{"principal":"User:a"}]}'),
         ("/delegation_token/tokens/-OoSj-3gRRWwUAl3FN06XA", "{}"),
