@@ -308,13 +308,13 @@ def test_the_end_of_the_log_is_what_is_compared(spark, cluster):
 # What the driver leaves to a task -------------------------------------------------------------------------------------
 
 
-def in_worker(number: int) -> tuple[int, int]:
-    if number < 0:
-        raise MetadataError(f"{number} is below zero")
-    return number + 1, os.getpid()
-
-
 def test_a_task_returns_what_its_function_returns_and_raises_what_it_raises(spark):
+    # Inside the test, so that it is sent by value: a worker of Spark cannot import the tests.
+    def in_worker(number: int) -> tuple[int, int]:
+        if number < 0:
+            raise MetadataError(f"{number} is below zero")
+        return number + 1, os.getpid()
+
     run_ = Run(
         spark,
         VerificationRequest(run_id="r", profile=Profile.REPLICAS),
