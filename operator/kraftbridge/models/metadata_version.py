@@ -148,3 +148,81 @@ class Upgrade(StrEnum):
     def between(cls, current: int, wanted: int) -> Upgrade:
         """Return what leads from one level to another without loss."""
         return cls.UPGRADE if wanted >= current else cls.SAFE_DOWNGRADE
+
+
+FLAG_SINCE = Release(3, 3)
+"""First release with a finalized metadata.version (KIP-778; ``FeatureLevelRecord`` came with 3.3-IV0). The KIP's discussion took it for 3.2."""
+
+_CONFLUENT = re.compile(r"(?:^|/)cp-(?:enterprise-)?(?:kafka|server)$")
+_CONFLUENT_MAJOR = {7: 3, 8: 4}
+"""Confluent Platform 7.x has Apache Kafka 3.x, 8.x has 4.x ("Supported Versions and Interoperability")."""
+_PLAUSIBLE = range(2, 5)
+"""Majors that are taken for Kafka's own: a tag such as 17.2 of somebody's own image counts something else."""
+
+
+class LevelCause(StrEnum):
+    """Why a node runs at the level that it does."""
+
+    FINALIZED = "finalized"
+    SOFTWARE_TOO_OLD = "the software is too old for a finalized metadata.version"
+    PROTOCOL_TOO_OLD = "inter.broker.protocol.version is too old for metadata.version"
+    NOT_INITIALIZED = "metadata.version is supported and not initialized"
+    OUT_OF_RANGE = "the software does not support the finalized metadata.version and shuts down"
+    UNKNOWN = "which levels the software supports is not known"
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveLevel:
+    """What a node runs at: 0 is "no metadata.version", None is unknown."""
+
+    level: int | None
+    cause: LevelCause
+
+
+def effective_level(
+    software: Release, protocol: Release | None, finalized: int | None, since: Release = FLAG_SINCE
+) -> EffectiveLevel:
+    """Return at which level a node would run (the table of cases in KIP-778's discussion).
+
+    Parameters
+    ----------
+    software
+        Release of Kafka that it starts.
+    protocol
+        Its inter.broker.protocol.version; None: the software's own.
+    finalized
+        Finalized metadata.version of the cluster; None: there is none, as in ZooKeeper mode.
+    since
+        First release that has the feature flag.
+    """
+    if software < since:
+        return EffectiveLevel(0, LevelCause.SOFTWARE_TOO_OLD)
+    if finalized is not None:
+        levels = levels_of(software)
+        if levels is None:
+            return EffectiveLevel(None, LevelCause.UNKNOWN)
+        lowest, highest = levels
+        # KIP-584: a broker with a lower range than what is finalized logs an error and shuts down.
+        inside = lowest <= finalized <= highest
+        return EffectiveLevel(finalized, LevelCause.FINALIZED) if inside else EffectiveLevel(0, LevelCause.OUT_OF_RANGE)
+    if protocol is not None and protocol < since:
+        return EffectiveLevel(0, LevelCause.PROTOCOL_TOO_OLD)
+    return EffectiveLevel(0, LevelCause.NOT_INITIALIZED)
+
+
+def release_of(image: str) -> Release | None:
+    """Return which Kafka an image has by the conventions of its publisher; None where its name does not tell.
+
+    Known: apache/kafka, bitnami/kafka and others whose last name has "kafka" in it and whose tag begins with Kafka's version; Confluent's
+    by the platform's version; Strimzi's ``0.45.0-kafka-3.9.0``. A digest alone or a tag such as ``latest`` tells nothing.
+    """
+    repository, _, tag = image.partition("@")[0].rpartition(":")
+    if not repository or "/" in tag:
+        return None
+    found = re.search(r"kafka-(\d+)\.(\d+)", tag) or re.match(r"v?(\d+)\.(\d+)(?:[.-]|$)", tag)
+    if found is None or ("kafka" not in repository.rpartition("/")[2] and not _CONFLUENT.search(repository)):
+        return None
+    major, minor = int(found[1]), int(found[2])
+    if _CONFLUENT.search(repository):
+        return Release(_CONFLUENT_MAJOR[major], minor) if major in _CONFLUENT_MAJOR else None
+    return Release(major, minor) if major in _PLAUSIBLE else None

@@ -56,6 +56,14 @@ class Enter:
 
 Outcome = Wait | Enter
 
+SLOW = timedelta(seconds=5)
+"""When to reconcile again while a person is awaited."""
+
+
+def reached(message: str, reason: Reason = Reason.TARGET_REACHED) -> Wait:
+    """Return the wait of a migration that has reached its target: the user moves it on."""
+    return Wait(message, WaitKind.USER, reason, requeue_after=SLOW)
+
 
 @dataclass(slots=True)
 class StepContext:
@@ -79,6 +87,24 @@ class StepContext:
             return Unobserved("StatefulSets of the brokers", "not all of them were looked at")
         return tuple(seen)
 
+    def registered_broker_ids(self) -> dict[str, int]:
+        """Return the broker id of each pod, by the hosts that brokers registered in ZooKeeper (``/brokers/ids``).
+
+        Empty unless every pod has exactly one.
+        """
+        sets, zookeeper = self.stateful_sets(), self.observation.zookeeper
+        if isinstance(sets, Unobserved) or isinstance(zookeeper, Unobserved):
+            return {}
+        ids: dict[str, int] = {}
+        for pod in (p for s in sets for p in s.pods):
+            matching = [
+                b.id for b in zookeeper.brokers if any(h == pod.ip or h.split(".")[0] == pod.name for h in b.hosts)
+            ]
+            if len(matching) != 1:
+                return {}
+            ids[pod.name] = matching[0]
+        return ids if len(set(ids.values())) == len(ids) else {}
+
     def refusal(self) -> str:
         """Return what an act of the last step was refused with, ``""`` when none was."""
         return next((o.error for o in self.observation.outcomes if o.refused), "")
@@ -86,6 +112,13 @@ class StepContext:
     def failure(self) -> str:
         """Return what an act of the last step failed with, ``""`` when none did."""
         return next((o.error for o in self.observation.outcomes if o.error), "")
+
+
+def soak(step: StepContext, seconds: int) -> Wait | None:
+    """Return the wait until the phase is ``seconds`` old, None once it is."""
+    entered = next((h.entered_at for h in reversed(step.status.history) if h.left_at is None), step.now)
+    until = entered + timedelta(seconds=seconds)
+    return Wait(f"soaking until {until:%H:%M:%S} UTC", WaitKind.SOAK) if step.now < until else None
 
 
 @dataclass(slots=True)

@@ -19,7 +19,6 @@ from kraftbridge.phases import (
     brokers,
     deadlines,
     diagnosis,
-    forward,
     gates,
     guards,
     healing,
@@ -29,7 +28,15 @@ from kraftbridge.phases import (
     tracking,
     verifying,
 )
-from kraftbridge.phases.draft import Draft, Enter, Identity, Outcome, StepContext, Wait
+from kraftbridge.phases.draft import SLOW, Draft, Enter, Identity, Outcome, StepContext, Wait
+from kraftbridge.phases.forward.awaiting_finalization import run_awaiting_finalization_phase
+from kraftbridge.phases.forward.completed import run_completed_phase
+from kraftbridge.phases.forward.dual_write import run_dual_write_phase
+from kraftbridge.phases.forward.finalizing import run_finalizing_phase
+from kraftbridge.phases.forward.preflight import run_preflight_phase
+from kraftbridge.phases.forward.provisioning_quorum import run_provisioning_quorum_phase
+from kraftbridge.phases.forward.rolling_brokers import run_rolling_brokers_phase
+from kraftbridge.phases.forward.taking_over import run_taking_over_phase
 
 
 def decide(
@@ -95,33 +102,33 @@ def _run_phase(draft: Draft) -> Outcome:
         return paused
     if (no := draft.refusal()) and draft.status.waiting is not None:
         metadata_version.take_refused_change_back(draft)
-        return Wait(f"refused: {no}", reason=Reason.REFUSED, stalled=True, requeue_after=forward.SLOW)
+        return Wait(f"refused: {no}", reason=Reason.REFUSED, stalled=True, requeue_after=SLOW)
     if target is Target.ZOOKEEPER and phase is Phase.PREFLIGHT:
         return Wait(
             "Nothing was changed, so there is nothing to roll back",
             WaitKind.USER,
             Reason.NOTHING_CHANGED,
-            requeue_after=forward.SLOW,
+            requeue_after=SLOW,
         )
     if target is Target.ZOOKEEPER and phase not in (Phase.ROLLING_BACK, Phase.ROLLED_BACK):
         return Enter(Phase.ROLLING_BACK)
     match phase:
         case Phase.PREFLIGHT:
-            return forward.run_preflight_phase(draft)
+            return run_preflight_phase(draft)
         case Phase.PROVISIONING_QUORUM:
-            return forward.run_provisioning_quorum_phase(draft)
+            return run_provisioning_quorum_phase(draft)
         case Phase.TAKING_OVER:
-            return forward.run_taking_over_phase(draft)
+            return run_taking_over_phase(draft)
         case Phase.DUAL_WRITE:
-            return forward.run_dual_write_phase(draft)
+            return run_dual_write_phase(draft)
         case Phase.ROLLING_BROKERS:
-            return forward.run_rolling_brokers_phase(draft)
+            return run_rolling_brokers_phase(draft)
         case Phase.AWAITING_FINALIZATION:
-            return forward.run_awaiting_finalization_phase(draft)
+            return run_awaiting_finalization_phase(draft)
         case Phase.FINALIZING:
-            return forward.run_finalizing_phase(draft)
+            return run_finalizing_phase(draft)
         case Phase.COMPLETED:
-            return forward.run_completed_phase(draft)
+            return run_completed_phase(draft)
         case Phase.ROLLING_BACK:
             return rollback.run_rolling_back_phase(draft)
         case Phase.ROLLED_BACK:
@@ -157,7 +164,7 @@ def _refused_target(step: StepContext) -> Wait | None:
         message = f"spec.target {target} refused: phase {phase} is beyond it; backwards there is only ZooKeeper"
     else:
         return None
-    return Wait(message, WaitKind.USER, Reason.REFUSED, stalled=True, requeue_after=forward.SLOW)
+    return Wait(message, WaitKind.USER, Reason.REFUSED, stalled=True, requeue_after=SLOW)
 
 
 def _enter(draft: Draft, phase: Phase) -> None:

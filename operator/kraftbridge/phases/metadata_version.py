@@ -6,12 +6,23 @@ without ``spec.metadataVersion``. The state in status is the record of intent: `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 
 from kraftbridge.models.conditions import ConditionType, Reason, Status
 from kraftbridge.models.decision import EventReason, EventType, UpdateMetadataVersion
-from kraftbridge.models.metadata_version import FEATURE, Upgrade, lowest_without_loss, name_of, text_of
+from kraftbridge.models.metadata_version import (
+    FEATURE,
+    LevelCause,
+    Release,
+    Upgrade,
+    effective_level,
+    lowest_without_loss,
+    name_of,
+    release_of,
+    text_of,
+)
 from kraftbridge.models.observation import (
     ControllersWorkload,
     FeatureAnswer,
@@ -29,7 +40,7 @@ from kraftbridge.models.status import (
     NodeLevels,
     WaitKind,
 )
-from kraftbridge.phases import gates, software, verifying
+from kraftbridge.phases import gates, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 ASK_AGAIN = timedelta(seconds=15)
@@ -267,7 +278,7 @@ def _unable_templates(step: StepContext, level: int) -> str:
     sets = _all_sets(step)
     if isinstance(sets, Unobserved):
         return ""
-    found = [words for item in sets if (words := software.unable_template(item, level))]
+    found = [words for item in sets if (words := unable_template(item, level))]
     return f"metadata.version is {text_of(level)}: {_some(found)}" if found else ""
 
 
@@ -394,3 +405,19 @@ def _set(
     elif state is MetadataVersionState.OBSERVED:
         value = "Unknown"
     draft.set_condition(ConditionType.METADATA_VERSION_READY, value, reason, message)
+
+
+def unable_template(item: StatefulSetState, finalized: int) -> str:
+    """Return what a StatefulSet's next pods cannot do, ``""`` when they can, when nothing tells, or when its pods have shown that they can.
+
+    Pods that run the template's revision and are Ready have registered with the quorum: what they said themselves counts, not a tag.
+    """
+    settled = [p for p in item.pods if p.ready and not p.deleting and p.revision == item.update_revision]
+    software = release_of(item.image)
+    if software is None or (item.observed and len(settled) == item.replicas):
+        return ""
+    protocol = item.settings.get("inter.broker.protocol.version", "")
+    found = effective_level(software, Release.of(protocol) if re.match(r"\d+\.\d+", protocol) else None, finalized)
+    if found.cause not in (LevelCause.SOFTWARE_TOO_OLD, LevelCause.OUT_OF_RANGE):
+        return ""
+    return f"StatefulSet {item.name}: its template starts Kafka {software} by its image {item.image}; {found.cause}"

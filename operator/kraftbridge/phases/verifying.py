@@ -23,16 +23,18 @@ RETRY_AFTER = timedelta(seconds=20)
 """Pause before a run that ended without a verdict is launched again; an inconsistent one waits for its reader."""
 RECHECK_INCONSISTENT_AFTER = timedelta(seconds=60)
 MAX_INCONCLUSIVE = 3
+ENTRY = "entry"
+"""Purpose of the run that opens the gate of the next phase."""
 
 
-def launch_ahead(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
+def launch_ahead(draft: Draft, profile: Profile, gate: Phase, purpose: str = ENTRY) -> None:
     """Launch the run for a gate ahead of time, unless one is there; it waits for its go."""
     record = _latest(draft, profile, gate, purpose)
     if record is None and _unfinished(draft) is None:
         _launch(draft, profile, gate, purpose)
 
 
-def ensure_verdict(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> Wait | None:
+def ensure_verdict(draft: Draft, profile: Profile, gate: Phase, purpose: str = ENTRY) -> Wait | None:
     """Return None when a fresh, passed verdict of this run opens the gate, else what is being waited for.
 
     A verdict is believed only with the run id, profile, phase and generation that the run was launched with.

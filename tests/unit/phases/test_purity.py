@@ -13,7 +13,7 @@ from kraftbridge import phases
 PACKAGE = Path(phases.__file__).parent
 FUNCTIONS = functions(PACKAGE)
 MUTATING = mutating(FUNCTIONS)
-QUERY_MODULES = frozenset({"gates", "brokers", "findings", "images", "kafka", "kubernetes"})
+QUERY_MODULES = frozenset({"gates", "brokers", "findings", "kafka", "kubernetes"})
 """Modules in which nothing changes the decision."""
 VERBS = frozenset(
     [
@@ -40,6 +40,7 @@ VERBS = frozenset(
         "prove",
         "raise",
         "reassert",
+        "reconcile",
         "record",
         "refuse",
         "relaunch",

@@ -16,7 +16,6 @@ from kraftbridge.models.status import FindingStatus
 from kraftbridge.models.survey import BrokerSetting, SettingSource, Survey
 from kraftbridge.phases.draft import StepContext
 from kraftbridge.phases.preflight.finding import finding
-from kraftbridge.phases.preflight.identity import broker_ids
 
 Seen = Mapping[int, Mapping[str, BrokerSetting]]
 """What each broker runs with, by id and name."""
@@ -46,7 +45,7 @@ def seen_settings(survey: Survey) -> Seen:
 
 def findings(step: StepContext, seen: Seen) -> Iterator[FindingStatus]:
     """Return where the brokers run with something else than their template says."""
-    sets, ids = step.stateful_sets(), broker_ids(step)
+    sets, ids = step.stateful_sets(), step.registered_broker_ids()
     if isinstance(sets, Unobserved) or not ids:
         return  # findings of their own
     for item in sets:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from kraftbridge.constants import ACL_AUTHORIZER, STANDARD_AUTHORIZER
 from kraftbridge.models.catalogue import ACCEPTABLE, Code, Severity
+from kraftbridge.models.metadata_version import Release, levels_of, lowest_without_loss, release_of, text_of
 from kraftbridge.models.observation import (
     ClusterState,
     LeaseState,
@@ -23,14 +24,15 @@ from kraftbridge.models.spec import ConfigStyle, MigrationSpec, Runner
 from kraftbridge.models.status import FindingStatus
 from kraftbridge.phases.draft import Draft
 from kraftbridge.phases.preflight import dry_start
-from kraftbridge.phases.preflight import images as preflight_software
 from kraftbridge.phases.preflight import kafka as preflight_kafka
 from kraftbridge.phases.preflight import kubernetes as preflight_kubernetes
 from kraftbridge.phases.preflight.finding import finding, some
-from kraftbridge.phases.preflight.identity import broker_ids
 
 REQUIRED_IBP = (3, 9)
 """KIP-866 needs 3.4; several log dirs need 3.7-IV2 and transactions in the copy 3.6-IV1, and 3.9 is the bridge release."""
+
+BRIDGE = Release(3, 9)
+"""The release whose brokers and controllers a migration runs with."""
 
 OVERLAID_SETTINGS = (
     "controller.listener.names",
@@ -59,7 +61,8 @@ def findings(draft: Draft) -> tuple[FindingStatus, ...]:
             *_zookeeper(draft),
             *_cluster(draft),
             *_survey(draft),
-            *preflight_software.findings(draft),
+            *_metadata_version(draft.spec),
+            *_images(draft),
             *dry_start.findings(draft),
         ),
     )
@@ -106,6 +109,33 @@ def _spec(spec: MigrationSpec) -> Iterator[FindingStatus]:
     for accepted in spec.preflight.accepted:
         if accepted.code not in list(Code):
             yield finding(Code.ACCEPTED_CODE_UNKNOWN, "spec.preflight.accepted", code=accepted.code)
+
+
+def _metadata_version(spec: MigrationSpec) -> Iterator[FindingStatus]:
+    """Find a level that Kafka will refuse: the quorum begins at its release's last level, and Kafka 3.9 makes no lossy downgrade."""
+    release = release_of(spec.controllers.image)
+    levels = None if release is None else levels_of(release)
+    if spec.metadata_level is None or levels is None:
+        return
+    lowest, highest = lowest_without_loss(levels[1]), levels[1]
+    if not lowest <= spec.metadata_level <= highest:
+        yield finding(
+            Code.METADATA_VERSION_OUT_OF_REACH,
+            "spec.metadataVersion",
+            release=release,
+            asked=text_of(spec.metadata_level),
+            highest=text_of(highest),
+            lowest=text_of(lowest),
+        )
+
+
+def _images(draft: Draft) -> Iterator[FindingStatus]:
+    """Judge the Kafka release that an image's name states; running brokers state their own release at registration."""
+    sets = draft.stateful_sets()
+    for item in () if isinstance(sets, Unobserved) else sets:
+        release = release_of(item.image)
+        if release is not None and release < BRIDGE:
+            yield finding(Code.IMAGE_TOO_OLD, f"StatefulSet/{item.name}", image=item.image, release=release)
 
 
 def _runner(draft: Draft) -> Iterator[FindingStatus]:
@@ -212,7 +242,7 @@ def _identities(draft: Draft, name: str, state: ZooKeeperState) -> Iterator[Find
     sets = draft.stateful_sets()
     if isinstance(sets, Unobserved):
         return
-    ids = broker_ids(draft)
+    ids = draft.registered_broker_ids()
     if not ids:
         yield finding(
             Code.BROKER_IDENTITY_UNKNOWN,

@@ -11,65 +11,69 @@ from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.metadata_version import (
     NAMES,
     VERSIONS,
+    EffectiveLevel,
+    LevelCause,
     Release,
     Upgrade,
+    effective_level,
     level_of,
     levels_of,
     lowest_without_loss,
     name_of,
+    release_of,
     text_of,
 )
 from kraftbridge.models.phase import Phase
-from kraftbridge.phases.software import Cause, Effective, effective, release_of, unable_template
+from kraftbridge.phases.metadata_version import unable_template
 
 AS_DISCUSSED = Release(3, 2)
 """The discussion assumed that the feature flag comes with Kafka 3.2."""
 
 # case, software, inter.broker.protocol.version, metadata.version, effective version, remark
 CASES = [
-    ("A", "3.1", "3.1", None, 0, Cause.SOFTWARE_TOO_OLD),
-    ("B", "3.2", "3.1", None, 0, Cause.PROTOCOL_TOO_OLD),
-    ("C", "3.2", "3.2", None, 0, Cause.NOT_INITIALIZED),
-    ("D", "3.2", "3.2", 1, 1, Cause.FINALIZED),
-    ("E", "3.8", "3.1", None, 0, Cause.PROTOCOL_TOO_OLD),
-    ("F", "3.8", "3.2", None, 0, Cause.NOT_INITIALIZED),
-    ("G", "3.8", "3.2", 4, 4, Cause.FINALIZED),
+    ("A", "3.1", "3.1", None, 0, LevelCause.SOFTWARE_TOO_OLD),
+    ("B", "3.2", "3.1", None, 0, LevelCause.PROTOCOL_TOO_OLD),
+    ("C", "3.2", "3.2", None, 0, LevelCause.NOT_INITIALIZED),
+    ("D", "3.2", "3.2", 1, 1, LevelCause.FINALIZED),
+    ("E", "3.8", "3.1", None, 0, LevelCause.PROTOCOL_TOO_OLD),
+    ("F", "3.8", "3.2", None, 0, LevelCause.NOT_INITIALIZED),
+    ("G", "3.8", "3.2", 4, 4, LevelCause.FINALIZED),
 ]
 
 
 @pytest.mark.parametrize(("case", "software", "protocol", "finalized", "level", "cause"), CASES)
 def test_the_table_of_the_discussion(
-    case: str, software: str, protocol: str, finalized: int | None, level: int, cause: Cause
+    case: str, software: str, protocol: str, finalized: int | None, level: int, cause: LevelCause
 ) -> None:
     assert case
-    found = effective(Release.of(software), Release.of(protocol), finalized, AS_DISCUSSED)
-    assert found == Effective(level, cause)
+    found = effective_level(Release.of(software), Release.of(protocol), finalized, AS_DISCUSSED)
+    assert found == EffectiveLevel(level, cause)
 
 
 # The same cases with what Kafka became: the flag came with 3.3, whose levels are 4 to 7, and 3.9 has 21.
 BECAME = [
-    ("A", "3.2", "3.2", None, 0, Cause.SOFTWARE_TOO_OLD),
-    ("B", "3.3", "3.2", None, 0, Cause.PROTOCOL_TOO_OLD),
-    ("C", "3.3", "3.3", None, 0, Cause.NOT_INITIALIZED),
-    ("D", "3.3", "3.3", 4, 4, Cause.FINALIZED),
-    ("E", "3.9", "3.2", None, 0, Cause.PROTOCOL_TOO_OLD),
-    ("F", "3.9", "3.9", None, 0, Cause.NOT_INITIALIZED),
-    ("F, protocol left out", "3.9", "", None, 0, Cause.NOT_INITIALIZED),
-    ("G", "3.9", "3.9", 21, 21, Cause.FINALIZED),
-    ("finalized beyond the software", "3.8", "3.8", 21, 0, Cause.OUT_OF_RANGE),
-    ("no flag at all, although one is finalized", "3.2", "3.2", 21, 0, Cause.SOFTWARE_TOO_OLD),
-    ("protocol is ignored once a level is finalized", "3.9", "3.2", 20, 20, Cause.FINALIZED),
-    ("software that we don't know", "4.1", "", 21, None, Cause.UNKNOWN),
+    ("A", "3.2", "3.2", None, 0, LevelCause.SOFTWARE_TOO_OLD),
+    ("B", "3.3", "3.2", None, 0, LevelCause.PROTOCOL_TOO_OLD),
+    ("C", "3.3", "3.3", None, 0, LevelCause.NOT_INITIALIZED),
+    ("D", "3.3", "3.3", 4, 4, LevelCause.FINALIZED),
+    ("E", "3.9", "3.2", None, 0, LevelCause.PROTOCOL_TOO_OLD),
+    ("F", "3.9", "3.9", None, 0, LevelCause.NOT_INITIALIZED),
+    ("F, protocol left out", "3.9", "", None, 0, LevelCause.NOT_INITIALIZED),
+    ("G", "3.9", "3.9", 21, 21, LevelCause.FINALIZED),
+    ("finalized beyond the software", "3.8", "3.8", 21, 0, LevelCause.OUT_OF_RANGE),
+    ("no flag at all, although one is finalized", "3.2", "3.2", 21, 0, LevelCause.SOFTWARE_TOO_OLD),
+    ("protocol is ignored once a level is finalized", "3.9", "3.2", 20, 20, LevelCause.FINALIZED),
+    ("software that we don't know", "4.1", "", 21, None, LevelCause.UNKNOWN),
 ]
 
 
 @pytest.mark.parametrize(("case", "software", "protocol", "finalized", "level", "cause"), BECAME)
 def test_the_table_as_kafka_became(
-    case: str, software: str, protocol: str, finalized: int | None, level: int | None, cause: Cause
+    case: str, software: str, protocol: str, finalized: int | None, level: int | None, cause: LevelCause
 ) -> None:
     assert case
     ibp = Release.of(protocol) if protocol else None
-    assert effective(Release.of(software), ibp, finalized) == Effective(level, cause)
+    assert effective_level(Release.of(software), ibp, finalized) == EffectiveLevel(level, cause)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+"""Preflight: judges the cluster and changes nothing. The checks are in `kraftbridge.phases.preflight`. Pure."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from kraftbridge.models.conditions import ConditionType, Reason
+from kraftbridge.models.decision import PublishFindings
+from kraftbridge.models.observation import Unobserved, ZooKeeperState
+from kraftbridge.models.phase import BrokerMode, Phase, Target
+from kraftbridge.models.status import (
+    UID_LENGTH,
+    ControllersStatus,
+    FindingsReport,
+    FindingStatus,
+    NodeStatus,
+    WaitKind,
+    controllers_name,
+)
+from kraftbridge.phases.draft import SLOW, Draft, Enter, Outcome, Wait, reached
+from kraftbridge.phases.preflight import dry_start
+from kraftbridge.phases.preflight import findings as preflight
+from kraftbridge.phases.preflight.effective import taken_over
+
+MAXIMUM_FINDINGS = 100
+"""In status. One takes 2 KiB at most."""
+
+
+def run_preflight_phase(draft: Draft) -> Outcome:
+    """Judge the cluster; go on only without a blocking finding. Nothing is changed here."""
+    zookeeper, ids = draft.observation.zookeeper, draft.registered_broker_ids()
+    if isinstance(zookeeper, ZooKeeperState) and zookeeper.cluster_id and ids:
+        dry_start.begin_dry_start(draft, ids, zookeeper.cluster_id)
+    found = preflight.findings(draft)
+    _record_findings(draft, found)
+    standing = preflight.blocking(found)
+    if standing:
+        first = standing[0]
+        message = f"{len(standing)} blocking finding(s); {first.code} on {first.object}: {first.reason}. {first.fix}"
+        draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.FINDINGS, message)
+        return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+    if dry_start.awaited(draft):
+        message = (
+            "Copies of the brokers' pods are started without Kafka in them, to see what each mode would give to Kafka"
+        )
+        draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.PROGRESSING, message)
+        return Wait(message)
+    accepted = sum(f.accepted for f in found)
+    draft.set_condition(
+        ConditionType.PREFLIGHT_PASSED, "True", Reason.PASSED, f"No blocking finding; {accepted} accepted by the user"
+    )
+    sets = draft.stateful_sets()
+    if not isinstance(zookeeper, ZooKeeperState) or isinstance(sets, Unobserved):
+        return Wait("the cluster could not be observed")
+    nodes = tuple(
+        NodeStatus(
+            id=ids[p.name], role="broker", pod=p.name, stateful_set=s.name, mode=BrokerMode.ZOOKEEPER, ready=p.ready
+        )
+        for s in sets
+        for p in s.pods
+    )
+    draft.update(cluster_id=zookeeper.cluster_id, broker_ids=ids, nodes=tuple(sorted(nodes, key=lambda n: n.id)))
+    if not isinstance(draft.observation.survey, Unobserved):
+        draft.update(broker_settings=taken_over(draft.observation.survey))
+    if draft.spec.target is Target.PREFLIGHT:
+        return reached("Preflight passed; set spec.target further to go on")
+    name = controllers_name(draft.identity.name, draft.identity.uid, draft.status.attempt)
+    draft.update(controllers=ControllersStatus(name=name, node_ids=draft.spec.controllers.node_ids))
+    return Enter(Phase.PROVISIONING_QUORUM)
+
+
+def _record_findings(draft: Draft, found: tuple[FindingStatus, ...]) -> None:
+    """Put the findings into status, the first ones only when they are many: etcd refuses objects of more than 1.5 MiB."""
+    if len(found) <= MAXIMUM_FINDINGS:
+        draft.update(findings=found, findings_report=None)
+        return
+    digest = sha256("\n".join(f.model_dump_json() for f in found).encode()).hexdigest()
+    name = f"{draft.identity.name}-findings-{draft.identity.uid[:UID_LENGTH]}"
+    known = draft.status.findings_report
+    written = not any(o.action == PublishFindings.__name__ and o.error for o in draft.observation.outcomes)
+    if known is None or known.digest != digest or not written:
+        draft.act(PublishFindings(name, found))
+    draft.update(
+        findings=found[:MAXIMUM_FINDINGS],
+        findings_report=FindingsReport(config_map=name, total=len(found), digest=digest),
+    )

@@ -1,0 +1,38 @@
+"""TakingOver: restarts the brokers in migration mode; Kafka copies the metadata when the last one registers (KIP-866). Pure."""
+
+from __future__ import annotations
+
+from kraftbridge.models.conditions import ConditionType, Reason
+from kraftbridge.models.phase import BrokerMode, Phase
+from kraftbridge.models.report import Profile
+from kraftbridge.phases import canary, controller_restarts, gates, healing, verifying
+from kraftbridge.phases.draft import Draft, Enter, Outcome, Wait
+from kraftbridge.phases.forward.nodes import reconcile_nodes
+
+
+def run_taking_over_phase(draft: Draft) -> Outcome:
+    """Roll the brokers into migration mode; the copy starts by itself when the last one registers (KIP-866)."""
+    if (waiting := reconcile_nodes(draft, BrokerMode.MIGRATION)) is not None:
+        return waiting
+    draft.set_condition(
+        ConditionType.BROKERS_IN_MIGRATION_MODE,
+        "True",
+        Reason.DONE,
+        "Every broker is registered with the quorum in migration mode",
+    )
+    verifying.launch_ahead(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)
+    if gates.dual_write_blockers(draft):
+        return (
+            controller_restarts.ensure_voters_registered(draft)
+            or healing.ensure_mirror_moves(draft)
+            or Wait("dual-write is awaited")
+        )
+    if (waiting := canary.prove_change_arrives(draft)) is not None:
+        return waiting
+    draft.set_condition(
+        ConditionType.METADATA_MIGRATED,
+        "True",
+        Reason.DONE,
+        "The copy is complete; a change made after it is in both stores and served by every broker",
+    )
+    return Enter(Phase.DUAL_WRITE)
