@@ -23,10 +23,9 @@ from pyspark.sql import functions as F
 
 from benchmarks.verification.data import CHROOT, Cluster, name, write_segment
 from kraftbridge.metadata.log.batches import BatchScan
-from kraftbridge.metadata.log.block_replay import decoded_columns, decoded_record, parts
 from kraftbridge.metadata.log.blocks import record_block
 from kraftbridge.metadata.log.files import LocalLogFiles
-from kraftbridge.metadata.log.replay import LogReplay
+from kraftbridge.metadata.log.replay import LogReplay, decoded_columns, decoded_record, parts
 from kraftbridge.metadata.zookeeper.reader import (
     BATCH_READS,
     IN_FLIGHT,
@@ -39,7 +38,7 @@ from kraftbridge.metadata.zookeeper.reader import (
 )
 from kraftbridge.models.report import Profile, Verdict, VerificationRequest, VoterAccess, ZooKeeperAccess
 from kraftbridge.verification.compare.places import compare
-from kraftbridge.verification.runner import verify_live
+from kraftbridge.verification.job import verify_live
 from kraftbridge.verification.session import set_shuffle_size
 from kraftbridge.verification.sources.rows import SCHEMA_DDL, Leg
 

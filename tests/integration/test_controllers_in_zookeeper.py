@@ -12,7 +12,8 @@ from tests.support.controller_pod import Pod, controller_pod
 from tests.support.kafka_processes import kafka_libraries
 from tests.support.zookeeper_ensemble import Ensemble, zookeeper_ensemble
 
-from kraftbridge.storage.zookeeper import ZooKeeperCredentials, ZooKeeperStore
+from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
+from kraftbridge.storage.zookeeper import ZooKeeperStore
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
 
@@ -71,8 +72,8 @@ def test_preflight_sees_whose_it_is(secured: Ensemble) -> None:
     blind = ZooKeeperStore(secured.hosts)
     known = ZooKeeperStore(secured.hosts, credentials=ZooKeeperCredentials("kafka", PASSWORD, "sasl"))
     try:
-        assert blind.access().denied == ("/brokers/topics/closed",)
-        (entry,) = known.access().acls["/brokers/topics/closed"]
+        assert blind.acls().denied == ("/brokers/topics/closed",)
+        (entry,) = known.acls().acls["/brokers/topics/closed"]
     finally:
         blind.close()
         known.close()

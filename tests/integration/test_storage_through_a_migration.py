@@ -151,7 +151,7 @@ class Walk:
         self.note("ZooKeeper mode: cluster", self.brokers.cluster_state)
         self.note("ZooKeeper mode: redundancy", self.brokers.topic_redundancy)
         self.note("ZooKeeper mode: reassignments", self.brokers.reassigning_partitions)
-        self.note("ZooKeeper mode: access", self.zookeeper.access)
+        self.note("ZooKeeper mode: ACLs", self.zookeeper.acls)
         self.note("ZooKeeper mode: visibility", self.brokers.visibility)
         self.note("ZooKeeper mode: settings", self.brokers.broker_settings)
         self.note("ZooKeeper mode: controller by broker", self.brokers.controller_by_broker)
@@ -275,7 +275,7 @@ def test_zookeeper_mode_is_seen_whole(record: Record) -> None:
 
 
 def test_what_preflight_alone_looks_at(record: Record) -> None:
-    access = record["ZooKeeper mode: access"]
+    access = record["ZooKeeper mode: ACLs"]
     assert access.denied == ()
     assert access.topics == set(TOPICS)
     assert {"/", "/controller", "/brokers/topics", "/config/topics", "/brokers/topics/orders"} <= access.acls.keys()

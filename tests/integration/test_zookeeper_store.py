@@ -16,8 +16,9 @@ from tests.support.kafka_processes import CHROOT, KafkaProcesses, kafka_processe
 from tests.support.programs import free_port
 
 from kraftbridge.exceptions import ConflictError, ObservationError
+from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
 from kraftbridge.models.observation import MigrationZnode, Unobserved
-from kraftbridge.storage.zookeeper import ZooKeeperCredentials, ZooKeeperStore, ZooKeeperTls
+from kraftbridge.storage.zookeeper import ZooKeeperStore, ZooKeeperTls
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
 
@@ -111,7 +112,7 @@ def test_acls_say_who_may_write_what(store: ZooKeeperStore, admin: KazooClient, 
     admin.create("/brokers/topics/open", makepath=True)
     admin.create("/brokers/topics/closed", acl=[make_digest_acl("kafka", "secret", all=True)])
     admin.create("/controller_epoch", acl=[make_acl("world", "anyone", read=True)])
-    access = store.access()
+    access = store.acls()
     assert access.topics == {"open", "closed"}
     assert access.denied == ("/brokers/topics/closed",)
     (anyone,) = access.acls["/brokers/topics/open"]
@@ -120,7 +121,7 @@ def test_acls_say_who_may_write_what(store: ZooKeeperStore, admin: KazooClient, 
     assert "/migration" not in access.acls, "it does not exist"
     known = ZooKeeperStore(processes.zookeeper_hosts, CHROOT, ZooKeeperCredentials("kafka", "secret"))
     try:
-        access = known.access()
+        access = known.acls()
     finally:
         known.close()
     assert access.denied == ()

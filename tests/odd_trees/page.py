@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.odd_trees.plants import Plant, plants
 from tests.odd_trees.tree import ENCODER_SECRET, sound_tree
 
-from kraftbridge.metadata.zookeeper.dump_soundness import findings_of
+from kraftbridge.metadata.zookeeper.soundness import findings_of
 from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.report import Finding
 

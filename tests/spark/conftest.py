@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.spark.live_cluster import ENCODER_SECRET, LiveCluster
 
 from kraftbridge.models.report import VerificationReport
-from kraftbridge.verification.runner import verify_live
+from kraftbridge.verification.job import verify_live
 from kraftbridge.verification.session import open_session
 
 

@@ -22,7 +22,7 @@ from kraftbridge.models.entities import EntityKind as Kind
 from kraftbridge.models.report import DifferenceState as State
 from kraftbridge.models.report import Profile, Verdict, VerificationRequest
 from kraftbridge.verification.inputs import Dump, offline_inputs
-from kraftbridge.verification.runner import verify
+from kraftbridge.verification.job import verify
 
 TOPICS = "/brokers/topics"
 

@@ -16,7 +16,7 @@ from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import Profile, Verdict, VerificationRequest, VoterAccess, ZooKeeperAccess
 from kraftbridge.verification.compare.places import compare
 from kraftbridge.verification.inputs import Dump, offline_inputs
-from kraftbridge.verification.runner import verify, verify_live
+from kraftbridge.verification.job import verify, verify_live
 from kraftbridge.verification.sources.rows import SCHEMA_DDL, Leg
 
 NOOP = record("NoOpRecord")

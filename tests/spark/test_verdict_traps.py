@@ -31,8 +31,8 @@ from kraftbridge.models.report import (
 )
 from kraftbridge.verification.compare import mirror, places
 from kraftbridge.verification.inputs import BadInputError, Dump, Inputs, offline_inputs
+from kraftbridge.verification.job import verify, verify_live
 from kraftbridge.verification.run import Run
-from kraftbridge.verification.runner import verify, verify_live
 
 NOOP = record("NoOpRecord")
 

@@ -52,7 +52,7 @@ from kraftbridge.models.report import (
 )
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.models.survey import AclEntry, BrokerSetting, Right, SettingSource, Visibility, ZooKeeperAccess
+from kraftbridge.models.survey import AclEntry, BrokerSetting, Right, SettingSource, Visibility, ZooKeeperAcls
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import ClusterClients
 
@@ -536,9 +536,9 @@ class FakeKafka:
             canary=self.canary,
         )
 
-    def access(self) -> ZooKeeperAccess:
+    def acls(self) -> ZooKeeperAcls:
         anyone = (AclEntry("world", "anyone", frozenset("cdrwa")),)
-        return ZooKeeperAccess({"/": anyone, "/controller": anyone}, (), frozenset({"t"}))
+        return ZooKeeperAcls({"/": anyone, "/controller": anyone}, (), frozenset({"t"}))
 
     def payloads(self, paths: Sequence[str]) -> dict[str, bytes | None]:
         return dict.fromkeys(paths, b"{}")

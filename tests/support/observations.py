@@ -61,7 +61,7 @@ from kraftbridge.models.survey import (
     StorageClass,
     Survey,
     Visibility,
-    ZooKeeperAccess,
+    ZooKeeperAcls,
 )
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.machine import decide
@@ -253,9 +253,7 @@ RUNNING = (setting("broker.id", "0"), setting("listener.security.protocol.map", 
 def survey(**changes: Any) -> Survey:
     """Return surroundings in which nothing stands in a migration's way."""
     fine = Survey(
-        zookeeper=ZooKeeperAccess(
-            dict.fromkeys(("/", "/controller", "/brokers/topics/t"), ANYONE), (), frozenset({"t"})
-        ),
+        zookeeper=ZooKeeperAcls(dict.fromkeys(("/", "/controller", "/brokers/topics/t"), ANYONE), (), frozenset({"t"})),
         zookeeper_identity="",
         visibility=Visibility(frozenset({"t"}), frozenset({"DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "ALTER"})),
         reassigning=(),

@@ -13,9 +13,9 @@ from typing import Final
 
 from kraftbridge.metadata.entities import Entity, canonical_json
 from kraftbridge.metadata.log.batches import BatchScan
-from kraftbridge.metadata.log.block_replay import decoded_record
 from kraftbridge.metadata.log.definitions import record_definitions, unsigned_varint
 from kraftbridge.metadata.log.files import LogFiles, listing
+from kraftbridge.metadata.log.replay import decoded_record
 from kraftbridge.metadata.zookeeper.tree import DumpReading
 from kraftbridge.metadata.zookeeper.znodes import Znode
 from kraftbridge.models.entities import EntityKind

@@ -25,7 +25,7 @@ class AclEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class ZooKeeperAccess:
+class ZooKeeperAcls:
     """Who may do what to the znodes that a KRaft controller has to write."""
 
     acls: Mapping[str, tuple[AclEntry, ...]]
@@ -184,7 +184,7 @@ class Visibility:
 class Survey:
     """All of it."""
 
-    zookeeper: ZooKeeperAccess | Unobserved
+    zookeeper: ZooKeeperAcls | Unobserved
     zookeeper_identity: str
     """``scheme:id`` of the credentials in ``spec.zookeeper.secretName``, ``""`` without."""
     visibility: Visibility | Unobserved

@@ -12,13 +12,13 @@ from kraftbridge.builders.settings import parse_properties
 from kraftbridge.constants import CONTROLLER_PORT
 from kraftbridge.exceptions import InvalidSpecError
 from kraftbridge.kafka.resolver import resolve
+from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.services.observe.controller_probe import Prober
-from kraftbridge.storage.controller_probe import ControllerProbeClient
+from kraftbridge.storage.controller_probe import ControllerProbeClient, Prober
 from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient
 from kraftbridge.storage.ports import BrokerPort, ControllerPort, KubernetesPort, ZooKeeperPort
-from kraftbridge.storage.zookeeper import ZooKeeperCredentials, ZooKeeperStore, ZooKeeperTls
+from kraftbridge.storage.zookeeper import ZooKeeperStore, ZooKeeperTls
 
 _RESOLVE_SECONDS: Final = 2.0
 
@@ -169,9 +169,8 @@ def _zookeeper_secret(
     data = _secret(kubernetes, namespace, spec.zookeeper.secret_name)
     credentials = None
     if "username" in data:
-        scheme = "sasl" if data.get("scheme") == "sasl" else "digest"
         credentials = ZooKeeperCredentials(
-            data["username"], data.get("password", ""), "sasl" if scheme == "sasl" else "digest"
+            data["username"], data.get("password", ""), "sasl" if data.get("scheme") == "sasl" else "digest"
         )
     tls = ZooKeeperTls(data["ca.crt"], data.get("tls.crt"), data.get("tls.key")) if "ca.crt" in data else None
     return credentials, tls

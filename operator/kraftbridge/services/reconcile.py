@@ -45,13 +45,14 @@ from kraftbridge.services.observe.observer import Memory, Observer
 from kraftbridge.services.pace import (
     BASE_SECONDS,
     PATIENT,
+    ROLLING,
     TROUBLE_SECONDS,
     Lane,
+    Rolls,
     backoff_seconds,
     first_lane,
     idle_seconds,
 )
-from kraftbridge.services.rolls import ROLLING, Rolls
 from kraftbridge.storage.ports import KubernetesPort
 
 log = logging.getLogger(__name__)

@@ -1,19 +1,30 @@
-"""Asks whether a controller takes metadata writes now: a ``CreateTopics`` that only validates, through the brokers as a client would.
+"""Measures how long no controller accepts metadata writes.
 
-It changes nothing. In ZooKeeper mode only the broker that is controller answers it (``KafkaApis.handleCreateTopicsRequest``; others say
-NOT_CONTROLLER); in migration mode and KRaft any broker forwards it to the active controller (KIP-590).
+The probe is a ``CreateTopics`` request that only validates; it changes nothing. It goes through the brokers, as a client's request does. In
+ZooKeeper mode only the broker that is the controller answers it (``KafkaApis.handleCreateTopicsRequest``); the others answer NOT_CONTROLLER.
+In migration mode and in KRaft mode any broker forwards it to the active controller (KIP-590). A lost measurement affects only the figure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
 
 from kafka.protocol.admin.topics import CreateTopicsRequest
 
 from kraftbridge.kafka.security import Security
 from kraftbridge.kafka.wire import Connection, WireError, host_ports
+from kraftbridge.models.observation import ControllerProbe
 
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS: Final = 0.25
+"""Pause between two probes."""
+_JOIN_SECONDS: Final = 3.0
 PROBE_TOPIC: Final = "kraftbridge-probe"
 PROBE_SECONDS: Final = 1.0
 """How long one node may take to answer; longer counts as unavailable."""
@@ -97,3 +108,88 @@ class ControllerProbeClient:
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()
+
+
+class ProbeClient(Protocol):
+    """The interface that `Prober` needs; `ControllerProbeClient` implements it."""
+
+    def accepts(self) -> bool:
+        """Return whether a controller takes a write now; bounded in time."""
+
+    def close(self) -> None:
+        """Close its connections."""
+
+
+class Prober:
+    """Probes in a thread of its own while it is wanted.
+
+    Parameters
+    ----------
+    open_client
+        Makes the client when it is first needed.
+    clock
+        Seconds; for tests.
+    """
+
+    def __init__(self, open_client: Callable[[], ProbeClient], clock: Callable[[], float] = time.monotonic) -> None:
+        self._open_client = open_client
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._key = ""
+        self._refused_since: float | None = None
+        self._accepted_once = False
+        self._longest = ControllerProbe(0, None)
+
+    def measure(self, key: str) -> ControllerProbe:
+        """Keep probing and return what was found under ``key`` (a phase) so far; another key begins anew."""
+        with self._lock:
+            if key != self._key:
+                self._key, self._longest = key, ControllerProbe(0, None)
+            longest = self._longest
+        if self._thread is None or not self._thread.is_alive():
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._run, name="probe the controller", daemon=True)
+            self._thread.start()
+        return longest
+
+    def rest(self) -> None:
+        """Stop probing."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Stop probing and wait for the thread's end."""
+        self.rest()
+        if self._thread is not None:
+            self._thread.join(_JOIN_SECONDS)
+
+    def note(self, *, accepted: bool, asked_at: float, answered_at: float) -> None:
+        """Take one probe into account; a gap counts once writes were accepted before it and are again after it."""
+        with self._lock:
+            if not accepted:
+                if self._accepted_once and self._refused_since is None:
+                    self._refused_since = asked_at
+                return
+            since, self._refused_since, self._accepted_once = self._refused_since, None, True
+            if since is None:
+                return
+            milliseconds = round((answered_at - since) * 1000)
+            if milliseconds > self._longest.longest_milliseconds:
+                self._longest = ControllerProbe(milliseconds, datetime.now(UTC))
+
+    def _run(self) -> None:
+        client = self._open_client()
+        with self._lock:
+            self._refused_since, self._accepted_once = None, False
+        try:
+            while not self._stop.is_set():
+                asked_at = self._clock()
+                accepted = client.accepts()
+                answered_at = self._clock()
+                self.note(accepted=accepted, asked_at=asked_at, answered_at=answered_at)
+                self._stop.wait(max(EVERY_SECONDS - (answered_at - asked_at), 0.0))
+        except Exception:
+            log.exception("the probe of the controller broke off; the next step begins another")
+        finally:
+            client.close()

@@ -17,7 +17,7 @@ from kraftbridge.kafka.security import Security
 from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, ConnectionLostError, WireError, error_name
 from kraftbridge.models.metadata_version import FEATURE, Upgrade, text_of
 from kraftbridge.models.observation import FeatureAnswer, NodeFeatures, QuorumState, Unobserved, VoterState
-from kraftbridge.storage.znodes import CANARY_QUOTA
+from kraftbridge.storage.zookeeper import CANARY_QUOTA
 
 CONNECT_SECONDS: Final = 2.0
 REQUEST_SECONDS: Final = 3.0

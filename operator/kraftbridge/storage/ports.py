@@ -20,7 +20,7 @@ from kraftbridge.models.observation import (
     Unobserved,
     ZooKeeperState,
 )
-from kraftbridge.models.survey import BrokerSetting, Right, Visibility, ZooKeeperAccess
+from kraftbridge.models.survey import BrokerSetting, Right, Visibility, ZooKeeperAcls
 
 Object = dict[str, Any]
 
@@ -116,7 +116,7 @@ class ZooKeeperPort(Protocol):
     def observe(self) -> ZooKeeperState:
         """Read the znodes that show where a migration stands."""
 
-    def access(self) -> ZooKeeperAccess:
+    def acls(self) -> ZooKeeperAcls:
         """Return the ACLs of the znodes that KRaft controllers write."""
 
     def payloads(self, paths: Sequence[str]) -> dict[str, bytes | None]:

@@ -1,8 +1,11 @@
-"""ZooKeeper: the znodes that show where a migration stands, and the few that a rollback has to remove."""
+"""The operator's client of ZooKeeper: reads the znodes that show the state of a migration, and removes those that a rollback removes.
+
+Functions that parse a payload raise ValueError, KeyError, TypeError or `MetadataError` if they cannot read it.
+"""
 
 from __future__ import annotations
 
-import importlib.util
+import json
 import logging
 import shutil
 import socket
@@ -10,34 +13,40 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
+from kazoo.exceptions import BadVersionError, KazooException, NoAuthError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.retry import KazooRetry
 from typing_extensions import override
 
 from kraftbridge.constants import CANARY_USER
-from kraftbridge.exceptions import ActionError, ConflictError, InvalidSpecError, ObservationError
+from kraftbridge.exceptions import ActionError, ConflictError, ObservationError
 from kraftbridge.kafka.resolver import resolve
 from kraftbridge.metadata.errors import UndecodableZnodeError
+from kraftbridge.metadata.zookeeper.session import Retries, TlsFiles, ZooKeeperCredentials, new_session
 from kraftbridge.metadata.zookeeper.znodes import migration_znode
-from kraftbridge.models.observation import MigrationZnode, Unobserved, ZooKeeperState
-from kraftbridge.models.survey import ZooKeeperAccess
-from kraftbridge.storage.znodes import (
-    Znode,
-    broker_znode,
-    canary_quota,
-    cluster_id,
-    controller_znode,
-    read_access,
-    reassigns,
-)
+from kraftbridge.models.observation import BrokerZnode, ControllerZnode, MigrationZnode, Unobserved, ZooKeeperState
+from kraftbridge.models.survey import AclEntry, ZooKeeperAcls
+
+CANARY_QUOTA: Final = "producer_byte_rate"
+
+_ACL_TOPICS: Final = 1_000
+"""Topics whose ACLs are read; a thousand answers take half a second."""
+_WRITTEN_BY_KRAFT: Final = (
+    "/", "/controller", "/controller_epoch", "/migration", "/brokers", "/brokers/ids", "/brokers/topics", "/config", "/config/topics",
+    "/config/brokers", "/config/users", "/config/clients", "/config/ips", "/config/changes", "/admin", "/admin/delete_topics",
+    "/kafka-acl", "/kafka-acl-extended", "/delegation_token", "/latest_producer_id_block", "/feature", "/isr_change_notification",
+)  # fmt: skip
+"""Znodes that a KRaft controller reads or writes in the copy and in dual-write (``ZkMigrationClient`` and its parts, ``ZkData``)."""
+
+Znode = tuple[bytes, Any]
+"""Payload and ``ZnodeStat``."""
 
 _SESSION_TIMEOUT_SECONDS: Final = 6.0
 _CONNECT_SECONDS: Final = 5.0
@@ -46,30 +55,22 @@ _CLOSE_SECONDS: Final = 2.0
 _FOUR_LETTER_WORD_SECONDS: Final = 2.0
 _DEFAULT_PORT: Final = 2181
 _BATCH_PATHS: Final = 500
-
-
-@dataclass(frozen=True, slots=True)
-class ZooKeeperCredentials:
-    """How to authenticate."""
-
-    username: str
-    password: str = field(repr=False)
-    scheme: Literal["digest", "sasl"] = "digest"
-    """``digest``: ZooKeeper's own scheme; ``sasl``: DIGEST-MD5, which Kafka brokers use."""
+_RETRIES: Final = Retries(connection=-1, command=0, max_delay_seconds=1.0)
+"""Connections are retried without limit, on kazoo's own thread. kazoo resolves the names again at each attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperTls:
-    """TLS to ZooKeeper, all in PEM."""
+    """Certificates and key for TLS to ZooKeeper, as PEM texts."""
 
     ca: str
     certificate: str | None = None
-    """Client certificate and its chain, where the servers ask for one."""
+    """Client certificate with its chain, where the servers require one."""
     key: str | None = field(default=None, repr=False)
 
 
-class _LastWords(logging.Handler):
-    """Keeps kazoo's last warning: it logs why a connection fails, and raises only that there is none."""
+class _LastWarning(logging.Handler):
+    """Keeps kazoo's last warning. kazoo logs why a connection fails, and its exceptions do not say it."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -92,11 +93,6 @@ class ZooKeeperStore:
         ``host:port`` pairs, separated by commas.
     chroot
         ``""`` or ``/path``.
-
-    Raises
-    ------
-    InvalidSpecError
-        The credentials ask for SASL, and what kazoo needs for it is not installed.
     """
 
     def __init__(
@@ -110,25 +106,13 @@ class ZooKeeperStore:
         self._source = f"ZooKeeper {hosts}{chroot}"
         self._lock = threading.Lock()
         self._directory: Path | None = None
-        options: dict[str, Any] = {}
-        if tls is not None:
-            options |= self._tls_options(tls)
-        self._tls = options.copy()
-        if credentials is not None and credentials.scheme == "sasl":
-            if importlib.util.find_spec("puresasl") is None:  # kazoo would only say that the session was refused
-                raise InvalidSpecError("ZooKeeper credentials of scheme sasl need the Python package pure-sasl")
-            options["sasl_options"] = {
-                "mechanism": "DIGEST-MD5",
-                "username": credentials.username,
-                "password": credentials.password,
-            }
-        elif credentials is not None:
-            options["auth_data"] = [("digest", f"{credentials.username}:{credentials.password}")]
-        self._options = options
-        self._last_words = _LastWords()
-        self._logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - of this store only, never configured
-        self._logger.addHandler(self._last_words)
-        self._chroot = chroot
+        self._tls = self._write_tls_files(tls) if tls is not None else None
+        self._last_warning = _LastWarning()
+        logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - of this store only, never configured
+        logger.addHandler(self._last_warning)
+        self._new_session = partial(
+            new_session, f"{hosts}{chroot}", _SESSION_TIMEOUT_SECONDS, _RETRIES, credentials, self._tls, logger
+        )
         self._client: KazooClient | None = None
 
     def close(self) -> None:
@@ -193,7 +177,7 @@ class ZooKeeperStore:
         except (ValueError, KeyError, TypeError, AttributeError) as e:
             raise ObservationError(self._source, f"a znode cannot be understood: {type(e).__name__}: {e}") from e
 
-    def access(self) -> ZooKeeperAccess:
+    def acls(self) -> ZooKeeperAcls:
         """Return the ACLs of the znodes that KRaft controllers read and write.
 
         Raises
@@ -203,7 +187,7 @@ class ZooKeeperStore:
         """
         deadline = time.monotonic() + _CALL_SECONDS
         try:
-            return read_access(self._connected(deadline), lambda answer: _result(answer, deadline))
+            return _read_acls(self._connected(deadline), lambda answer: _result(answer, deadline))
         except (KazooException, KazooTimeoutError, OSError) as e:
             raise ObservationError(self._source, self._explain(e)) from e
 
@@ -330,15 +314,7 @@ class ZooKeeperStore:
             if self._client is None or self._client._stopped.is_set():  # noqa: SLF001 - kazoo gave up (authentication)
                 if self._client is not None:
                     _dispose(self._client)
-                self._client = KazooClient(
-                    hosts=f"{self._hosts}{self._chroot}",
-                    timeout=_SESSION_TIMEOUT_SECONDS,
-                    # for ever, but on kazoo's own thread, looking names up anew each time
-                    connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
-                    command_retry=KazooRetry(max_tries=0),
-                    logger=self._logger,
-                    **self._options,
-                )
+                self._client = self._new_session()
                 self._client.start_async()
             client = self._client
         limit = min(deadline, time.monotonic() + _CONNECT_SECONDS)
@@ -352,32 +328,32 @@ class ZooKeeperStore:
 
     def _explain(self, error: BaseException) -> str:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        if self._client is None or self._client.connected or not self._last_words.text:
+        if self._client is None or self._client.connected or not self._last_warning.text:
             return text
-        return f"{text}; the last attempt said: {self._last_words.text}"
+        return f"{text}; the last attempt said: {self._last_warning.text}"
 
-    def _tls_options(self, tls: ZooKeeperTls) -> dict[str, Any]:
-        self._directory = Path(tempfile.mkdtemp(prefix="kraftbridge-zookeeper-"))  # mode 0700
-        options: dict[str, Any] = {"use_ssl": True, "verify_certs": True, "check_hostname": True}
-        for option, name, text in (
-            ("ca", "ca.crt", tls.ca),
-            ("certfile", "tls.crt", tls.certificate),
-            ("keyfile", "tls.key", tls.key),
-        ):
-            if text is not None:
-                path = self._directory / name
-                path.write_text(text)
-                options[option] = str(path)
-        return options
+    def _write_tls_files(self, tls: ZooKeeperTls) -> TlsFiles:
+        directory = self._directory = Path(tempfile.mkdtemp(prefix="kraftbridge-zookeeper-"))  # mode 0700
+
+        def write(name: str, text: str) -> Path:
+            path = directory / name
+            path.write_text(text)
+            return path
+
+        return TlsFiles(
+            write("ca.crt", tls.ca),
+            write("tls.crt", tls.certificate) if tls.certificate is not None else None,
+            write("tls.key", tls.key) if tls.key is not None else None,
+        )
 
     def _four_letter_word(self, host: str, port: int, word: str) -> str:
         deadline = time.monotonic() + _FOUR_LETTER_WORD_SECONDS
         address = resolve(host, port, _FOUR_LETTER_WORD_SECONDS)[0]
         raw = socket.create_connection((address, port), max(deadline - time.monotonic(), 0.1))
-        if self._tls:
-            context = ssl.create_default_context(cafile=self._tls["ca"])
-            if "certfile" in self._tls:
-                context.load_cert_chain(self._tls["certfile"], self._tls.get("keyfile"))
+        if self._tls is not None:
+            context = ssl.create_default_context(cafile=self._tls.ca)
+            if self._tls.certificate is not None:
+                context.load_cert_chain(self._tls.certificate, self._tls.key)
             raw = context.wrap_socket(raw, server_hostname=host)
         answer = bytearray()
         with raw as connection:
@@ -423,3 +399,79 @@ def _host_ports(hosts: str) -> list[tuple[str, int]]:
 
 def _sessions(answer: str) -> Sequence[str]:
     return [line for line in answer.splitlines() if "sid=0x" in line]
+
+
+def cluster_id(node: Znode) -> str:
+    """Read ``/cluster/id``."""
+    return str(_json(node)["id"])
+
+
+def controller_znode(node: Znode | None) -> ControllerZnode | None:
+    """Read ``/controller``; version 1 of its payload has no KRaft epoch (KIP-866)."""
+    if node is None:
+        return None
+    fields = _json(node)
+    return ControllerZnode(
+        broker_id=int(fields["brokerid"]),
+        kraft_controller_epoch=int(fields.get("kraftControllerEpoch", -1)),
+        ephemeral=node[1].ephemeralOwner != 0,
+    )
+
+
+def broker_znode(broker_id: int, node: Znode) -> BrokerZnode:
+    """Read ``/brokers/ids/N``."""
+    # an endpoint is LISTENER://host:port, and the host may be an IPv6 address in brackets
+    hosts = [str(e).partition("://")[2].rpartition(":")[0].strip("[]") for e in _json(node).get("endpoints", [])]
+    return BrokerZnode(id=broker_id, hosts=tuple(dict.fromkeys(hosts)))
+
+
+def reassigns(node: Znode | None) -> bool:
+    """Tell whether ``/admin/reassign_partitions`` holds any partition (the way before KIP-455)."""
+    return node is not None and bool(_json(node).get("partitions"))
+
+
+def canary_quota(node: Znode | None) -> float | None:
+    """Read our quota from ``/config/users/NAME``, None when it is absent."""
+    if node is None or not node[0]:
+        return None
+    value = (_json(node).get("config") or {}).get(CANARY_QUOTA)
+    return None if value is None else float(value)
+
+
+def _json(node: Znode) -> dict[str, Any]:
+    parsed = json.loads(node[0])
+    if not isinstance(parsed, dict):
+        raise ValueError(f"{node[0]!r:.200} is no JSON object")  # noqa: TRY004 - a payload's value is wrong, no type of ours
+    return parsed
+
+
+def _read_acls(client: KazooClient, result: Callable[[Any], Any]) -> ZooKeeperAcls:
+    """Return the ACLs of everything that a KRaft controller writes, as far as our session may read them.
+
+    Parameters
+    ----------
+    result
+        Waits for an asynchronous answer; None for a znode that does not exist.
+    """
+    acls: dict[str, tuple[AclEntry, ...]] = {}
+    denied: list[str] = []
+    try:
+        topics = sorted(result(client.get_children_async("/brokers/topics")) or [])
+    except NoAuthError:
+        return ZooKeeperAcls({}, ("/brokers/topics",), frozenset())
+    looked_at = topics[:_ACL_TOPICS]
+    paths = (*_WRITTEN_BY_KRAFT, *(f"/brokers/topics/{t}" for t in looked_at))
+    for path, answer in {p: client.get_acls_async(p) for p in paths}.items():
+        try:
+            found = result(answer)
+        except NoAuthError:
+            denied.append(path)
+            continue
+        if found is not None:
+            acls[path] = tuple(_entry(acl) for acl in found[0])
+    return ZooKeeperAcls(acls, tuple(denied), frozenset(topics), len(topics) - len(looked_at))
+
+
+def _entry(acl: Any) -> AclEntry:
+    letters = zip("rwcda", (1, 2, 4, 8, 16), strict=True)  # ZooDefs.Perms
+    return AclEntry(str(acl.id.scheme), str(acl.id.id), frozenset(c for c, bit in letters if acl.perms & bit))

@@ -118,7 +118,7 @@ def _voter(text: str) -> tuple[str, Path]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from kraftbridge.verification.runner import armed_run, immediate_run  # noqa: PLC0415 - starts Spark's imports
+    from kraftbridge.verification.job import armed_run, immediate_run  # noqa: PLC0415 - starts Spark's imports
 
     if options.request is not None:
         try:
@@ -154,7 +154,7 @@ def _api_server(options: argparse.Namespace) -> str:
 
 def _offline(options: argparse.Namespace) -> int:
     from kraftbridge.verification.inputs import Dump, offline_inputs  # noqa: PLC0415 - starts Spark's imports
-    from kraftbridge.verification.runner import verify  # noqa: PLC0415
+    from kraftbridge.verification.job import verify  # noqa: PLC0415
     from kraftbridge.verification.session import open_session  # noqa: PLC0415
 
     dump = Dump(options.zookeeper, options.chroot) if options.zookeeper else None

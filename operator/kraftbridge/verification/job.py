@@ -1,16 +1,17 @@
-"""The steps of a run: read the places, compare them, settle what is in flight, and write the report."""
+"""Runs a verification, at once or when the operator gives the go: reads the places, compares them, and writes the report."""
 
 from __future__ import annotations
 
 import json
 import logging
 import re
+import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from kraftbridge.metadata.entities import PASSWORD_LENGTH_PREFIX
@@ -23,7 +24,9 @@ from kraftbridge.models.report import (
     Fence,
     Finding,
     Profile,
+    Verdict,
     VerificationReport,
+    VerificationRequest,
     VoterState,
     ZooKeeperAccess,
 )
@@ -31,10 +34,13 @@ from kraftbridge.verification.compare.copied import compare_copy
 from kraftbridge.verification.compare.mirror import check_fence, compare_mirror
 from kraftbridge.verification.compare.places import MAXIMUM_FLAGGED, compare
 from kraftbridge.verification.compare.served import compare_served
-from kraftbridge.verification.inputs import Dump
+from kraftbridge.verification.configmap import RunConfigMap
+from kraftbridge.verification.inputs import Dump, Inputs, live_inputs
 from kraftbridge.verification.run import Run, conclude, difference_of_flagged, notes_among
-from kraftbridge.verification.session import set_shuffle_size
+from kraftbridge.verification.session import open_session, set_shuffle_size, warm_up
 from kraftbridge.verification.sources.rows import ZOOKEEPER, Leg, LogPlan, Note, ZooKeeperPlan, voter_place
+
+logger = logging.getLogger(__name__)
 
 _VOTER_PATIENCE_SECONDS: Final = 15.0
 """How long a voter may take to reach the committed offset. A healthy voter fetches within milliseconds."""
@@ -196,9 +202,6 @@ def _take_voter(run: Run, index: int, state: VoterState, note: dict[str, Any]) -
         run.outcome.leader_note = note
 
 
-logger = logging.getLogger(__name__)
-
-
 def run_report(run: Run) -> VerificationReport:
     """Execute the run and return its report, which includes errors of the places."""
     started = datetime.now(UTC)
@@ -307,3 +310,57 @@ def failure_reason(error: Exception) -> str:
     return (
         own[-1].strip() if own else f"the run broke off: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
     )
+
+
+def verify(session: SparkSession, request: VerificationRequest, inputs: Inputs) -> VerificationReport:
+    """Return the report of one run."""
+    return run_report(Run(session, request, inputs))
+
+
+def verify_live(session: SparkSession, request: VerificationRequest) -> VerificationReport:
+    """Return the report of one run over a live cluster; what cannot be reached makes it `Inconclusive`."""
+    started, began = datetime.now(UTC), time.monotonic()
+    try:
+        inputs = live_inputs(request)
+    except MetadataError as error:
+        return VerificationReport(
+            run_id=request.run_id,
+            migration_uid=request.migration_uid,
+            generation=request.generation,
+            phase=request.phase,
+            profile=request.profile,
+            verdict=Verdict.INCONCLUSIVE,
+            reason=str(error),
+            problems=[str(error)],
+            started_at=started,
+            finished_at=datetime.now(UTC),
+        )
+    run = Run(session, request, inputs)
+    run.timings["ask quorum"] = round(time.monotonic() - began, 3)
+    return run_report(run)
+
+
+def immediate_run(request: VerificationRequest) -> VerificationReport:
+    """Open a session and verify."""
+    return verify_live(open_session(local=True), request)
+
+
+def armed_run(config_map: RunConfigMap) -> VerificationReport:
+    """Open a session, warm it unless the go is there already, wait for the go, verify, and write the verdict into the ConfigMap.
+
+    Raises
+    ------
+    NotWantedError
+        The go did not come in time.
+    """
+    request = config_map.request()
+    session = open_session(local=True)
+    if config_map.go(request.run_id) is None:  # else the gate waits: every second counts
+        warm_up(session)
+    config_map.announce(request.run_id)
+    logger.info("run %s is armed: waiting for its go", request.run_id)
+    go = config_map.await_go(request.run_id, request.armed_deadline_seconds)
+    logger.info("go for run %s, given at %s", go.run_id, go.at)
+    report = verify_live(session, request)
+    config_map.publish(report)
+    return report

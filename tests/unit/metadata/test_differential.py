@@ -19,9 +19,9 @@ from tests.unit.metadata.test_record_blocks import plain_rows
 
 from kraftbridge.metadata.entities import Secrets
 from kraftbridge.metadata.log.batches import BatchScan
-from kraftbridge.metadata.log.block_replay import decoded_columns, decoded_record
 from kraftbridge.metadata.log.blocks import record_block
 from kraftbridge.metadata.log.definitions import record_definitions
+from kraftbridge.metadata.log.replay import decoded_columns, decoded_record
 
 SOURCE = Path(__file__).with_name("java") / "RandomRecords.java"
 SEED = int(os.environ.get("KRAFTBRIDGE_SEED", "20261120"))

@@ -12,9 +12,9 @@ from tests.unit.metadata.record_writer import record
 from kraftbridge.metadata.entities import Secrets
 from kraftbridge.metadata.errors import CorruptBatchError, MetadataError, UndecodableRecordError
 from kraftbridge.metadata.log.batches import BatchScan
-from kraftbridge.metadata.log.block_replay import apply_batches, decoded_record
 from kraftbridge.metadata.log.definitions import record_definitions
 from kraftbridge.metadata.log.image import MetadataImage
+from kraftbridge.metadata.log.replay import apply_batches, decoded_record
 from kraftbridge.metadata.zookeeper.dump import read_dump, redacted_data
 from kraftbridge.metadata.zookeeper.passwords import EncodedPassword
 from kraftbridge.metadata.zookeeper.soundness import Soundness

@@ -20,10 +20,9 @@ from kraftbridge.metadata.errors import (
 )
 from kraftbridge.metadata.log import replay as replay_module
 from kraftbridge.metadata.log.batches import BatchScan
-from kraftbridge.metadata.log.block_replay import decoded_record
 from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.files import FileVanishedError, LocalLogFiles
-from kraftbridge.metadata.log.replay import LogReplay, batches, log_end
+from kraftbridge.metadata.log.replay import LogReplay, batches, decoded_record, log_end
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata" / "dualwrite"
 NODES = ("c3000", "c3001", "c3002", "b0")

@@ -15,10 +15,10 @@ from tests.unit.metadata.record_writer import batch, record
 from kraftbridge.metadata.entities import Form, Secrets
 from kraftbridge.metadata.errors import MetadataError, UndecodableRecordError
 from kraftbridge.metadata.log.batches import BatchScan
-from kraftbridge.metadata.log.block_replay import apply_batches, decoded_columns, decoded_record
 from kraftbridge.metadata.log.blocks import Lists, record_block
 from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.image import MetadataImage
+from kraftbridge.metadata.log.replay import apply_batches, decoded_columns, decoded_record
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata" / "dualwrite"
 LOG = next((DATA / "c3000" / "__cluster_metadata-0").glob("*.log")).read_bytes()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.odd_trees.tree import ENCODER_SECRET, Tree, acl_entry, config, put_topic, sound_tree, topic_body, topic_id
 
-from kraftbridge.metadata.zookeeper.dump_soundness import findings_of
+from kraftbridge.metadata.zookeeper.soundness import findings_of
 from kraftbridge.metadata.zookeeper.znodes import java_double
 from kraftbridge.models.catalogue import Code, Severity
 

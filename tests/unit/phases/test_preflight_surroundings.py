@@ -34,7 +34,7 @@ from kraftbridge.models.survey import (
     StorageClass,
     Survey,
     Visibility,
-    ZooKeeperAccess,
+    ZooKeeperAcls,
 )
 from kraftbridge.phases.preflight.kubernetes import shown
 
@@ -166,12 +166,12 @@ BLOCKING: dict[str, tuple[dict[str, Any], str, str]] = {
         "User:ann, User:kafka",
     ),
     "ZooKeeperAclDenied": (
-        {"zookeeper": ZooKeeperAccess({}, ("/config/users",), frozenset({"t"}))},
+        {"zookeeper": ZooKeeperAcls({}, ("/config/users",), frozenset({"t"}))},
         "ZooKeeper/zk-0.zk:2181/kafka",
         "/config/users",
     ),
     "ZooKeeperAclForbidsKRaft": (
-        {"zookeeper": ZooKeeperAccess({"/controller": SASL, "/": ANYONE}, (), frozenset({"t"}))},
+        {"zookeeper": ZooKeeperAcls({"/controller": SASL, "/": ANYONE}, (), frozenset({"t"}))},
         "ZooKeeper/zk-0.zk:2181/kafka",
         "1 znode(s) may not be written by the KRaft controllers with no credentials: /controller",
     ),
@@ -281,10 +281,10 @@ def test_what_does_no_harm_is_told_and_blocks_nothing(changes: dict[str, Any], c
 @pytest.mark.parametrize(
     "changes",
     [
-        {"zookeeper_identity": "sasl:kafka", "zookeeper": ZooKeeperAccess({"/controller": SASL}, (), frozenset({"t"}))},
+        {"zookeeper_identity": "sasl:kafka", "zookeeper": ZooKeeperAcls({"/controller": SASL}, (), frozenset({"t"}))},
         {
             "zookeeper_identity": "sasl:kafka",
-            "zookeeper": ZooKeeperAccess(
+            "zookeeper": ZooKeeperAcls(
                 {"/": (AclEntry("sasl", "kafka@REALM", frozenset("cdrwa")),)}, (), frozenset({"t"})
             ),
         },

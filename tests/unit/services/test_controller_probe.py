@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from kraftbridge.models.observation import ControllerProbe
-from kraftbridge.services.observe.controller_probe import Prober
+from kraftbridge.storage.controller_probe import Prober
 
 
 class Client:

@@ -11,8 +11,7 @@ from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import LEASE_SECONDS
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus, Waiting, WaitKind
-from kraftbridge.services.pace import PATIENT, Lane, backoff_seconds, first_lane, idle_seconds
-from kraftbridge.services.rolls import ROLLING, Rolls
+from kraftbridge.services.pace import PATIENT, ROLLING, Lane, Rolls, backoff_seconds, first_lane, idle_seconds
 
 
 @pytest.mark.parametrize("phase", Phase)

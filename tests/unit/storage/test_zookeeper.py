@@ -9,9 +9,10 @@ import time
 import pytest
 
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
+from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.storage import zookeeper as module
-from kraftbridge.storage.zookeeper import ZooKeeperCredentials, ZooKeeperStore, ZooKeeperTls
+from kraftbridge.storage.zookeeper import ZooKeeperStore, ZooKeeperTls
 
 
 def test_secrets_stay_out_of_representations() -> None:

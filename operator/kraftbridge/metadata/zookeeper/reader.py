@@ -19,13 +19,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import EXCEPTIONS, ConnectionLoss, KazooException, NoAuthError, NoNodeError, SessionExpiredError
 from kazoo.exceptions import UnimplementedError as NotServedError
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.retry import KazooRetry
 
+from kraftbridge.exceptions import InvalidSpecError
 from kraftbridge.metadata.errors import UndecodableZnodeError, ZooKeeperUnavailableError
+from kraftbridge.metadata.zookeeper.session import Retries, TlsFiles, ZooKeeperCredentials, new_session
 from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH, Znode, migration_znode
 from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.models.report import ZooKeeperAccess
@@ -35,6 +35,7 @@ _STAT = struct.Struct("!qqqqiiiqiiq")
 _ITEM = struct.Struct("!iBii")  # operation, done, error, and the length that always follows
 _END: Final = struct.pack("!iBi", -1, 1, -1)
 _HEADER_BYTES: Final = 13
+_RETRIES: Final = Retries(connection=5, command=5)
 _ERROR: Final = -1
 
 
@@ -213,15 +214,10 @@ class ZooKeeperReader:
         """
         hosts = self.access.connect
         try:
-            self._client = KazooClient(
-                hosts=hosts,
-                timeout=self.access.session_timeout_seconds,
-                connection_retry=KazooRetry(max_tries=5, max_delay=2.0),
-                command_retry=KazooRetry(max_tries=5, max_delay=2.0),
-                **_security(self.access),
-            )
+            credentials, tls = _security(self.access)
+            self._client = new_session(hosts, self.access.session_timeout_seconds, _RETRIES, credentials, tls)
             self._client.start(timeout=self.access.session_timeout_seconds)
-        except (KazooTimeoutError, KazooException, OSError, ssl.SSLError) as error:
+        except (KazooTimeoutError, KazooException, OSError, ssl.SSLError, InvalidSpecError) as error:
             raise ZooKeeperUnavailableError(f"ZooKeeper at {hosts} did not let the verifier in: {error}") from error
 
     def close(self) -> None:
@@ -368,7 +364,7 @@ def split_connect(connect: str) -> tuple[str, str]:
     return hosts, (slash + path).rstrip("/")
 
 
-def _security(access: ZooKeeperAccess) -> dict[str, Any]:
+def _security(access: ZooKeeperAccess) -> tuple[ZooKeeperCredentials | None, TlsFiles | None]:
     credentials, tls = access.credentials_path, access.tls_path
     if access.secret_path:
         secret = Path(access.secret_path)
@@ -376,23 +372,23 @@ def _security(access: ZooKeeperAccess) -> dict[str, Any]:
         tls = access.secret_path if (secret / "ca.crt").is_file() else tls
         if credentials is None and tls is None:
             raise ZooKeeperUnavailableError(f"ZooKeeper secret {secret} has neither `username` nor `ca.crt`")
-    options: dict[str, Any] = {}
-    if credentials:
-        options |= _authentication(Path(credentials))
-    if tls:
-        folder = Path(tls)
-        options |= {
-            "use_ssl": True,
-            "ca": str(folder / "ca.crt"),
-            "verify_certs": True,
-            "check_hostname": access.tls_verify_hostname,
-        }
-        if (folder / "tls.crt").is_file():
-            options |= {"certfile": str(folder / "tls.crt"), "keyfile": str(folder / "tls.key")}
-    return options
+    return (
+        _credentials(Path(credentials)) if credentials else None,
+        _tls_files(Path(tls), verify_hostname=access.tls_verify_hostname) if tls else None,
+    )
 
 
-def _authentication(folder: Path) -> dict[str, Any]:
+def _tls_files(folder: Path, *, verify_hostname: bool) -> TlsFiles:
+    client = (folder / "tls.crt").is_file()
+    return TlsFiles(
+        folder / "ca.crt",
+        folder / "tls.crt" if client else None,
+        folder / "tls.key" if client else None,
+        verify_hostname,
+    )
+
+
+def _credentials(folder: Path) -> ZooKeeperCredentials:
     try:
         user, password = ((folder / name).read_text(encoding="utf-8").strip() for name in ("username", "password"))
         scheme_file = folder / "scheme"
@@ -400,10 +396,10 @@ def _authentication(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise ZooKeeperUnavailableError(f"ZooKeeper credentials in {folder} cannot be read: {error}") from error
     match scheme:
-        case "sasl":
-            return {"sasl_options": {"mechanism": "DIGEST-MD5", "username": user, "password": password}}
         case "digest":
-            return {"auth_data": [("digest", f"{user}:{password}")]}
+            return ZooKeeperCredentials(user, password)
+        case "sasl":
+            return ZooKeeperCredentials(user, password, "sasl")
         case _:
             raise ZooKeeperUnavailableError(
                 f"ZooKeeper credentials in {folder}: scheme {scheme!r} is neither digest nor sasl"

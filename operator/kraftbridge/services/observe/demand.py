@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
+
+from kubernetes.utils.quantity import parse_quantity
 
 from kraftbridge.builders import controllers as quorum
 from kraftbridge.builders.verification import JOB_MEMORY
@@ -10,7 +15,6 @@ from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.survey import ControllersDemand, Demand
-from kraftbridge.storage.quantities import whole, wholes
 
 
 def controllers_demand(spec: MigrationSpec, facts: quorum.ControllersFacts) -> ControllersDemand:
@@ -69,3 +73,24 @@ def _container_demand(container: dict[str, Any]) -> Demand:
         limits.get("cpu"),
         limits.get("memory"),
     )
+
+
+def whole(resource: str, text: object) -> int:
+    """Return a quantity of a resource, rounded up: millicores for CPU, bytes or a count for all others.
+
+    Raises
+    ------
+    ValueError
+        ``text`` is not a quantity.
+    """
+    try:
+        exact: Decimal = parse_quantity(text)
+    except ValueError as e:
+        raise ValueError(f"{text!r} is not a quantity") from e
+    cpu = resource == "cpu" or resource.endswith(".cpu")
+    return math.ceil(exact * (1000 if cpu else 1))
+
+
+def wholes(resources: Mapping[str, Any] | None) -> dict[str, int]:
+    """Return a resource list (``requests``, ``allocatable``, ``hard``) in whole numbers."""
+    return {name: whole(name, text) for name, text in (resources or {}).items()}

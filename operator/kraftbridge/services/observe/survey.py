@@ -28,9 +28,8 @@ from kraftbridge.models.survey import (
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import ClusterClients, controllers_zookeeper_identity, secret_text
 from kraftbridge.services.facts import Facts
-from kraftbridge.services.observe.demand import controllers_demand, run_demand
+from kraftbridge.services.observe.demand import controllers_demand, run_demand, wholes
 from kraftbridge.storage.ports import KubernetesPort, Object
-from kraftbridge.storage.quantities import wholes
 
 T = TypeVar("T")
 
@@ -55,7 +54,7 @@ class Surveyor:
         """Return what is observed now; this changes nothing."""
         namespace = identity.namespace
         return Survey(
-            zookeeper=_seen(clients.zookeeper.access),
+            zookeeper=_seen(clients.zookeeper.acls),
             zookeeper_identity=controllers_zookeeper_identity(self._kubernetes, namespace, spec),
             visibility=_seen(clients.brokers.visibility),
             reassigning=_seen(clients.brokers.reassigning_partitions),

@@ -18,14 +18,15 @@ from typing_extensions import override
 
 from kraftbridge.metadata.copying import Claim, copied_entities
 from kraftbridge.metadata.zookeeper.dump import read_dump
-from kraftbridge.metadata.zookeeper.dump_soundness import broker_ids, soundness_of
 from kraftbridge.metadata.zookeeper.reader import Data, Operation, Read, ZooKeeperReader
 from kraftbridge.metadata.zookeeper.soundness import (
     CHECKED_NODES,
     CLUSTER_ID_PATH,
     DELETIONS_PATH,
     Soundness,
+    broker_ids,
     cluster_id,
+    soundness_of,
 )
 from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading, FenceRange, TreePlan, TreeReading
 from kraftbridge.models.entities import EntityKind
