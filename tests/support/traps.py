@@ -99,25 +99,25 @@ _FAILS, _LOSES, _WORKS, _UNKNOWN = (
     RehearsalVerdict.UNKNOWN,
 )
 _SCRAM = "SCRAM-SHA-256"
-_QUOTA = "QuotaInvalid"
+_QUOTA, _NO_QUOTA = "QuotaInvalid", "QuotaUnknown"
 
 TRAPS: Mapping[str, Trap] = {
     "none": Trap(lambda dump: None, Ending.DUAL_WRITE, _WORKS),
-    "quota-unknown-client": Trap(_put("/config/clients/x", config(foo_rate="1")), Ending.STICKS, _FAILS, _QUOTA),
-    "quota-unknown-user": Trap(_put("/config/users/x", config(foo_rate="1")), Ending.STICKS, _FAILS, _QUOTA),
+    "quota-unknown-client": Trap(_put("/config/clients/x", config(foo_rate="1")), Ending.STICKS, _FAILS, _NO_QUOTA),
+    "quota-unknown-user": Trap(_put("/config/users/x", config(foo_rate="1")), Ending.STICKS, _FAILS, _NO_QUOTA),
     "quota-unknown-user-client": Trap(
-        _put("/config/users/x/clients/y", config(foo_rate="1")), Ending.STICKS, _FAILS, _QUOTA
+        _put("/config/users/x/clients/y", config(foo_rate="1")), Ending.STICKS, _FAILS, _NO_QUOTA
     ),
-    "quota-unknown-ip": Trap(_put("/config/ips/10.9.9.9", config(foo_rate="1")), Ending.STICKS, _FAILS, _QUOTA),
+    "quota-unknown-ip": Trap(_put("/config/ips/10.9.9.9", config(foo_rate="1")), Ending.STICKS, _FAILS, _NO_QUOTA),
     "quota-of-other-kind": Trap(
-        _put("/config/users/x", config(connection_creation_rate="1")), Ending.STICKS, _FAILS, _QUOTA
+        _put("/config/users/x", config(connection_creation_rate="1")), Ending.STICKS, _FAILS, _NO_QUOTA
     ),
     "quota-fraction": Trap(
         _put("/config/users/x", config(producer_byte_rate="1.5")), Ending.STICKS, _FAILS, _QUOTA, "must be a LONG value"
     ),
     "quota-text": Trap(_put("/config/clients/x", config(producer_byte_rate="a lot")), Ending.DIES, _FAILS, _QUOTA),
     "quota-name-odd": Trap(
-        _put("/config/clients/100%", config(producer_byte_rate="1")), Ending.DIES, _FAILS, "ClientNameInvalid", "URLDecoder"
+        _put("/config/clients/100%", config(producer_byte_rate="1")), Ending.DIES, _FAILS, "EntityNameInvalid", "URLDecoder"
     ),
     "broker-config-abc": Trap(
         _put("/config/brokers/abc", config(num__io__threads="3")),
@@ -126,41 +126,41 @@ TRAPS: Mapping[str, Trap] = {
     "broker-config-gone-broker": Trap(
         _put("/config/brokers/99", config(num__io__threads="3")), Ending.DUAL_WRITE, _WORKS
     ),
-    "broker-config-empty-znode": Trap(_put("/config/brokers/2", None), Ending.DUAL_WRITE, _UNKNOWN, "ConfigUnreadable"),
+    "broker-config-empty-znode": Trap(_put("/config/brokers/2", None), Ending.DUAL_WRITE, _UNKNOWN, "ZnodeUndecodable"),
     "client-metrics": Trap(
         _put("/config/client-metrics/x", config(metrics="*", interval__ms="1000")), Ending.DUAL_WRITE, _WORKS
     ),
     "acl-unknown-type": Trap(_acl("Planet", "p1"), Ending.DUAL_WRITE, _LOSES, "AclResourceTypeUnknown"),
     "acl-unknown-operation": Trap(
-        _acl("Topic", "t1", operation="Teleport"), Ending.DUAL_WRITE, _LOSES, "AclInvalid"
+        _acl("Topic", "t1", operation="Teleport"), Ending.DUAL_WRITE, _LOSES, "AclUnknown"
     ),
-    "acl-odd-principal": Trap(_acl("Topic", "t1", principal="nobody"), Ending.DIES, _FAILS, "AclInvalid"),
+    "acl-odd-principal": Trap(_acl("Topic", "t1", principal="nobody"), Ending.DIES, _FAILS, "AclPrincipalInvalid"),
     "topic-without-id": Trap(_topic_without_id, Ending.NEVER_BEGINS, _FAILS, "TopicWithoutId", "None.get"),
-    "two-topics-one-id": Trap(_two_topics_one_id, Ending.STICKS, _FAILS, "TopicIdTwice"),
+    "two-topics-one-id": Trap(_two_topics_one_id, Ending.STICKS, _FAILS, "TopicIdDuplicate"),
     "partition-without-state": Trap(_partition_without_state, Ending.DUAL_WRITE, _LOSES, "PartitionWithoutState"),
     "isr-with-unknown-broker": Trap(_isr_with_unknown_broker, Ending.DUAL_WRITE, _WORKS),
     "replica-on-unknown-broker": Trap(
         _replica_on_unknown_broker, Ending.NEVER_BEGINS, _FAILS, "ReplicaOnUnknownBroker", "Still waiting for ZK brokers"
     ),
     "pending-deletion": Trap(_pending_deletion, Ending.DUAL_WRITE, _LOSES, "TopicDeletionPending"),
-    "topic-config-not-json": Trap(_put("/config/topics/cfg-01", "{"), Ending.DUAL_WRITE, _UNKNOWN, "ConfigUnreadable"),
+    "topic-config-not-json": Trap(_put("/config/topics/cfg-01", "{"), Ending.DUAL_WRITE, _UNKNOWN, "ZnodeUndecodable"),
     "topic-config-stale": Trap(
         _put("/config/topics/long-gone", config(retention__ms="1")), Ending.DUAL_WRITE, _LOSES, "StaleTopicConfig"
     ),
     "scram-broken": Trap(
-        _put("/config/users/x", {"version": 1, "config": {_SCRAM: "salt=AA==,iterations=1"}}), Ending.DIES, _FAILS, _QUOTA
+        _put("/config/users/x", {"version": 1, "config": {_SCRAM: "salt=AA==,iterations=1"}}), Ending.DIES, _FAILS, "ZnodeUndecodable"
     ),
     "scram-few-iterations": Trap(
         _put("/config/users/x", {"version": 1, "config": {_SCRAM: "salt=YWJj,stored_key=YWJj,server_key=YWJj,iterations=10"}}),
         Ending.DUAL_WRITE, _WORKS,
     ),
-    "token-empty": Trap(_put("/delegation_token/tokens/lost", None), Ending.DUAL_WRITE, _LOSES, "TokenUnreadable"),
-    "producer-ids-broken": Trap(_put("/latest_producer_id_block", "{}"), Ending.DIES, _FAILS, "ProducerIdsUnreadable"),
+    "token-empty": Trap(_put("/delegation_token/tokens/lost", None), Ending.DUAL_WRITE, _LOSES, "ZnodeUndecodable"),
+    "producer-ids-broken": Trap(_put("/latest_producer_id_block", "{}"), Ending.DIES, _FAILS, "ZnodeUndecodable"),
     "producer-ids-of-kraft": Trap(
         _put("/latest_producer_id_block", {"version": 1, "broker": -1, "block_start": "4000", "block_end": "4999"}),
         Ending.DUAL_WRITE, _WORKS,
     ),
-    "migration-empty": Trap(_put("/migration", ""), Ending.NEVER_BEGINS, _FAILS, "MigrationZnodeStale"),
+    "migration-empty": Trap(_put("/migration", ""), Ending.NEVER_BEGINS, _FAILS, "MigrationZnodeUnreadable"),
     "migration-stale": Trap(_stale_migration, Ending.STICKS, _FAILS, "MigrationZnodeStale"),
     "broker-id-text": Trap(
         _put("/brokers/ids/abc", {"version": 5}), Ending.NEVER_BEGINS, _FAILS, "BrokerIdInvalid", "NumberFormatException"
@@ -173,7 +173,7 @@ TRAPS: Mapping[str, Trap] = {
         lambda dump: None, Ending.DIES, _FAILS, settings={**SETTINGS, "password.encoder.secret": "another"}
     ),
     "token-key-missing": Trap(
-        lambda dump: None, Ending.DUAL_WRITE, _UNKNOWN, "TokenKeyMissing", "Invalid key to HMAC computation",
+        lambda dump: None, Ending.DUAL_WRITE, _UNKNOWN, "DelegationTokenKeyMissing", "Invalid key to HMAC computation",
         settings={"password.encoder.secret": ENCODER_SECRET},
     ),
 }  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from kraftbridge.models.catalogue import Code
 from kraftbridge.models.report import Difference
 
 SCHEMA_VERSION: Final = 1
@@ -93,7 +94,7 @@ class Forecast(_Model):
 class Mend(_Model):
     """A known trap in the tree, and the command that mends it."""
 
-    code: str
+    code: Code
     znode: str
     problem: str
     command: str

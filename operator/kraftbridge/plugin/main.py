@@ -123,9 +123,7 @@ def pause(
     name: Name = None, *, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
 ) -> None:
     """Stop a migration at the next safe point."""
-    session = _session(namespace, context, kubeconfig)
-    migration = session.migration(name)
-    session.pause(migration, paused=True)
+    migration = _set_paused(_session(namespace, context, kubeconfig), name, paused=True)
     typer.echo(f"{migration.name} stops at the next safe point")
 
 
@@ -133,10 +131,8 @@ def pause(
 def resume(
     name: Name = None, *, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
 ) -> None:
-    """Let a paused migration go on."""
-    session = _session(namespace, context, kubeconfig)
-    migration = session.migration(name)
-    session.pause(migration, paused=False)
+    """Continue a paused migration."""
+    migration = _set_paused(_session(namespace, context, kubeconfig), name, paused=False)
     typer.echo(f"{migration.name} goes on towards {migration.spec.target}")
 
 
@@ -249,6 +245,12 @@ def plan(
 def version() -> None:
     """Print the plugin's version."""
     typer.echo(__version__)
+
+
+def _set_paused(session: Session, name: str | None, *, paused: bool) -> Migration:
+    migration = session.migration(name)
+    session.pause(migration, paused=paused)
+    return migration
 
 
 def _refuse_when_over(migration: Migration) -> None:

@@ -1,7 +1,8 @@
-"""Known traps: what in a tree makes Kafka 3.9 fall over or lose something, and the command that mends it.
+"""Finds the znodes at which Kafka 3.9 stops, waits for ever or loses metadata, and the command that repairs each.
 
-Each was planted in a dump and rehearsed with Kafka 3.9.1 (`docs/rehearsal.md` has the table). The commands are for the live ZooKeeper before
-the takeover; ``$ZOOKEEPER`` is the value of ``zookeeper.connect``, chroot included.
+Each trap was planted in a dump and rehearsed with Kafka 3.9.1; ``docs/rehearsal.md`` has the table. Codes are those of
+`kraftbridge.models.catalogue`. Run the commands against the live ZooKeeper before the takeover. ``$ZOOKEEPER`` is the value of
+``zookeeper.connect``, chroot included.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from urllib.parse import unquote
 from kraftbridge.metadata.log.image import ACL_OPERATIONS, ACL_PERMISSIONS, ACL_RESOURCE_TYPES
 from kraftbridge.metadata.zookeeper.dump import read_dump
 from kraftbridge.metadata.zookeeper.passwords import looks_encoded
+from kraftbridge.models.catalogue import Code
 from kraftbridge.models.rehearsal import Mend
 
 _LONG, _INT, _DOUBLE = "a whole number", "a whole number below 2^31", "a number"
@@ -71,7 +73,7 @@ def mends(dump: Path, chroot: str, given: Collection[str]) -> list[Mend]:
     if tree.tokens is not None and not {"delegation.token.secret.key", "delegation.token.master.key"} & set(given):
         found.append(
             Mend(
-                code="TokenKeyMissing",
+                code=Code.DELEGATION_TOKEN_KEY_MISSING,
                 znode=tree.tokens,
                 problem="delegation tokens exist and the controllers have no delegation.token.secret.key",
                 command="give the controllers the brokers' delegation.token.secret.key (here: --set delegation.token.secret.key=…)",
@@ -100,7 +102,9 @@ def _note(tree: _Tree, path: str, data: bytes | None) -> None:
 def _of_znode(path: str, data: bytes | None, given: Collection[str]) -> Iterator[Mend]:
     match path.split("/")[1:]:
         case ["brokers", "ids", identity] if not _is_int(identity):
-            yield Mend(code="BrokerIdInvalid", znode=path, problem="the name is no broker id", command=_delete(path))
+            yield Mend(
+                code=Code.BROKER_ID_INVALID, znode=path, problem="the name is no broker id", command=_delete(path)
+            )
         case ["config", "brokers", name]:
             yield from _broker_config(path, name, data, given)
         case ["config", "topics", _]:
@@ -111,10 +115,12 @@ def _of_znode(path: str, data: bytes | None, given: Collection[str]) -> Iterator
         case ["kafka-acl", kind, _] | ["kafka-acl-extended", _, kind, _]:
             yield from _acls(path, kind, data)
         case ["delegation_token", "tokens", _] if not _json(data):
-            yield Mend(code="TokenUnreadable", znode=path, problem="the token has no content", command=_delete(path))
+            yield Mend(
+                code=Code.ZNODE_UNDECODABLE, znode=path, problem="the token has no content", command=_delete(path)
+            )
         case ["latest_producer_id_block"] if data and not _is_block(_json(data)):
             yield Mend(
-                code="ProducerIdsUnreadable",
+                code=Code.ZNODE_UNDECODABLE,
                 znode=path,
                 problem="the block of producer ids has no block_start and block_end",
                 command=f"restart the broker that is controller; it writes the block anew, or: {_delete(path)}",
@@ -126,19 +132,28 @@ def _of_znode(path: str, data: bytes | None, given: Collection[str]) -> Iterator
 
 
 def _migration(path: str, body: Mapping[str, Any] | None) -> Iterator[Mend]:
-    if body is None or not isinstance(body.get("kraft_metadata_offset"), int) or body["kraft_metadata_offset"] > 0:
+    command = f"if no KRaft controller of this cluster runs: {_delete(path)}"
+    offset = None if body is None else body.get("kraft_metadata_offset")
+    if not isinstance(offset, int):
         yield Mend(
-            code="MigrationZnodeStale",
+            code=Code.MIGRATION_ZNODE_UNREADABLE,
             znode=path,
-            problem="left behind: controllers hang on an empty one (KAFKA-19480) and overwrite ZooKeeper by an old one (KAFKA-17146)",
-            command=f"if no KRaft controller of this cluster runs: {_delete(path)}",
+            problem="the content cannot be read: controllers hang (KAFKA-19480)",
+            command=command,
+        )
+    elif offset > 0:
+        yield Mend(
+            code=Code.MIGRATION_ZNODE_STALE,
+            znode=path,
+            problem=f"offset {offset} is of an earlier migration: controllers overwrite ZooKeeper with an empty image (KAFKA-17146)",
+            command=command,
         )
 
 
 def _broker_config(path: str, name: str, data: bytes | None, given: Collection[str]) -> Iterator[Mend]:
     if name != "<default>" and not _is_int(name):
         yield Mend(
-            code="BrokerConfigNameInvalid", znode=path, problem=f"{name!r} is no broker id", command=_delete(path)
+            code=Code.BROKER_CONFIG_NAME_INVALID, znode=path, problem=f"{name!r} is no broker id", command=_delete(path)
         )
         return
     config = (_json(data) or {}).get("config")
@@ -148,7 +163,7 @@ def _broker_config(path: str, name: str, data: bytes | None, given: Collection[s
     encoded = sorted(key for key, value in config.items() if isinstance(value, str) and looks_encoded(value))
     if encoded and "password.encoder.secret" not in given:
         yield Mend(
-            code="PasswordEncoderSecretMissing",
+            code=Code.PASSWORD_ENCODER_SECRET_MISSING,
             znode=path,
             problem=f"{', '.join(encoded)} is encrypted and the controllers have no password.encoder.secret: they copy the cipher text",
             command="give the controllers the brokers' password.encoder.secret (here: --set password.encoder.secret=…)",
@@ -159,7 +174,7 @@ def _client_config(path: str, folder: str, names: list[str], data: bytes | None)
     for name in names:
         if not _is_url_encoded(name):
             yield Mend(
-                code="ClientNameInvalid", znode=path, problem=f"{name!r} is no URL encoding", command=_delete(path)
+                code=Code.ENTITY_NAME_INVALID, znode=path, problem=f"{name!r} is no URL encoding", command=_delete(path)
             )
             return
     if not data:
@@ -169,37 +184,42 @@ def _client_config(path: str, folder: str, names: list[str], data: bytes | None)
     if body is None or not isinstance(config, dict):
         yield _unreadable_config(path)
         return
-    wrong = {key: why for key, value in config.items() if (why := _quota_problem(folder, len(names), key, value))}
-    if wrong:
+    problems: dict[Code, dict[str, str]] = {}
+    for key, value in config.items():
+        if (found := _quota_problem(folder, len(names), key, value)) is not None:
+            code, problem = found
+            problems.setdefault(code, {})[key] = problem
+    for code, wrong in problems.items():
         yield Mend(
-            code="QuotaInvalid",
+            code=code,
             znode=path,
-            problem="; ".join(f"{key} {why}" for key, why in wrong.items()),
+            problem="; ".join(f"{key} {problem}" for key, problem in wrong.items()),
             command=_without(path, wrong),
         )
 
 
-def _quota_problem(folder: str, depth: int, key: str, value: object) -> str | None:
+def _quota_problem(folder: str, depth: int, key: str, value: object) -> tuple[Code, str] | None:
     if key.startswith(_SCRAM_PREFIX) and folder == "users" and depth == 1:
         fields = dict(part.partition("=")[::2] for part in str(value).split(","))
-        return None if fields.keys() >= _SCRAM_FIELDS else "is an incomplete SCRAM credential"
+        complete = fields.keys() >= _SCRAM_FIELDS
+        return None if complete else (Code.ZNODE_UNDECODABLE, "is an incomplete SCRAM credential")
     kind = _QUOTAS[folder].get(key)
     if kind is None:
-        return f"is no quota of {folder}"
+        return Code.QUOTA_UNKNOWN, f"is no quota of {folder}"
     try:
         if kind == _DOUBLE:
             float(str(value))
         elif not -(2**63) <= int(str(value)) < (2**31 if kind == _INT else 2**63):
             raise ValueError  # noqa: TRY301 - one answer for all
     except ValueError:
-        return f"is not {kind}"
+        return Code.QUOTA_INVALID, f"is not {kind}"
     return None
 
 
 def _acls(path: str, kind: str, data: bytes | None) -> Iterator[Mend]:
     if kind not in ACL_RESOURCE_TYPES.values():
         yield Mend(
-            code="AclResourceTypeUnknown",
+            code=Code.ACL_RESOURCE_TYPE_UNKNOWN,
             znode=path,
             problem=f"resource type {kind} is unknown to Kafka 3.9: not copied, left in ZooKeeper",
             command=_delete(path),
@@ -208,25 +228,23 @@ def _acls(path: str, kind: str, data: bytes | None) -> Iterator[Mend]:
     body = _json(data)
     entries = (body or {}).get("acls")
     if body is None or not isinstance(entries, list):
-        yield Mend(code="AclUnreadable", znode=path, problem="no list of ACLs", command=_delete(path))
+        yield Mend(code=Code.ZNODE_UNDECODABLE, znode=path, problem="no list of ACLs", command=_delete(path))
         return
-    sound = [entry for entry in entries if _is_acl(entry)]
-    if len(sound) < len(entries):
-        yield Mend(
-            code="AclInvalid",
-            znode=path,
-            problem="an ACL has no principal as User:name, or an operation or permission that Kafka 3.9 does not know",
-            command=_set(path, body | {"acls": sound}) if sound else _delete(path),
-        )
+    sound = [entry for entry in entries if _acl_problem(entry) is None]
+    command = _set(path, body | {"acls": sound}) if sound else _delete(path)
+    for code, problem in dict.fromkeys(found for entry in entries if (found := _acl_problem(entry)) is not None):
+        yield Mend(code=code, znode=path, problem=problem, command=command)
 
 
-def _is_acl(entry: object) -> bool:
-    return (
-        isinstance(entry, dict)
-        and ":" in str(entry.get("principal", ""))
-        and entry.get("operation") in ACL_OPERATIONS.values()
-        and entry.get("permissionType") in ACL_PERMISSIONS.values()
+def _acl_problem(entry: object) -> tuple[Code, str] | None:
+    if not isinstance(entry, dict):
+        return Code.ZNODE_UNDECODABLE, "an ACL is no JSON object"
+    if ":" not in str(entry.get("principal", "")):
+        return Code.ACL_PRINCIPAL_INVALID, "an ACL's principal has no type, as in User:name"
+    known = (
+        entry.get("operation") in ACL_OPERATIONS.values() and entry.get("permissionType") in ACL_PERMISSIONS.values()
     )
+    return None if known else (Code.ACL_UNKNOWN, "an ACL has an operation or permission that Kafka 3.9 does not know")
 
 
 def _of_topics(tree: _Tree) -> Iterator[Mend]:
@@ -236,14 +254,14 @@ def _of_topics(tree: _Tree) -> Iterator[Mend]:
         identity = body.get("topic_id")
         if not isinstance(identity, str):
             yield Mend(
-                code="TopicWithoutId",
+                code=Code.TOPIC_WITHOUT_ID,
                 znode=path,
                 problem="the topic has no id (KIP-516)",
                 command="set inter.broker.protocol.version to 2.8 or later on all brokers; the controller then assigns ids",
             )
         elif identity in owners:
             yield Mend(
-                code="TopicIdTwice",
+                code=Code.TOPIC_ID_DUPLICATE,
                 znode=path,
                 problem=f"topic {owners[identity]} has the same id",
                 command=f"kafka-topics.sh --delete --topic {shlex.quote(topic)}, and make it anew from a copy of its data",
@@ -254,12 +272,15 @@ def _of_topics(tree: _Tree) -> Iterator[Mend]:
     for topic in sorted(tree.topic_configs - tree.topics.keys()):
         path = f"/config/topics/{topic}"
         yield Mend(
-            code="StaleTopicConfig", znode=path, problem="configs of a topic that does not exist", command=_delete(path)
+            code=Code.STALE_TOPIC_CONFIG,
+            znode=path,
+            problem="configs of a topic that does not exist",
+            command=_delete(path),
         )
     for topic in sorted(tree.deletions):
         path = f"/admin/delete_topics/{topic}"
         yield Mend(
-            code="TopicDeletionPending",
+            code=Code.TOPIC_DELETION_PENDING,
             znode=path,
             problem="the deletion has not finished (KAFKA-15605): the topic is not copied and its data stays on disk",
             command=f"start the brokers that hold its replicas; to keep the topic: {_delete(path)}",
@@ -269,13 +290,15 @@ def _of_topics(tree: _Tree) -> Iterator[Mend]:
 def _of_partitions(tree: _Tree, topic: str, path: str, body: Mapping[str, Any]) -> Iterator[Mend]:
     partitions = body.get("partitions")
     if not isinstance(partitions, dict):
-        yield Mend(code="TopicUnreadable", znode=path, problem="no assignment of partitions", command=_delete(path))
+        yield Mend(
+            code=Code.ZNODE_UNDECODABLE, znode=path, problem="no assignment of partitions", command=_delete(path)
+        )
         return
     for partition, replicas in partitions.items():
         state = f"{path}/partitions/{partition}/state"
         if (topic, partition) not in tree.states:
             yield Mend(
-                code="PartitionWithoutState",
+                code=Code.PARTITION_WITHOUT_STATE,
                 znode=state,
                 problem="the state is missing: the copy declares every replica in sync",
                 command=f"{_delete('/controller')} (elects a new controller, which writes the state)",
@@ -283,7 +306,7 @@ def _of_partitions(tree: _Tree, topic: str, path: str, body: Mapping[str, Any]) 
         unknown = sorted(set(replicas) - tree.brokers) if isinstance(replicas, list) else []
         if unknown:
             yield Mend(
-                code="ReplicaOnUnknownBroker",
+                code=Code.REPLICA_ON_UNKNOWN_BROKER,
                 znode=path,
                 problem=f"partition {partition} has replicas on brokers {unknown}, which are not registered",
                 command="start these brokers, or kafka-reassign-partitions.sh --execute with an assignment without them",
@@ -292,7 +315,7 @@ def _of_partitions(tree: _Tree, topic: str, path: str, body: Mapping[str, Any]) 
 
 def _unreadable_config(path: str) -> Mend:
     return Mend(
-        code="ConfigUnreadable",
+        code=Code.ZNODE_UNDECODABLE,
         znode=path,
         problem="no JSON object with a config: Kafka takes it as no config",
         command=_set(path, {"version": 1, "config": {}}),
