@@ -132,7 +132,7 @@ def findings_page() -> str:
         "# Findings\n",
         "A finding says what is wrong with what, and what to do. Preflight looks at the spec, the brokers' StatefulSets, ZooKeeper, the cluster and the room for the controllers, and",
         "repeats that until nothing blocks; `status.findings` lists what it found. The verification reads every znode before the takeover (profile `zookeeper`) and compares the stores",
-        "afterwards; its findings are in its report. A code means the same wherever it is checked, and has one severity:\n",
+        "afterwards; its findings are in its report. While a phase makes no progress, the operator reads the nodes' logs and adds what they say to the status message. A code means the same wherever it is checked, and has one severity:\n",
         *_enum_list(Severity),
         "\nCodes are API. In preflight a `Blocking` finding closes the gate until it is gone or, where the fourth column says so, accepted; accepted ones stay listed. What could not be",
         "observed is a blocking finding, too (`…Unknown`):\n",

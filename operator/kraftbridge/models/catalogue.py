@@ -32,6 +32,8 @@ class CheckedBy(StrEnum):
     COMPARISON = "comparison of the stores"
     """The verifications of profiles ``dual-write`` and ``replicas``."""
     EVERYWHERE = "preflight, tree verification and comparison of the stores"
+    LOGS = "logs of nodes"
+    """The operator reads the logs of controllers, and of brokers that are down, while a phase makes no progress; ``models.clues`` holds the patterns."""
 
 
 _BLOCKING: Final = Severity.BLOCKING
@@ -42,6 +44,7 @@ _TREE: Final = CheckedBy.TREE
 _BOTH: Final = CheckedBy.BOTH
 _EVERYWHERE: Final = CheckedBy.EVERYWHERE
 _COMPARISON: Final = CheckedBy.COMPARISON
+_LOGS: Final = CheckedBy.LOGS
 _ACCEPTABLE: Final = True
 
 
@@ -793,6 +796,93 @@ class Code(StrEnum):
         "TornLogTail", _WARNING, _COMPARISON,
         "The log ends with {size} bytes of an incomplete batch, which are ignored",
         "Do nothing where the files are a copy of a running controller's; Kafka truncates them when it starts",
+    )
+
+    # ------------------------------------------------------------------------------------------- logs of nodes that make no progress
+    DISK_FULL = (
+        "DiskFull", _WARNING, _LOGS,
+        "Its disk is full",
+        "Enlarge its volume, or free space on it",
+    )
+    OUT_OF_MEMORY = (
+        "OutOfMemory", _WARNING, _LOGS,
+        "It ran out of memory ({detail})",
+        "Raise its heap and memory limit",
+    )
+    CONFIG_REFUSED = (
+        "ConfigRefused", _WARNING, _LOGS,
+        "Kafka refuses its configuration: {detail}",
+        "Correct that setting; the operator's own ones are in status.changedFields",
+    )
+    BLANK_VOLUME = (
+        "BlankVolume", _WARNING, _LOGS,
+        "Its volume is blank although it was formatted before; a blank voter would vote",
+        "See docs/operations.md before you let it start",
+    )
+    WRONG_CLUSTER_ID = (
+        "WrongClusterId", _WARNING, _LOGS,
+        "It belongs to another cluster ({detail})",
+        "Its volume holds another cluster's data: give it the volume that it had, or a new one if it was never formatted",
+    )
+    NO_AUTH_IN_ZOOKEEPER = (
+        "NoAuthInZooKeeper", _WARNING, _LOGS,
+        "ZooKeeper refuses it znode {detail} (NoAuth)",
+        "Reset the ACLs (zookeeper-security-migration --zookeeper.acl=unsecure), or give it the brokers' credentials",
+    )
+    AUTHENTICATION_FAILED = (
+        "AuthenticationFailed", _WARNING, _LOGS,
+        "A connection is refused: {detail}",
+        "Compare listener.properties of the controllers with the brokers' settings for listener CONTROLLER",
+    )
+    NOT_AUTHORIZED = (
+        "NotAuthorized", _WARNING, _LOGS,
+        "The controllers do not authorize it ({detail})",
+        "Add the brokers' principal to spec.controllers.superUsers",
+    )
+    NAME_NOT_RESOLVED = (
+        "NameNotResolved", _WARNING, _LOGS,
+        "The name {detail} does not resolve",
+        "Look at the cluster's DNS and at the headless Service of that name",
+    )
+    BROKER_ZNODE_EXISTS = (
+        "BrokerZnodeExists", _WARNING, _LOGS,
+        "Its former session still holds {detail}",
+        "Wait for zookeeper.session.timeout.ms: the znode goes with that session",
+    )
+    MIGRATION_ZNODE_CONFLICT = (
+        "MigrationZnodeConflict", _WARNING, _LOGS,
+        "It cannot write /migration (conditional update failed), so dual-write stands still",
+        "Restart the active controller: the next one writes the whole image anew",
+    )
+    CONTROLLERS_NOT_READY = (
+        "ControllersNotReady", _WARNING, _LOGS,
+        "Not every controller is ready to migrate{detail}",
+        "Look at the controller that it names; one that follows its leader but never registers is restarted by the operator",
+    )
+    BROKERS_NOT_REGISTERED = (
+        "BrokersNotRegistered", _WARNING, _LOGS,
+        "It waits for ZK brokers [{detail}] to register with KRaft",
+        "Look at these brokers' logs: they must run in migration mode, reach the controllers' listener and be authorized there; one that no longer exists must not be in any assignment",
+    )
+    ZOOKEEPER_SESSION = (
+        "ZooKeeperSession", _WARNING, _LOGS,
+        "It has no session with ZooKeeper ({detail})",
+        "Look at the ZooKeeper ensemble",
+    )
+    LOG_DIR_FAILED = (
+        "LogDirFailed", _WARNING, _LOGS,
+        "Its log directory {detail} failed",
+        "Look at that volume",
+    )
+    FATAL = (
+        "Fatal", _WARNING, _LOGS,
+        "It ended by itself: {detail}",
+        "Its log says why, in the lines before",
+    )
+    DRIVER_STATE = (
+        "DriverState", _INFORMATION, _LOGS,
+        "Its migration driver is in state {detail}",
+        "Do nothing: the state says how far the migration driver is",
     )
     # fmt: on
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from kraftbridge.models.clues import Clue, ClueKind, fix_of, in_words
+from kraftbridge.models.catalogue import Code, Severity
+from kraftbridge.models.clues import Clue, meaning_of
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.status import MigrationStatus, WaitKind
 from kraftbridge.phases import gates
@@ -35,7 +36,7 @@ def explained(step: StepContext, waiting: Wait) -> Wait:
     clues = step.observation.clues
     if isinstance(clues, Unobserved) or not clues or waiting.kind is WaitKind.USER:
         return waiting
-    telling = {node: found for node, found in clues.items() if any(c.kind is not ClueKind.DRIVER_STATE for c in found)}
+    telling = {node: found for node, found in clues.items() if any(c.code is not Code.DRIVER_STATE for c in found)}
     spoken = telling or clues
     words = "; ".join(f"{node}: {_sentence(found)}" for node, found in sorted(spoken.items())[:MOST_NODES])
     return replace(waiting, message=f"{waiting.message}. Logs: {words}")
@@ -43,7 +44,7 @@ def explained(step: StepContext, waiting: Wait) -> Wait:
 
 def _sentence(found: tuple[Clue, ...]) -> str:
     first = found[0]
-    state = next((c for c in found[1:] if c.kind is ClueKind.DRIVER_STATE), None)
-    parts = [in_words(first), *([in_words(state)] if state is not None else [])]
-    fix = fix_of(first)
-    return ", ".join(parts) + (f" ({fix})" if fix else "")
+    state = next((c for c in found[1:] if c.code is Code.DRIVER_STATE), None)
+    parts = [meaning_of(first), *([meaning_of(state)] if state is not None else [])]
+    fix = "" if first.code.severity is Severity.INFORMATION else f" ({first.code.fix})"
+    return ", ".join(parts) + fix

@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 from tests.support.observations import NOW, Situation, open_gate, zookeeper
 
-from kraftbridge.models.clues import Clue, ClueKind, clues_in, fix_of, in_words
+from kraftbridge.models.catalogue import CheckedBy, Code
+from kraftbridge.models.clues import PATTERNS, Clue, clues_in, meaning_of
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.observation import ControllersWorkload, Unobserved
 from kraftbridge.models.phase import Phase
@@ -16,61 +17,66 @@ from kraftbridge.models.status import Waiting, WaitKind
 from kraftbridge.phases.diagnosis import is_slow
 
 LINES = {
-    ClueKind.BROKERS_NOT_REGISTERED: (
+    Code.BROKERS_NOT_REGISTERED: (
         "[2026-03-04 05:06:07,123] INFO [KRaftMigrationDriver id=3000] Still waiting for ZK brokers [2] to register with KRaft. (org.apache.kafka.metadata.migration.KRaftMigrationDriver)",
         "waits for ZK brokers [2]",
     ),
-    ClueKind.CONTROLLERS_NOT_READY: (
+    Code.CONTROLLERS_NOT_READY: (
         "INFO [KRaftMigrationDriver id=3000] Still waiting for all controller nodes ready to begin the migration due to: Controller 3002 has not registered yet. (x)",
         "Controller 3002 has not registered yet",
     ),
-    ClueKind.DRIVER_STATE: (
+    Code.DRIVER_STATE: (
         "INFO [KRaftMigrationDriver id=3000] 3000 transitioning from ZK_MIGRATION to SYNC_KRAFT_TO_ZK state (x)",
         "driver is in state SYNC_KRAFT_TO_ZK",
     ),
-    ClueKind.MIGRATION_ZNODE_CONFLICT: (
+    Code.MIGRATION_ZNODE_CONFLICT: (
         "java.lang.RuntimeException: Conditional update on KRaft Migration ZNode failed. Sent zkVersion = 9. This indicates that another KRaft controller is making writes to ZooKeeper.",
         "/migration",
     ),
-    ClueKind.NO_AUTH_IN_ZOOKEEPER: (
+    Code.NO_AUTH_IN_ZOOKEEPER: (
         "org.apache.zookeeper.KeeperException$NoAuthException: KeeperErrorCode = NoAuth for /config/topics",
         "znode /config/topics",
     ),
-    ClueKind.BROKER_ZNODE_EXISTS: (
+    Code.BROKER_ZNODE_EXISTS: (
         "org.apache.zookeeper.KeeperException$NodeExistsException: KeeperErrorCode = NodeExists for /brokers/ids/1",
         "/brokers/ids/1",
     ),
-    ClueKind.ZOOKEEPER_SESSION: ("KeeperErrorCode = ConnectionLoss for /controller", "ConnectionLoss"),
-    ClueKind.WRONG_CLUSTER_ID: (
+    Code.ZOOKEEPER_SESSION: ("KeeperErrorCode = ConnectionLoss for /controller", "ConnectionLoss"),
+    Code.WRONG_CLUSTER_ID: (
         "ERROR [RaftManager id=1] Unexpected error INCONSISTENT_CLUSTER_ID in VOTE response: InboundResponse",
         "another cluster",
     ),
-    ClueKind.DISK_FULL: ("java.io.IOException: No space left on device", "disk is full"),
-    ClueKind.OUT_OF_MEMORY: ("java.lang.OutOfMemoryError: Java heap space", "Java heap space"),
-    ClueKind.CONFIG_REFUSED: (
+    Code.DISK_FULL: ("java.io.IOException: No space left on device", "disk is full"),
+    Code.OUT_OF_MEMORY: ("java.lang.OutOfMemoryError: Java heap space", "Java heap space"),
+    Code.CONFIG_REFUSED: (
         "java.lang.IllegalArgumentException: requirement failed: control.plane.listener.name is not supported in KRaft mode.",
         "control.plane.listener.name is not supported",
     ),
-    ClueKind.AUTHENTICATION_FAILED: (
+    Code.AUTHENTICATION_FAILED: (
         "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed: Invalid username or password",
         "Invalid username or password",
     ),
-    ClueKind.NOT_AUTHORIZED: ("broker registration: CLUSTER_AUTHORIZATION_FAILED", "do not authorize"),
-    ClueKind.NAME_NOT_RESOLVED: ("java.net.UnknownHostException: demo-kraft-3000.demo-kraft.kafka.svc", "demo-kraft-3000"),
-    ClueKind.BLANK_VOLUME: ("volume of controller 3001 is blank and formatting is not allowed any more; see docs", "blank"),
-    ClueKind.LOG_DIR_FAILED: ("ERROR Shutdown broker because all log dirs in /data/a have failed (kafka.log.LogManager)", "/data/a"),
-    ClueKind.FATAL: ("ERROR Encountered fatal fault: Error starting LogManager (x)", "Error starting LogManager"),
+    Code.NOT_AUTHORIZED: ("broker registration: CLUSTER_AUTHORIZATION_FAILED", "do not authorize"),
+    Code.NAME_NOT_RESOLVED: ("java.net.UnknownHostException: demo-kraft-3000.demo-kraft.kafka.svc", "demo-kraft-3000"),
+    Code.BLANK_VOLUME: ("volume of controller 3001 is blank and formatting is not allowed any more; see docs", "blank"),
+    Code.LOG_DIR_FAILED: ("ERROR Shutdown broker because all log dirs in /data/a have failed (kafka.log.LogManager)", "/data/a"),
+    Code.FATAL: ("ERROR Encountered fatal fault: Error starting LogManager (x)", "Error starting LogManager"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ClueKind)
-def test_each_line_is_recognized_said_and_has_a_fix(kind: ClueKind) -> None:
-    line, words = LINES[kind]
+def test_every_code_of_the_catalogue_that_logs_show_has_a_pattern() -> None:
+    assert set(PATTERNS) == {code for code in Code if code.checked_by is CheckedBy.LOGS}
+    assert all(code.details <= {"detail"} for code in PATTERNS)
+
+
+@pytest.mark.parametrize("code", PATTERNS)
+def test_each_line_is_recognized_said_and_has_a_fix(code: Code) -> None:
+    line, words = LINES[code]
     found = clues_in(f"INFO something else\n{line}\nINFO more")
-    assert kind in {c.kind for c in found}
-    clue = next(c for c in found if c.kind is kind)
-    assert words in in_words(clue)
-    assert fix_of(clue) or kind is ClueKind.DRIVER_STATE
+    assert code in {c.code for c in found}
+    clue = next(c for c in found if c.code is code)
+    assert words in meaning_of(clue)
+    assert clue.code.fix
 
 
 def test_the_last_line_of_a_kind_counts_and_the_telling_one_comes_first() -> None:
@@ -78,8 +84,8 @@ def test_the_last_line_of_a_kind_counts_and_the_telling_one_comes_first() -> Non
         Still waiting for ZK brokers [1, 2] to register with KRaft.
         Still waiting for ZK brokers [2] to register with KRaft."""
     assert clues_in(log) == (
-        Clue(ClueKind.BROKERS_NOT_REGISTERED, "2"),
-        Clue(ClueKind.DRIVER_STATE, "WAIT_FOR_BROKERS"),
+        Clue(Code.BROKERS_NOT_REGISTERED, "2"),
+        Clue(Code.DRIVER_STATE, "WAIT_FOR_BROKERS"),
     )
     assert clues_in("") == ()
 
@@ -93,8 +99,8 @@ def waiting_long(minutes: int = 40) -> Situation:
 
 
 CLUES = {
-    "controller 3000": (Clue(ClueKind.BROKERS_NOT_REGISTERED, "2"), Clue(ClueKind.DRIVER_STATE, "WAIT_FOR_BROKERS")),
-    "controller 3001": (Clue(ClueKind.DRIVER_STATE, "INACTIVE"),),
+    "controller 3000": (Clue(Code.BROKERS_NOT_REGISTERED, "2"), Clue(Code.DRIVER_STATE, "WAIT_FOR_BROKERS")),
+    "controller 3001": (Clue(Code.DRIVER_STATE, "INACTIVE"),),
 }
 
 
