@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.unit.metadata.record_writer import batch, record
 
@@ -126,6 +126,7 @@ FIRST = [
 
 @QUICK
 @given(VALUES, st.lists(st.integers(0, 60), max_size=3), st.integers(1, 20))
+@example([BEGIN, record("NoOpRecord"), record("PartitionRecord", topicId=TOPICS[0]), ABORT], [], 1)
 def test_any_records_in_blocks(values, cuts, size):
     """Also records that contradict each other: then both ways refuse them."""
     values = FIRST + values

@@ -421,6 +421,9 @@ class _BlockReplay:
                 image.apply_run(name, PartitionRun(topics[code][place], ids[code][place : place + count], rows), date)
             elif name == PARTITION_CHANGE:
                 self._change(code, place, count, topics[code], ids[code], begin)
+            elif name == _NO_OP and image.open_transaction:
+                for _ in range(count):  # counted among the aborted records if the transaction is aborted
+                    image.apply(name, {}, date)
             elif name == _NO_OP:
                 image.records += count
             else:
