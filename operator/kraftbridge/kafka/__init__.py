@@ -1,1 +1,1 @@
-"""How a client reaches Kafka: the wire protocol, security and name resolution; for the operator and the verifier."""
+"""Wire protocol, client security and name resolution of Kafka clients, for the operator and the verifier."""

@@ -1,4 +1,4 @@
-"""Resolves names, anew each time and within a time limit."""
+"""Resolves host names within a time limit, without a cache."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from concurrent.futures import TimeoutError as NotInTimeError
 
 _lock = threading.Lock()
 _under_way: dict[tuple[str, int], Future[tuple[str, ...]]] = {}
-"""Look-ups that have not ended: whoever asks for the same name waits for the same answer."""
+"""Running look-ups. Several callers that ask for the same name wait for the same answer."""
 
 
 def resolve(host: str, port: int, timeout_seconds: float) -> tuple[str, ...]:
     """Return the addresses of a name, in the resolver's order.
 
-    ``getaddrinfo`` has no time limit and may take ten seconds and more for a name whose server is silent. So it runs on a
-    thread that is left behind when it is late; a name that hangs holds one thread, however often it is asked for. Nothing is cached
-    after the answer: a pod's address changes at each restart.
+    ``getaddrinfo`` has no time limit and can take more than ten seconds if the name server does not answer. It therefore runs on a
+    separate thread, and the caller stops waiting after the time limit. A name that hangs occupies one thread, regardless of the number
+    of callers. Answers are not cached, because a pod's address changes at each restart.
 
     Raises
     ------
     OSError
-        The name is unknown, or the resolver was silent for ``timeout_seconds``.
+        The name is unknown, or the resolver did not answer within ``timeout_seconds``.
     """
     key = (host, port)
     with _lock:

@@ -1,4 +1,4 @@
-"""How a client reaches Kafka, from Java ``client.properties``: TLS, SASL mechanism, user; for operator and verifier alike."""
+"""Security settings of a Kafka client, read from Java ``client.properties``: TLS, SASL mechanism, user."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Security:
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
         """Read ``security.protocol``, ``sasl.*`` and ``ssl.*``.
 
-        Key and trust material: PEM (inline or by file) and PKCS12 files.
+        Keys and certificates can be PEM (inline or files) or PKCS12 files.
 
         Raises
         ------
         InvalidSpecError
-            A setting is missing, or is one that this client can't follow.
+            A setting is missing or not supported.
         """
         protocol = properties.get("security.protocol", "PLAINTEXT").upper()
         if protocol not in {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
@@ -72,7 +72,7 @@ def _tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
         if properties.get("ssl.endpoint.identification.algorithm", "https") == "":
             context.check_hostname = False
         if chain := _key_and_chain(properties):
-            # ssl reads files only; the directory has mode 0700
+            # the ssl module reads only files; the directory has mode 0700
             with tempfile.TemporaryDirectory(prefix="kraftbridge-kafka-") as directory:
                 path = Path(directory) / "client.pem"
                 path.write_text(chain)
@@ -128,7 +128,7 @@ def _store_kind(properties: Mapping[str, str], setting: str, location: str) -> s
 
 
 def _unfold(pem: str) -> str:
-    r"""Return inline PEM with its line breaks; Java properties may hold it in one line with blanks or ``\n``."""
+    r"""Return inline PEM with line breaks. Java properties may contain PEM in one line, with blanks or ``\n``."""
     text = pem.replace("\\n", "\n")
 
     def lines(found: re.Match[str]) -> str:

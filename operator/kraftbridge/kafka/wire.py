@@ -1,7 +1,7 @@
-"""One connection to one Kafka node, for operator and verifier alike: kafka-python's protocol classes over a socket of ours.
+"""One connection to one Kafka node: kafka-python's protocol classes over a socket of this module.
 
-kafka-python's clients bootstrap by Metadata, which controllers don't answer, and back off on their own schedule while
-nodes restart. A connection of ours says within its time limit whether one node answers.
+kafka-python's own clients start with Metadata requests, which controllers do not answer, and wait by their own schedule while nodes
+restart. A connection of this module reports within its time limit whether one node answers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Connection", "ConnectionLostError", "Security", "WireError", "error_
 _CLIENT_ID: Final = "kraftbridge"
 _RECEIVE_BYTES: Final = 256 * 1024
 _REAUTHENTICATE_AT: Final = 0.7
-"""Part of a SASL session's lifetime (KIP-368) after which the connection is made anew."""
+"""Part of a SASL session's lifetime (KIP-368) after which the connection is replaced."""
 
 UNKNOWN_TOPIC: Final = 3
 NOT_CONTROLLER: Final = 41
@@ -36,22 +36,22 @@ NOT_CONTROLLER: Final = 41
 
 
 class WireError(Exception):
-    """A node could not be asked: unreachable, silent, or not speaking Kafka's protocol to us."""
+    """A node did not answer: it is unreachable or silent, or does not speak Kafka's protocol."""
 
 
 class ConnectionLostError(WireError):
-    """The connection broke, where the node did not stay silent: a new one may well stand."""
+    """The node closed the connection. A new connection may succeed."""
 
 
 class Connection:
-    """A connection to one node. Not thread-safe; after any `WireError` it is closed for good.
+    """A connection to one node. Not thread-safe. A `WireError` closes it permanently.
 
     Parameters
     ----------
     host, port
-        The node; its name is looked up here, every time.
+        The node. The constructor resolves its name.
     timeout_seconds
-        For name, TCP, TLS, SASL and version negotiation together.
+        For name resolution, TCP, TLS, SASL and version negotiation together.
     """
 
     def __init__(self, host: str, port: int, security: Security, timeout_seconds: float) -> None:
@@ -90,11 +90,11 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether it is open and its SASL session won't end soon."""
+        """Whether the connection is open and its SASL session does not expire soon."""
         return self._socket is not None and (self._expires_at is None or time.monotonic() < self._expires_at)
 
     def features(self, timeout_seconds: float) -> NodeFeatures:
-        """Return what the node says of itself now (ApiVersions may be asked again at any time).
+        """Return the current features of the node (ApiVersions can be sent at any time).
 
         Raises
         ------
@@ -118,14 +118,14 @@ class Connection:
     def call(
         self, request_class: Any, timeout_seconds: float, *, max_version: int, min_version: int = 0, **fields: Any
     ) -> Any:
-        """Send a request in the newest version that both sides know and return the response.
+        """Send a request in the newest version that both sides support, and return the response.
 
         Parameters
         ----------
         max_version
-            Newest version that the caller understands.
+            Newest version that the caller supports.
         min_version
-            Oldest version that has all the fields that matter: an older one would drop them without a word.
+            Oldest version that has all required fields. Older versions silently drop some of them.
 
         Raises
         ------
@@ -151,7 +151,7 @@ class Connection:
             raise error(f"{type(e).__name__}: {e}") from e
 
     def metadata(self, timeout_seconds: float, topics: Iterable[str] | None = ()) -> Any:
-        """Return brokers and controller as the node knows them, with the named topics (None: all of them); asking makes no topic.
+        """Return brokers, controller and the named topics as the node knows them. None means all topics. The request creates no topic.
 
         Raises
         ------

@@ -1,1 +1,1 @@
-"""The outside world, one module each; `ports` is what the services see of it."""
+"""Clients of Kubernetes, ZooKeeper, Kafka and its metrics, one module each. `ports` has their interfaces."""

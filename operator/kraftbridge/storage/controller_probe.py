@@ -27,13 +27,13 @@ EVERY_SECONDS: Final = 0.25
 _JOIN_SECONDS: Final = 3.0
 PROBE_TOPIC: Final = "kraftbridge-probe"
 PROBE_SECONDS: Final = 1.0
-"""How long one node may take to answer; longer counts as unavailable."""
+"""Time limit for one node's answer. A slower node counts as unavailable."""
 _NOT_ANSWERED_BY_A_CONTROLLER: Final = frozenset({-1, 7, 8, 13, 41, 80})
 """Unknown server error, timed out, broker not available, network exception, NOT_CONTROLLER, stale broker epoch."""
 
 
 class ControllerProbeClient:
-    """One client for one thread.
+    """Sends probes. Not thread-safe.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class ControllerProbeClient:
         self._last: tuple[str, int] | None = None
 
     def accepts(self) -> bool:
-        """Return whether a controller judged the request: what it says about it does not matter."""
+        """Return whether a controller processed the request, whatever its answer was."""
         tried: set[tuple[str, int]] = set()
         for address in (self._last, self._controller_address()):
             if address is None or address in tried:
@@ -70,7 +70,7 @@ class ControllerProbeClient:
             self._drop(address)
 
     def _controller_address(self) -> tuple[str, int] | None:
-        """Return whom the first broker that answers takes for the controller (in KRaft: any broker)."""
+        """Return the address of the controller as the first broker that answers knows it; in KRaft mode that is any broker."""
         for address in dict.fromkeys([*self._known.values(), *self._bootstrap]):
             try:
                 answer = self._connected(address).metadata(PROBE_SECONDS)
@@ -114,21 +114,21 @@ class ProbeClient(Protocol):
     """The interface that `Prober` needs; `ControllerProbeClient` implements it."""
 
     def accepts(self) -> bool:
-        """Return whether a controller takes a write now; bounded in time."""
+        """Return whether a controller accepts a write now; bounded in time."""
 
     def close(self) -> None:
         """Close its connections."""
 
 
 class Prober:
-    """Probes in a thread of its own while it is wanted.
+    """Probes in a separate thread until `rest` is called.
 
     Parameters
     ----------
     open_client
-        Makes the client when it is first needed.
+        Creates the client when the thread starts.
     clock
-        Seconds; for tests.
+        Returns seconds. Tests replace it.
     """
 
     def __init__(self, open_client: Callable[[], ProbeClient], clock: Callable[[], float] = time.monotonic) -> None:
@@ -143,7 +143,7 @@ class Prober:
         self._longest = ControllerProbe(0, None)
 
     def measure(self, key: str) -> ControllerProbe:
-        """Keep probing and return what was found under ``key`` (a phase) so far; another key begins anew."""
+        """Start probing if needed, and return the longest gap so far under ``key`` (a phase); another key starts from zero."""
         with self._lock:
             if key != self._key:
                 self._key, self._longest = key, ControllerProbe(0, None)
@@ -165,7 +165,7 @@ class Prober:
             self._thread.join(_JOIN_SECONDS)
 
     def note(self, *, accepted: bool, asked_at: float, answered_at: float) -> None:
-        """Take one probe into account; a gap counts once writes were accepted before it and are again after it."""
+        """Record one probe. A gap counts if writes were accepted before it and after it."""
         with self._lock:
             if not accepted:
                 if self._accepted_once and self._refused_since is None:

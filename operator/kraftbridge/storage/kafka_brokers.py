@@ -1,4 +1,4 @@
-"""The cluster as its brokers serve it. The quorum is in `kafka_controllers`."""
+"""The client of the brokers: reads the cluster as the brokers serve it. `kafka_controllers` is the client of the quorum."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from kraftbridge.models.survey import BrokerSetting, SettingSource, Visibility
 CONNECT_SECONDS: Final = 2.0
 REQUEST_SECONDS: Final = 3.0
 CALL_SECONDS: Final = 5.0
-"""Budget of one observation over all addresses that it tries."""
+"""Time budget of one observation, over all addresses that it tries."""
 VIEWS: Final = 3
-"""How many brokers are asked for all of their metadata in one look: the answers are large."""
+"""Number of brokers that one observation asks for all of their metadata. The answers are large."""
 _UNKNOWN_TOPIC: Final = 3
 _LEAST_SECONDS: Final = 0.5
 _NAMED_PARTITIONS: Final = 20
@@ -48,10 +48,11 @@ T = TypeVar("T")
 
 
 class BrokerClient:
-    """Asks any broker that answers; thread-safe.
+    """Sends requests to any broker that answers; thread-safe.
 
-    One connection is kept. When it fails, the next address is tried at once: those given, then those that brokers last
-    named themselves. Names are looked up anew at each connection, since a pod's address changes with each restart.
+    The client keeps one connection. When the connection fails, the client tries the next address at once: first the given addresses,
+    then the addresses of the last metadata answer. Each connection resolves the name again, because a pod's address changes at each
+    restart.
 
     Parameters
     ----------
@@ -82,25 +83,25 @@ class BrokerClient:
             self._of_each.clear()
 
     def cluster_state(self) -> ClusterState:
-        """Return brokers, controller, and what is wrong with partitions, as one broker serves it.
+        """Return brokers, controller, and unhealthy partitions, as one broker serves them.
 
         Raises
         ------
         ObservationError
-            No broker answered in time, or none that answered knows the cluster yet: a broker just started serves an
-            empty view, which is not a healthy one.
+            No broker answered in time, or the brokers that answered do not know the cluster yet. A broker that has just started
+            serves an empty list of topics.
         """
         return _cluster_state(self._source, self._ask(self._metadata))
 
     def cluster_by_broker(self) -> Mapping[int, ClusterState | Unobserved]:
-        """Return the cluster as up to three brokers serve it, each asked itself; the next call asks the next three.
+        """Ask up to three brokers and return the cluster as each of them serves it; the next call asks the next three.
 
-        A broker that its controller does not reach serves what it was told last (``MetadataCache``), so one answer proves nothing.
+        A broker that the controller does not reach serves stale metadata (``MetadataCache``), so one broker's answer is not sufficient.
 
         Raises
         ------
         ObservationError
-            No broker at all says which brokers there are.
+            No broker returned the list of brokers.
         """
         until = time.monotonic() + CALL_SECONDS
         known = self._known_brokers()
@@ -111,7 +112,7 @@ class BrokerClient:
             return {i: self._ask_kept(i, known[i], until, partial(_view, broker=i, until=until)) for i in sorted(ids)}
 
     def _known_brokers(self) -> dict[int, tuple[str, int]]:
-        """Return the brokers that Metadata listed last, asking when none is known yet."""
+        """Return the brokers of the last metadata answer; ask for it if there is none yet."""
         if not self._known:
             self._ask(partial(self._metadata, topics=()))
         with self._lock:
@@ -123,7 +124,7 @@ class BrokerClient:
         Raises
         ------
         ObservationError
-            No broker answered in time, or the configuration of a topic may not be read.
+            No broker answered in time, or the operator may not read the configuration of a topic.
         """
         factors = {
             topic.name: min((len(p.replica_nodes) for p in topic.partitions), default=0)
@@ -143,7 +144,8 @@ class BrokerClient:
     def reassigning_partitions(self) -> tuple[str, ...]:
         """Return ``topic-partition`` of all reassignments that are under way (KIP-455).
 
-        In ZooKeeper mode only the controller knows them, and the others say that they are not it: brokers are asked until it is found.
+        In ZooKeeper mode only the controller knows them, and other brokers answer NOT_CONTROLLER. The client asks one broker after
+        the other until it finds the controller.
         """
         answer = self._ask(_reassignments)
         if answer.error_code:
@@ -151,12 +153,12 @@ class BrokerClient:
         return tuple(sorted(f"{t.name}-{p.partition_index}" for t in answer.topics for p in t.partitions))
 
     def serves_topic(self, topic: str) -> Mapping[int, bool | Unobserved]:
-        """Return whether each broker that Metadata lists serves a topic with a leader for each partition, asking each one itself.
+        """Ask each broker that Metadata lists whether it serves a topic with a leader for each partition.
 
         Raises
         ------
         ObservationError
-            No broker at all says which brokers there are.
+            No broker returned the list of brokers.
         """
         until = time.monotonic() + CALL_SECONDS
         known = self._known_brokers()
@@ -165,16 +167,16 @@ class BrokerClient:
             return {i: self._ask_kept(i, a, until, partial(_serves, topic=topic)) for i, a in known.items()}
 
     def controller_by_broker(self) -> dict[int, int | Unobserved]:
-        """Return whom each broker takes for the controller, asking each one itself.
+        """Ask each broker for the controller's id and return the answers.
 
-        A broker whose cache still names the KRaft controller hangs in its controlled shutdown, so in a rollback all must
-        name the broker that holds ``/controller``. While KRaft controls, each answer names a random broker (seen in
-        3.9.1): one agreement may be chance, several in a row are not.
+        A broker whose cache still names the KRaft controller hangs in its controlled shutdown. In a rollback, therefore, all
+        brokers must name the broker that holds ``/controller``. While a KRaft controller is active, each answer names a random
+        broker (seen in 3.9.1). One agreement may be a coincidence; several in a row are not.
 
         Raises
         ------
         ObservationError
-            No broker at all says which brokers there are.
+            No broker returned the list of brokers.
         """
         return {
             broker: self._ask_one(
@@ -187,14 +189,14 @@ class BrokerClient:
         }
 
     def features(self) -> dict[int, NodeFeatures | Unobserved]:
-        """Return what each broker that Metadata lists says of itself, asking each one itself (ApiVersions, KIP-584).
+        """Ask each broker that Metadata lists for its features (ApiVersions, KIP-584).
 
-        Silent ones cost their time limit, so the rest is not asked any more once the call's budget is spent.
+        A broker that does not answer costs its time limit. When the time budget of the call is used up, the remaining brokers are not asked.
 
         Raises
         ------
         ObservationError
-            No broker at all says which brokers there are.
+            No broker returned the list of brokers.
         """
         self._ask(partial(self._metadata, topics=()))
         with self._lock:
@@ -214,7 +216,7 @@ class BrokerClient:
     def _ask_kept(
         self, broker: int, address: tuple[str, int], until: float, question: Callable[[Connection], T]
     ) -> T | Unobserved:
-        """Put a question to one broker, on the connection that is kept for it."""
+        """Send a request to one broker on its kept connection."""
         host, port = address
         if time.monotonic() > until:
             return Unobserved(f"broker {broker} at {host}:{port}", "not asked any more: others did not answer in time")
@@ -238,10 +240,10 @@ class BrokerClient:
         return answer
 
     def visibility(self) -> Visibility:
-        """Return which topics and cluster operations our principal is allowed to see and to do.
+        """Return the topics that the operator's principal can describe and its permitted cluster operations.
 
-        Metadata silently leaves out topics that may not be described (``KafkaApis.handleTopicMetadataRequest``); the operations are
-        those of DescribeCluster (KIP-430), all of them where the brokers have no authorizer.
+        Metadata silently omits topics that the principal may not describe (``KafkaApis.handleTopicMetadataRequest``). The
+        operations come from DescribeCluster (KIP-430). Brokers without an authorizer permit all of them.
 
         Raises
         ------
@@ -264,12 +266,12 @@ class BrokerClient:
         return Visibility(topics, frozenset(_OPERATIONS.get(int(o), str(o)) for o in operations))
 
     def broker_settings(self) -> dict[int, tuple[BrokerSetting, ...] | Unobserved]:
-        """Return what each running broker has configured, asking each one itself; Kafka's defaults are left out.
+        """Ask each running broker for its settings and return those that differ from Kafka's defaults.
 
         Raises
         ------
         ObservationError
-            No broker at all says which brokers there are.
+            No broker returned the list of brokers.
         """
         return {
             broker: self._ask_one(
@@ -285,7 +287,7 @@ class BrokerClient:
             return dict(sorted(self._known.items()))
 
     def _ask_one(self, source: str, host: str, port: int, question: Callable[[Connection], T]) -> T | Unobserved:
-        """Put a question to one broker, on a connection of its own."""
+        """Send a request to one broker on a new connection."""
         try:
             connection = Connection(host, port, self._security, CONNECT_SECONDS)
             try:
@@ -296,7 +298,7 @@ class BrokerClient:
             return Unobserved(source, str(e))
 
     def _metadata(self, connection: Connection, topics: Iterable[str] | None = None) -> Any:
-        """Return brokers, controller and all topics, or with ``()`` none of these."""
+        """Return brokers, controller and all topics; with ``()`` no topics."""
         answer = connection.metadata(REQUEST_SECONDS, topics)
         # in ZooKeeper mode a broker serves clients before the controller has told it about the cluster
         if not answer.brokers or answer.controller_id < 0:
@@ -306,7 +308,7 @@ class BrokerClient:
         return answer
 
     def _ask(self, question: Callable[[Connection], T]) -> T:
-        """Put a question to the connected broker, else to the next one that can be reached."""
+        """Send a request to the connected broker, or to the next one that can be reached."""
         started = time.monotonic()
         failures: dict[str, str] = {}
         with self._lock:
@@ -320,7 +322,7 @@ class BrokerClient:
                 kept.close()
             self._connection = None
             candidates = dict.fromkeys([*self._bootstrap, *self._known.values()])
-            for host, port in sorted(candidates, key=lambda a: f"{a[0]}:{a[1]}" in failures):  # the failed one last
+            for host, port in sorted(candidates, key=lambda a: f"{a[0]}:{a[1]}" in failures):  # the failed address last
                 left = CALL_SECONDS - (time.monotonic() - started)
                 if left <= 0:
                     failures.setdefault(f"{host}:{port}", "not asked any more")
@@ -392,7 +394,7 @@ def _reassignments(connection: Connection) -> Any:
 
 
 def _min_isr(connection: Connection, topics: list[str]) -> dict[str, int]:
-    """Return ``min.insync.replicas`` by topic; those deleted since the list was read are left out."""
+    """Return ``min.insync.replicas`` by topic; topics that were deleted in the meantime are omitted."""
     found = {}
     for topic, configs in topic_configs(connection, dict.fromkeys(topics, (_MIN_ISR,)), REQUEST_SECONDS).items():
         value = configs.get(_MIN_ISR)
@@ -405,12 +407,12 @@ def _min_isr(connection: Connection, topics: list[str]) -> dict[str, int]:
 def topic_configs(
     connection: Connection, names: Mapping[str, Iterable[str]], timeout_seconds: float
 ) -> dict[str, dict[str, str | None]]:
-    """Return the named settings of each topic, by topic and name; topics that are unknown (any more) are left out.
+    """Return the named settings of each topic, by topic and name; unknown topics are omitted.
 
     Raises
     ------
     WireError
-        It did not answer, or one of them may not be read.
+        The broker did not answer, or the principal may not read one of the topics.
     """
     resource = DescribeConfigsRequest.DescribeConfigsResource
     answer = connection.call(

@@ -1,4 +1,4 @@
-"""The KRaft quorum as its controllers describe it, and the few requests that only they take."""
+"""The client of the KRaft controllers: describes the quorum, and sends the requests that only controllers answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kraftbridge.storage.zookeeper import CANARY_QUOTA
 CONNECT_SECONDS: Final = 2.0
 REQUEST_SECONDS: Final = 3.0
 QUORUM_CALL_SECONDS: Final = 4.0
-"""Budget of one observation over all controllers that it asks."""
+"""Time budget of one observation, over all controllers that it asks."""
 WRITE_SECONDS: Final = 6.0
 
 _NOT_LEADER: Final = 6
@@ -30,7 +30,7 @@ _UNKNOWN_TOPIC: Final = 3
 _TOPIC_EXISTS: Final = 36
 _DELETION_DISABLED: Final = 73
 _REFUSALS: Final = frozenset({29, 31, 35, 42, 44, 95})
-"""Errors that the same request will get again (``org.apache.kafka.common.protocol.Errors``): topic and cluster
+"""Errors that do not go away when the request is repeated (``org.apache.kafka.common.protocol.Errors``): topic and cluster
 authorization, unsupported version, invalid request, policy violation, invalid update version."""
 _UPGRADE_TYPES: Final = {Upgrade.UPGRADE: 1, Upgrade.SAFE_DOWNGRADE: 2, Upgrade.UNSAFE_DOWNGRADE: 3}
 """``UpdateFeaturesRequest.json``, field ``UpgradeType``."""
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class ControllerClient:
-    """Asks the KRaft controllers themselves, from the first second of a quorum; thread-safe.
+    """Sends requests to the KRaft controllers. Works as soon as one controller listens; thread-safe.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class ControllerClient:
         Raises
         ------
         ObservationError
-            No controller answered as leader within four seconds; the message has each one's answer.
+            No controller answered as leader within four seconds. The message contains the answer of each controller.
         """
         topic = DescribeQuorumRequest.TopicData
         topics = [topic(topic_name=_METADATA_TOPIC, partitions=[topic.PartitionData(partition_index=0)])]
@@ -105,8 +105,8 @@ class ControllerClient:
     def registered_controllers(self) -> frozenset[int]:
         """Return the ids of the controllers that are registered with the active one (DescribeCluster, KIP-919).
 
-        A voter can follow its leader and yet never have registered: ``ControllerRegistrationManager`` does not repeat a request that
-        timed out before it was sent (seen in 3.9.1 on a busy machine). The migration then waits for it for ever.
+        A voter can follow its leader without being registered: ``ControllerRegistrationManager`` does not repeat a request that
+        timed out before it was sent (seen in 3.9.1 on a busy machine). The migration then waits for this voter without end.
 
         Raises
         ------
@@ -133,22 +133,22 @@ class ControllerClient:
             raise ObservationError(self._source, f"DescribeCluster at controller {self._leader}: {e}") from e
 
     def features(self) -> dict[int, NodeFeatures | Unobserved]:
-        """Return what each controller says of itself; once silent ones have used the call's budget up, the rest is not asked any more."""
+        """Ask each controller for its features. When the time budget of the call is used up, the remaining controllers are not asked."""
         with self._lock:
             until = time.monotonic() + QUORUM_CALL_SECONDS
             return {node: self._features_of(node, until) for node in sorted(self._addresses)}
 
     def write_canary(self, value: int, replicas: int) -> None:
-        """Make our canary topic and set our canary quota at the active controller; returns once the records are committed.
+        """Create the canary topic and set the canary quota at the active controller; returns when the records are committed.
 
-        A topic that is there already is no error. It has one partition and ``min.insync.replicas`` 1, so that no restart waits for it.
+        An existing topic is no error. The topic has one partition and ``min.insync.replicas`` 1, so restarts do not wait for it.
 
         Raises
         ------
         ActionRefusedError
             The operator's principal may not alter quotas.
         ActionError
-            No active controller took it. In pre-migration mode none does: the quorum takes no writes before the copy.
+            No active controller accepted the request. In pre-migration mode the quorum accepts no writes before the copy.
         """
         name = canary_topic(value)
         topic = CreateTopicsRequest.CreatableTopic
@@ -175,9 +175,9 @@ class ControllerClient:
         self._alter_canary(value=float(value), remove=False)
 
     def remove_canary(self, value: int) -> None:
-        """Remove our canary quota and topic at the active controller; what is absent is no error.
+        """Remove the canary quota and topic at the active controller; absent ones are no error.
 
-        Where ``delete.topic.enable`` is false the empty topic stays.
+        If ``delete.topic.enable`` is false, the empty topic remains.
         """
         name = canary_topic(value)
 
@@ -195,9 +195,10 @@ class ControllerClient:
         self._act(f"deletion of topic {name}", delete)
 
     def validate_metadata_version(self, level: int, upgrade: Upgrade) -> FeatureAnswer:
-        """Return what the active controller says to a change of metadata.version, changing nothing (``validate_only``, KIP-778).
+        """Validate a change of metadata.version at the active controller without changing it (``validate_only``, KIP-778).
 
-        It looks at the registrations of all brokers and controllers, and at what the change would lose (``FeatureControlManager``).
+        The controller checks the registrations of all brokers and controllers, and whether the change would lose metadata
+        (``FeatureControlManager``).
 
         Raises
         ------
@@ -215,14 +216,14 @@ class ControllerClient:
         return FeatureAnswer(level, upgrade, accepted=True)
 
     def update_metadata_version(self, level: int, upgrade: Upgrade) -> None:
-        """Change the finalized metadata.version at the active controller; returns once the record is committed.
+        """Change the finalized metadata.version at the active controller; returns when the record is committed.
 
         Raises
         ------
         ActionRefusedError
-            A node does not support the level, or the change would lose something; Kafka's own words.
+            A node does not support the level, or the change would lose metadata. The message is Kafka's.
         ActionError
-            No active controller took it.
+            No active controller accepted the request.
         """
         self._act(f"change of metadata.version to {text_of(level)}", _feature_update(level, upgrade))
 
@@ -253,7 +254,7 @@ class ControllerClient:
             raise ActionError(f"{operation}: no active controller takes writes: {e}") from e
 
     def _ask_leader(self, ask: Callable[[Connection], T], seconds: float) -> T:
-        """Put a question to the last known leader, then to the others until one answers as leader."""
+        """Send a request to the last known leader, then to the others until one answers as leader."""
         started = time.monotonic()
         failures: dict[int, str] = {}
         with self._lock:
@@ -283,7 +284,7 @@ class ControllerClient:
             try:
                 return ask(kept)
             except ConnectionLostError:
-                pass  # the node restarted since it was last asked; what we ask may be asked twice
+                pass  # the node restarted since the last request; all requests of this client can be repeated
         return ask(self._connection(node, connect_seconds))
 
     def _features_of(self, node: int, until: float) -> NodeFeatures | Unobserved:
@@ -327,7 +328,7 @@ def _feature_update(level: int, upgrade: Upgrade, *, validate_only: bool = False
             UpdateFeaturesRequest,
             WRITE_SECONDS,
             max_version=1,
-            min_version=1,  # version 0 has no validate_only: it would change what was to be validated
+            min_version=1,  # version 0 has no validate_only: the request would make the change
             timeout_ms=int(WRITE_SECONDS * 1000),
             feature_updates=updates,
             validate_only=validate_only,

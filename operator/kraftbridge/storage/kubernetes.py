@@ -1,4 +1,4 @@
-"""The Kubernetes API server: unstructured objects in and out, errors as ours."""
+"""The client of the Kubernetes API server: objects are plain dicts, and errors are the domain's."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ Object = dict[str, Any]
 class KubernetesStore:
     """Reads and writes objects as plain dicts; thread-safe.
 
-    Reads raise `ObservationError`; writes raise `ActionError` and its kin: `ConflictError` for 409,
-    `ActionRefusedError` for what the server will refuse again (400, 403, 422 …).
+    Reads raise `ObservationError`. Writes raise `ActionError` or a subclass: `ConflictError` for 409, `ActionRefusedError` for a
+    request that the server would refuse again (400, 403, 422 and so on).
     """
 
     def __init__(self, transport: KubernetesTransport) -> None:
@@ -49,7 +49,7 @@ class KubernetesStore:
 
     @classmethod
     def connect(cls, kubeconfig: str | None = None, context: str | None = None) -> Self:
-        """Return a store for the cluster that we run in, else for that of the kubeconfig."""
+        """Return a store for the cluster of this pod, otherwise for the cluster of the kubeconfig."""
         return cls(KubernetesTransport(load_configuration(kubeconfig, context)))
 
     def close(self) -> None:
@@ -59,9 +59,9 @@ class KubernetesStore:
     # -------------------------------------------------------------------------------------------- reads
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> Object | None:
-        """Return an object, None when there is none of that name.
+        """Return an object, or None if it does not exist.
 
-        A kind that the server does not serve is None as well; ask `serves` to tell.
+        The result is also None if the server does not serve the kind; `serves` tells the difference.
         """
         answer = self._transport.read(describe(kind, namespace, name), path_of(api_version, kind, namespace, name))
         return None if answer is None else answer.object()
@@ -72,7 +72,7 @@ class KubernetesStore:
         Raises
         ------
         ObservationError
-            Also when the server does not serve the kind: "none" would be a guess.
+            The server did not answer, or does not serve the kind.
         """
         source = f"{kind} objects in {f'namespace {namespace}' if namespace else 'all namespaces'}"
         query = {"limit": str(_PAGE_OBJECTS)}
@@ -93,7 +93,7 @@ class KubernetesStore:
             query["continue"] = following
 
     def serves(self, api_version: str, kind: str) -> bool:
-        """Return whether the API server serves a kind; a yes is remembered for a minute, a no for ten seconds."""
+        """Return whether the API server serves a kind. A positive answer is cached for a minute, a negative one for ten seconds."""
         now = time.monotonic()
         with self._served_lock:
             until, kinds = self._served.get(api_version, (0.0, frozenset()))
@@ -108,7 +108,7 @@ class KubernetesStore:
         return kind in kinds
 
     def may(self, right: Right, namespace: str | None) -> bool:
-        """Return whether we have a right (SelfSubjectAccessReview, which every authenticated user may ask for).
+        """Return whether this client has a right (SelfSubjectAccessReview, which every authenticated user may create).
 
         Parameters
         ----------
@@ -145,14 +145,14 @@ class KubernetesStore:
         previous: bool = False,
         since_seconds: int | None = None,
     ) -> str | None:
-        """Return the last lines of a container, None when the pod is gone; never more than 256 KiB.
+        """Return the last lines of a container's log, at most 256 KiB, or None if the pod does not exist.
 
         Parameters
         ----------
         previous
             The container's run before the last restart.
         since_seconds
-            Only lines that are no older.
+            Omit older lines.
         """
         query = {"container": container, "tailLines": str(tail_lines), "limitBytes": str(_LOG_BYTES)}
         if previous:
@@ -166,24 +166,24 @@ class KubernetesStore:
     # -------------------------------------------------------------------------------------------- writes
 
     def create(self, obj: Mapping[str, Any], *, field_manager: str = FIELD_MANAGER) -> Object:
-        """Create an object; `ConflictError` when it exists already."""
+        """Create an object; `ConflictError` if it exists already."""
         namespace, name = _place(obj)
         path = path_of(obj["apiVersion"], obj["kind"], namespace)
         query = {"fieldManager": field_manager}
         return self._change(f"create of {describe(obj['kind'], namespace, name)}", "POST", path, query, obj)
 
     def apply(self, obj: Mapping[str, Any], *, force: bool = False, field_manager: str = FIELD_MANAGER) -> Object:
-        """Apply an object server-side: afterwards the manager owns exactly the fields that ``obj`` names.
+        """Apply an object server-side. Afterwards the field manager owns exactly the fields in ``obj``.
 
         Parameters
         ----------
         force
-            Take fields over that others own with another value.
+            Take over fields that other managers own with another value.
 
         Raises
         ------
         ConflictError
-            Others own some of the fields; the message lists each field with its manager.
+            Other managers own some of the fields. The message lists each field with its manager.
         """
         namespace, name = _place(obj)
         path = path_of(obj["apiVersion"], obj["kind"], namespace, name)
@@ -208,7 +208,7 @@ class KubernetesStore:
         Parameters
         ----------
         resource_version
-            Patch only this version; `ConflictError` when it has changed.
+            Patch only this version; `ConflictError` if the object has changed.
         """
         body: Object = dict(patch)
         if resource_version is not None:
@@ -229,7 +229,7 @@ class KubernetesStore:
         field_manager: str,
         resource_version: str | None = None,
     ) -> Object:
-        """Patch a built-in object strategically (lists merge by key) in the name of ``field_manager``."""
+        """Patch a built-in object with a strategic merge patch (lists merge by key) as ``field_manager``."""
         body: Object = dict(patch)
         if resource_version is not None:
             body["metadata"] = {**body.get("metadata", {}), "resourceVersion": resource_version}
@@ -241,7 +241,7 @@ class KubernetesStore:
     def replace_status(
         self, api_version: str, kind: str, namespace: str, name: str, status: Mapping[str, Any], resource_version: str
     ) -> Object:
-        """Replace the whole status, if the object is still at ``resource_version``.
+        """Replace the whole status if the object is still at ``resource_version``.
 
         Raises
         ------
@@ -270,7 +270,7 @@ class KubernetesStore:
         propagation: str = "Background",
         grace_seconds: int | None = None,
     ) -> None:
-        """Delete an object; one that is gone already, or has another UID by now, is no error."""
+        """Delete an object. An object that does not exist, or has another UID, is no error."""
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if uid is not None:
             options["preconditions"] = {"uid": uid}
@@ -282,21 +282,21 @@ class KubernetesStore:
             raise refusal(operation, answer)
 
     def evict(self, namespace: str, pod: str, uid: str, grace_seconds: int) -> None:
-        """Evict exactly this pod, as PodDisruptionBudgets allow it; a pod that is gone or terminating is no error.
+        """Evict exactly this pod if PodDisruptionBudgets allow it. A missing or terminating pod is no error.
 
-        The pod is read first: the server charges the budget before it compares the UID (seen in 1.34), so that an
-        eviction meant for a pod's predecessor would block the next one.
+        The method reads the pod first. The server charges the budget before it compares the UID (seen in 1.34), so an eviction with
+        the UID of the pod's predecessor would block the next eviction.
 
         Parameters
         ----------
         grace_seconds
-            The least grace period. A longer ``terminationGracePeriodSeconds`` of the pod is kept:
-            ``gracePeriodSeconds`` of an eviction replaces the pod's own, also by a shorter one.
+            Minimum grace period. A longer ``terminationGracePeriodSeconds`` of the pod wins; without this rule, an eviction's
+            ``gracePeriodSeconds`` would replace it.
 
         Raises
         ------
         EvictionBlockedError
-            A PodDisruptionBudget does not allow it now; the message is the server's, with the budget's name.
+            A PodDisruptionBudget does not allow the eviction now. The message is the server's and names the budget.
         """
         operation = f"eviction of Pod {namespace}/{pod}"
         try:
@@ -318,13 +318,13 @@ class KubernetesStore:
         if answer.ok or self._is_gone(answer, "v1", "Pod", namespace, pod, uid):
             return
         budgets = answer.causes("DisruptionBudget")
-        if answer.status == _TOO_MANY_REQUESTS and budgets:  # without a budget it is the server's own throttling
+        if answer.status == _TOO_MANY_REQUESTS and budgets:  # without a budget, 429 is the server's own throttling
             words = "; ".join(c.get("message", "") for c in budgets)
             raise EvictionBlockedError(f"{operation} is not allowed now: {answer.message} {words}")
         raise refusal(operation, answer)
 
     def create_event(self, regarding: Mapping[str, Any], event: Event) -> None:
-        """Post an event about an object; note and reason are cut to the API's limits."""
+        """Post an event about an object; note and reason are truncated to the API's limits."""
         metadata = regarding["metadata"]
         now = datetime.now(UTC)
         body = {
@@ -370,7 +370,7 @@ class KubernetesStore:
     def _is_gone(
         self, answer: Response, api_version: str, kind: str, namespace: str | None, name: str, uid: str | None
     ) -> bool:
-        """Tell whether an act was refused because its object is no longer there."""
+        """Return whether the server refused the request because the object does not exist."""
         if answer.status == _NOT_FOUND:
             return True
         if answer.status != _CONFLICT or uid is None:

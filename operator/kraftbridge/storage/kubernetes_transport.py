@@ -54,7 +54,7 @@ PLURALS: Final[Mapping[str, str]] = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
 }
-"""Kinds that we touch, by the name that stands in their address."""
+"""Kinds that the operator reads or writes, with their names in URLs."""
 
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
@@ -62,24 +62,24 @@ _CONFLICT: Final = 409
 _TOO_LARGE: Final = 413
 _ETCD_TOO_LARGE: Final = "etcdserver: request is too large"
 _REFUSALS: Final = frozenset({400, 403, 405, 413, 415, 422})
-"""Answers that the same request will get again."""
+"""Status codes that the same request would get again."""
 _SERVER_ERRORS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer of the API server, whatever its status."""
+    """An answer of the API server with any status."""
 
     status: int
     text: str
 
     @property
     def ok(self) -> bool:
-        """Whether the request was carried out."""
+        """Whether the request succeeded."""
         return 200 <= self.status < 300  # noqa: PLR2004 - HTTP's own range
 
     def object(self) -> dict[str, Any]:
-        """Return the body as an object, ``{}`` when it is none."""
+        """Return the body as an object; ``{}`` if it is no object."""
         try:
             parsed = json.loads(self.text)
         except ValueError:
@@ -93,7 +93,7 @@ class Response:
 
     @property
     def message(self) -> str:
-        """What the server said, in one line."""
+        """The server's message in one line."""
         status = self.object()
         message = str(status.get("message") or self.text[:500].strip() or "no message")
         conflicts = [f"{c.get('field')}: {c.get('message')}" for c in self.causes("FieldManagerConflict")]
@@ -103,7 +103,7 @@ class Response:
 def path_of(
     api_version: str, kind: str, namespace: str | None, name: str | None = None, subresource: str | None = None
 ) -> str:
-    """Return the address of an object, or of the collection where ``name`` is None.
+    """Return the URL path of an object, or of the collection if ``name`` is None.
 
     Parameters
     ----------
@@ -126,17 +126,17 @@ def path_of(
 
 
 def describe(kind: str, namespace: str | None, name: str) -> str:
-    """Return how messages name an object: ``StatefulSet shop/kafka``."""
+    """Return the name of an object for messages: ``StatefulSet shop/kafka``."""
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
 def load_configuration(kubeconfig: str | None = None, context: str | None = None) -> Configuration:
-    """Return the client configuration of the pod that we run in, else that of the kubeconfig.
+    """Return the client configuration of this pod, otherwise that of the kubeconfig.
 
     Parameters
     ----------
     kubeconfig
-        Path of a kubeconfig; None for the service account, else ``$KUBECONFIG`` or the default file.
+        Path of a kubeconfig; None for the service account, otherwise ``$KUBECONFIG`` or the default file.
     context
         Context of the kubeconfig; None for its current one.
 
@@ -162,7 +162,7 @@ def load_configuration(kubeconfig: str | None = None, context: str | None = None
 class KubernetesTransport:
     """Sends requests to one API server; thread-safe.
 
-    Connection pool, TLS and token refresh are those of the official client.
+    The official client provides connection pool, TLS and token refresh.
 
     Notes
     -----
@@ -190,12 +190,12 @@ class KubernetesTransport:
         body: object = None,
         content_type: str = "application/json",
     ) -> Response:
-        """Send one request and return the answer, also one that says no.
+        """Send one request and return the answer, including a refusal.
 
         Raises
         ------
         urllib3.exceptions.HTTPError
-            The server could not be reached or broke off; translated by `read` and `write`.
+            The server could not be reached, or closed the connection. `read` and `write` translate the error.
         """
         headers = {"Accept": "application/json, */*", "User-Agent": "kraftbridge"}
         with self._auth_lock:  # the token's refresh hook rewrites the configuration
@@ -212,18 +212,18 @@ class KubernetesTransport:
             body=data,
             headers=headers,
             timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_SECONDS, read=READ_TIMEOUT_SECONDS),
-            # only a connection that never stood is tried again: anything else might have been carried out
+            # Only a failed connection attempt is repeated: any other request may have been carried out.
             retries=urllib3.Retry(total=1, connect=1, read=0, redirect=0, status=0, other=0),
         )
         return Response(answer.status, answer.data.decode("utf-8", "replace"))
 
     def read(self, source: str, path: str, *, query: Mapping[str, str] | None = None) -> Response | None:
-        """GET ``path``; None when it does not exist.
+        """GET ``path``; None if it does not exist.
 
         Raises
         ------
         ObservationError
-            Anything else but success.
+            Any other answer than success.
         """
         started = time.monotonic()
         try:
@@ -248,12 +248,12 @@ class KubernetesTransport:
         body: object = None,
         content_type: str = "application/json",
     ) -> Response:
-        """Send a change and return the answer, also one that says no; see `refusal`.
+        """Send a change and return the answer, including a refusal; see `refusal`.
 
         Raises
         ------
         ActionError
-            The server could not be reached, or broke off: the change may or may not have happened.
+            The server could not be reached, or closed the connection. The change may or may not have happened.
         """
         started = time.monotonic()
         try:
@@ -263,7 +263,7 @@ class KubernetesTransport:
 
 
 def refusal(operation: str, answer: Response) -> MigrationError:
-    """Return the error for an answer that says no."""
+    """Return the error for a refusal."""
     text = f"{operation} answered {answer.status}: {answer.message}"
     if answer.status == _CONFLICT:
         return ConflictError(text)

@@ -1,4 +1,4 @@
-"""A controller's gauges, as the Prometheus JMX exporter serves them."""
+"""Reads the gauges of a controller from the Prometheus JMX exporter."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def read_controller_metrics(
     Parameters
     ----------
     node_id
-        Node id that the result is to carry.
+        Node id for the result.
     host
         Name or IP of the controller's pod.
     timeout_seconds
-        For all of it: name, connection and page.
+        For name resolution, connection and page together.
 
     Raises
     ------
     ObservationError
-        No answer in time, or a gauge is missing or says nothing.
+        No answer in time, or a gauge is missing or has no usable value.
     """
     source = f"metrics of controller {node_id} at {host}:{port}"
     started = time.monotonic()
@@ -75,7 +75,7 @@ def parse_controller_metrics(node_id: int, page: str) -> ControllerMetrics:
     Raises
     ------
     ValueError
-        A gauge is missing, is not a whole number, or has a value that this module doesn't know.
+        A gauge is missing, is not a whole number, or has an unknown value.
     """
     gauges: dict[str, float] = {}
     wanted = "".join(
@@ -115,7 +115,7 @@ def parse_controller_metrics(node_id: int, page: str) -> ControllerMetrics:
 
 
 def fetch_page(host: str, port: int, deadline: float) -> str:
-    """Return an exporter's page; ``deadline`` is of the monotonic clock, `OSError` and `HTTPException` say why not."""
+    """Return an exporter's page until ``deadline`` (monotonic clock); raises `OSError` or `HTTPException`."""
     left: Callable[[], float] = lambda: deadline - time.monotonic()  # noqa: E731 - shorter than a function of one line
     address = resolve(host, port, max(left(), 0.1))[0]
     connection = http.client.HTTPConnection(address, port, timeout=max(left(), 0.1))

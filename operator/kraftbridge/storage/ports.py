@@ -1,6 +1,6 @@
-"""The outside world as the services see it; the classes of this package keep to it, and so do the tests' fakes.
+"""Interfaces of the clients of Kubernetes, ZooKeeper and Kafka. The classes of this package and the tests' fakes implement them.
 
-Everything is synchronous and bounded in time. Reads raise `ObservationError`, acts raise `ActionError` and its kin.
+All methods are synchronous and bounded in time. Reads raise `ObservationError`. Writes raise `ActionError` or a subclass.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class KubernetesPort(Protocol):
     """The API server; see `kraftbridge.storage.kubernetes.KubernetesStore`."""
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> Object | None:
-        """Return an object, None when there is none."""
+        """Return an object, or None if it does not exist."""
 
     def list(self, api_version: str, kind: str, namespace: str | None, label_selector: str = "") -> tuple[Object, ...]:
-        """Return all objects of a kind that carry the labels."""
+        """Return all objects of a kind with these labels."""
 
     def serves(self, api_version: str, kind: str) -> bool:
         """Return whether the API server serves a kind."""
 
     def may(self, right: Right, namespace: str | None) -> bool:
-        """Return whether we have a right, as the API server itself says."""
+        """Return whether this client has a right, as the API server answers."""
 
     def pod_logs(
         self,
@@ -50,13 +50,13 @@ class KubernetesPort(Protocol):
         previous: bool = False,
         since_seconds: int | None = None,
     ) -> str | None:
-        """Return the last lines of a container, None when the pod is gone."""
+        """Return the last lines of a container's log, or None if the pod does not exist."""
 
     def create(self, obj: Mapping[str, Any], *, field_manager: str = FIELD_MANAGER) -> Object:
-        """Create an object; `ConflictError` when it exists."""
+        """Create an object; `ConflictError` if it exists."""
 
     def apply(self, obj: Mapping[str, Any], *, force: bool = False, field_manager: str = FIELD_MANAGER) -> Object:
-        """Apply server-side; `ConflictError` lists fields that others own."""
+        """Apply server-side; `ConflictError` lists fields that other managers own."""
 
     def merge_patch(
         self,
@@ -70,7 +70,7 @@ class KubernetesPort(Protocol):
         subresource: str | None = None,
         field_manager: str = FIELD_MANAGER,
     ) -> Object:
-        """Patch by JSON merge patch, at one resourceVersion only where it is given."""
+        """Apply a JSON merge patch, only at ``resource_version`` if it is given."""
 
     def strategic_patch(
         self,
@@ -83,12 +83,12 @@ class KubernetesPort(Protocol):
         field_manager: str,
         resource_version: str | None = None,
     ) -> Object:
-        """Patch strategically in the name of a field manager."""
+        """Apply a strategic merge patch as a field manager."""
 
     def replace_status(
         self, api_version: str, kind: str, namespace: str, name: str, status: Mapping[str, Any], resource_version: str
     ) -> Object:
-        """Replace the whole status at one resourceVersion only; else `ConflictError`."""
+        """Replace the whole status at exactly this resourceVersion, otherwise raise `ConflictError`."""
 
     def delete(
         self,
@@ -101,10 +101,10 @@ class KubernetesPort(Protocol):
         propagation: str = "Background",
         grace_seconds: int | None = None,
     ) -> None:
-        """Delete an object (of that UID); one that is gone is no error."""
+        """Delete an object (of that UID); a missing object is no error."""
 
     def evict(self, namespace: str, pod: str, uid: str, grace_seconds: int) -> None:
-        """Evict exactly this pod; `EvictionBlockedError` when a budget forbids it now, no error when it is gone."""
+        """Evict exactly this pod; `EvictionBlockedError` if a budget forbids it now. A missing pod is no error."""
 
     def create_event(self, regarding: Mapping[str, Any], event: Event) -> None:
         """Post an event about an object."""
@@ -114,19 +114,19 @@ class ZooKeeperPort(Protocol):
     """One Kafka cluster's ZooKeeper; see `kraftbridge.storage.zookeeper.ZooKeeperStore`."""
 
     def observe(self) -> ZooKeeperState:
-        """Read the znodes that show where a migration stands."""
+        """Read the znodes that show the state of the migration."""
 
     def acls(self) -> ZooKeeperAcls:
         """Return the ACLs of the znodes that KRaft controllers write."""
 
     def payloads(self, paths: Sequence[str]) -> dict[str, bytes | None]:
-        """Return what znodes hold, None where there is none."""
+        """Return the data of znodes; None for a znode that does not exist."""
 
     def broker_session_count(self) -> int | Unobserved:
-        """Return how many sessions there are but ours."""
+        """Return the number of sessions without the operator's own."""
 
     def remove_controller_claim(self, expected_kraft_epoch: int) -> None:
-        """Delete ``/controller`` of that epoch and ``/migration``: the last step of a rollback."""
+        """Delete ``/controller`` of that epoch and ``/migration``. This is the last step of a rollback."""
 
     def close(self) -> None:
         """End the session."""
@@ -139,28 +139,28 @@ class BrokerPort(Protocol):
         """Return the cluster as a broker serves it."""
 
     def cluster_by_broker(self) -> Mapping[int, ClusterState | Unobserved]:
-        """Return the cluster as several brokers serve it, each asked itself."""
+        """Ask several brokers and return the cluster as each of them serves it."""
 
     def topic_redundancy(self) -> TopicRedundancy:
-        """Return topics that a broker's restart makes unavailable."""
+        """Return the topics that become unavailable while a broker restarts."""
 
     def reassigning_partitions(self) -> tuple[str, ...]:
-        """Return ``topic-partition`` of reassignments under way."""
+        """Return ``topic-partition`` of running reassignments."""
 
     def visibility(self) -> Visibility:
-        """Return what our principal may see."""
+        """Return the topics and operations that the operator's principal may access."""
 
     def broker_settings(self) -> Mapping[int, tuple[BrokerSetting, ...] | Unobserved]:
-        """Return what each running broker has configured."""
+        """Return the settings of each running broker."""
 
     def serves_topic(self, topic: str) -> Mapping[int, bool | Unobserved]:
-        """Return whether each broker itself serves a topic."""
+        """Ask each broker whether it serves a topic."""
 
     def controller_by_broker(self) -> dict[int, int | Unobserved]:
-        """Return whom each broker takes for the controller."""
+        """Ask each broker for the controller's id."""
 
     def features(self) -> dict[int, NodeFeatures | Unobserved]:
-        """Return what each broker that Metadata lists says of itself."""
+        """Return the features of each broker that Metadata lists."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -176,19 +176,19 @@ class ControllerPort(Protocol):
         """Return the ids of the registered controllers."""
 
     def features(self) -> dict[int, NodeFeatures | Unobserved]:
-        """Return what each controller says of itself."""
+        """Return the features of each controller."""
 
     def write_canary(self, value: int, replicas: int) -> None:
-        """Make our canary topic and set our canary quota; returns once both are committed."""
+        """Create the canary topic and set the canary quota; returns when both are committed."""
 
     def remove_canary(self, value: int) -> None:
-        """Remove our canary quota and topic."""
+        """Remove the canary quota and topic."""
 
     def validate_metadata_version(self, level: int, upgrade: Upgrade) -> FeatureAnswer:
-        """Return what the active controller says to a change of metadata.version, changing nothing."""
+        """Validate a change of metadata.version at the active controller without changing it."""
 
     def update_metadata_version(self, level: int, upgrade: Upgrade) -> None:
-        """Change the finalized metadata.version; returns once it is committed."""
+        """Change the finalized metadata.version; returns when it is committed."""
 
     def close(self) -> None:
         """Close all connections."""

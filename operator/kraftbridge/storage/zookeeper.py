@@ -84,8 +84,7 @@ class _LastWarning(logging.Handler):
 class ZooKeeperStore:
     """Reads the znodes of one Kafka cluster over one lasting session; thread-safe.
 
-    The session is opened at the first call, and opened anew by itself when it was lost. No call takes longer than about
-    six seconds.
+    The first call opens the session. The client opens a new one when the session is lost. No call takes longer than about six seconds.
 
     Parameters
     ----------
@@ -121,7 +120,7 @@ class ZooKeeperStore:
             client, self._client = self._client, None
             directory, self._directory = self._directory, None
         if client is not None:
-            # kazoo waits for a silent server longer than our callers can
+            # kazoo waits longer for a silent server than the callers can
             ending = threading.Thread(target=_dispose, args=(client,), name="end ZooKeeper session", daemon=True)
             ending.start()
             ending.join(_CLOSE_SECONDS)
@@ -131,18 +130,18 @@ class ZooKeeperStore:
     # -------------------------------------------------------------------------------------------- reads
 
     def observe(self) -> ZooKeeperState:
-        """Read the znodes that show where a migration stands, as of now (after a ``sync``).
+        """Read the znodes that show the state of the migration now (after a ``sync``).
 
         Raises
         ------
         ObservationError
-            No session or no answer in time, no permission, or a payload that cannot be read. Only ``/migration`` may be
-            unreadable by itself, because Kafka leaves it so (KAFKA-19480).
+            No session or no answer in time, no permission, or a payload that cannot be read. An unreadable ``/migration`` alone
+            is no error, because Kafka leaves it so (KAFKA-19480).
         """
         deadline = time.monotonic() + _CALL_SECONDS
         try:
             client = self._connected(deadline)
-            fresh = client.sync_async("/")  # answered in order: the reads after it see at least this state
+            fresh = client.sync_async("/")  # ZooKeeper answers in order: the later reads see at least this state
             nodes = {
                 path: client.get_async(path)
                 for path in (
@@ -192,7 +191,7 @@ class ZooKeeperStore:
             raise ObservationError(self._source, self._explain(e)) from e
 
     def payloads(self, paths: Sequence[str]) -> dict[str, bytes | None]:
-        """Return what znodes hold, None where there is none; read in bounded batches, each within the usual time.
+        """Return the data of znodes, None for a znode that does not exist; reads in batches, each with its own time limit.
 
         Raises
         ------
@@ -213,11 +212,11 @@ class ZooKeeperStore:
         return found
 
     def broker_session_count(self) -> int | Unobserved:
-        """Return how many sessions all servers serve, except ours; brokers that have left ZooKeeper hold none.
+        """Return the number of sessions at all servers without this client's own. Brokers that left ZooKeeper have none.
 
-        Counted by the four-letter word ``cons``, which the servers must have whitelisted
-        (``4lw.commands.whitelist``). Other clients' sessions count too: ZooKeeper cannot tell whose they are. A server
-        lists only the sessions of the port that it is asked at (seen in 3.8.4), so ours must be the brokers' port.
+        The count comes from the four-letter word ``cons``, which the servers must allow (``4lw.commands.whitelist``). Sessions of
+        other clients count too, because ZooKeeper does not know their owners. A server lists only the sessions of the port that
+        received the command (seen in 3.8.4), so this client must use the brokers' port.
         """
         with self._lock:
             ours = self._client.client_id[0] if self._client is not None and self._client.client_id else None
@@ -230,7 +229,7 @@ class ZooKeeperStore:
                 return Unobserved(source, f"cons failed: {type(e).__name__}: {e}")
             if "not in the whitelist" in answer:
                 return Unobserved(source, "the four-letter word cons is not in its 4lw.commands.whitelist")
-            if not answer.strip():  # the asking connection itself is always listed
+            if not answer.strip():  # the connection of the command itself is always listed
                 return Unobserved(source, "it answered cons with nothing")
             sessions.update(int(part.partition("sid=")[2].split(",")[0], 16) for part in _sessions(answer))
         return len(sessions - {ours})
@@ -240,20 +239,20 @@ class ZooKeeperStore:
     def remove_controller_claim(self, expected_kraft_epoch: int) -> None:
         """Delete ``/controller`` and then ``/migration``, so that a broker on ZooKeeper can become controller again.
 
-        The last step of a rollback, once no KRaft controller runs any more (Kafka's documentation, "Reverting to
-        ZooKeeper mode during the migration"). Done already is no error.
+        This is the last step of a rollback, after all KRaft controllers have stopped (Kafka's documentation, "Reverting to
+        ZooKeeper mode during the migration"). Repeating it is no error.
 
         Parameters
         ----------
         expected_kraft_epoch
-            ``kraftControllerEpoch`` that ``/controller`` must have; another claim is not ours to remove.
+            ``kraftControllerEpoch`` that ``/controller`` must have. The method removes no other claim.
 
         Raises
         ------
         ConflictError
-            Somebody else holds ``/controller``, or a znode changed in between.
+            Another controller holds ``/controller``, or a znode changed in the meantime.
         ActionError
-            ZooKeeper could not be asked; repeat it.
+            ZooKeeper did not answer; repeat the call.
         """
         operation = f"removal of the KRaft controller's claim in {self._source}"
         deadline = time.monotonic() + _CALL_SECONDS
@@ -263,12 +262,12 @@ class ZooKeeperStore:
             _result(fresh, deadline)
             held = _result(claim, deadline)
             migrating = _result(migration, deadline)
-            # Ours, and nobody mirrors its removal any more; done by now unless the user accepted losses.
+            # The operator owns this znode, and nothing mirrors its removal. It is gone already unless the user accepted losses.
             _result(client.delete_async(f"/config/users/{CANARY_USER}"), deadline)
             controller = controller_znode(held)
             if controller is not None and controller.kraft_controller_epoch < 0:
                 if migrating is None:
-                    return  # a broker is controller again: done before
+                    return  # a broker is controller again: the claim was removed before
                 held = None
             elif controller is not None and controller.kraft_controller_epoch != expected_kraft_epoch:
                 raise ConflictError(
@@ -276,9 +275,9 @@ class ZooKeeperStore:
                     f"{controller.kraft_controller_epoch}, not {expected_kraft_epoch}; does a KRaft controller still "
                     "run?"
                 )
-            if held is not None:  # under a broker's feet, a changed /controller_epoch would make it resign
+            if held is not None:  # a changed /controller_epoch makes a broker that is controller resign
                 self._raise_controller_epoch(client, migrating, expected_kraft_epoch, deadline)
-            # /migration first would let a KRaft controller that still runs begin anew; both versions are tested
+            # Deleting /migration first would let a running KRaft controller start the migration again. Both versions are checked.
             for path, node in (("/controller", held), ("/migration", migrating)):
                 if node is not None:
                     _result(client.delete_async(path, node[1].version), deadline)
@@ -292,10 +291,10 @@ class ZooKeeperStore:
     def _raise_controller_epoch(
         self, client: KazooClient, migrating: Znode | None, claimed_epoch: int, deadline: float
     ) -> None:
-        """Lift ``/controller_epoch`` above the epoch that dual-write stamped on partition states.
+        """Raise ``/controller_epoch`` to the epoch that dual-write wrote into partition states.
 
-        ZooKeeper's controller refuses elections of partitions whose state carries a higher epoch than its own
-        (``PartitionStateMachine``, KAFKA-20488); it counts one up when it is elected.
+        ZooKeeper's controller refuses to elect leaders of partitions whose state has a higher epoch than its own
+        (``PartitionStateMachine``, KAFKA-20488). The controller increments the epoch when it is elected.
         """
         state = _migration_or_unobserved(self._source, migrating)
         node = _result(client.get_async("/controller_epoch"), deadline)
@@ -374,7 +373,7 @@ def _dispose(client: KazooClient) -> None:
 
 
 def _result(answer: Any, deadline: float) -> Any:
-    """Return what an asynchronous call brought, None when its znode does not exist."""
+    """Return the result of an asynchronous call; None if the znode does not exist."""
     try:
         return answer.get(timeout=max(deadline - time.monotonic(), 0.05))
     except NoNodeError:
@@ -426,12 +425,12 @@ def broker_znode(broker_id: int, node: Znode) -> BrokerZnode:
 
 
 def reassigns(node: Znode | None) -> bool:
-    """Tell whether ``/admin/reassign_partitions`` holds any partition (the way before KIP-455)."""
+    """Return whether ``/admin/reassign_partitions`` contains a partition (the mechanism before KIP-455)."""
     return node is not None and bool(_json(node).get("partitions"))
 
 
 def canary_quota(node: Znode | None) -> float | None:
-    """Read our quota from ``/config/users/NAME``, None when it is absent."""
+    """Read the canary quota from ``/config/users/NAME``; None if it is absent."""
     if node is None or not node[0]:
         return None
     value = (_json(node).get("config") or {}).get(CANARY_QUOTA)
@@ -446,7 +445,7 @@ def _json(node: Znode) -> dict[str, Any]:
 
 
 def _read_acls(client: KazooClient, result: Callable[[Any], Any]) -> ZooKeeperAcls:
-    """Return the ACLs of everything that a KRaft controller writes, as far as our session may read them.
+    """Return the ACLs of all znodes that a KRaft controller writes and this session may read.
 
     Parameters
     ----------
