@@ -1,4 +1,4 @@
-"""The metadata library: what ZooKeeper and Kafka's metadata log hold, as canonical entities that can be compared.
+"""Reads the metadata in ZooKeeper and in Kafka's metadata log, as canonical entities that can be compared.
 
-Shared by the operator and the verification job; knows neither Kubernetes nor Spark.
+The operator and the verification job share this package. It imports neither Kubernetes clients nor Spark.
 """

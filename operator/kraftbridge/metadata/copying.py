@@ -1,7 +1,7 @@
-"""Kafka's copy of ZooKeeper into the metadata log (KIP-866): where it ends in the log, what it copies, and when it claimed ZooKeeper.
+"""Kafka's copy of ZooKeeper into the metadata log (KIP-866): what it copies, where it ends in the log, and when it began.
 
-Between the claim of `/controller` and the copy's end the tree holds what Kafka copies. Afterwards the sync deletes from ZooKeeper whatever the
-log lacks, so only a tree that was read before it can show what the copy has lost.
+Until the copy ends, the tree contains what Kafka copies. After that, the sync deletes from ZooKeeper everything that the log does not
+contain. A loss of the copy is therefore visible only in a tree that was read before the sync.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kraftbridge.models.entities import EntityKind
 COPY_TRANSACTION: Final = "ZK Migration"
 """Name of the copy's transaction (``QuorumController.MigrationRecordConsumer``)."""
 NOT_COPIED: Final = frozenset({EntityKind.BROKER_REGISTRATION})
-"""Brokers register themselves; the copy leaves `/brokers/ids` alone."""
+"""Brokers register themselves. The copy ignores `/brokers/ids`."""
 _BEGIN: Final = "BeginTransactionRecord"
 _END: Final = "EndTransactionRecord"
 _ABORT: Final = "AbortTransactionRecord"
@@ -33,7 +33,7 @@ _MAXIMUM_CHANGED: Final = 10_000
 
 
 def copy_end_offset(files: LogFiles) -> int | None:
-    """Return the offset of the last finished copy's `EndTransactionRecord` (KIP-868); None where no copy has finished.
+    """Return the offset of the last finished copy's `EndTransactionRecord` (KIP-868); None if no copy has finished.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def _api_key(value: bytes | None) -> int:
 
 
 def copied_entities(reading: DumpReading) -> Iterator[Entity]:
-    """Yield what the copy takes from a tree that was read before its end, as the log has it afterwards."""
+    """Yield the entities that the copy takes from a tree that was read before its end, in the form of the log."""
     for entity in reading.entities():
         if entity.kind is EntityKind.PRODUCER_IDS:
             yield _next_producer_ids(reading, entity)
@@ -74,7 +74,7 @@ def copied_entities(reading: DumpReading) -> Iterator[Entity]:
 
 
 def _next_producer_ids(reading: DumpReading, entity: Entity) -> Entity:
-    """Return the block as the copy takes it: `block_end` + 1, whoever wrote it (``ZkMigrationClient.migrateProducerId``)."""
+    """Return the block that the copy creates: `block_end` + 1 for any writer (``ZkMigrationClient.migrateProducerId``)."""
     block = json.loads(reading.nodes()[_PRODUCER_IDS] or b"{}")
     return entity._replace(value=canonical_json({"nextProducerId": int(block["block_end"]) + 1}))
 
@@ -91,19 +91,19 @@ def is_krafts(path: str, data: bytes | None) -> bool:
 
 @dataclass(slots=True)
 class Claim:
-    """Whether a tree was read after a KRaft controller's claim, and what changed between the claim and the reading.
+    """Detects whether a tree was read after a KRaft controller's claim, and collects changes between the claim and the reading.
 
     Attributes
     ----------
     zxid
-        ZooKeeper's transaction of the claim; None: the tree was read before it.
+        ZooKeeper's transaction id of the claim. None if the tree was read before the claim.
     """
 
     zxid: int | None = None
     _later: dict[str, int] = field(default_factory=dict)
 
     def watch(self, znodes: Iterable[Znode]) -> Iterator[Znode]:
-        """Yield znodes, and take note of them."""
+        """Yield znodes unchanged and record their transaction ids."""
         for znode in znodes:
             if is_krafts(znode.path, znode.data):
                 self.zxid = znode.modified_zxid

@@ -1,7 +1,8 @@
-"""Canonical entities: one form for metadata, wherever it was read.
+"""Canonical entities: the same form for metadata from ZooKeeper, from the log and from brokers.
 
-An entity has a kind, a key and attributes. Its attributes are compared as canonical JSON, so equal entities have equal
-text; secrets are replaced by keyed hashes before they leave the code that read them.
+An entity has a kind, a key and attributes. Attributes are compared as canonical JSON, so equal entities have equal text. The code that
+reads
+a secret replaces it with a keyed hash.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _NOT_SENSITIVE_CONFIG = re.compile(
 
 
 class Entity(NamedTuple):
-    """One piece of metadata; a tuple, since there may be millions.
+    """One piece of metadata. It is a tuple because there can be millions.
 
     Attributes
     ----------
@@ -60,10 +61,10 @@ class Entity(NamedTuple):
 
 
 class Form(StrEnum):
-    """How much of an image its entities carry."""
+    """The fields that the entities of an image contain."""
 
     MIRRORED = "mirrored"
-    """What ZooKeeper holds too."""
+    """The fields that ZooKeeper contains too."""
     WHOLE = "whole"
     """Every field, to compare voters with each other."""
     SERVED = "served"
@@ -72,14 +73,14 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """How secrets appear in entities: keyed by a salt that belongs to one run and is in no report."""
+    """The form of secrets in entities: hashes keyed by a salt of this run that appears in no report."""
 
     salt: bytes
     compare_passwords: bool = False
     """Whether the password encoder's secret is known, so that password configs of both sides can be hashed."""
 
     def hashed(self, value: str | bytes) -> str:
-        """Return the form of a secret that may be shown; a value redacted in a dump equals its original."""
+        """Return the hash of a secret. A value that was redacted in a dump gives the same hash as its original."""
         text = value if isinstance(value, str) else base64.b64encode(value).decode()
         digest = text if text.startswith(REDACTED_PREFIX) else redacted(text)
         return SECRET_PREFIX + hmac.new(self.salt, digest.encode(), hashlib.sha256).hexdigest()[:32]
@@ -95,17 +96,17 @@ def password_length(length: int) -> str:
 
 
 def redacted(text: str) -> str:
-    """Return the unkeyed hash that stands for a secret in a dump."""
+    """Return the unkeyed hash that replaces a secret in a dump."""
     return REDACTED_PREFIX + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_sensitive_config(name: str) -> bool:
-    """Return whether a config's value must not be shown, judged by its name."""
+    """Return whether a config's value is secret, judged by its name."""
     return bool(_SENSITIVE_CONFIG.search(name)) and not _NOT_SENSITIVE_CONFIG.search(name)
 
 
 def canonical_json(attributes: Mapping[str, Any]) -> str:
-    """Return the text under which equal attributes are equal."""
+    """Return canonical JSON: equal attributes give equal text."""
     return json.dumps(attributes, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
@@ -118,9 +119,9 @@ def partition_value(
     isr: Iterable[int],
     leader_recovery_state: int,
 ) -> str:
-    """Return the canonical value of a partition; written out since there may be millions.
+    """Return the canonical value of a partition. The text is assembled directly because there can be millions.
 
-    The order of `replicas` means something (the first is preferred); that of the sets does not.
+    The order of `replicas` is significant (the first replica is preferred). The order of the sets is not.
     """
     return (
         f'{{"addingReplicas":{_numbers(sorted(adding))},"isr":{_numbers(sorted(isr))},"leader":{leader},'
@@ -134,14 +135,14 @@ def _numbers(values: Sequence[int]) -> str:
 
 
 def served_partition_value(replicas: Sequence[int], leader: int, leader_epoch: int, isr: Sequence[int]) -> str:
-    """Return the part of a partition's value that brokers serve."""
+    """Return the attributes of a partition that brokers serve."""
     return canonical_json(
         {"replicas": list(replicas), "leader": leader, "leaderEpoch": leader_epoch, "isr": sorted(isr)}
     )
 
 
 def number(value: float) -> float | int:
-    """Return a number in one form: quotas are floats in the log and text in ZooKeeper."""
+    """Return the canonical form of a number. Quotas are floats in the log and text in ZooKeeper."""
     as_float = float(value)
     return int(as_float) if as_float.is_integer() and abs(as_float) < 2**53 else as_float
 

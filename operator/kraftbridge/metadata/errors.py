@@ -1,4 +1,4 @@
-"""Errors of reading metadata. Every message names the place and, if there is one, the remedy."""
+"""Errors of reading metadata. Every message names the place and, where there is one, the remedy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LogUnavailableError(MetadataError):
 
 
 class LogGapError(MetadataError):
-    """The metadata log does not reach back to its snapshot, or misses offsets in between."""
+    """The metadata log does not start at its snapshot, or offsets are missing in between."""
 
 
 class UndecodableZnodeError(MetadataError):
@@ -36,4 +36,4 @@ class PasswordDecodingError(MetadataError):
 
 
 class DumpFormatError(MetadataError):
-    """A dump of ZooKeeper is not what `dump` writes."""
+    """A file is not a valid dump of ZooKeeper."""

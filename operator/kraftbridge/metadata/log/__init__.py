@@ -1,1 +1,1 @@
-"""The metadata log: files, record batches, decoding, replay, and the entities of the image it describes."""
+"""The metadata log: files, record batches, decoding, replay, and the entities of the resulting image."""

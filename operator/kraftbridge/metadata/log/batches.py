@@ -54,9 +54,9 @@ class ControlType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """One batch whose checksum was right.
+    """One batch with a valid checksum.
 
-    `payload` holds the records uncompressed; `position` is the batch's place in its file.
+    `payload` contains the uncompressed records. `position` is the batch's position in its file.
     """
 
     position: int
@@ -75,7 +75,7 @@ class RecordBatch:
         Raises
         ------
         CorruptBatchError
-            Lengths inside the batch contradict each other although its checksum is right.
+            Lengths inside the batch contradict each other although the checksum is valid.
         """
         data, position, base = bytes(self.payload), 0, self.base_offset
         try:
@@ -110,20 +110,20 @@ class RecordBatch:
 
 @dataclass(slots=True)
 class BatchScan:
-    """Iterates over the batches of one file's content and remembers where complete ones end.
+    """Iterates over the batches of one file's content and records where the complete batches end.
 
     Attributes
     ----------
     end
         Position after the last complete batch that was yielded.
     torn_bytes
-        Bytes after it that do not form a complete batch; known once the iteration is over.
+        Bytes after it that do not form a complete batch; valid after the iteration.
     """
 
     data: Any
     name: str
     first_byte: int = 0
-    """Where in the file `data` begins."""
+    """Position in the file at which `data` begins."""
     end: int = 0
     torn_bytes: int = 0
 
@@ -180,7 +180,7 @@ def _decompressed(payload: memoryview, codec: int, where: str) -> bytes:
     try:
         if codec == Codec.GZIP:
             return zlib.decompress(payload, wbits=31)
-        import cramjam  # noqa: PLC0415 - only the verifier's image has it
+        import cramjam  # imported here because only the verifier's image contains it
 
         if codec == Codec.SNAPPY:
             return _snappy(bytes(payload), cramjam)
@@ -190,13 +190,13 @@ def _decompressed(payload: memoryview, codec: int, where: str) -> bytes:
             return bytes(cramjam.zstd.decompress(payload))
     except ImportError as error:
         raise CorruptBatchError(f"{where} is compressed ({Codec(codec).name}): install kraftbridge[spark]") from error
-    except Exception as error:  # each codec has its own kinds of error
+    except Exception as error:  # each codec raises its own errors
         raise CorruptBatchError(f"{where}: {Codec(codec).name} data does not decompress: {error}") from error
     raise CorruptBatchError(f"{where} uses the unknown compression type {codec}")
 
 
 def _snappy(payload: bytes, cramjam: Any) -> bytes:
-    """Undo snappy, bare or in the framing of xerial's `SnappyOutputStream`, which Kafka's Java classes write."""
+    """Decompress snappy, bare or in the framing of xerial's `SnappyOutputStream`, which Kafka's Java classes write."""
     if not payload.startswith(_XERIAL_MAGIC):
         return bytes(cramjam.snappy.decompress_raw(payload))
     blocks, position = [], _XERIAL_HEADER_BYTES

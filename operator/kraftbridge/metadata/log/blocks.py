@@ -1,9 +1,9 @@
-"""Many records at once: where they begin and end in their batches, and the fields of the frequent types as columns.
+"""Decodes many records at once: finds their positions in the batches, and reads fields of frequent types as columns.
 
-A cluster's log is mostly `PartitionRecord` and `PartitionChangeRecord`. Their fields are taken out of the batches' bytes with
-numpy, field by field for thousands of records, along the same message definitions as the one-by-one decoders
-(`kraftbridge.metadata.log.definitions`). What is not plain here (damaged, or merely unusual) is never judged here: it is
-left to those decoders, which either understand it or say what is wrong.
+A cluster's log consists mostly of `PartitionRecord` and `PartitionChangeRecord`. This module reads their fields from the batches' bytes
+with
+numpy, one field for thousands of records at a time. It uses the same message definitions as the decoders of single records
+(`kraftbridge.metadata.log.definitions`). It leaves damaged and unusual records to those decoders, which decode them or report the error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _PADDING: Final = bytes(32)
-"""Reads of a field of a damaged record may go this far beyond the last record; they are found out afterwards."""
+"""Reads of a field of a damaged record may go this far beyond the last record. Later checks detect them."""
 _FORMATS: Final[Mapping[str, str]] = {
     "bool": "i1",
     "int8": "i1",
@@ -73,14 +73,14 @@ Columns = dict[str, Column]
 
 
 def spread(starts: Int64s, counts: Int64s, step: int = 1) -> Int64s:
-    """Return ``start, start + step, …`` for each start, as many as its count says, one after the other."""
+    """Return ``start, start + step, …`` for each start, with the given number of values each, concatenated."""
     total = int(counts.sum())
     before = np.cumsum(counts) - counts
     return np.repeat(starts - step * before, counts) + step * np.arange(total, dtype=np.int64)
 
 
 class Octets:
-    """Bytes, seen as values of any format with one beginning at every byte."""
+    """Bytes, viewed as values of any format that can begin at every byte."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -97,7 +97,7 @@ class Octets:
 
 @dataclass(slots=True)
 class RecordBlock:
-    """Records of some batches: offsets, types, and where their values are."""
+    """Records of some batches: offsets, types, and positions of their values."""
 
     octets: Octets
     offsets: Int64s
@@ -116,7 +116,7 @@ class RecordBlock:
         return self.octets.data[self.starts[index] : self.ends[index]]
 
     def columns(self, api_key: int, version: int) -> tuple[Int64s, Columns]:
-        """Return the indexes of the plain records of one type and version, and their fields."""
+        """Return the indexes of the regular records of one type and version, and their fields."""
         chosen = np.flatnonzero(~self.odd & (self.api_keys == api_key) & (self.versions == version))
         definition = record_definitions()[api_key]
         walk = _Walk(
@@ -132,7 +132,7 @@ class RecordBlock:
 
 
 def array(columns: Columns, name: str) -> npt.NDArray[Any]:
-    """Return a column that is no list."""
+    """Return a column that is not a list."""
     column = columns[name]
     assert isinstance(column, np.ndarray)
     return column
@@ -144,7 +144,7 @@ def taken(column: Column, indexes: Int64s) -> Column:
 
 
 def can_be_columns(api_key: int, version: int) -> bool:
-    """Return whether every field of a record type has a form that columns can have."""
+    """Return whether every field of a record type can be stored in columns."""
     definition = record_definitions().get(api_key)
     if definition is None or version not in definition.versions:
         return False
@@ -155,7 +155,7 @@ def can_be_columns(api_key: int, version: int) -> bool:
 
 
 def record_block(batches: Sequence[RecordBatch], first: int, last: int | None) -> RecordBlock | None:
-    """Return the records from offset `first` to `last`, inclusive; None if a batch has records of unusual form."""
+    """Return the records from offset `first` to `last`, inclusive; None if a batch contains irregular records."""
     data = b"".join([*(batch.payload for batch in batches), _PADDING])
     runs: list[tuple[int, int, int, int]] = []
     position, counts = 0, []
@@ -180,7 +180,7 @@ def record_block(batches: Sequence[RecordBatch], first: int, last: int | None) -
     view = octets.view("u1")
     usual = (key_lengths == -1) & (value_lengths >= 0) & (value_ends + 1 == walk.ends) & ~walk.odd
     if not usual.all() or view[value_ends].any() or (np.diff(offsets) <= 0).any():
-        return None  # keys, headers, or nonsense
+        return None  # the record has keys or headers, or is damaged
     frame_end = np.minimum(value_starts, value_ends)
     frames, api_keys, versions = (view[frame_end + index].astype(np.int64) for index in range(_FRAME_BYTES))
     odd = (
@@ -200,7 +200,7 @@ def record_block(batches: Sequence[RecordBatch], first: int, last: int | None) -
 
 
 def _find_records(data: bytes, position: int, end: int, count: int, runs: list[tuple[int, int, int, int]]) -> bool:
-    """Append runs of equally long records: start, length in all, bytes of the length, how many; False if they don't fit."""
+    """Append runs of records with equal lengths: start, total length, bytes of the length field, count; False if they do not fit."""
     left = count
     while left > 0:
         if position >= end:
@@ -220,7 +220,7 @@ def _find_records(data: bytes, position: int, end: int, count: int, runs: list[t
         repeats = 1
         ahead = position + _LOOK_AHEAD * length
         if left > _LOOK_AHEAD and ahead + width < end and data[ahead] == data[position]:
-            # Each of them says where the next begins: as long as their lengths are the same, all are known.
+            # Each record's length gives the start of the next. While the lengths are equal, all starts are known.
             most = min(left, (end - position) // length, _MAXIMUM_RUN)
             heads = np.frombuffer(data, np.uint8, most * length, position).reshape(most, length)
             different = heads[:, 0] != data[position]
@@ -238,7 +238,7 @@ def _zigzag(values: Int64s) -> Int64s:
 
 
 class _Walk:
-    """Reads field after field of many records; what does not fit is marked as odd and stays where it is."""
+    """Reads one field after the other of many records. A record that does not fit is marked as odd, and its position stays."""
 
     def __init__(self, octets: Octets, positions: Int64s, ends: Int64s) -> None:
         self.octets = octets
@@ -260,7 +260,7 @@ class _Walk:
         positions = self.positions + 1
         continued = values >= _CONTINUED
         if continued.any():
-            # One or two bytes at once, for all; longer ones are rare.
+            # Read one or two bytes for all values at once; longer values are rare.
             second = np.where(continued, view[positions], 0).astype(np.int64)
             values = (values & 0x7F) | (second & 0x7F) << 7
             positions += continued
@@ -295,7 +295,7 @@ class _Walk:
         return values
 
     def spans(self, kind: str, *, nullable: bool) -> tuple[Int64s, Int64s]:
-        """Read lists: where each begins, and its length (-1: null)."""
+        """Read lists: the position and the length of each (-1: null)."""
         width = np.dtype(_FORMATS[kind]).itemsize
         counts = self.varint() - 1
         if not nullable:
@@ -310,13 +310,13 @@ class _Walk:
         return starts, counts
 
     def lists(self, kind: str, starts: Int64s, counts: Int64s) -> Lists:
-        """Return the lists that begin somewhere."""
+        """Return the lists that begin at these positions."""
         view = self.octets.view(_FORMATS[kind])
         elements = view[spread(starts, np.maximum(counts, 0), view.itemsize)]
         return Lists(counts, elements if kind == "uuid" else elements.astype(elements.dtype.newbyteorder("=")))
 
     def structure(self, fields: Sequence[FieldDefinition], version: int) -> Columns:
-        """Read a record's fields in their order, the tagged ones (KIP-482) after the others."""
+        """Read a record's fields in their order, and the tagged fields (KIP-482) after the others."""
         columns: Columns = {}
         tagged: list[FieldDefinition] = []
         for each in fields:

@@ -1,8 +1,8 @@
 """Kafka's own message definitions of the metadata log, and the decoders generated from them.
 
-`schemas/*.json` are the files that Kafka's build generates its Java classes from (``kafka-metadata-3.9.1.jar``,
-``common/metadata``). For each record type and version one Python function is generated, as Kafka's `MessageGenerator`
-does in Java: the serialisation is KIP-482's flexible one, every type here has ``flexibleVersions: 0+``.
+Kafka's build generates its Java classes from `schemas/*.json` (``kafka-metadata-3.9.1.jar``, ``common/metadata``). This module generates
+one Python function for each record type and version, as Kafka's `MessageGenerator` does in Java. The serialization is the flexible one of
+KIP-482, because every type has ``flexibleVersions: 0+``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class VersionRange:
 
     @classmethod
     def parse(cls, text: str | None) -> VersionRange:
-        """Return the range that a definition's string names; an absent one contains nothing."""
+        """Return the range of a definition's string; an absent string gives an empty range."""
         if text is None or text == "none":
             return cls(1, 0)
         match = re.fullmatch(r"(\d+)(?:(\+)|-(\d+))?", text)
@@ -60,7 +60,7 @@ class VersionRange:
 
 @dataclass(frozen=True, slots=True)
 class FieldDefinition:
-    """One field of a record or of a structure in it."""
+    """One field of a record or of a nested structure."""
 
     name: str
     type: str
@@ -73,7 +73,7 @@ class FieldDefinition:
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> FieldDefinition:
-        """Return the field that a definition's JSON object describes."""
+        """Return the field of a definition's JSON object."""
         name: str = body["name"]
         tag = body.get("tag")
         return cls(
@@ -88,7 +88,7 @@ class FieldDefinition:
         )
 
     def default_expression(self) -> str:
-        """Return Python source of the value that Kafka's generated class starts with."""
+        """Return Python source of the initial value in Kafka's generated class."""
         if self.default == "null":
             return "None"
         if self.type.startswith("[]"):
@@ -145,7 +145,7 @@ def decoder(api_key: int, version: int) -> tuple[str, Decoder]:
     Raises
     ------
     UndecodableRecordError
-        Kafka 3.9 has no such record type or version; a newer release wrote this log.
+        Kafka 3.9 does not know this record type or version. A newer release wrote this log.
     """
     definition = record_definitions().get(api_key)
     if definition is None:
@@ -181,7 +181,7 @@ def _too_long(field: str) -> None:
 
 
 class _Generator:
-    """Writes the source of one decoder; inlined one-byte varints are what makes it fast."""
+    """Writes the source of one decoder. Inlined one-byte varints make the decoder fast."""
 
     def __init__(self, version: int) -> None:
         self._version = version
@@ -205,7 +205,7 @@ class _Generator:
             },
             **{f"read_{name}": struct.Struct(f">{code}").unpack_from for name, (code, _) in _NUMBERS.items()},
         }
-        # Source made of Kafka's definitions alone, which are files of this package.
+        # The source is made only of Kafka's definitions, which are files of this package.
         exec("\n".join(self._lines), namespace)  # noqa: S102
         function: Decoder = namespace["decode"]
         return function
@@ -273,7 +273,7 @@ class _Generator:
             self._line(depth, f"{target} = b[p:p + {count}]; p += {count}")
         elif element in _NUMBERS:
             code, width = _NUMBERS[element]
-            # Most arrays are empty or short; formats of those need not be made each time.
+            # Most arrays are empty or short; their formats are cached.
             self._line(depth, f"if {count} == 0: {target} = ()")
             self._line(depth, f"elif {count} < {_KNOWN_FORMATS}: {target} = unpack(formats_{code}[{count}], b, p)")
             self._line(depth, f"else: {target} = unpack('>%d{code}' % {count}, b, p)")

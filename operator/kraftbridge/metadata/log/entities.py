@@ -28,13 +28,13 @@ from kraftbridge.models.entities import (
 
 _ROWS: Final = 50_000
 _UNORDERED: Final = frozenset({"endPoints", "features", "logDirs"})
-"""Lists of a registration that a snapshot holds in the order of a Java hash map (``BrokerRegistration``, ``ControllerRegistration``)."""
+"""Lists of a registration whose order in a snapshot is that of a Java hash map (``BrokerRegistration``, ``ControllerRegistration``)."""
 ENCODED_MARK = "cipher text instead of the plain value, "
-"""Shown for a password that was copied into the log undecoded (KAFKA-14801): brokers would use it as it is."""
+"""Value for a password that was copied into the log encrypted (KAFKA-14801). Brokers would use the cipher text as the password."""
 
 
 class PartitionColumns(NamedTuple):
-    """Partitions as columns: what `Entity` holds of each."""
+    """Partitions as columns: the fields of `Entity`."""
 
     keys: Any
     values: Any
@@ -44,7 +44,7 @@ class PartitionColumns(NamedTuple):
 def log_entities(
     image: MetadataImage, form: Form, secrets: Secrets, wanted: AbstractSet[tuple[EntityKind, str]] | None = None
 ) -> Iterator[Entity]:
-    """Yield every entity of an image, each once, or the wanted ones."""
+    """Yield the entities of an image, all or only the wanted ones, each once."""
     keys = None if wanted is None else sorted(key for kind, key in wanted if kind is EntityKind.PARTITION)
     for columns in partition_columns(image, form, keys):
         rows = zip(*(column.to_pylist() for column in columns), strict=True)
@@ -55,7 +55,7 @@ def log_entities(
 
 
 def entities_beside_partitions(image: MetadataImage, form: Form, secrets: Secrets) -> Iterator[Entity]:
-    """Yield every entity of an image that is no partition."""
+    """Yield every entity of an image that is not a partition."""
     yield from _topics(image)
     match form:
         case Form.MIRRORED:
@@ -82,7 +82,7 @@ def entities_beside_partitions(image: MetadataImage, form: Form, secrets: Secret
         yield Entity(EntityKind.CLIENT_QUOTA, key, canonical_json(limits), quota.offset)
     yield from _principals(image, secrets)
     if image.producer_ids is not None:
-        # A snapshot keeps only the next id (`ProducerIdsImage.write`), not the broker that asked for the block.
+        # A snapshot contains only the next id (`ProducerIdsImage.write`), not the broker that requested the block.
         value = canonical_json({"nextProducerId": image.producer_ids["nextProducerId"]})
         yield Entity(EntityKind.PRODUCER_IDS, "", value, image.producer_ids[OFFSET])
 
@@ -170,7 +170,7 @@ def _config_value(kind: EntityKind, name: str, value: str, secrets: Secrets, *, 
 def partition_columns(
     image: MetadataImage, form: Form, keys: Iterable[str] | None = None
 ) -> Iterator[PartitionColumns]:
-    """Yield an image's partitions, or those of some keys, in slices."""
+    """Yield an image's partitions, or those with the given keys, in slices."""
     if keys is None:
         names = [topic.name for topic in image.topics.values()]
         counts = np.array([len(topic.partitions) for topic in image.topics.values()], np.int64)
@@ -207,7 +207,7 @@ def reassigning_partitions(image: MetadataImage) -> list[str]:
 
 
 def partition_row(image: MetadataImage, key: str) -> int | None:
-    """Return the row of a partition's key in the image's table, if the image has that partition."""
+    """Return the row of a partition in the image's table, if the image has that partition."""
     name, _, number = key.rpartition("-")
     topic = image.topics.get(image.topic_ids.get(name, b""))
     return topic.partitions.get(int(number)) if topic and number.isdecimal() else None

@@ -1,4 +1,4 @@
-"""Where the files of a voter's metadata log are: a folder on this machine, or the log server beside the controller."""
+"""Gives access to the files of a voter's metadata log, in a local directory or through the log server beside the controller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kraftbridge.metadata.errors import LogUnavailableError
 LOG_FOLDER: Final = "__cluster_metadata-0"
 META_PROPERTIES: Final = "meta.properties"
 FILES_PATH: Final = "/v1/files"
-"""Path of the log server's listing; a file is below it, by name."""
+"""Path of the log server's listing. Files are below it, by name."""
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _CHUNK_BYTES = 8 << 20
@@ -56,14 +56,14 @@ class LogListing:
 
 @dataclass(frozen=True, slots=True)
 class FilesOwner:
-    """Whose files these are, as `meta.properties` beside the log says (``MetaProperties``)."""
+    """Owner of the files according to `meta.properties` beside the log (``MetaProperties``)."""
 
     node_id: int
     cluster_id: str
 
     @classmethod
     def parse(cls, text: str) -> FilesOwner | None:
-        """Return what the content of a `meta.properties` says; None where it names no node or no cluster."""
+        """Return the owner in the content of a `meta.properties`; None if node or cluster is missing."""
         values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
         identity = values.get("node.id", values.get("broker.id", "")).strip()
         cluster = values.get("cluster.id", "").strip()
@@ -74,21 +74,21 @@ class LogFiles(Protocol):
     """Read access to one voter's metadata log."""
 
     def owner(self) -> FilesOwner | None:
-        """Return whose files these are; None where they do not say."""
+        """Return the owner of the files; None if it is unknown."""
 
     @property
     def place(self) -> str:
-        """Where this is, for messages."""
+        """The location, for messages."""
 
     def sizes(self) -> Mapping[str, int]:
         """Return the size in bytes of every file by name."""
 
     def read(self, name: str, start: int, end: int) -> bytes:
-        """Return the bytes of a file from `start` to `end`, fewer where the file ends before."""
+        """Return the bytes of a file from `start` to `end`; fewer bytes if the file ends earlier."""
 
 
 def listing(files: LogFiles) -> LogListing:
-    """Return what a log consists of; other files (indexes, parts, deleted ones) are left out."""
+    """Return the segments and snapshots of a log. Other files (indexes, parts, deleted files) are omitted."""
     segments, snapshots = [], []
     for name, size in files.sizes().items():
         if match := _SEGMENT.fullmatch(name):
@@ -100,13 +100,13 @@ def listing(files: LogFiles) -> LogListing:
 
 @dataclass(frozen=True, slots=True)
 class LocalLogFiles:
-    """Files in a folder: `__cluster_metadata-0` itself or its parent."""
+    """Files in a directory: `__cluster_metadata-0` itself or its parent."""
 
     directory: Path
 
     @property
     def place(self) -> str:
-        """The folder."""
+        """The directory."""
         return str(self.directory)
 
     def _folder(self) -> Path:
@@ -114,7 +114,7 @@ class LocalLogFiles:
         return inner if inner.is_dir() else self.directory
 
     def owner(self) -> FilesOwner | None:
-        """Return what `meta.properties` says, which is beside the log's folder."""
+        """Return the owner according to `meta.properties` beside the log's directory."""
         folder = self._folder()
         try:
             return FilesOwner.parse((folder.parent / META_PROPERTIES).read_text(encoding="utf-8"))
@@ -150,7 +150,7 @@ class RemoteLogFiles:
     token_path
         File with the bearer token.
     ca_path
-        CA certificate that signed the server's; the system's where it is left out.
+        CA certificate that signed the server's certificate; the system's CAs by default.
     timeout_seconds
         Limit of each request.
     """
@@ -175,7 +175,7 @@ class RemoteLogFiles:
         return f"https://{self._host}:{self._port}{self._prefix}"
 
     def owner(self) -> FilesOwner | None:
-        """Return what the log server says of `meta.properties`."""
+        """Return the owner that the log server reports."""
         try:
             owner = json.loads(self._get(FILES_PATH, None)).get("owner")
             return FilesOwner(int(owner["nodeId"]), str(owner["clusterId"])) if owner else None
@@ -191,7 +191,7 @@ class RemoteLogFiles:
             raise LogUnavailableError(f"{self.place} answers with an unknown listing: {error!r}") from error
 
     def read(self, name: str, start: int, end: int) -> bytes:
-        """Return the bytes of a file from `start` to `end`, in requests of bounded size."""
+        """Return the bytes of a file from `start` to `end`, in requests of limited size."""
         chunks = []
         while start < end:
             chunk = self._get(f"{FILES_PATH}/{quote(name)}", (start, min(end, start + _CHUNK_BYTES)))
@@ -222,14 +222,14 @@ class RemoteLogFiles:
             case 200 | 206:
                 return body
             case 416:
-                return b""  # the range begins at the file's end
+                return b""  # the range begins at the end of the file
             case 404:
                 raise FileVanishedError(f"{self.place}{path} has been deleted")
             case _:
                 raise LogUnavailableError(f"{self.place}{path} answers {status} {reason}")
 
     def _request(self, path: str, headers: Mapping[str, str]) -> tuple[int, str, bytes]:
-        for attempt in range(2):  # a kept connection may have been closed by its server meanwhile
+        for attempt in range(2):  # the server may have closed the kept connection in the meantime
             fresh = self._connection is None
             if self._connection is None:
                 self._connection = http.client.HTTPSConnection(
@@ -247,7 +247,7 @@ class RemoteLogFiles:
 
 
 def open_log_files(url: str, token_path: str | None = None, ca_path: str | None = None) -> LogFiles:
-    """Return access to the log that an address of the request names: ``https://…`` or ``file:///directory``."""
+    """Return access to the log at an address of the request: ``https://…`` or ``file:///directory``."""
     if url.startswith("file://"):
         directory = Path(urlsplit(url).path)
         if not directory.is_dir():

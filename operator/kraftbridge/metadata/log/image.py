@@ -1,4 +1,4 @@
-"""The state that a metadata log describes: records replayed as Kafka's `MetadataDelta` does."""
+"""The state that a metadata log describes. Records are replayed as Kafka's `MetadataDelta` does."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ ACL_OPERATIONS = {
 }
 ACL_PERMISSIONS = {1: "Any", 2: "Deny", 3: "Allow"}
 OFFSET = "#offset"
-"""Name under which fields of the image carry the offset of the last record that touched them."""
+"""Name of the field that contains the offset of the last record that changed an object of the image."""
 
 
 @dataclass(slots=True)
 class TopicImage:
-    """One topic, and the row of each of its partitions in the image's table."""
+    """One topic, and the rows of its partitions in the image's table."""
 
     name: str
     id: bytes
@@ -64,7 +64,7 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRun:
-    """Successive `PartitionRecord`s of one topic that are in the image's table already."""
+    """Successive `PartitionRecord`s of one topic that are already in the image's table."""
 
     topic_id: bytes
     partition_ids: Sequence[int]
@@ -109,12 +109,12 @@ class QuotaImage:
 
 @dataclass(slots=True)
 class MetadataImage:
-    """Everything that the log says up to `offset`, inclusive.
+    """The state after all records up to `offset`, inclusive.
 
     Attributes
     ----------
     removed
-        Entities that a record removed, with that record's offset: the counterpart of `offset` for what is gone.
+        Removed entities with the offset of the record that removed each.
     """
 
     offset: int = -1
@@ -139,16 +139,16 @@ class MetadataImage:
 
     @property
     def open_transaction(self) -> bool:
-        """Whether a transaction has begun whose records wait for their end (KIP-868)."""
+        """Whether a transaction is open whose records are buffered until its end (KIP-868)."""
         return self._transaction is not None
 
     def apply(self, name: str, fields: Fields, offset: int) -> None:
-        """Apply one record; one of a partition as a run of one, since partitions are kept as columns.
+        """Apply one record. A partition's record is applied as a run of length one, because partitions are stored as columns.
 
         Raises
         ------
         UndecodableRecordError
-            The record contradicts what came before it: a change of something that does not exist.
+            The record contradicts earlier records: it changes an object that does not exist.
         """
         self.offset = offset
         if name == PARTITION:
@@ -181,7 +181,7 @@ class MetadataImage:
             self._apply(name, fields, offset)
 
     def apply_run(self, name: str, run: Run, offset: int) -> None:
-        """Apply successive records of one type, the first of which has this offset."""
+        """Apply successive records of one type, beginning at this offset."""
         self.records += len(run)
         if self._transaction is not None:
             self._transaction.append((name, run))
@@ -189,7 +189,7 @@ class MetadataImage:
             self._apply(name, run, offset)
 
     def _dated(self, inner: Any, offset: int) -> Any:
-        """Return what a transaction has buffered, dated as of its end."""
+        """Return the buffered records of a transaction with the offset of its end."""
         if isinstance(inner, PartitionRun):
             self.table.date(slice(inner.rows.start, inner.rows.stop), offset)
         elif isinstance(inner, ChangeRun):
@@ -227,7 +227,7 @@ class MetadataImage:
         self.table.change(self.partition_rows(run.topic_ids, run.partition_ids), run.columns, run.offsets)
 
     def partition_rows(self, topic_ids: Sequence[bytes], partition_ids: Sequence[int]) -> Int64s:
-        """Return the rows of partitions in the table; KeyError for one that does not exist."""
+        """Return the rows of partitions in the table; KeyError for a partition that does not exist."""
         topics = self.topics
         named = zip(topic_ids, partition_ids, strict=True)
         return np.array([topics[topic].partitions[partition] for topic, partition in named], np.int64)
@@ -333,7 +333,7 @@ class MetadataImage:
         self.migration_state = fields
 
     def _nothing(self, fields: Fields, offset: int) -> None:
-        """Do nothing: a NoOpRecord says only that its leader is alive (KIP-835)."""
+        """Do nothing: a NoOpRecord only shows that its leader is alive (KIP-835)."""
 
 
 _HANDLERS: dict[str, Callable[[MetadataImage, Any, int], Any]] = {
@@ -377,7 +377,7 @@ def config_identity(resource_type: int, resource: str) -> tuple[EntityKind, str]
 
 
 def acl_identity(acl: Fields) -> str:
-    """Return the key of an ACL record; ids are random and mean nothing."""
+    """Return the key of an ACL record. Its id is random and not compared."""
     return acl_key(
         (
             ACL_RESOURCE_TYPES.get(acl["resourceType"], str(acl["resourceType"])),

@@ -1,6 +1,6 @@
 """Partitions of an image as columns, and their canonical entities as Arrow columns.
 
-A cluster may have a million partitions; one dictionary for each would be too slow and too big.
+A cluster can have a million partitions. One dictionary for each would be too slow and too large.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Growing:
 
 
 class _ListColumn:
-    """Lists as they were last set; elements of former ones stay behind."""
+    """Lists with their latest values. The elements of earlier values remain in the array."""
 
     def __init__(self, format_: str) -> None:
         self._starts = _Growing("i8")
@@ -87,7 +87,7 @@ class _ListColumn:
 
 
 class PartitionTable:
-    """Rows of partitions; a row belongs to one partition for good, and a partition's row may be left for another."""
+    """Rows of partitions. A row always belongs to the same partition; a partition can move to another row."""
 
     def __init__(self) -> None:
         self._numbers = {name: _Growing("i1" if name == "leaderRecoveryState" else "i4") for name in NUMBERS}
@@ -125,7 +125,7 @@ class PartitionTable:
         np.maximum.at(self._offsets.values, rows, offsets)
 
     def date(self, rows: Int64s | slice, offset: int) -> None:
-        """Set the offset of the last record that touched some rows."""
+        """Set the offset of the last record that changed some rows."""
         self._offsets.values[rows] = offset
 
     def numbers(self, name: str, rows: Int64s) -> npt.NDArray[Any]:
@@ -137,7 +137,7 @@ class PartitionTable:
         return self._lists[name].taken(rows)
 
     def offsets(self, rows: Int64s) -> Int64s:
-        """Return the offset of the last record that touched each row."""
+        """Return the offset of the last record that changed each row."""
         return self._offsets.values[rows]
 
     def fields(self, row: int) -> dict[str, Any]:
@@ -162,14 +162,14 @@ def columns_of(records: Sequence[Mapping[str, Any]]) -> Columns:
 
 
 def _last(rows: Int64s, chosen: npt.NDArray[np.bool_]) -> Int64s:
-    """Return the indexes of the chosen rows, of each row only the last: assigning twice has no order in numpy."""
+    """Return the index of the last occurrence of each chosen row. numpy does not define the order of repeated assignments."""
     indexes = np.flatnonzero(chosen)
     _, last = np.unique(rows[indexes][::-1], return_index=True)
     return indexes[len(indexes) - 1 - last]
 
 
 _SETS: Final = frozenset({"isr", "addingReplicas", "removingReplicas"})
-"""Lists whose order means nothing; that of `replicas` does (the first is preferred)."""
+"""Lists without a significant order. The order of `replicas` is significant (the first replica is preferred)."""
 _MIRRORED: Final = (
     "addingReplicas",
     "isr",
@@ -188,7 +188,7 @@ _LIST_FIELDS: Final = frozenset({*_SETS, "replicas", DIRECTORIES, "eligibleLeade
 
 
 def partition_values(table: PartitionTable, rows: Int64s, form: Form) -> Any:
-    """Return the canonical values of some rows; in the form of ZooKeeper's entities, those of `kraftbridge.metadata.entities.partition_value`."""
+    """Return the canonical values of some rows. In ZooKeeper's form they equal `kraftbridge.metadata.entities.partition_value`."""
     parts: list[Any] = []
     before = "{"
     for name in FIELDS[form]:
@@ -205,7 +205,7 @@ def partition_values(table: PartitionTable, rows: Int64s, form: Form) -> Any:
 
 
 def _merged(parts: list[Any]) -> list[Any]:
-    """Return the parts with adjacent constants joined."""
+    """Return the parts with adjacent constants merged."""
     merged: list[Any] = []
     for part in parts:
         if merged and isinstance(part, str) and isinstance(merged[-1], str):
@@ -234,7 +234,7 @@ def _sorted(counts: Int64s, elements: Any) -> Any:
 
 
 def _directory_texts(counts: Int64s, elements: Any) -> tuple[Int64s, Any]:
-    """Return counts and texts of directories; none, or all zero (`DirectoryId.MIGRATING`), is the same (KIP-858)."""
+    """Return counts and texts of directories. No directories and only zeros (`DirectoryId.MIGRATING`) are the same (KIP-858)."""
     halves = np.ascontiguousarray(elements).view(np.int64).reshape(-1, 2)
     owners = np.repeat(np.arange(len(counts)), counts)
     assigned = np.zeros(len(counts), np.bool_)

@@ -1,4 +1,4 @@
-"""Replays one voter's metadata log: newest usable snapshot, then segments, up to an offset or to the end."""
+"""Replays one voter's metadata log: the newest usable snapshot, then segments, up to an offset or to the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kraftbridge.metadata.log.image import PARTITION, PARTITION_CHANGE, ChangeRu
 
 _LISTING_ATTEMPTS = 5
 _CHUNK_BYTES = 16 << 20
-"""What is in memory of a file at a time; a segment may have a gigabyte (`metadata.log.segment.bytes`)."""
+"""Bytes of a file that are in memory at a time. A segment can have a gigabyte (`metadata.log.segment.bytes`)."""
 _NO_OP: Final = "NoOpRecord"
 _NO_OP_BYTES: Final = 4  # frame, type, version, no tagged fields
 _ONE_BY_ONE: Final = 0
@@ -38,12 +38,12 @@ _decoders: dict[tuple[int, int], tuple[str, Decoder]] = {}
 
 @dataclass(slots=True)
 class FileScan:
-    """Iterates over the batches of a file, a chunk at a time; like `BatchScan` for what may not fit into memory.
+    """Iterates over the batches of a file in chunks, like `BatchScan` for files that do not fit into memory.
 
     Attributes
     ----------
     torn_bytes
-        Bytes after the last complete batch; known once the iteration is over.
+        Bytes after the last complete batch; valid after the iteration.
     """
 
     files: LogFiles
@@ -66,18 +66,18 @@ class FileScan:
 
 @dataclass(slots=True)
 class LogReplay:
-    """Replays a log step by step: `advance` to an offset, look at `image`, advance again.
+    """Replays a log in steps: call `advance` with an offset, read `image`, and advance again.
 
     Attributes
     ----------
     image
         State after the last step.
     snapshot
-        Snapshot that the replay began with.
+        Snapshot at the start of the replay.
     end_offset
         Offset after the last complete batch that was read.
     torn_tail_bytes
-        Bytes of an incomplete last batch: being written, or lost in a crash (Kafka truncates them at start).
+        Bytes of an incomplete last batch. Kafka is writing it, or it was lost in a crash (Kafka truncates it at start).
     """
 
     files: LogFiles
@@ -98,21 +98,21 @@ class LogReplay:
 
     @property
     def snapshot_offset(self) -> int:
-        """Offset of the last record that the snapshot contains; -1 without one. Older changes are not dated."""
+        """Offset of the last record in the snapshot; -1 without a snapshot. Older changes have no offset of their own."""
         return self.snapshot.end_offset - 1 if self.snapshot else -1
 
     def epoch_at(self, offset: int) -> int | None:
-        """Return the epoch of the batch that holds an offset; None where it is before the snapshot's end or unread."""
+        """Return the epoch of the batch that contains an offset; None if the offset is before the snapshot's end or not yet read."""
         index = bisect_right(self._epochs, (offset, 1 << 62)) - 1
         return self._epochs[index][1] if index >= 0 and offset < self.end_offset else None
 
     def advance(self, last_offset: int | None = None) -> MetadataImage:
-        """Replay up to `last_offset`, inclusive, or to the end of what is there now.
+        """Replay up to `last_offset`, inclusive, or to the current end.
 
         Raises
         ------
         MetadataError
-            The log cannot be read, has a gap, or holds something that Kafka 3.9 does not write.
+            The log cannot be read, has a gap, or contains data that Kafka 3.9 does not write.
         """
         try:
             if not self._started:
@@ -172,7 +172,7 @@ class LogReplay:
                 else:
                     yield batch
 
-        # Inside a snapshot offsets are positions; what they hold is as old as the snapshot at the most.
+        # Inside a snapshot offsets are positions. The records are at most as old as the snapshot.
         apply_batches(self.image, data_batches(), date=snapshot.end_offset - 1)
         framed = control[:1] == [ControlType.SNAPSHOT_HEADER] and control[-1:] == [ControlType.SNAPSHOT_FOOTER]
         if scan.torn_bytes or not framed:
@@ -183,7 +183,7 @@ class LogReplay:
         self.image.removed.clear()
 
     def _apply_waiting(self, last_offset: int | None) -> bool:
-        """Apply records that were read; return whether more may be read for `last_offset`."""
+        """Apply buffered records; return whether `last_offset` needs more of them."""
         image, waiting = self.image, self._waiting
         ready = [batch for batch in waiting if last_offset is None or batch.base_offset <= last_offset]
         apply_batches(image, ready, first=self._next_offset, last=last_offset)
@@ -194,7 +194,7 @@ class LogReplay:
         return not self._waiting and (last_offset is None or image.offset < last_offset)
 
     def _read_on(self) -> bool:
-        """Read on in the current segment; return whether there is more of it, or another one after it."""
+        """Read the current segment; return whether there is more of it, or another segment after it."""
         if self._segment is None:
             return False
         found = listing(self.files)
@@ -248,14 +248,14 @@ class LogReplay:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """Where a log ends: the offset after its last complete batch, and when that was appended, in milliseconds; -1 if unknown."""
+    """The end of a log: the offset after its last complete batch, and that batch's append time in milliseconds (-1 if unknown)."""
 
     offset: int
     append_timestamp_ms: int = -1
 
 
 def log_end(files: LogFiles) -> LogEnd:
-    """Return where a log ends, reading only its last segment."""
+    """Return the end of a log; reads only the last segment."""
     found = listing(files)
     if not found.segments and not found.snapshots:
         raise LogUnavailableError(f"{files.place}: there is neither a log segment nor a snapshot")
@@ -306,7 +306,7 @@ def decoded_record(value: bytes | None, offset: int) -> tuple[str, Fields]:
 
 
 def decoded_columns(block: RecordBlock) -> dict[tuple[str, int], tuple[Int64s, Columns]]:
-    """Return indexes and fields of the plain records of the frequent types, by type and version."""
+    """Return indexes and fields of the regular records of the frequent types, by type and version."""
     found = {}
     for code in np.unique(block.api_keys[~block.odd] << 7 | block.versions[~block.odd]).tolist():
         api_key, version = code >> 7, code & 0x7F
@@ -324,7 +324,7 @@ def apply_batches(
     last: int | None = None,
     date: int | None = None,
 ) -> None:
-    """Apply the records of data batches from offset `first` to `last`, inclusive; `date` as for `apply_block`."""
+    """Apply the records of data batches from offset `first` to `last`, inclusive; `date` as in `apply_block`."""
     for part in parts(batches):
         block = record_block(part, first, last)
         if block is not None:
@@ -356,19 +356,19 @@ def apply_block(image: MetadataImage, block: RecordBlock, date: int | None = Non
     Parameters
     ----------
     date
-        Offset that stands for all of them: inside a snapshot offsets are positions.
+        Offset for all records, because inside a snapshot offsets are positions.
 
     Raises
     ------
     UndecodableRecordError
-        A record is not what Kafka 3.9 writes, or contradicts what came before it.
+        A record is not what Kafka 3.9 writes, or contradicts earlier records.
     """
     if len(block):
         _BlockReplay(image, block, date).apply()
 
 
 class _BlockReplay:
-    """Runs of records: a run is of one type and version, for partitions also of one topic."""
+    """Applies runs of records. A run has one type and version; a run of partitions also has one topic."""
 
     def __init__(self, image: MetadataImage, block: RecordBlock, date: int | None) -> None:
         self.image, self.block = image, block
@@ -455,7 +455,7 @@ class _BlockReplay:
         self.waiting.append((begin, np.arange(place, stop), rows))
 
     def _flush(self) -> None:
-        """Apply the changes that wait, in their order; usually they are all of one version."""
+        """Apply the buffered changes in their order; usually all of them have one version."""
         waiting, self.waiting = self.waiting, []
         while waiting:
             code = int(self.codes[waiting[0][0]])

@@ -1,1 +1,1 @@
-"""Kafka's part of a ZooKeeper tree: reading, dumps, decoding, and the entities in it."""
+"""Kafka's part of a ZooKeeper tree: sessions, reading, dumps, decoding, and entities."""

@@ -1,4 +1,4 @@
-"""Dumps of a ZooKeeper tree: one JSON object per znode, optionally with secrets replaced by hashes."""
+"""Dumps of a ZooKeeper tree: one JSON object per znode. Secrets can be replaced by hashes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SECRET_SCRAM_FIELDS: Final = ("salt", "stored_key", "server_key")
 
 
 def read_dump(path: Path, chroot: str) -> Iterator[Znode]:
-    """Yield the znodes of a dump that are below a chroot, with paths relative to it.
+    """Yield the znodes of a dump below a chroot, with paths relative to it.
 
     Raises
     ------
@@ -81,11 +81,11 @@ def _znode(row: Any) -> Znode:
 
 
 def write_dump(znodes: Iterable[Znode], path: Path, chroot: str, *, redact: bool = False) -> tuple[int, int]:
-    """Write znodes to a dump, compressed where the name ends in `.gz`.
+    """Write znodes to a dump, compressed if the name ends in `.gz`.
 
     Returns
     -------
-    Number of znodes, and how many of them could not be read or listed: a verification of the dump then refuses a verdict.
+    Number of znodes, and number of znodes that could not be read or listed. A verification of an incomplete dump is Inconclusive.
     """
     prefix = chroot.rstrip("/")
     opener = gzip.open if path.suffix == ".gz" else open
@@ -115,7 +115,7 @@ def _text(data: bytes | None) -> tuple[str | None, str]:
 
 
 def redacted_data(path: str, data: bytes | None) -> bytes | None:
-    """Return a znode's data with secrets replaced by their SHA-256; what cannot be understood is replaced whole.
+    """Return a znode's data with secrets replaced by their SHA-256. Data that cannot be parsed is replaced completely.
 
     SCRAM keys and encrypted passwords have enough entropy for a plain hash. Redacted SCRAM credentials can still be
     compared with a log; encrypted passwords by their length.

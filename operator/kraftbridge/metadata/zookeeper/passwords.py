@@ -1,7 +1,7 @@
-"""Password configs that brokers encrypt before they put them into ZooKeeper (KIP-226).
+"""Password configs in ZooKeeper, which brokers encrypt (KIP-226).
 
-Format and defaults: Kafka's `EncryptingPasswordEncoder`: comma-separated ``name:value`` pairs; CBC and GCM parameters
-as in `CbcParamsEncoder` and `GcmParamsEncoder`.
+The format is that of Kafka's `EncryptingPasswordEncoder`: comma-separated ``name:value`` pairs, with the CBC and GCM parameters of
+`CbcParamsEncoder` and `GcmParamsEncoder`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _WRONG_SECRET = "password.encoder.secret is not the one that this value was enco
 
 
 def looks_encoded(value: str) -> bool:
-    """Return whether a config value is in the form that Kafka's password encoder writes."""
+    """Return whether a config value has the form that Kafka's password encoder writes."""
     return "encryptedPassword:" in value and "cipherAlgorithm:" in value and "passwordLength:" in value
 
 
 def is_password_config(name: str) -> bool:
-    """Return whether Kafka 3.9 takes a dynamic config for a password, which the copy decrypts (`DynamicBrokerConfig.isPasswordConfig`)."""
+    """Return whether Kafka 3.9 treats a dynamic config as a password, which the copy decrypts (`DynamicBrokerConfig.isPasswordConfig`)."""
     return name.endswith(_PASSWORD_CONFIGS)
 
 
@@ -57,7 +57,7 @@ def java_length(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EncodedPassword:
-    """An encoded value, taken apart."""
+    """The parts of an encoded value."""
 
     parameters: dict[str, str]
     length: int
@@ -69,7 +69,7 @@ class EncodedPassword:
         Raises
         ------
         PasswordDecodingError
-            It is not complete.
+            The value is incomplete.
         """
         parameters = {}
         for pair in value.split(","):
@@ -96,7 +96,7 @@ class EncodedPassword:
         Raises
         ------
         PasswordDecodingError
-            The secret is not the one that it was encoded with, or the parameters are not supported.
+            The secret is wrong, or the parameters are not supported.
         """
         parameters = self.parameters
         try:

@@ -1,10 +1,12 @@
-"""Reads ZooKeeper in fenced batches: many znodes in one request, all at one point in time.
+"""Reads ZooKeeper in fenced batches: many znodes in one request, at one point in time.
 
-Every batch carries `/migration` with it, and so knows the log offset that ZooKeeper mirrored at its point in time. The request is
-multiRead, operation 22, in servers from 3.6 on (ZOOKEEPER-3402); one thread serves it between two commits (``FinalRequestProcessor``).
-kazoo 2.11 does not know it, but sends any object that can serialise itself; the one private name of kazoo used is
-`KazooClient._call`. A server older than 3.6 is read path by path; there the fence is read before each batch, which makes it older than
-its znodes at the worst: more keys then count as in flight, none as settled that is not.
+Every batch contains `/migration`, and therefore the log offset that ZooKeeper mirrored at that time. The request is multiRead, operation
+22,
+in servers from 3.6 on (ZOOKEEPER-3402). One thread serves it between two commits (``FinalRequestProcessor``). kazoo 2.11 does not know this
+request, but sends any object that can serialize itself. The only private name of kazoo in use is `KazooClient._call`. A server older than
+3.6
+is read path by path, with the fence before each batch. The fence is then never newer than the znodes: more keys count as in flight, and no
+changing key counts as settled.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _ERROR: Final = -1
 
 
 class Operation(IntEnum):
-    """The two operations that a multiRead may hold."""
+    """The two operations in a multiRead."""
 
     DATA = 4
     CHILDREN = 8
@@ -54,7 +56,7 @@ class Read(NamedTuple):
 
 
 class Data(NamedTuple):
-    """A znode's data and the numbers of its `Stat`."""
+    """A znode's data and its `Stat`."""
 
     data: bytes | None
     stat: tuple[int, ...]
@@ -62,12 +64,12 @@ class Data(NamedTuple):
 
 
 Result = Data | list[str] | Exception
-"""What one read gives: data, children, or kazoo's exception for that path alone (`NoNodeError`, `NoAuthError`)."""
+"""The result of one read: data, children, or kazoo's exception for that path (`NoNodeError`, `NoAuthError`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class MultiRead:
-    """A request for kazoo's connection: `type`, `serialize` and `deserialize` are what it calls."""
+    """A multiRead request. kazoo's connection uses `type`, `serialize` and `deserialize`."""
 
     reads: Sequence[Read]
     type: ClassVar[int] = 22
@@ -121,7 +123,7 @@ def batches(reads: Sequence[Read], size: int, maximum_bytes: int = 400_000) -> I
 
 
 def single_result(value: Any, operation: Operation) -> Result:
-    """Return the result of one of kazoo's own calls in the form of a multiRead's."""
+    """Return the result of one of kazoo's own calls in the form of a multiRead result."""
     if operation is Operation.CHILDREN:
         return list(value)
     data, stat = value
@@ -144,21 +146,21 @@ def single_result(value: Any, operation: Operation) -> Result:
 
 
 BATCH_READS: Final = 400
-"""Reads per multiRead: more gains little and holds up other sessions' writes."""
+"""Reads per multiRead. A higher number gains little and delays other sessions' writes."""
 TOPIC_BATCH_READS: Final = 50
-"""Topics' assignments grow with their partitions, and the server builds a reply in its heap."""
+"""Reads of topics per multiRead. Topics' assignments grow with their partitions, and the server builds a reply in its heap."""
 IN_FLIGHT: Final = 4
 _FENCE: Final = Read(Operation.DATA, MIGRATION_PATH)
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Results of one batch with the fence that was read with them.
+    """Results of one batch with its fence.
 
     Attributes
     ----------
     migration
-        `/migration` at the batch's point in time; None where there is none, or where it cannot be understood.
+        `/migration` at the time of the batch; None if it does not exist or cannot be decoded.
     """
 
     migration: MigrationZnode | None
@@ -166,7 +168,7 @@ class Fenced:
 
     @property
     def offset(self) -> int:
-        """Log offset that ZooKeeper mirrored; -1 where it mirrors none."""
+        """Log offset that ZooKeeper mirrored; -1 if it mirrors none."""
         return self.migration.kraft_metadata_offset if self.migration else -1
 
 
@@ -196,12 +198,12 @@ class ZooKeeperReader:
 
     @property
     def migration_problem(self) -> str | None:
-        """Why `/migration` could not be understood, if it could not."""
+        """The reason why `/migration` could not be decoded, if any."""
         return self._migration_problem
 
     @property
     def reads_many_at_once(self) -> bool:
-        """Whether the server has not refused a multiRead; one older than 3.6 is asked path by path from then on."""
+        """Whether multiRead is in use. A server older than 3.6 refuses it and is then read path by path."""
         return self._multi
 
     def open(self) -> None:
@@ -228,16 +230,16 @@ class ZooKeeperReader:
             self._client = None
 
     def synchronize(self) -> None:
-        """Let this session's server catch up with the leader, so that what is read is not older than the call."""
+        """Let this session's server catch up with the leader, so that later reads are not older than this call."""
         self._client.retry(self._client.sync, "/")
 
     def read(self, reads: Sequence[Read], batch: int = BATCH_READS) -> Iterator[Fenced]:
-        """Yield the results of all reads in order, batch by batch, several batches on their way at a time.
+        """Yield the results of all reads in order, batch by batch, with several batches in flight.
 
         Raises
         ------
         ZooKeeperUnavailableError
-            The connection was lost and could not be made again.
+            The connection was lost and could not be restored.
         """
         waiting: deque[tuple[Sequence[Read], Any]] = deque()
         todo = batches(reads, batch)
@@ -266,7 +268,7 @@ class ZooKeeperReader:
             try:
                 answers = promise.get(timeout=self.access.session_timeout_seconds)
             except NotServedError:
-                self._multi = False  # such a server also drops the connection
+                self._multi = False  # such a server also closes the connection
             except (ConnectionLoss, SessionExpiredError):
                 if self._multi:
                     answers = self._client.retry(lambda: self._send(reads).get(self.access.session_timeout_seconds))
@@ -281,7 +283,7 @@ class ZooKeeperReader:
         full = [_FENCE, *reads]
         if root:
             full = [Read(read.operation, root + read.path if read.path != "/" else root) for read in full]
-        client._call(MultiRead(full), promise)  # noqa: SLF001 - kazoo has no public way to send a request of one's own
+        client._call(MultiRead(full), promise)  # kazoo has no public method for other requests  # noqa: SLF001
         return promise
 
     def _singly(self, reads: Sequence[Read]) -> list[Result]:
@@ -314,7 +316,7 @@ class ZooKeeperReader:
         return Fenced(migration, list(zip(reads, results, strict=True)))
 
     def walk_fenced(self) -> Iterator[Znode]:
-        """Yield every znode, with `/migration` as it was before any other was read: what is read later is not older."""
+        """Yield every znode, with `/migration` as it was before the other reads. The other znodes are never older."""
         (first,) = self.read([Read(Operation.DATA, MIGRATION_PATH)])
         fence = first.results[0][1]
         for found in self.walk():
@@ -324,9 +326,9 @@ class ZooKeeperReader:
                 yield found
 
     def walk(self, root: str = "/") -> Iterator[Znode]:
-        """Yield every znode below a path, parents before children; needs no knowledge of Kafka's layout.
+        """Yield every znode below a path, parents before children, independent of Kafka's layout.
 
-        One that cannot be read or listed is yielded with its `problem`; one that was deleted meanwhile is left out.
+        A znode that cannot be read or listed has its `problem` set. A znode that was deleted in the meantime is omitted.
         """
         level = [root]
         while level:
@@ -359,7 +361,7 @@ def znode(path: str, result: Data) -> Znode:
 
 
 def split_connect(connect: str) -> tuple[str, str]:
-    """Return hosts and chroot of a connect string; no chroot is the empty text."""
+    """Return hosts and chroot of a connect string; the chroot can be the empty string."""
     hosts, slash, path = connect.partition("/")
     return hosts, (slash + path).rstrip("/")
 

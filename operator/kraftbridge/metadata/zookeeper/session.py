@@ -48,7 +48,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a session tries again; -1 for no limit."""
+    """Number of attempts of a session; -1 for no limit."""
 
     connection: int
     command: int

@@ -1,6 +1,6 @@
-"""Whether a ZooKeeper tree is sound: everything that Kafka's copy reads can be read and means something.
+"""Checks a ZooKeeper tree before the copy: Kafka can read everything that the copy reads, and every value is valid.
 
-Codes, severities and texts are in `kraftbridge.models.catalogue`; each rule names the Kafka ticket or class that it comes from.
+Codes, severities and texts are in `kraftbridge.models.catalogue`. Each rule names the Kafka ticket or class that it comes from.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ CONTROLLER_PATH: Final = "/controller"
 CONTROLLER_EPOCH_PATH: Final = "/controller_epoch"
 CLUSTER_ID_PATH: Final = "/cluster/id"
 CHECKED_NODES: Final = (REASSIGNMENT_PATH, ELECTION_PATH, CONTROLLER_PATH, CONTROLLER_EPOCH_PATH, CLUSTER_ID_PATH)
-"""Znodes that are not copied and still say whether the copy can begin."""
+"""Znodes that are not copied, but show whether the copy can begin."""
 
 _BROKER_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 _JAVA_INT = re.compile(r"[+-]?\d+")
-"""What `Integer.parseInt` takes, which also reads digits of other scripts."""
+"""The syntax of `Integer.parseInt`, which also accepts digits of other scripts."""
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NO_LEADER: Final = -1
 _OPERATIONS: Final = frozenset(ACL_OPERATIONS.values()) - {"Any"}
@@ -68,10 +68,10 @@ _QUOTAS: Final[Mapping[str, Mapping[str, str]]] = {
     "clients": _CLIENT_QUOTAS,
     "ips": {"connection_creation_rate": _WHOLE_32},
 }
-"""What `QuotaConfigs` of Kafka 3.9 knows for each kind of entity, and of which type it must be."""
+"""Quotas of Kafka 3.9's `QuotaConfigs` with their types, by kind of entity."""
 _QUOTA_LIMITS: Final[Mapping[str, int]] = {_WHOLE: 2**63 - 1, _WHOLE_32: 2**31 - 1}
 _ROUNDING: Final = 1e-6
-"""`ZkConfigMigrationClient` takes a limit for whole that is so near to a whole number."""
+"""`ZkConfigMigrationClient` accepts a limit as whole if it is this close to a whole number."""
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class Soundness:
     broker_ids
         Brokers that are registered in ZooKeeper.
     encoder_secret
-        The brokers' `password.encoder.secret`, if it was given.
+        The brokers' `password.encoder.secret`, if known.
     """
 
     broker_ids: frozenset[int] = frozenset()
@@ -92,7 +92,7 @@ class Soundness:
     highest_controller_epoch: int = -1
     controller_epoch: int | None = None
     secret_required: bool = True
-    """Whether encrypted configs without their secret block; a dump's reader need not have it."""
+    """Whether encrypted configs without the secret block. Readers of a dump may not have the secret."""
 
     def topic(self, topic: TopicReading) -> None:
         """Check one topic's znodes."""
@@ -127,7 +127,7 @@ class Soundness:
         if self.broker_ids and unknown:
             self._add(Code.REPLICA_ON_UNKNOWN_BROKER, path, brokers=unknown)
         if state is None:
-            # `ZkTopicMigrationClient` then takes all replicas as in sync, with only a WARN
+            # `ZkTopicMigrationClient` then treats all replicas as in sync and logs only a WARN
             self._add(Code.PARTITION_WITHOUT_STATE, path)
             return
         self.highest_controller_epoch = max(self.highest_controller_epoch, state.controller_epoch)
@@ -139,7 +139,7 @@ class Soundness:
             self._add(Code.LEADER_NOT_IN_SYNC, path, leader=state.leader, isr=state.isr)
 
     def znode(self, path: str, data: bytes | None) -> None:
-        """Check one znode that is not below `/brokers/topics`; what cannot be decoded is the reader's finding."""
+        """Check one znode that is not below `/brokers/topics`. The reader reports znodes that cannot be decoded."""
         try:
             match path.split("/")[1:]:
                 case ["kafka-acl-extended", pattern, _, _] if pattern != "prefixed":
@@ -221,7 +221,7 @@ class Soundness:
         self._passwords(path, data)
 
     def same_ids(self, topics_by_id: Mapping[str, Sequence[str]]) -> None:
-        """Add the topics that share an id.
+        """Add findings for topics that share an id.
 
         Parameters
         ----------
@@ -247,7 +247,7 @@ class Soundness:
         migration_problem: str | None,
         checked: Mapping[str, bytes | None],
     ) -> None:
-        """Check what concerns the tree as a whole.
+        """Check the facts that concern the whole tree.
 
         Parameters
         ----------
@@ -256,7 +256,7 @@ class Soundness:
         deletions
             Names below `/admin/delete_topics`.
         migration, migration_problem
-            `/migration`, or why it cannot be understood.
+            `/migration`, or the reason why it cannot be decoded.
         checked
             Data of those `CHECKED_NODES` that exist.
         """
@@ -302,7 +302,7 @@ class Soundness:
             )
 
     def undecodable(self, path: str, problem: str) -> None:
-        """Add a znode that could not be decoded."""
+        """Add a finding for a znode that could not be decoded."""
         self._add(Code.ZNODE_UNDECODABLE, path, problem=problem)
 
     def _add(self, code: Code, subject: str, /, **details: object) -> None:
@@ -310,7 +310,7 @@ class Soundness:
 
 
 def _is_uuid(text: str) -> bool:
-    """Return whether a text is what `Uuid.toString` writes: 16 bytes in URL-safe base64 without padding."""
+    """Return whether a text has the form of `Uuid.toString`: 16 bytes in URL-safe base64 without padding."""
     try:
         value = base64.urlsafe_b64decode(f"{text}==")
     except (ValueError, binascii.Error):
@@ -319,15 +319,15 @@ def _is_uuid(text: str) -> bool:
 
 
 def _is_whole(limit: float, bound: int) -> bool:
-    """Return whether `ZkConfigMigrationClient` takes a limit for whole: cut off after adding a millionth, it is the same.
+    """Return whether `ZkConfigMigrationClient` accepts a limit as whole: adding a millionth and truncating does not change it.
 
-    A negative whole number is not: -1 becomes 0.
+    A negative whole number is not accepted: -1 becomes 0.
     """
     return math.isfinite(limit) and abs(max(-bound, min(bound, math.trunc(limit + _ROUNDING))) - limit) <= _ROUNDING
 
 
 def _is_sanitized(name: str) -> bool:
-    """Return whether a path element is exactly what Kafka's `Sanitizer` writes for the name that it stands for."""
+    """Return whether a path element is exactly what Kafka's `Sanitizer` writes for a name."""
     try:
         return sanitized(desanitized(name)) == name
     except ValueError:
@@ -343,7 +343,7 @@ def _is_address(name: str) -> bool:
 
 
 def cluster_id(data: bytes | None) -> str | None:
-    """Return the id in `/cluster/id`, if there is one."""
+    """Return the id in `/cluster/id`, if it exists."""
     try:
         identity = json.loads(data or b"{}").get("id")
     except (ValueError, AttributeError):
@@ -352,7 +352,7 @@ def cluster_id(data: bytes | None) -> str | None:
 
 
 def soundness_of(reading: DumpReading, encoder_secret: str | None, *, secret_required: bool) -> Soundness:
-    """Return what is wrong with a tree that was read, but for topics that share an id and znodes that could not be decoded."""
+    """Check a tree that was read, except for topics with the same id and znodes that could not be decoded."""
     nodes = reading.nodes()
     soundness = Soundness(broker_ids(nodes), encoder_secret, secret_required=secret_required)
     topics = list(reading.topics())
@@ -382,7 +382,7 @@ def findings_of(znodes: Iterable[Znode], encoder_secret: str | None) -> list[Fin
     reading = DumpReading(Secrets(b"", compare_passwords=encoder_secret is not None), encoder_secret)
     reading.take(znodes)
     for _ in reading.entities():
-        pass  # decoding fills in what cannot be understood
+        pass  # decoding records the znodes that cannot be decoded
     soundness = soundness_of(reading, encoder_secret, secret_required=True)
     by_id: dict[str, list[str]] = {}
     for topic in reading.topics():
@@ -397,7 +397,7 @@ def findings_of(znodes: Iterable[Znode], encoder_secret: str | None) -> list[Fin
 
 
 def broker_ids(paths: Iterable[str]) -> frozenset[int]:
-    """Return the brokers that are registered, from the tree's paths."""
+    """Return the registered brokers in the tree's paths."""
     return frozenset(int(name) for name in _children(paths, "/brokers/ids") if name.isdecimal())
 
 

@@ -1,6 +1,6 @@
-"""Kafka's tree as a whole: which znodes are read, live or from a dump, and the entities in them.
+"""Reads Kafka's tree, live or from a dump, and yields its entities.
 
-A live tree is listed first, so that orphans are found too.
+A live tree is listed first, so that orphaned znodes are found too.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ _COPIED: Final = tuple(
         for pattern in facts.znodes
     )
 )
-"""Patterns of the znodes that are neither topics nor their configs, which are cut into slices."""
+"""Patterns of the znodes other than topics and their configs, which are read in slices."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreePlan:
-    """What there is to read.
+    """The znodes to read.
 
     Attributes
     ----------
     topics
         Names below `/brokers/topics`.
     topic_configs
-        Names below `/config/topics`; not the same set where something was left behind.
+        Names below `/config/topics`; not always the same set as `topics`.
     nodes
         Paths of all other znodes that are copied.
     offset
@@ -74,7 +74,7 @@ class TreePlan:
 
 @dataclass(slots=True)
 class FenceRange:
-    """What `/migration` said over several batches."""
+    """The range of `/migration` over several batches."""
 
     first: int | None = None
     last: int | None = None
@@ -83,7 +83,7 @@ class FenceRange:
     batches: int = 0
 
     def add(self, fenced: Fenced) -> None:
-        """Take one more batch into account."""
+        """Add one batch."""
         self.first = fenced.offset if self.first is None else min(self.first, fenced.offset)
         self.last = fenced.offset if self.last is None else max(self.last, fenced.offset)
         self.batches += 1
@@ -99,11 +99,11 @@ class TreeReading:
     Attributes
     ----------
     problems
-        What could be read and not be understood, by path.
+        Znodes that cannot be decoded: the error by path.
     unread
-        What could not be read or listed, by path: all that is below it is unknown, too.
+        Znodes that cannot be read or listed: the error by path. Everything below them is unknown too.
     alternatives
-        Other right forms of entities (`alternative_entity`).
+        Other correct forms of entities (`alternative_entity`).
     """
 
     reader: ZooKeeperReader
@@ -117,7 +117,7 @@ class TreeReading:
     alternatives: dict[tuple[EntityKind, str], str] = field(default_factory=dict)
 
     def plan(self) -> TreePlan:
-        """List all folders and return what is in them."""
+        """List all folders and return their content."""
         folders = self._children([TOPICS_PATH, TOPIC_CONFIGS_PATH])
         nodes: list[str] = []
         open_patterns = [("", pattern.split("/")[1:]) for pattern in _COPIED]
@@ -159,7 +159,7 @@ class TreeReading:
         names
             Topics to read.
         partitions
-            Only these partitions of each topic; all that its assignment or its folder names where it is left out.
+            Only these partitions of each topic; by default all partitions in its assignment or its folder.
         """
         reads = []
         for name in names:
@@ -195,7 +195,7 @@ class TreeReading:
         found[name] = (assignment, numbers, min(oldest, offset))
 
     def _partitions(self, found: Mapping[str, tuple[TopicAssignment | None, set[int], int]]) -> Iterator[TopicReading]:
-        """Yield topics in the order of their names, each once its last state has been read."""
+        """Yield topics in the order of their names, each when its last state has been read."""
         names = list(found)
         reads = [
             Read(Operation.DATA, f"{TOPICS_PATH}/{name}/partitions/{number}/state")
@@ -226,7 +226,7 @@ class TreeReading:
         return None
 
     def nodes(self, paths: Sequence[str]) -> Iterator[Entity]:
-        """Yield the entities in znodes that are not topics."""
+        """Yield the entities of znodes that are not topics."""
         for fenced in self._batches([Read(Operation.DATA, path) for path in paths], BATCH_READS):
             for read, result in fenced.results:
                 try:
@@ -244,7 +244,7 @@ class TreeReading:
                     self.problems[read.path] = str(error)
 
     def entities(self, keys: Sequence[tuple[EntityKind, str]]) -> Iterator[Entity]:
-        """Yield what these entities' znodes hold now; a znode may hold others too."""
+        """Yield the current entities of the znodes of these entities. A znode can contain other entities too."""
         partitions: dict[str, list[int]] = {}
         paths: dict[str, None] = {}
         for kind, key in keys:
@@ -270,16 +270,16 @@ _STATE_PARTS = 7
 
 @dataclass(slots=True)
 class DumpReading:
-    """Takes a dump's znodes in, in any order, then yields their entities.
+    """Reads a dump's znodes in any order, then yields their entities.
 
     Attributes
     ----------
     migration
-        `/migration` as the dump has it.
+        `/migration` in the dump.
     problems
-        What could be read and not be understood, by path.
+        Znodes that cannot be decoded: the error by path.
     unread
-        What the dump's maker could not read or list, by path.
+        Znodes that could not be read or listed when the dump was written: the error by path.
     """
 
     secrets: Secrets
@@ -294,12 +294,12 @@ class DumpReading:
     _others: dict[str, bytes | None] = field(default_factory=dict)
 
     def take(self, znodes: Iterable[Znode]) -> None:
-        """Take znodes in.
+        """Add znodes.
 
         Raises
         ------
         DumpFormatError
-            The dump holds a path twice, or nothing below the chroot.
+            The dump contains a path twice, or nothing below the chroot.
         """
         seen: set[str] = set()
         for znode in znodes:

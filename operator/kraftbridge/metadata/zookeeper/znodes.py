@@ -1,4 +1,4 @@
-"""The content of znodes, and the canonical entities in it.
+"""Decodes the content of znodes into canonical entities.
 
 Formats: Kafka's ``ZkData.scala`` (one object per path), ``ScramCredentialUtils``, ``DelegationTokenManagerZk``,
 ``ZkMigrationLeadershipState``.
@@ -48,7 +48,7 @@ MAXIMUM_INT32: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Znode:
-    """One znode as it was read; `path` is relative to the chroot."""
+    """One znode; `path` is relative to the chroot."""
 
     path: str
     data: bytes | None
@@ -58,16 +58,16 @@ class Znode:
     ephemeral_owner: int = 0
     children: int = 0
     problem: str | None = None
-    """Why it, and with it what is below, could not be read or listed."""
+    """The reason why this znode, and with it everything below, could not be read or listed."""
 
 
 def migration_znode(data: bytes | None) -> MigrationZnode:
-    """Return what `/migration` says (KIP-866): what ZooKeeper mirrors, and which controller wrote it.
+    """Decode `/migration` (KIP-866): the offset that ZooKeeper mirrors, and the controller that wrote it.
 
     Raises
     ------
     UndecodableZnodeError
-        It is empty or of an unknown version (KAFKA-19480: controllers hang on an empty one).
+        The znode is empty or has an unknown version (KAFKA-19480: controllers hang on an empty znode).
     """
     body = json_object(MIGRATION_PATH, data)
     if body.get("version") != 0:
@@ -83,12 +83,12 @@ def migration_znode(data: bytes | None) -> MigrationZnode:
 def znode_entities(
     path: str, data: bytes | None, offset: int, secrets: Secrets, encoder_secret: str | None = None
 ) -> Iterator[Entity]:
-    """Yield the entities in one znode that is not below `/brokers/topics`; nothing for znodes that are not copied.
+    """Yield the entities of one znode that is not below `/brokers/topics`; nothing for znodes that are not copied.
 
     Raises
     ------
     UndecodableZnodeError
-        Its data is not what Kafka writes there.
+        Kafka does not write such data there.
     """
     match path.split("/")[1:]:
         case ["brokers", "ids", identity]:
@@ -128,7 +128,7 @@ def json_object(path: str, data: bytes | None) -> dict[str, Any]:
     Raises
     ------
     UndecodableZnodeError
-        It is empty or something else.
+        The data is empty or not a JSON object.
     """
     if not data:
         raise UndecodableZnodeError(f"{path} has no data")
@@ -144,7 +144,7 @@ def json_object(path: str, data: bytes | None) -> dict[str, Any]:
 def integer(
     path: str, body: Mapping[str, Any], field: str, low: int = -MAXIMUM_INT32 - 1, high: int = MAXIMUM_INT32
 ) -> int:
-    """Return a field that must be a whole number; Kafka does not take text for one (`DecodeJson`)."""
+    """Return a field that must be a whole number. Kafka does not accept text there (`DecodeJson`)."""
     value = body.get(field)
     if type(value) is not int:
         raise UndecodableZnodeError(f"{path}: {field} is not a whole number")
@@ -154,7 +154,7 @@ def integer(
 
 
 def _number_text(path: str, body: Mapping[str, Any], field: str, low: int, high: int) -> int:
-    """Return a field that holds a whole number as text."""
+    """Return a field that contains a whole number as text."""
     value = body.get(field)
     if not isinstance(value, str) or _JAVA_INTEGER.fullmatch(value) is None:
         raise UndecodableZnodeError(f"{path}: {field} is not the text of a whole number")
@@ -174,7 +174,7 @@ def config_values(path: str, data: bytes | None) -> dict[str, str]:
     Raises
     ------
     UndecodableZnodeError
-        It is not what Kafka writes there.
+        Kafka does not write such data there.
     """
     values = json_object(path, data).get("config")
     if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
@@ -210,7 +210,7 @@ def _client(
     path: str, entity: Mapping[str, str | None], data: bytes | None, offset: int, secrets: Secrets
 ) -> Iterator[Entity]:
     if not data:
-        return  # a folder for `clients` below a user without configs of its own
+        return  # the folder `clients` below a user that has no configs
     quotas = {}
     for name, value in config_values(path, data).items():
         if name in SCRAM_MECHANISMS:
@@ -234,7 +234,7 @@ def _quota(path: str, name: str, value: str) -> float:
 
 
 def java_double(text: str) -> float | None:
-    """Return what Java's `Double.valueOf` makes of a text, None where it throws."""
+    """Return the value of Java's `Double.valueOf` for a text; None if it throws."""
     match = _JAVA_DOUBLE.fullmatch(text)
     if match is None:
         return None
@@ -271,7 +271,7 @@ def acl_entries(path: str, data: bytes | None) -> list[dict[str, str]]:
     Raises
     ------
     UndecodableZnodeError
-        It is not what Kafka writes there.
+        Kafka does not write such data there.
     """
     body = json_object(path, data)
     if integer(path, body, "version") != 1:  # `AclEntry.fromBytes` refuses every other one
@@ -318,7 +318,7 @@ def _producer_ids(path: str, data: bytes, offset: int) -> Entity:
     limits = (0, 2**63 - 2)
     start = _number_text(path, body, "block_start", *limits)
     end = _number_text(path, body, "block_end", *limits)
-    # KRaft writes the block that comes next and no broker; a ZooKeeper broker writes the one that it took.
+    # A KRaft controller writes the next block and no broker. A ZooKeeper broker writes the block that it took.
     next_id = start if integer(path, body, "broker") == -1 else end + 1
     return Entity(EntityKind.PRODUCER_IDS, "", canonical_json({"nextProducerId": next_id}), offset)
 
@@ -329,7 +329,7 @@ _USUAL_STATE: Final = re.compile(
     rb'\{"controller_epoch":(%b),"leader":(-1|%b),"version":1,"leader_epoch":(%b),"isr":\[(%b(?:,%b)*)\]\}'
     % ((_NUMBER,) * 5)
 )
-"""A state as Kafka's `TopicPartitionStateZNode` nearly always writes it; a cluster may have a million."""
+"""The form in which Kafka's `TopicPartitionStateZNode` nearly always writes a state. A cluster can have a million."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +343,7 @@ class TopicAssignment:
 
     @classmethod
     def parse(cls, path: str, data: bytes | None) -> TopicAssignment:
-        """Return what a topic's znode says."""
+        """Decode a topic's znode."""
         body = json_object(path, data)
         topic_id = body.get("topic_id")
         if topic_id is not None and not isinstance(topic_id, str):
@@ -367,7 +367,7 @@ class PartitionState(NamedTuple):
 
     @classmethod
     def parse(cls, path: str, data: bytes | None) -> PartitionState:
-        """Return what a state znode says."""
+        """Decode a state znode."""
         if data and (usual := _USUAL_STATE.fullmatch(data)):
             controller_epoch, leader, leader_epoch, isr = usual.groups()
             return cls(int(leader), int(leader_epoch), int(controller_epoch), list(map(int, isr.split(b","))), 0)
@@ -384,14 +384,14 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicReading:
-    """A topic's znodes as they were read.
+    """The znodes of one topic.
 
     Attributes
     ----------
     assignment
-        Its own znode; None where only states exist, left behind by a topic that is gone.
+        The topic's own znode; None if only states exist, which a deleted topic left behind.
     states
-        The state znodes by partition, None where one is missing; a partition that no assignment names is an orphan.
+        The state znodes by partition; None for a missing state. A partition outside the assignment is an orphan.
     offset
         Log offset that ZooKeeper mirrored when the oldest of these was read.
     """
@@ -403,7 +403,7 @@ class TopicReading:
 
 
 def topic_entities(topic: TopicReading) -> Iterator[Entity]:
-    """Yield a topic and its partitions, orphans too."""
+    """Yield a topic and its partitions, including orphans."""
     name, assignment, states, offset = topic.name, topic.assignment, topic.states, topic.offset
     if assignment is not None:
         yield Entity(EntityKind.TOPIC, name, canonical_json({"topicId": assignment.topic_id}), offset)
@@ -464,10 +464,10 @@ def _assignments(path: str, body: Mapping[str, Any], field: str, *, required: bo
 
 
 def alternative_entity(path: str, data: bytes | None, offset: int) -> Entity | None:
-    """Return the other right form of what a znode says, if there is one.
+    """Return the other correct form of a znode's entity, if there is one.
 
     A producer-id block that KRaft wrote (`broker` -1) stays in ZooKeeper through a rollback. The next copy takes the block's end + 1, as
-    for any block (``ZkMigrationClient.migrateProducerId``), and the sync leaves the znode as it is. Until the next allocation both are right.
+    for any block (``ZkMigrationClient.migrateProducerId``), and the sync leaves the znode as it is. Both forms are correct until the next allocation.
     """
     if path != "/latest_producer_id_block" or not data:
         return None
