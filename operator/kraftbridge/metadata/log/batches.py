@@ -180,7 +180,7 @@ def _decompressed(payload: memoryview, codec: int, where: str) -> bytes:
     try:
         if codec == Codec.GZIP:
             return zlib.decompress(payload, wbits=31)
-        import cramjam  # imported here because only the verifier's image contains it
+        import cramjam  # noqa: PLC0415 - only the verifier's image contains it
 
         if codec == Codec.SNAPPY:
             return _snappy(bytes(payload), cramjam)
