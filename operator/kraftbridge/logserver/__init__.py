@@ -1,4 +1,4 @@
-"""A read-only HTTPS endpoint for a controller's metadata log: a sidecar of the controller's pod.
+"""A read-only HTTPS server for a controller's metadata log, run as a sidecar of the controller's pod.
 
-The verification job reads the log through it, so that nothing has to share the controllers' volumes.
+The verification job reads the log through it, so nothing shares the controllers' volumes.
 """

@@ -15,7 +15,7 @@ logger = logging.getLogger("kraftbridge.logserver")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until the process is told to end."""
+    """Serve until SIGTERM."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     parser = argparse.ArgumentParser(prog="python -m kraftbridge.logserver", description=__doc__)
     parser.add_argument(

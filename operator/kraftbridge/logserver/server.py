@@ -1,4 +1,4 @@
-"""The log server: lists the files of a metadata log and serves ranges of them, to bearers of the token, over TLS."""
+"""The log server: lists the files of a metadata log and serves ranges of them over TLS to clients with the token."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _CONNECTION_TIMEOUT_SECONDS: Final = 30.0
 
 @dataclass(slots=True)
 class TokenFile:
-    """A bearer token in a file that may be replaced while the server runs."""
+    """A bearer token in a file. The file can be replaced while the server runs."""
 
     path: Path
 
     def accepts(self, header: str | None) -> bool:
-        """Return whether an Authorization header carries the token; takes the same time whatever it carries."""
+        """Return whether an Authorization header contains the token, in constant time."""
         try:
             token = self.path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
@@ -55,7 +55,7 @@ class TokenFile:
 
 @dataclass(slots=True)
 class ServerCertificate:
-    """A certificate and key whose files may be replaced while the server runs."""
+    """A certificate and key. Their files can be replaced while the server runs."""
 
     certificate: Path
     key: Path
@@ -64,7 +64,7 @@ class ServerCertificate:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def context(self) -> ssl.SSLContext:
-        """Return TLS settings with what the files hold now; the former ones while they cannot be read."""
+        """Return TLS settings from the current files; the previous settings if the files cannot be read."""
         with self._lock:
             try:
                 stamp = tuple(number for path in (self.certificate, self.key) for number in _stamp(path))
@@ -91,7 +91,7 @@ class LogServer(ThreadingHTTPServer):
     Parameters
     ----------
     address
-        Where to listen.
+        Address to listen on.
     directory
         Kafka's `metadata.log.dir`.
     certificate, key
@@ -109,7 +109,7 @@ class LogServer(ThreadingHTTPServer):
         self.directory = directory
         self.token = TokenFile(token_file)
         self._certificate = ServerCertificate(certificate, key)
-        self._certificate.context()  # refuse to start on a bad pair
+        self._certificate.context()  # refuse to start with an invalid certificate or key
         super().__init__(address, LogRequestHandler)
 
     @property
@@ -119,7 +119,7 @@ class LogServer(ThreadingHTTPServer):
 
     @override
     def get_request(self) -> tuple[socket, Any]:
-        """Accept a connection; its handshake is left to the connection's own thread."""
+        """Accept a connection. The connection's own thread does the handshake."""
         plain, address = super().get_request()
         plain.settimeout(_CONNECTION_TIMEOUT_SECONDS)
         wrapped = self._certificate.context().wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
@@ -127,7 +127,7 @@ class LogServer(ThreadingHTTPServer):
 
     @override
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log connections that break off without a trace of the stack: clients come and go."""
+        """Log broken connections without a stack trace, because clients often disconnect."""
         logger.info("connection from %s broke off", client_address, exc_info=logger.isEnabledFor(logging.DEBUG))
 
     def stop(self) -> None:
@@ -158,7 +158,7 @@ class LogRequestHandler(BaseHTTPRequestHandler):
             return
         folder, _, name = path.rpartition("/")
         name = unquote(name)
-        # The name is matched as a whole, so no path can come out of it.
+        # The whole name must match, so it cannot contain a path.
         if folder == FILES_PATH and _SERVED_NAME.fullmatch(name):
             self._serve(name)
         else:
@@ -169,7 +169,9 @@ class LogRequestHandler(BaseHTTPRequestHandler):
         try:
             for entry in self.server.folder.iterdir():
                 if _SERVED_NAME.fullmatch(entry.name):
-                    with contextlib.suppress(FileNotFoundError):  # deleted since the folder was listed
+                    with contextlib.suppress(
+                        FileNotFoundError
+                    ):  # Kafka deleted the file after the directory was listed
                         files.append({"name": entry.name, "size": entry.stat().st_size})
         except OSError as error:
             message = f"the metadata log cannot be listed: {error.strerror}\n"
@@ -197,7 +199,7 @@ class LogRequestHandler(BaseHTTPRequestHandler):
                 left = end - start
                 while left:
                     chunk = file.read(min(_CHUNK_BYTES, left))
-                    if not chunk:  # truncated meanwhile: the client sees a short body
+                    if not chunk:  # Kafka truncated the file in the meantime: the client sees a short body
                         self.close_connection = True
                         return
                     self.wfile.write(chunk)
@@ -229,5 +231,5 @@ class LogRequestHandler(BaseHTTPRequestHandler):
 
     @override
     def log_message(self, format: str, *args: Any) -> None:
-        """Log requests at debug level: probes come every few seconds."""
+        """Log requests at debug level, because probes come every few seconds."""
         logger.debug("%s %s", self.address_string(), format % args)

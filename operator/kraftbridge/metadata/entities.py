@@ -1,8 +1,7 @@
 """Canonical entities: the same form for metadata from ZooKeeper, from the log and from brokers.
 
 An entity has a kind, a key and attributes. Attributes are compared as canonical JSON, so equal entities have equal text. The code that
-reads
-a secret replaces it with a keyed hash.
+reads a secret replaces it with a keyed hash.
 """
 
 from __future__ import annotations

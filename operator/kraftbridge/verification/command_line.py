@@ -1,4 +1,4 @@
-"""`python -m kraftbridge.verification`: `run` (the job), `offline`, `dump`, `watch` and `page` (by hand)."""
+"""`python -m kraftbridge.verification`: `run` (started by the operator); `offline`, `dump`, `watch` and `page` (started by hand)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from kraftbridge.models.report import (
 logger = logging.getLogger("kraftbridge.verification")
 
 EXIT_CODES = {Verdict.CONSISTENT: 0, Verdict.INCONSISTENT: 1, Verdict.INCONCLUSIVE: 2}
-"""Exit codes of `offline`; bad input is 2 too."""
+"""Exit codes of `offline`. Bad input is 2 too."""
 EXIT_INCOMPLETE = 2
-"""Exit code of `dump` where part of the tree could not be read."""
+"""Exit code of `dump` if a part of the tree could not be read."""
 EXIT_INTERRUPTED = 130
 
 

@@ -1,4 +1,4 @@
-"""Access to the run's ConfigMap through the API server's REST interface, with the pod's service account and without a client library."""
+"""Access to the run's ConfigMap through the API server's REST interface, with the pod's service account and no client library."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ConfigMapError(MetadataError):
 
 
 class NotWantedError(MetadataError):
-    """The operator's go did not come before the armed deadline."""
+    """The operator did not release the run before the armed deadline."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class RunConfigMap:
     account: Path = _ACCOUNT
 
     def request(self) -> VerificationRequest:
-        """Return the request in it."""
+        """Return the request in the ConfigMap."""
         text = self._data().get(REQUEST_KEY)
         if text is None:
             raise ConfigMapError(f"{self._name} has no {REQUEST_KEY}")
@@ -82,7 +82,7 @@ class RunConfigMap:
         self._patch({READY_KEY: Ready(run_id=run_id, at=datetime.now(UTC)).to_json()})
 
     def go(self, run_id: str) -> Go | None:
-        """Return the operator's go for this run, if it is there."""
+        """Return the operator's release of this run, if it is there."""
         text = self._data().get(GO_KEY)
         if not text:
             return None
@@ -93,12 +93,12 @@ class RunConfigMap:
         return go if go.run_id == run_id else None
 
     def await_go(self, run_id: str, deadline_seconds: float) -> Go:
-        """Wait for the operator's go for this run.
+        """Wait until the operator releases this run.
 
         Raises
         ------
         NotWantedError
-            It did not come in time, or the ConfigMap is gone.
+            The release did not come in time, or the ConfigMap was deleted.
         """
         until = time.monotonic() + deadline_seconds
         while time.monotonic() < until:
@@ -151,7 +151,9 @@ class RunConfigMap:
 
     def _send(self, url: str, method: str, body: bytes | None) -> dict[str, Any]:
         request = urllib.request.Request(url, data=body, method=method)  # noqa: S310 - the API server's address
-        token = (self.account / "token").read_text(encoding="utf-8").strip()  # rotated by the kubelet: read each time
+        token = (
+            (self.account / "token").read_text(encoding="utf-8").strip()
+        )  # the kubelet rotates the token, so read it each time
         request.add_header("Authorization", f"Bearer {token}")
         request.add_header("Accept", "application/json")
         if body is not None:
@@ -165,7 +167,7 @@ class RunConfigMap:
 
 
 def bounded_report(report: VerificationReport, limit: int = MAXIMUM_REPORT_BYTES) -> tuple[str, bool]:
-    """Return a report's JSON that fits into a ConfigMap once packed, and whether it holds everything."""
+    """Return a report's JSON that fits into a ConfigMap when compressed, and whether it is complete."""
     complete = True
     while True:
         text = report.to_json()

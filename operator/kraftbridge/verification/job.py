@@ -1,4 +1,4 @@
-"""Runs a verification, at once or when the operator gives the go: reads the places, compares them, and writes the report."""
+"""Runs a verification, at once or when the operator releases it: reads the places, compares them, and writes the report."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from kraftbridge.verification.sources.rows import ZOOKEEPER, Leg, LogPlan, Note,
 logger = logging.getLogger(__name__)
 
 _VOTER_PATIENCE_SECONDS: Final = 15.0
-"""How long a voter may take to reach the committed offset. A healthy voter fetches within milliseconds."""
+"""Time for a voter to reach the committed offset. A healthy voter fetches within milliseconds."""
 _FEW_ROWS: Final = 50_000
 
 
@@ -96,7 +96,7 @@ def check_tree(run: Run) -> None:
 
 
 def _topics_of_shared_ids(frame: DataFrame) -> dict[str, list[str]]:
-    """Return the topics that share an id; the tasks see only a part of the topics each."""
+    """Return the topics that share an id. Each task sees only some of the topics."""
     topics = frame.where((F.col("leg") == str(Leg.MIRROR)) & (F.col("kind") == EntityKind.TOPIC.value))
     shared = topics.groupBy("value").agg(F.sort_array(F.collect_set("key")).alias("names")).where(F.size("names") > 1)
     found = {json.loads(row["value"])["topicId"]: list(row["names"]) for row in shared.collect()}
@@ -104,7 +104,7 @@ def _topics_of_shared_ids(frame: DataFrame) -> dict[str, list[str]]:
 
 
 def read_zookeeper(run: Run) -> DataFrame:
-    """Return ZooKeeper's rows; note what it mirrors and what could not be understood."""
+    """Return ZooKeeper's rows, and record the mirrored offset and the znodes that could not be decoded."""
     with run.stage("read zookeeper"):
         frame = run.load("zookeeper", _zookeeper_plan(run, soundness=False).model_dump_json())
         notes = notes_among(frame)
@@ -143,7 +143,7 @@ def _take_fence(run: Run, notes: Sequence[Any]) -> None:
 
 
 def read_logs(run: Run) -> DataFrame:
-    """Return the voters' rows; note how far each log goes."""
+    """Return the voters' rows, and record the end of each log."""
     inputs = run.inputs
     first = run.fence.first_offset
     if inputs.profile is Profile.DUAL_WRITE and (first is None or first < 0):
@@ -187,7 +187,7 @@ def _take_voter(run: Run, index: int, state: VoterState, note: dict[str, Any]) -
     inputs = run.inputs
     inputs.states[index] = state.model_copy(
         update={
-            # Offline the end is known; this replay went as far as all logs reach.
+            # Offline the end is known. This replay stopped at the last offset that all logs contain.
             "end_offset": state.end_offset if state.end_offset is not None else note.get("endOffset"),
             "snapshot_offset": note.get("snapshotOffset"),
             "records": note.get("records"),
@@ -318,7 +318,7 @@ def verify(session: SparkSession, request: VerificationRequest, inputs: Inputs) 
 
 
 def verify_live(session: SparkSession, request: VerificationRequest) -> VerificationReport:
-    """Return the report of one run over a live cluster; what cannot be reached makes it `Inconclusive`."""
+    """Return the report of one run on a live cluster. A place that cannot be reached makes the verdict `Inconclusive`."""
     started, began = datetime.now(UTC), time.monotonic()
     try:
         inputs = live_inputs(request)
@@ -346,16 +346,18 @@ def immediate_run(request: VerificationRequest) -> VerificationReport:
 
 
 def armed_run(config_map: RunConfigMap) -> VerificationReport:
-    """Open a session, warm it unless the go is there already, wait for the go, verify, and write the verdict into the ConfigMap.
+    """Open a session, wait until the operator releases the run, verify, and write the verdict into the ConfigMap.
+
+    The session is warmed up in the meantime, unless the release is already there.
 
     Raises
     ------
     NotWantedError
-        The go did not come in time.
+        The release did not come in time.
     """
     request = config_map.request()
     session = open_session(local=True)
-    if config_map.go(request.run_id) is None:  # else the gate waits: every second counts
+    if config_map.go(request.run_id) is None:  # otherwise the gate is waiting
         warm_up(session)
     config_map.announce(request.run_id)
     logger.info("run %s is armed: waiting for its go", request.run_id)

@@ -6,7 +6,7 @@
 import sys
 from pathlib import Path
 
-# A script's own folder comes first on the path; modules here must not shadow anybody else's.
+# A script's own directory comes first on the path. Modules here must not shadow other modules.
 _FOLDER = Path(__file__).resolve().parent
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != _FOLDER]
 

@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML page: no scripts, nothing loaded from elsewhere, pictures as inline SVG."""
+"""The report as one self-contained HTML page without scripts and external resources. Pictures are inline SVG."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MINIMUM_VISIBLE: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar of a chart: a label, what it says, and its parts' widths in pixels."""
+    """One bar of a chart: a label, a text, and the widths of its parts in pixels."""
 
     label: str
     text: str
@@ -39,7 +39,7 @@ class Mark:
 
 
 def kind_bars(report: VerificationReport) -> Sequence[Bar]:
-    """Return one bar per kind. Its length grows with the square root of the number of entities; the differing share is red."""
+    """Return one bar for each kind. Its length grows with the square root of the number of entities. The differing share is red."""
     most = max((counts.compared for counts in report.counts.values()), default=0) or 1
     bars = []
     for kind, counts in report.counts.items():
@@ -84,12 +84,12 @@ def offset_marks(report: VerificationReport) -> Sequence[Mark]:
 
 
 def kind_name(kind: EntityKind) -> str:
-    """Return a kind as the page shows it."""
+    """Return a kind's name on the page."""
     return kind.replace("-", " ").replace("acl", "ACL").replace("scram", "SCRAM")
 
 
 def shown_value(value: str | None) -> str:
-    """Return an attribute's canonical JSON as the page shows it; an absent attribute reads `absent`."""
+    """Return the text for an attribute's canonical JSON. An absent attribute reads `absent`."""
     if value is None:
         return "absent"
     try:

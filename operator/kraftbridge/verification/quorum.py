@@ -1,4 +1,4 @@
-"""The quorum as its leader describes it (DescribeQuorum: KIP-595, KIP-836), and connections with the user's client properties."""
+"""Describes the quorum as its leader sees it (DescribeQuorum: KIP-595, KIP-836). Connections use the user's client properties."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class NodeUnavailableError(MetadataError):
 
 
 def read_security(path: str | None) -> Security:
-    """Return what a Java properties file says about security; plain text without a path.
+    """Return the security settings of a Java properties file; plain text if the path is None.
 
     Raises
     ------
     ConnectionSettingsError
-        It cannot be read, or a setting of it cannot be followed.
+        The file cannot be read, or a setting is not supported.
     """
     if path is None:
         return Security()
@@ -47,12 +47,12 @@ def read_security(path: str | None) -> Security:
 
 @contextmanager
 def connected(host: str, port: int, security: Security, timeout_seconds: float) -> Iterator[Connection]:
-    """Give a connection to one node.
+    """Open a connection to one node for a `with` block.
 
     Raises
     ------
     NodeUnavailableError
-        It does not answer, in time or as expected.
+        The node does not answer in time or not as expected.
     """
     from kraftbridge.kafka.wire import Connection, WireError  # noqa: PLC0415 - kafka-python is heavy
 
@@ -72,7 +72,7 @@ class QuorumUnavailableError(MetadataError):
 
 @dataclass(frozen=True, slots=True)
 class QuorumView:
-    """What the leader says.
+    """The leader's view of the quorum.
 
     Attributes
     ----------
@@ -91,12 +91,12 @@ class QuorumView:
 def describe_quorum(
     voters: Sequence[VoterAccess], config_path: str | None, timeout_seconds: float = 10.0
 ) -> QuorumView:
-    """Return the leader's view of the quorum, asking voters until one answers as leader.
+    """Ask the voters until one answers as leader, and return its view of the quorum.
 
     Raises
     ------
     QuorumUnavailableError
-        None did; the message says what each answered.
+        No voter answered as leader. The message contains the answer of each.
     """
     from kafka.protocol.admin.cluster import DescribeQuorumRequest  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""One run: its inputs and session, its findings, and its verdict."""
+"""One run: inputs, session, findings and verdict."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _HIDDEN: Final = '"(hidden)"'
 
 
 def difference_of_flagged(flagged: Flagged, places: Sequence[str]) -> Difference:
-    """Return the difference that a comparison has found."""
+    """Return the difference that a comparison found."""
     copies = {place: flagged.copies[place] for place in places}
     log, zookeeper = copies.get(LOG), copies.get(ZOOKEEPER)
     return difference(
@@ -61,7 +61,7 @@ def difference(
     log_offset: int | None = None,
     zookeeper_offset: int | None = None,
 ) -> Difference:
-    """Return how an entity's copies differ, attribute by attribute; values of sensitive attributes are hidden."""
+    """Return the differences between an entity's copies, attribute by attribute. Values of sensitive attributes are hidden."""
     present = [place for place, copy in copies.items() if copy.count]
     absent = [place for place, copy in copies.items() if not copy.count]
     if any(copy.count > 1 for copy in copies.values()):
@@ -120,22 +120,22 @@ _SHOWN: Final = 3
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run has found so far.
+    """The results of a run so far.
 
     Attributes
     ----------
     problems
-        What could not be read or understood as a whole; rules `Consistent` out.
+        Errors that concern a whole place. With any of them, the verdict is not `Consistent`.
     unreadable
-        Single znodes that could be read and not be understood, by path.
+        Znodes that cannot be decoded: the error by path.
     unread
-        Znodes that could not be read or listed, by path; what is below them is unknown, too.
+        Znodes that cannot be read or listed: the error by path. Everything below them is unknown too.
     alternatives
-        Other right forms of entities in ZooKeeper.
+        Other correct forms of entities in ZooKeeper.
     cluster_id
-        What ZooKeeper says in `/cluster/id`.
+        Cluster id in `/cluster/id`.
     unresolved
-        Entities that stayed in flight.
+        Entities that were in flight at every reading.
     uncounted
         Differing entities beyond those in `differences`.
     passwords
@@ -158,7 +158,7 @@ class Outcome:
     claim: dict[str, Any] = field(default_factory=dict)
 
     def add_difference(self, difference: Difference) -> None:
-        """Add a differing entity; one that differs in several comparisons stays one."""
+        """Add a differing entity. An entity that differs in several comparisons is counted once."""
         identity = (difference.kind, difference.key)
         known = self.differences.get(identity)
         if known is not None:
@@ -177,12 +177,12 @@ class Outcome:
         self.finding_counts[finding.severity] += 1
 
     def add_dropped_findings(self, dropped: dict[str, int]) -> None:
-        """Count findings that were too many to be given in full."""
+        """Count findings that exceed the limit of the report."""
         for severity, count in dropped.items():
             self.finding_counts[Severity(severity)] += count
 
     def add_uncounted(self, count: int, why: str) -> None:
-        """Count differing entities beyond the examined ones."""
+        """Count differing entities that were not examined."""
         self.uncounted += count
         self.problems.append(why)
 
@@ -198,10 +198,10 @@ class Outcome:
 
 
 def conclude(outcome: Outcome, inputs: Inputs) -> tuple[Verdict, str]:
-    """Return the verdict and one sentence why.
+    """Return the verdict and its reason in one sentence.
 
-    A difference or a blocking finding that was established stands, whatever else could not be read; without one,
-    anything unknown makes the verdict `Inconclusive`.
+    A difference or a blocking finding makes the verdict `Inconsistent`, even if other parts could not be read. Without one, any unknown
+    part makes the verdict `Inconclusive`.
     """
     if outcome.differences or outcome.uncounted:
         total = len(outcome.differences) + outcome.uncounted
@@ -249,13 +249,13 @@ class Run:
     session
         Spark session with the data sources registered.
     request
-        What is asked for; identity and limits of the run.
+        Identity, profile and limits of the run.
     inputs
-        Where the data is.
+        Places of the data.
     salt
-        Key of the hashes that stand for secrets; in no report.
+        Key of the hashes that replace secrets; appears in no report.
     few
-        There are so few rows that a shuffle costs more than one task that does everything.
+        Whether there are so few rows that one task is faster than a shuffle.
     """
 
     session: SparkSession
@@ -276,7 +276,7 @@ class Run:
         Raises
         ------
         DeadlineError
-            The run's time is over before it.
+            The run's time is up before the stage begins.
         """
         if time.monotonic() - self.began > self.request.deadline_seconds:
             raise DeadlineError(f"the run's deadline of {self.request.deadline_seconds:g} s passed before: {name}")
@@ -287,18 +287,18 @@ class Run:
             self.timings[name] = round(time.monotonic() - began, 3)
 
     def load(self, source: str, plan: str) -> DataFrame:
-        """Return a source's rows, kept until the run ends."""
+        """Return a source's rows and keep them until the run ends."""
         frame = load(self.session, source, plan)
         self.cached.append(frame)
         return frame
 
     def in_task(self, function: Callable[[_Argument], _Result], argument: _Argument) -> _Result:
-        """Run a function in a Spark task and return what it returns, so that the driver's memory does not grow with the cluster.
+        """Run a function in a Spark task and return its result. The driver's memory then does not grow with the cluster.
 
         Raises
         ------
         MetadataError
-            The function raised one.
+            The function raised it.
         """
 
         def carried(part: _Argument) -> tuple[_Result | None, str | None]:
@@ -318,14 +318,14 @@ class Run:
             frame.unpersist()
 
     def count(self, comparison: Comparison, columns: dict[str, str], *, only_new: bool = False) -> None:
-        """Take a comparison's counts into the report's columns.
+        """Add a comparison's counts to the report's columns.
 
         Parameters
         ----------
         columns
             Column of the report by place.
         only_new
-            Leave kinds alone that are counted already.
+            Skip kinds that are already counted.
         """
         for kind, counts in comparison.counts.items():
             if only_new and kind in self.outcome.counts:
@@ -336,7 +336,7 @@ class Run:
 
 
 def notes_among(frame: DataFrame) -> list[Any]:
-    """Return the notes among rows, and broker configs of whose passwords only the length is known."""
+    """Return the notes among rows, and the broker configs with passwords of which only the length is known."""
     passwords = (F.col("kind") == str(EntityKind.BROKER_CONFIG)) & F.col("value").contains(PASSWORD_LENGTH_PREFIX)
     rows: list[Any] = frame.where(F.col("kind").startswith("$") | passwords).select("kind", "key", "value").collect()
     return rows

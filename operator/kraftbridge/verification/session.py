@@ -26,9 +26,9 @@ def open_session(*, local: bool, ansi: bool | None = None) -> SparkSession:
     Parameters
     ----------
     local
-        Run in this process where no master was given; `spark-submit` and the Spark operator give one.
+        Run in this process if no master is given. `spark-submit` and the Spark operator give one.
     ansi
-        Value for `spark.sql.ansi.enabled`; Spark's default where it is left out.
+        Value of `spark.sql.ansi.enabled`; None for Spark's default.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -66,12 +66,12 @@ def set_shuffle_size(session: SparkSession, rows: int) -> None:
 
 
 def load(session: SparkSession, source: str, plan: str) -> DataFrame:
-    """Return a source's rows and cache them, because a second reading would see another state."""
+    """Return a source's rows and cache them. A second reading would return another state."""
     return session.read.format(source).option("plan", plan).load().persist(StorageLevel.MEMORY_AND_DISK)
 
 
 def warm_up(session: SparkSession) -> None:
-    """Run a verification's operations on empty data, which loads classes and starts Python workers."""
+    """Run a verification's operations on empty data. This loads classes and starts Python workers."""
     plan = LogPlan(salt="00", voters=[LogVoter(id=0, name="warm-up", url="file:///nonexistent")])
     rows = load(session, "kraft-log", plan.model_dump_json())
     rows.where("kind like '$%'").collect()

@@ -1,8 +1,7 @@
 """Decodes many records at once: finds their positions in the batches, and reads fields of frequent types as columns.
 
 A cluster's log consists mostly of `PartitionRecord` and `PartitionChangeRecord`. This module reads their fields from the batches' bytes
-with
-numpy, one field for thousands of records at a time. It uses the same message definitions as the decoders of single records
+with numpy, one field for thousands of records at a time. It uses the same message definitions as the decoders of single records
 (`kraftbridge.metadata.log.definitions`). It leaves damaged and unusual records to those decoders, which decode them or report the error.
 """
 

@@ -1,12 +1,10 @@
 """Reads ZooKeeper in fenced batches: many znodes in one request, at one point in time.
 
 Every batch contains `/migration`, and therefore the log offset that ZooKeeper mirrored at that time. The request is multiRead, operation
-22,
-in servers from 3.6 on (ZOOKEEPER-3402). One thread serves it between two commits (``FinalRequestProcessor``). kazoo 2.11 does not know this
-request, but sends any object that can serialize itself. The only private name of kazoo in use is `KazooClient._call`. A server older than
-3.6
-is read path by path, with the fence before each batch. The fence is then never newer than the znodes: more keys count as in flight, and no
-changing key counts as settled.
+22, in servers from 3.6 on (ZOOKEEPER-3402). One thread serves it between two commits (``FinalRequestProcessor``). kazoo 2.11 does not know
+this request, but sends any object that can serialize itself. The only private name of kazoo in use is `KazooClient._call`. A server older
+than 3.6 is read path by path, with the fence before each batch. The fence is then never newer than the znodes: more keys count as in
+flight, and no changing key counts as settled.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Comparison of what the sources read, and how entities in flight are settled."""
+"""Compares the rows of the sources and settles entities that are in flight."""

@@ -1,4 +1,4 @@
-"""The comparison of the tree from before the sync with the log at the end of Kafka's copy: what the takeover has lost."""
+"""Compares the tree from before the sync with the log at the end of Kafka's copy, to find the losses of the takeover."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AFTER_SYNC: Final = (
 
 
 def compare_copy(run: Run, rows: DataFrame) -> None:
-    """Compare the tree with the log, and list apart what changed after the claim."""
+    """Compare the tree with the log, and list separately the znodes that changed after the claim."""
     copied = rows.where(~F.col("kind").isin([str(kind) for kind in NOT_COPIED]))
     comparison = compare(copied, Leg.MIRROR, [ZOOKEEPER, LOG], few=run.few)
     run.count(comparison, {ZOOKEEPER: "zookeeper", LOG: "log"})

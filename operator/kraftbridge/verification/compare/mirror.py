@@ -1,12 +1,12 @@
-"""The comparison of ZooKeeper with the log that it mirrors, and how entities in flight are settled.
+"""Compares ZooKeeper with the log that it mirrors, and settles entities that are in flight.
 
-The migration driver writes what some records changed, and moves `/migration` to the last of them when all of it is written
-(``KRaftMigrationDriver.MetadataChangeEvent``). So ZooKeeper, read at log offset O (`/migration`, in the same multiRead), holds
-the log's image at O, except for entities that a later record touched and that the driver writes at that moment. An entity is
+The migration driver writes the changes of some records to ZooKeeper. It then moves `/migration` to the last of these records
+(``KRaftMigrationDriver.MetadataChangeEvent``). ZooKeeper, read at log offset O (`/migration`, in the same multiRead), therefore contains
+the log's image at O, except for entities that a later record changed and that the driver is writing. An entity is
 
-- settled where it equals the image at O: one that changes all the time is settled, too, when it is read between two writes;
-- different where it does not, and no record touched it between O and a later O': the driver has finished its write then;
-- otherwise read again. What remains when a mirror stands still is judged by the log's end: no record after O, so nothing to wait for.
+- settled if it equals the image at O. An entity that changes all the time is settled when it is read between two writes;
+- different if it does not equal the image, and no record between O and a later O' changed it: the driver has finished its write by then;
+- read again otherwise. If the mirror does not move, the end of the log decides: without a record after O there is nothing to wait for.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PAUSE_SECONDS: Final = 0.4
 _STANDING_SECONDS: Final = 15.0
 """After this time without movement of `/migration`, the end of the log decides."""
 _BROKER_SETTLE_SECONDS: Final = 25.0
-"""Brokers register themselves in ZooKeeper, so `/migration` does not order their znodes. By default a session ends 18 s after its broker."""
+"""Brokers register themselves in ZooKeeper, so `/migration` gives no order for their znodes. By default a session ends 18 s after its broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class Pair:
     log: Entity | None
     zookeeper_offset: int
     log_offset: int
-    """Offset of the last record that touched it."""
+    """Offset of the last record that changed the entity."""
 
     @property
     def equal(self) -> bool:
-        """Whether both hold the same, or neither holds anything."""
+        """Whether both contain the same value, or both contain nothing."""
         left = self.zookeeper.value if self.zookeeper else None
         right = self.log.value if self.log else None
         return left == right
@@ -82,9 +82,9 @@ class Rechecked:
     differing
         Entities that differ although nothing is in flight.
     unresolved
-        Entities that were in flight at every try.
+        Entities that were in flight at every reading.
     last_fence
-        Log offset that ZooKeeper mirrored at the last try.
+        Log offset that ZooKeeper mirrored at the last reading.
     """
 
     differing: dict[Identity, Pair] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Recheck:
     Parameters
     ----------
     replay
-        The log that ZooKeeper mirrors, from a snapshot that is not newer than the first fence.
+        Replay of the log that ZooKeeper mirrors. Its snapshot is not newer than the first fence.
     """
 
     reader: ZooKeeperReader
@@ -115,8 +115,8 @@ class Recheck:
     def settle(self, identities: Iterable[Identity], *, tries: int, seconds: float) -> Rechecked:
         """Read entities again until each is settled or different, at most `tries` times and for `seconds`.
 
-        A mirror that moves is waited for: a broker that comes back changes thousands of partitions, one write to ZooKeeper each.
-        Broker registrations, which no fence orders, come last and get as much time as a session needs to end.
+        The method waits as long as the mirror moves. A broker that returns changes thousands of partitions, with one write to
+        ZooKeeper for each. Broker registrations have no fence. They come last, and their time limit is that of a session.
         """
         outcome = self._outcome
         pending = list(identities)
@@ -138,7 +138,7 @@ class Recheck:
         return outcome
 
     def _read_once(self, identities: list[Identity]) -> list[Identity]:
-        """Return what is still in flight."""
+        """Return the entities that are still in flight."""
         outcome, former, before = self._outcome, self._outcome.unresolved, self._before
         reading = TreeReading(self.reader, self.secrets, self.encoder_secret)
         held = {(entity.kind, entity.key): entity for entity in reading.entities(identities)}
@@ -167,7 +167,7 @@ class Recheck:
         return list(outcome.unresolved)
 
     def _reaches(self, offset: int) -> bool:
-        """Replay up to an offset; return whether the image is that of this very offset."""
+        """Replay up to an offset; return whether the image is exactly at this offset."""
         if self.replay.image.offset > offset:
             return False
         self.replay.advance(offset)
@@ -223,7 +223,7 @@ class Recheck:
 def logged(
     image: MetadataImage, wanted: AbstractSet[Identity], secrets: Secrets, form: Form = Form.MIRRORED
 ) -> dict[Identity, Entity]:
-    """Return some entities of an image without building the others."""
+    """Return some entities of an image without creating the others."""
     return {(entity.kind, entity.key): entity for entity in log_entities(image, form, secrets, wanted)}
 
 
@@ -237,7 +237,7 @@ def _explained(identity: Identity, pair: Pair, image: MetadataImage) -> bool:
 
 
 _MAXIMUM_CONFIRMED: Final = 2_000
-"""Differences that are read once more before they are reported; further ones are reported at once."""
+"""Number of differences that are read once more before they are reported. The others are reported at once."""
 _STALL_SECONDS: Final = 4.0
 """A live mirror moves `/migration` every 500 ms (`metadata.max.idle.interval.ms`)."""
 
@@ -294,7 +294,7 @@ def compare_mirror(run: Run, rows: DataFrame) -> None:
 
 
 def is_unreadable(run: Run, flagged: Flagged) -> bool:
-    """Return whether the entity is in a znode that could not be read or understood: unknown, not different."""
+    """Return whether the entity is in a znode that could not be read or decoded. Such an entity is unknown, not different."""
     if not run.outcome.unreadable and not run.outcome.unread:
         return False
     paths = ENTITY_KINDS[flagged.kind].paths(flagged.key)
@@ -304,7 +304,7 @@ def is_unreadable(run: Run, flagged: Flagged) -> bool:
 
 
 def _without_alternatives(run: Run, rows: DataFrame, flagged: list[Flagged]) -> list[Flagged]:
-    """Return the entities whose other right form in ZooKeeper is not what the log holds either."""
+    """Return the entities that differ from the log in their other correct form too."""
     if not run.outcome.leader_note["producerIdsCopied"]:
         return flagged
     open_ = [each for each in flagged if (each.kind, each.key) in run.outcome.alternatives]
@@ -330,7 +330,7 @@ def _note_unmirrored_configs(run: Run) -> None:
 
 
 def _note_reassignments(run: Run) -> None:
-    """Before a rollback, name partitions that are being moved: ZooKeeper's controller would take the reassignment up half-way."""
+    """Before a rollback, report partitions that are being reassigned, because ZooKeeper's controller would continue the reassignment."""
     moving = run.outcome.leader_note["reassigning"]
     if moving and run.request.phase == Phase.ROLLING_BACK:
         what = f"{len(moving)} partition(s), {', '.join(moving[:3])}"
@@ -338,7 +338,7 @@ def _note_reassignments(run: Run) -> None:
 
 
 def _settle_offline(run: Run, flagged: Sequence[Flagged]) -> None:
-    """Settle differences of copies, which cannot be read again."""
+    """Settle differences between copies, which cannot be read again."""
     for entity in flagged:
         zookeeper, log = entity.copies[ZOOKEEPER], entity.copies[LOG]
         if entity.in_flight:
@@ -379,7 +379,7 @@ def _settle_live(run: Run, flagged: Sequence[Flagged], rows: DataFrame) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Rereading:
-    """What a task needs to read entities again."""
+    """The inputs of the task that reads entities again."""
 
     access: ZooKeeperAccess
     log: LogVoter

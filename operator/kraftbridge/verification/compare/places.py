@@ -1,9 +1,8 @@
-"""Compares the places of one leg: every entity must be in every place, once, with the same value.
+"""Compares the places of one leg: every entity must be in every place exactly once, with the same value.
 
-All places go through one union and one grouping, so the work is the same for two places and for five voters; what is
-grouped is numbers (two 64-bit hashes of the value, counts, offsets), which Spark aggregates without sorting. Values are
-fetched afterwards for the entities that differ. Equality is null-safe throughout: a missing entity counts as zero rows,
-never as an unknown.
+One union and one grouping cover all places, so two places and five voters take the same steps. The grouped columns are numbers (two 64-bit
+hashes of the value, counts, offsets), which Spark aggregates without sorting. Values are fetched afterwards for the entities that differ.
+All comparisons are null-safe: a missing entity counts as zero rows, not as unknown.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from kraftbridge.verification.sources.rows import Leg
 _FEW_KEYS: Final = 500
 _SEED: Final = "kraftbridge"
 MAXIMUM_FLAGGED: Final = 20_000
-"""Differing entities that are examined one by one; further ones are only counted."""
+"""Maximum number of differing entities that are examined individually. The others are only counted."""
 MAXIMUM_IN_FLIGHT: Final = 500_000
-"""Entities in flight that are read again; with more the verdict is `Inconclusive`."""
+"""Maximum number of entities in flight that are read again. If there are more, the verdict is `Inconclusive`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """An entity as one place holds it: how often, with what value, at what offset."""
+    """An entity in one place: its count, value and offset."""
 
     count: int
     value: str | None
@@ -44,11 +43,11 @@ class Flagged:
     key: str
     copies: Mapping[str, Copy]
     in_flight: bool = False
-    """A record after the offset that ZooKeeper mirrors changed it."""
+    """Whether a record after the mirrored offset changed the entity."""
 
     @property
     def has_duplicate(self) -> bool:
-        """Whether a place holds the entity more than once."""
+        """Whether a place contains the entity more than once."""
         return any(copy.count > 1 for copy in self.copies.values())
 
 
@@ -59,11 +58,11 @@ class Comparison:
     Attributes
     ----------
     places
-        What was compared.
+        The compared places.
     counts
         Exact number of rows by kind and place.
     keys
-        Exact number of distinct keys by kind that any place holds.
+        Exact number of distinct keys by kind over all places.
     flagged_counts
         Exact number of flagged entities by kind that are not in flight.
     in_flight_count
@@ -81,11 +80,11 @@ class Comparison:
 
     @property
     def beyond(self) -> int:
-        """How many flagged entities that are not in flight are left out of `flagged`."""
+        """Number of flagged entities that are neither in flight nor in `flagged`."""
         return sum(self.flagged_counts.values()) - sum(not each.in_flight for each in self.flagged)
 
     def rows_in(self, place: str) -> int:
-        """Return how many entities a place holds."""
+        """Return the number of entities in a place."""
         return sum(by_place.get(place, 0) for by_place in self.counts.values())
 
 
@@ -104,20 +103,20 @@ def compare(
     Parameters
     ----------
     rows
-        Rows as in `kraftbridge.verification.sources.rows`, cached by the caller: they are read twice where something differs.
+        Rows as in `kraftbridge.verification.sources.rows`. The caller caches them, because differences are read twice.
     leg
-        Rows of other legs, and notes, are left out.
+        Rows of other legs, and notes, are ignored.
     places
-        Every place that must hold every entity.
+        The places that must contain every entity.
     beside
-        Places whose copies are given with flagged entities but decide nothing.
+        Places whose copies are reported with flagged entities, but not compared.
     few
-        There are few rows: one task does all, and nothing is shuffled.
+        There are few rows: one task does all work without a shuffle.
     values
-        Whether flagged entities come with their values; they cost one more look at the rows.
+        Whether to return flagged entities with their values, which takes one more pass over the rows.
     fence
-        Place whose offsets date an entity's last record, and the log offset that the first place mirrors at least: an entity with
-        a later record is in flight.
+        Place whose offsets are those of each entity's last record, and the lowest log offset that the first place mirrors. An
+        entity with a later record is in flight.
     """
     compared, places = len(places), [*places, *beside]
     entities = rows.where(
@@ -177,7 +176,7 @@ def _entities(rows: DataFrame, leg: Leg, places: Sequence[str]) -> DataFrame:
 
 
 def with_values(rows: DataFrame, leg: Leg, flagged: Sequence[Flagged]) -> list[Flagged]:
-    """Return flagged entities with the values that their places hold."""
+    """Return flagged entities with their values in each place."""
     if not flagged:
         return []
     places = list(flagged[0].copies)

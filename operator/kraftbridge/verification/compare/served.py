@@ -1,11 +1,11 @@
-"""Compares what brokers serve with the log, and settles what differs: their caches follow the log with a delay and no fence.
+"""Compares the metadata that brokers serve with the log, and settles the differences.
 
-A broker's answer is settled as soon as it equals the log at one look. It is different once it has differed for some seconds
-while no newer record touched the entity, and the broker is known to be past that record. Each broker is told of changes in the
-log's order (``ControllerChannelManager`` has one queue for each, ``KRaftMigrationDriver.MetadataChangeEvent`` fills it after ZooKeeper
-mirrors a record), so it is past a record when it serves a topic that was created later. Where there is no such topic, and for
-configs, which brokers learn another way, it has to have stood still for a while: one that works off a backlog changes its answers.
-Only topics that are still open are asked for again, and the newest.
+Brokers' caches follow the log with a delay and no fence. A broker's answer is settled when it equals the log once. It is different if it
+differs for some seconds, no newer record changes the entity, and the broker has passed the last record. Each broker receives changes in the
+log's order (``ControllerChannelManager`` has one queue for each broker; ``KRaftMigrationDriver.MetadataChangeEvent`` fills it after ZooKeeper
+mirrors a record). A broker has therefore passed a record when it serves a topic that was created later. If there is no such topic, and for
+configs, which brokers receive in another way, the broker's answers must be unchanged for a while: a broker with a backlog changes its
+answers. Only open topics and the newest topics are requested again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ from kraftbridge.verification.sources.rows import LOG, Leg, Note, ServedPlan, br
 _SETTLE_SECONDS: Final = 10.0
 """Time for a broker to apply a record. A difference is reported only after this time without a newer record."""
 _STILL_SECONDS: Final = 30.0
-"""A broker whose answers have been the same for so long has no more to apply; measured: a restarted one of 2,400 partitions served none after 17."""
+"""A broker whose answers are unchanged for this time has no backlog.
+
+Measured: a restarted broker with 2,400 partitions served none of them after 17 s.
+"""
 _NEWEST_TOPICS: Final = 50
 _PAUSE_SECONDS: Final = 1.0
 
@@ -79,7 +82,7 @@ def compare_served(run: Run, logs: DataFrame) -> None:
         why = "more entities differ between brokers and the log than are looked at again"
         if established:
             run.outcome.add_uncounted(beyond, why)
-        else:  # a broker that has restarted knows nothing at first
+        else:  # a broker that has just restarted knows no topics yet
             run.outcome.problems.append(f"{why}, and those that were are the same by now")
 
 
@@ -107,42 +110,42 @@ def _own_differences(brokers: Sequence[BrokerAccess], logs: DataFrame, served: D
 
 
 def _plain(value: str) -> str | None:
-    """Return a broker's configs without the secret ones, which brokers do not return; None if none remains."""
+    """Return a broker's configs without the secret ones, which brokers do not return; None if nothing remains."""
     plain = {name: each for name, each in json.loads(value).items() if not is_sensitive_config(name)}
     return canonical_json(plain) if plain else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a broker serves."""
+    """The metadata that a broker serves."""
 
     entities: Mapping[Identity, Entity] = field(default_factory=dict)
     newest: Sequence[Entity] = ()
-    """Those of the log's newest topics that it knew before it was asked for the others."""
+    """Newest topics of the log that the broker knew before it was asked for the others."""
 
 
 @dataclass(slots=True)
 class _Sight:
-    """A difference at the last request: its start, and the last record of the entity."""
+    """A difference at the last request: when it began, and the last record of the entity."""
 
     since: float
     log_offset: int
     log: str | None
     served: str | None
     told: bool
-    """Whether brokers had been told of it."""
+    """Whether brokers had been told of the record."""
 
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a broker follows the log, as far as its answers show."""
+    """A broker's progress along the log, derived from its answers."""
 
     still_since: float
-    """Since when it is registered, is told of changes, and has answered the same."""
+    """Times since when the broker is registered, is told of changes, and gives the same answers."""
     registered: int
-    """Offset of the last record about the broker itself: a restart is one."""
+    """Offset of the last record about the broker itself. A new one means a restart."""
     past: int
-    """Creation of the newest topic that it served at the last look."""
+    """Creation offset of the newest topic in the broker's last answer."""
 
 
 @dataclass(slots=True)
@@ -156,7 +159,7 @@ class _Settling:
     progress: dict[int, _Progress] = field(default_factory=dict)
 
     def look(self, pending: Sequence[Open]) -> list[Open]:
-        """Ask brokers, then the log, and return what is still open."""
+        """Ask the brokers, then read the log, and return the entities that are still open."""
         mirrored = self._mirrored_offset()
         topics = self.replay.image.topics.values()
         newest = [topic.name for topic in nlargest(_NEWEST_TOPICS, topics, key=attrgetter("offset"))]
@@ -197,11 +200,11 @@ class _Settling:
         return left
 
     def _follow(self, broker: int, answer: _Answer | None, mirrored: int | None, *, moved: bool) -> None:
-        """Record how far a broker follows the log."""
+        """Record a broker's progress along the log."""
         registration = self.replay.image.brokers.get(broker)
         registered = registration[OFFSET] if registration is not None and not registration["fenced"] else None
         if answer is None or registered is None or (mirrored is not None and registered > mirrored):
-            self.progress.pop(broker, None)  # what it serves is from before
+            self.progress.pop(broker, None)  # the broker still serves its state from before the restart
             return
         known = self.progress.get(broker)
         still = known is not None and known.registered == registered and not moved
@@ -212,14 +215,14 @@ class _Settling:
         )
 
     def _created(self, served: Entity) -> int:
-        """Return the offset of the record that created a topic; -1 where the log has another one of that name, or none."""
+        """Return the offset of the record that created a topic; -1 if the log has no such topic or another one of that name."""
         image = self.replay.image
         identity = image.topic_ids.get(served.key)
         same = identity is not None and served.value == canonical_json({"topicId": uuid_text(identity)})
         return image.topics[identity].offset if identity is not None and same else -1
 
     def _answers(self, broker: BrokerAccess, identities: Sequence[Identity], newest: Sequence[str]) -> _Answer | None:
-        """Return what a broker serves of some entities, None where it does not answer."""
+        """Return what a broker serves of some entities; None if it does not answer."""
         if not identities:
             return _Answer()
         names = {key for kind, key in identities if kind in {EntityKind.TOPIC, EntityKind.TOPIC_CONFIG}}
@@ -229,13 +232,13 @@ class _Settling:
         try:
             with served_broker(broker, self.inputs.client_config_path, self.secrets, _SETTLE_SECONDS) as asked:
                 if names:
-                    # First: what it knows before it is asked for an entity, it has been told before.
+                    # Ask for the newest topics first: a broker that knows them then received everything before them.
                     told = asked.topics(newest, configs=False)
                     known += (entity for entity in told if entity.kind is EntityKind.TOPIC)
                     entities += asked.topics(sorted(names))
                 if any(kind is EntityKind.BROKER_CONFIG for kind, _ in identities):
                     entities += asked.own_configs()
-        except BrokerUnavailableError as error:  # it may be restarting
+        except BrokerUnavailableError as error:  # the broker may be restarting
             self.failures[broker.id] = str(error)
             return None
         self.failures.pop(broker.id, None)
@@ -247,7 +250,7 @@ class _Settling:
         return held | (logged(self.replay.image, configs, self.secrets) if configs else {})
 
     def differing(self, pending: Sequence[Open]) -> list[Open]:
-        """Return what has differed for long enough, with no newer record, at a broker that is past the last one."""
+        """Return the entities that differ for long enough, without a newer record, at a broker that has passed the last record."""
         now = time.monotonic()
         seen = ((each, self.sights[each]) for each in pending if each in self.sights)
         settled = [(each, sight) for each, sight in seen if sight.told and now - sight.since > _SETTLE_SECONDS]
@@ -262,7 +265,7 @@ class _Settling:
         return (in_order and progress.past > offset) or now - progress.still_since > _STILL_SECONDS
 
     def _mirrored_offset(self) -> int | None:
-        """Return the log offset that ZooKeeper mirrors; None where brokers do not wait for it."""
+        """Return the log offset that ZooKeeper mirrors; None if brokers do not depend on it."""
         if self.zookeeper is None:
             return None
         (fenced,) = self.zookeeper.read([Read(Operation.DATA, MIGRATION_PATH)])
@@ -270,7 +273,7 @@ class _Settling:
 
 
 def _settle(run: Run, pending: list[Open]) -> int:
-    """Return the number of differences; a Spark task asks the brokers and reads the log."""
+    """Return the number of differences. A Spark task asks the brokers and reads the log."""
     if not pending:
         return 0
     settled = run.in_task(_settled, _Asking(run.request, run.inputs, run.salt, pending))
@@ -283,7 +286,7 @@ def _settle(run: Run, pending: list[Open]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """What a task needs to ask brokers and the log again."""
+    """The inputs of the task that asks the brokers and reads the log again."""
 
     request: VerificationRequest
     inputs: Inputs

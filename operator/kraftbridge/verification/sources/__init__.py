@@ -1,1 +1,1 @@
-"""Spark data sources: the ZooKeeper tree, the voters' logs, and what each broker serves."""
+"""Spark data sources: the ZooKeeper tree, the voters' logs, and the metadata that each broker serves."""

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="misc"
 # pyspark's classes are untyped here: deriving from them is the one thing that mypy refuses.
-"""The Spark data source `broker-served`: what each broker serves (Metadata and DescribeConfigs), as canonical entities."""
+"""The Spark data source `broker-served`: each broker's Metadata and DescribeConfigs as canonical entities."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _DYNAMIC_BROKER_CONFIG: Final = 2
 _DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
 # `Errors`
 _NOT_THERE: Final = frozenset({3, 5, 100})
-"""UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_ID: not (or not yet) known to this broker."""
+"""UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_ID: this broker does not know the topic (yet)."""
 _NOT_ALLOWED: Final = frozenset({29, 31})
 """TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED."""
 _TOPICS_PER_REQUEST: Final = 500
@@ -61,7 +61,7 @@ class BrokerUnavailableError(MetadataError):
 
 
 class NotAllowedError(MetadataError):
-    """A broker does not let the client's principal see something."""
+    """The client's principal may not see a resource."""
 
 
 def brokers_behind(
@@ -72,7 +72,7 @@ def brokers_behind(
     Raises
     ------
     BrokerUnavailableError
-        None answers; the message says what each did.
+        No server answers. The message contains the error of each.
     """
     from kraftbridge.kafka.wire import host_ports  # noqa: PLC0415 - kafka-python is heavy
 
@@ -98,17 +98,17 @@ def brokers_behind(
 
 @dataclass(slots=True)
 class ServedBroker:
-    """One broker, asked over one connection."""
+    """A connection to one broker."""
 
     access: BrokerAccess
     connection: Connection
     secrets: Secrets
     timeout_seconds: float
-    """For each request."""
+    """Time limit of each request."""
 
     @property
     def where(self) -> str:
-        """The broker, for messages."""
+        """The broker's name in messages."""
         return f"broker {self.access.id} at {self.access.host}:{self.access.port}"
 
     def topics(self, names: Sequence[str] | None = None, *, configs: bool = True) -> Iterator[Entity]:
@@ -117,7 +117,7 @@ class ServedBroker:
         Raises
         ------
         NotAllowedError
-            The principal may not see a topic that is asked for by name, or a topic's configs.
+            The principal may not see a named topic, or a topic's configs.
         """
         if names is None:
             chunks: list[Sequence[str] | None] = [None]
@@ -199,12 +199,12 @@ class ServedBroker:
 def served_broker(
     access: BrokerAccess, config_path: str | None, secrets: Secrets, timeout_seconds: float
 ) -> Iterator[ServedBroker]:
-    """Give a connection to one broker.
+    """Open a connection to one broker for a `with` block.
 
     Raises
     ------
     BrokerUnavailableError
-        It does not answer.
+        The broker does not answer.
     """
     where = f"broker {access.id} at {access.host}:{access.port}"
     try:
@@ -212,7 +212,7 @@ def served_broker(
             yield ServedBroker(access, connection, secrets, timeout_seconds)
     except NodeUnavailableError as error:
         raise BrokerUnavailableError(f"{where}: {error}") from error
-    except (ValueError, AttributeError) as error:  # an answer that is not of the protocol
+    except (ValueError, AttributeError) as error:  # the answer does not follow the protocol
         raise BrokerUnavailableError(f"{where}: {error!r}") from error
 
 

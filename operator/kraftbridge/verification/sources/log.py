@@ -57,7 +57,7 @@ class _LogReader(DataSourceReader):
 
     @override
     def partitions(self) -> Sequence[InputPartition]:
-        # The log that is compared with ZooKeeper has most to do: it goes first.
+        # The log that is compared with ZooKeeper takes longest, so it comes first.
         return [_VoterPartition(voter) for voter in sorted(self._plan.voters, key=lambda voter: not voter.mirrored)]
 
     @override
@@ -144,7 +144,7 @@ class _LogReader(DataSourceReader):
 
 
 def _advanced(replay: LogReplay, offset: int, patience_seconds: float) -> MetadataImage:
-    """Replay up to an offset, waiting for a log that does not reach it yet."""
+    """Replay up to an offset. Waits if the log does not reach the offset yet."""
     until = time.monotonic() + patience_seconds
     image = replay.advance(offset)
     while image.offset < offset and time.monotonic() < until:

@@ -1,8 +1,7 @@
 """The plans of the data sources, and the rows that they return.
 
-A source takes its plan, a model below as JSON, as its one option `plan`. Secrets are named in it by path only, and read where the
-task runs. A source gives Arrow record batches. One row is one entity as one place holds it, or a note about the reading itself.
-Columns, none of them nullable but `value`:
+A source's only option `plan` is one of the models below as JSON. A plan contains only paths of secrets; the task reads them. A source
+returns Arrow record batches. One row is one entity in one place, or a note about the reading. Columns; only `value` is nullable:
 
 - `leg` (text): the comparison that the row belongs to, `mirror`, `replicas`, `served` or `own`
 - `place` (text): where it was read: ``zookeeper``, ``log``, ``voter 3000``, ``broker 1``
@@ -10,7 +9,7 @@ Columns, none of them nullable but `value`:
 - `value` (text): canonical JSON; null: the log removed the entity at `offset`
 - `offset` (bigint): see `kraftbridge.metadata.entities.Entity`
 
-Order means nothing; (`leg`, `place`, `kind`, `key`) is unique in sound data.
+The order is not significant. (`leg`, `place`, `kind`, `key`) is unique in sound data.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class _Plan(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     salt: str
-    """Key of the hashes that stand for secrets, in hexadecimal; belongs to one run."""
+    """Key of the hashes that replace secrets, in hexadecimal; new for each run."""
     encoder_secret_path: str | None = None
 
     def secrets(self) -> Secrets:
-        """Return how secrets appear in rows."""
+        """Return the form of secrets in rows."""
         return Secrets(bytes.fromhex(self.salt), compare_passwords=self.encoder_secret_path is not None)
 
     def encoder_secret(self) -> str | None:
@@ -51,15 +50,15 @@ class _Plan(BaseModel):
 
 
 class ZooKeeperPlan(_Plan):
-    """What `zookeeper` reads: a live tree or a dump of one."""
+    """The input of `zookeeper`: a live tree or a dump."""
 
     access: ZooKeeperAccess | None = None
     dump: str | None = None
     chroot: str = ""
     soundness: bool = False
-    """Also check whether the tree is sound, and give findings."""
+    """Also check whether the tree is sound, and return findings."""
     copied: bool = False
-    """The dump is the tree from before the sync: give what the copy takes of it, and what changed after the claim."""
+    """The dump is the tree from before the sync. Return the entities that the copy takes, and the znodes that changed after the claim."""
     parallelism: int = Field(default=2, ge=1)
     topics_per_slice: int = Field(default=500, ge=1)
 
@@ -71,31 +70,31 @@ class LogVoter(BaseModel):
     name: str
     url: str
     mirrored: bool = False
-    """Whether this is the log that ZooKeeper and brokers are compared with."""
+    """Whether this log is compared with ZooKeeper and brokers."""
 
 
 class LogPlan(_Plan):
-    """What `kraft-log` reads."""
+    """The input of `kraft-log`."""
 
     voters: list[LogVoter]
     token_path: str | None = None
     ca_path: str | None = None
     replicas_offset: int | None = None
-    """Offset at which the voters' images are compared; None: they are not."""
+    """Offset at which the voters' images are compared; None if they are not compared."""
     fence_offset: int | None = None
     """Oldest log offset that ZooKeeper mirrored when it was read."""
     at_fence: bool = False
-    """Also give the image at `fence_offset`, since ZooKeeper cannot be read again."""
+    """Also return the image at `fence_offset`, because ZooKeeper cannot be read again."""
     copied: bool = False
-    """Give the image at the end of Kafka's copy in place of the newest one."""
+    """Return the image at the end of Kafka's copy instead of the newest one."""
     served: bool = False
-    """Also give what brokers should serve."""
+    """Also return the metadata that brokers should serve."""
     patience_seconds: float = 0.0
     """How long the source waits for a voter's log to reach `replicas_offset`."""
 
 
 class ServedPlan(_Plan):
-    """What `broker-served` reads."""
+    """The input of `broker-served`."""
 
     brokers: list[BrokerAccess]
     client_config_path: str | None = None
@@ -119,7 +118,7 @@ _ROWS_PER_BATCH: Final = 10_000
 
 
 class Leg(StrEnum):
-    """Comparisons that rows belong to."""
+    """The comparison that a row belongs to."""
 
     MIRROR = "mirror"
     """ZooKeeper against the leader's log."""
@@ -132,28 +131,28 @@ class Leg(StrEnum):
 
 
 class Note(StrEnum):
-    """Kinds of rows that are about the reading."""
+    """Kinds of rows with notes about the reading."""
 
     FENCE = "$fence"
     PROBLEM = "$problem"
-    """A znode that could be read and not be understood."""
+    """A znode that cannot be decoded."""
     UNREAD = "$unread"
-    """A znode that could not be read or listed; what is below it is unknown, too."""
+    """A znode that cannot be read or listed. Everything below it is unknown too."""
     ALTERNATIVE = "$alternative"
-    """Another right form of an entity."""
+    """Another correct form of an entity."""
     CLUSTER = "$cluster"
     """The id of the cluster that a place belongs to."""
     LOG = "$log"
     FINDING = "$finding"
     COUNT = "$count"
     CLAIM = "$claim"
-    """What the tree from before says of the KRaft controller's claim."""
+    """The KRaft controller's claim in the tree from before."""
 
 
 ZOOKEEPER: Final = "zookeeper"
 LOG: Final = "log"
 LOG_AT_FENCE: Final = "log at fence"
-"""The log's image at the offset that ZooKeeper mirrors; only where ZooKeeper cannot be read again."""
+"""The log's image at the offset that ZooKeeper mirrors; present if ZooKeeper cannot be read again."""
 
 
 def voter_place(identity: int) -> str:
@@ -185,7 +184,7 @@ def entity_batches(leg: Leg, place: str, entities: Iterable[Entity]) -> Iterator
 
 
 def partition_batches(leg: Leg, place: str, columns: Iterable[PartitionColumns]) -> Iterator[pa.RecordBatch]:
-    """Yield partitions that are columns already as record batches."""
+    """Yield partitions in columns as record batches."""
     for keys, values, offsets in columns:
         constants = (pa.repeat(pa.scalar(text), len(keys)) for text in (str(leg), place, EntityKind.PARTITION.value))
         yield pa.RecordBatch.from_arrays([*constants, keys, values, offsets], schema=ARROW_SCHEMA)
@@ -214,7 +213,7 @@ def _batch(
             pa.repeat(pa.scalar(place), count),
             pa.array(
                 [getattr(kind, "_value_", kind) for kind in kinds], pa.string()
-            ),  # Arrow is slow with enumerations
+            ),  # Arrow converts enumerations slowly
             _keys(keys),
             pa.array(values, pa.string()),
             pa.array(offsets, pa.int64()),
@@ -227,13 +226,13 @@ def _keys(keys: list[Any]) -> pa.Array:
     try:
         return pa.array(keys, pa.string())
     except UnicodeEncodeError:
-        # Lone surrogates, possible in JSON, are written out: Arrow holds UTF-8.
+        # JSON can contain lone surrogates. They are escaped, because Arrow requires UTF-8.
         return pa.array([key.encode("utf-8", "backslashreplace").decode() for key in keys], pa.string())
 
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Disable the garbage collector, which would traverse millions of live objects repeatedly."""
+    """Disable the garbage collector, which would scan millions of live objects repeatedly."""
     gc.disable()
     try:
         yield

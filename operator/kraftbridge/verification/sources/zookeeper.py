@@ -1,6 +1,6 @@
 # mypy: disable-error-code="misc"
 # pyspark's classes are untyped here: deriving from them is the one thing that mypy refuses.
-"""The Spark data source `zookeeper`: a live tree, cut by topics, or a dump of one."""
+"""The Spark data source `zookeeper`: a live tree, split by topics, or a dump."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from kraftbridge.verification.sources.rows import (
 )
 
 MAXIMUM_FINDINGS: Final = 10_000
-"""Findings that one task gives in full; more are counted."""
+"""Maximum number of findings that one task returns. The others are counted."""
 
 
 class _Slice(InputPartition):
-    """One task's share: topics, topic configs, other znodes."""
+    """One task's share of the tree: topics, topic configs, other znodes."""
 
     def __init__(
         self,
