@@ -29,6 +29,8 @@ The chart's ValidatingAdmissionPolicy refuses other writers' changes while it st
 """
 ANNOTATION_CONFIGURATION: Final = f"{GROUP}/configuration"
 """On a pod template: which node configuration it renders, as ``Mode-hash``."""
+ANNOTATION_BROKER_MODE: Final = f"{GROUP}/broker-mode"
+"""On a pod template, written by the user: ``KRaft`` says that the properties file of the template is for KRaft."""
 ANNOTATION_ABANDON: Final = f"{GROUP}/abandon"
 """On a KafkaMigration: ``true`` lets it be deleted half-way, leaving the cluster as it is."""
 

@@ -60,6 +60,12 @@ VERIFICATION_SECONDS = Gauge(
     [*_MIGRATION, "profile"],
 )
 
+HAND_OVER_MISSING = Gauge(
+    "kraftbridge_hand_over_missing_settings",
+    "What the brokers' pod templates lack for KRaft, after the phase Completed; no sample once the hand-over has ended",
+    _MIGRATION,
+)
+
 _OF_A_MIGRATION: Final = (
     PHASE,
     PHASE_ENTERED,
@@ -73,6 +79,7 @@ _OF_A_MIGRATION: Final = (
     DIFFERING,
     VERIFICATION_FINISHED,
     VERIFICATION_SECONDS,
+    HAND_OVER_MISSING,
 )
 
 _WITHOUT_MIRROR: Final = frozenset({Phase.PREFLIGHT, Phase.FINALIZING, Phase.COMPLETED, Phase.ROLLED_BACK})
@@ -93,6 +100,8 @@ def export(namespace: str, name: str, status: MigrationStatus) -> None:
     _set(PROGRESS, migration, _timestamp(status.progress_at))
     _set(QUORUM_LAG, migration, _quorum_lag(status))
     _set(MIRROR_LAG, migration, mirror_lag(status))
+    guarded = status.hand_over if status.hand_over is not None and status.hand_over.ended_at is None else None
+    _set(HAND_OVER_MISSING, migration, None if guarded is None else len(guarded.missing))
     CONTROLLER_UNAVAILABLE.remove_by_labels({"namespace": namespace, "name": name})
     for outage in status.impact.controller_unavailable:
         if outage.attempt == status.attempt:

@@ -48,6 +48,10 @@ CASES = [
     ),
     Case("KraftbridgeDualWriteTooLong", {DUAL_WRITE: "1x10200"}, {DUAL_WRITE: "0x10200"}, "6d", "7d10m"),
     Case(
+        "KraftbridgeTemplateNotKRaft", {f"kraftbridge_hand_over_missing_settings{{{LABELS}}}": "0x5 1x20"},
+        {f"kraftbridge_hand_over_missing_settings{{{LABELS}}}": "0x20"}, "4m", "7m",
+    ),
+    Case(
         "KraftbridgeObservationErrors", {'kraftbridge_observation_errors_total{source="ZooKeeper"}': "0+60x40"},
         {'kraftbridge_observation_errors_total{source="ZooKeeper"}': "0+1x40"}, "8m", "20m",
     ),

@@ -97,8 +97,10 @@ def test_the_defaults_render_exactly_these_objects(render: Render) -> None:
         ("ServiceAccount", "kb-system/kb"),
         ("ServiceAccount", "kb-system/kraftbridge-verifier"),
         ("ValidatingAdmissionPolicy", "kb-locked-statefulsets"),
+        ("ValidatingAdmissionPolicy", "kb-locked-statefulsets-hand-over"),
         ("ValidatingAdmissionPolicy", "kb-locked-statefulsets-scale"),
         ("ValidatingAdmissionPolicyBinding", "kb-locked-statefulsets"),
+        ("ValidatingAdmissionPolicyBinding", "kb-locked-statefulsets-hand-over"),
         ("ValidatingAdmissionPolicyBinding", "kb-locked-statefulsets-scale"),
     ]
 
@@ -260,7 +262,7 @@ def test_long_release_names_still_fit(render: Render) -> None:
 
 def test_the_policies_exempt_the_operator_and_who_is_named(render: Render) -> None:
     objects = render(EVERYTHING_ON)
-    for suffix in ("", "-scale"):
+    for suffix in ("", "-scale", "-hand-over"):
         policy = objects["ValidatingAdmissionPolicy", f"kb-locked-statefulsets{suffix}"]["spec"]
         condition = next(c for c in policy["matchConditions"] if c["name"] == "not-the-operator")
         exempt = f"['{OPERATOR_USER}','system:serviceaccount:ops:break-glass']"
@@ -270,7 +272,7 @@ def test_the_policies_exempt_the_operator_and_who_is_named(render: Render) -> No
 def test_the_policies_are_bound_and_deny(render: Render) -> None:
     for values in ({}, EVERYTHING_ON):
         objects = render(values)
-        for suffix in ("", "-scale"):
+        for suffix in ("", "-scale", "-hand-over"):
             name = f"kb-locked-statefulsets{suffix}"
             binding = objects["ValidatingAdmissionPolicyBinding", name]["spec"]
             assert binding["policyName"] == name

@@ -60,7 +60,7 @@ from kraftbridge.models.observation import (
 )
 from kraftbridge.models.phase import BrokerMode, ControllerMode, ZkMigrationState
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
-from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.status import GuardedStatefulSet, MigrationStatus
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import Part, needs
 
@@ -506,6 +506,7 @@ class Cluster:
             pods=tuple(self._pod_state(workload.pods[n]) for n in sorted(workload.pods)),
             deleting=workload.deleting,
             lease=lease,
+            required=GuardedStatefulSet(name=workload.name, container="kafka"),
         )
 
     def _broker_set(self, workload: Workload) -> StatefulSetState:

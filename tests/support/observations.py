@@ -40,11 +40,13 @@ from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import (
     CanaryStatus,
     ControllersStatus,
+    GuardedStatefulSet,
     MigrationOffset,
     MigrationStatus,
     NodeStatus,
     PhaseRecord,
     QuorumStatus,
+    RequiredVariable,
     VerificationStatus,
     Waiting,
     WaitKind,
@@ -130,6 +132,11 @@ def pod(
     return replace(fine, **changes)
 
 
+NEEDED = GuardedStatefulSet(
+    name=BROKER_SET, container="kafka", variables=(RequiredVariable(name="KAFKA_PROCESS_ROLES", value="broker"),)
+)
+
+
 def broker_set(
     mode: BrokerMode | None = None, pods: Iterable[PodState] | None = None, **changes: Any
 ) -> StatefulSetState:
@@ -152,6 +159,7 @@ def broker_set(
         volumes=frozenset({"data"}),
         drift=(),
         lease=LEASE,
+        required=NEEDED if mode is BrokerMode.KRAFT else None,
         pods=tuple(pods)
         if pods is not None
         else tuple(pod(f"{BROKER_SET}-{i}", i, configuration, revision) for i in BROKER_IDS),
@@ -508,7 +516,7 @@ def _observation(phase: Phase, **changes: Any) -> Observation:
         "runner_available": True,
         "survey": survey() if phase is Phase.PREFLIGHT else not_yet,
         "dry_start": dry_start_of() if phase is Phase.PREFLIGHT else not_yet,
-        "admission_policy": not beyond_preflight or not_yet,
+        "admission_policy": not beyond_preflight or phase is Phase.COMPLETED or not_yet,
         "registered_controllers": frozenset(CONTROLLER_IDS) if beyond_preflight else not_yet,
         "features": features() if phase is Phase.COMPLETED else not_yet,
     }

@@ -32,6 +32,8 @@ class BrokerFacts:
     settings: Mapping[str, str]
     java_tool_options: str
     properties_text: str = ""
+    variables: tuple[str, ...] = ()
+    """Variables of the Kafka container in the order of the user's template."""
 
 
 def quorum_voters(spec: MigrationSpec, controllers: str, namespace: str) -> str:
@@ -108,10 +110,11 @@ def environment(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> di
 
 def overlay(spec: MigrationSpec, facts: BrokerFacts, name: str, mode: BrokerMode) -> dict[str, Any]:
     """Return the server-side apply configuration for one StatefulSet of the user: only what the mode needs."""
-    container = {
-        "name": spec.brokers.container,
-        "env": [{"name": k, "value": v} for k, v in sorted(environment(spec, facts, mode).items())],
-    }
+    env = environment(spec, facts, mode)
+    # In the user's order, ours last: Kubernetes restarts pods when only the order differs from what the user's chart renders later.
+    own = [k for k in facts.variables if k in env]
+    order = [*own, *sorted(env.keys() - set(own))]
+    container = {"name": spec.brokers.container, "env": [{"name": k, "value": env[k]} for k in order]}
     pod: dict[str, Any] = {"containers": [container]}
     if spec.brokers.properties is not None and spec.brokers.config_style is ConfigStyle.PROPERTIES:
         source = spec.brokers.properties

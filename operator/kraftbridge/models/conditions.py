@@ -29,6 +29,9 @@ class ConditionType(StrEnum):
     METADATA_VERSION_READY = "MetadataVersionReady"
     """Every broker and controller has applied the metadata.version that is asked for, and it was verified; Unknown when none is asked for."""
 
+    HANDED_OVER = "HandedOver"
+    """After ``Completed``: the owners of the brokers' StatefulSets render what KRaft needs, or ``spec.handOver`` is ``Release``."""
+
 
 class Reason(StrEnum):
     """Reasons of conditions; they are API, messages are not."""
@@ -67,6 +70,10 @@ class Reason(StrEnum):
     IN_FORCE = "InForce"
     SOFTWARE_TOO_OLD = "SoftwareTooOld"
     HEALING = "Healing"
+    GUARDED = "Guarded"
+    NOT_GUARDED = "NotGuarded"
+    TEMPLATE_NOT_KRAFT = "TemplateNotKRaft"
+    RELEASED = "Released"
     CONTROLLERS_CHANGE_FAILED = "ControllersChangeFailed"
 
 

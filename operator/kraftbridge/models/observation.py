@@ -12,7 +12,7 @@ from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import ZkMigrationState
 from kraftbridge.models.report import VerdictSummary
-from kraftbridge.models.status import ChangedField
+from kraftbridge.models.status import ChangedField, GuardedStatefulSet
 from kraftbridge.models.survey import Survey
 from kraftbridge.models.unobserved import Unobserved as Unobserved  # noqa: PLC0414 - the rest of the package knows it from here
 
@@ -97,6 +97,12 @@ class StatefulSetState:
     """What others changed in the user's own part of the template since the migration began."""
     last_writer: str = ""
     """Field manager that wrote it last, besides us."""
+    required: GuardedStatefulSet | None = None
+    """What its template needs for KRaft; None where that is not known."""
+    lacking: tuple[str, ...] = ()
+    """What of that its template lacks."""
+    owner_renders: bool = False
+    """Whether the owner of the template is on record as rendering all of it."""
     image: str = ""
     """Image of the template's Kafka container, ``""`` where it was not looked at."""
 

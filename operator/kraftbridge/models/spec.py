@@ -232,6 +232,15 @@ class OnDeletion(StrEnum):
     """Go on to ``target``; the resource goes once the migration is completed or rolled back."""
 
 
+class HandOver(StrEnum):
+    """What happens with the brokers' StatefulSets after ``Completed``."""
+
+    GUARD = "Guard"
+    """A pod template without what KRaft needs is refused, until the owner of the template is seen to render it."""
+    RELEASE = "Release"
+    """No template is refused any more. The guard does not come back."""
+
+
 class ControllerVolumes(StrEnum):
     """What a rollback does with the controllers' volumes."""
 
@@ -284,6 +293,8 @@ class MigrationSpec(Model):
     rollback: RollbackSpec = RollbackSpec()
     on_deletion: OnDeletion = OnDeletion.BLOCK
     """What a deletion half-way does; a namespace that is being deleted never waits."""
+    hand_over: HandOver = HandOver.GUARD
+    """What happens with the brokers' StatefulSets after ``Completed``."""
     metadata_version: Annotated[str, Field(json_schema_extra={"enum": list(NAMES)})] | None = None
     """metadata.version to bring the cluster to once the migration is complete (KIP-778), up or, where Kafka loses nothing, down: ``3.9-IV0``, or
     ``3.9`` for a release's last one. Left out: nothing is changed."""

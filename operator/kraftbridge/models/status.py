@@ -463,6 +463,50 @@ class MetadataVersionStatus(StatusModel):
         )
 
 
+class RequiredVariable(StatusModel):
+    """An environment variable that Kafka's container needs in KRaft mode."""
+
+    name: str
+    """Name of the variable."""
+    value: str
+    """Value that it must have."""
+    entry: bool = False
+    """Whether the value must be one entry of a comma-separated list; other entries are the user's."""
+
+    @property
+    def words(self) -> str:
+        """The variable as a message shows it."""
+        return f"{self.name} with the entry {self.value}" if self.entry else f"{self.name}={self.value}"
+
+
+class GuardedStatefulSet(StatusModel):
+    """What the pod template of a StatefulSet must have for its brokers to run KRaft; the admission policy reads this."""
+
+    name: str
+    """Name of the StatefulSet."""
+    container: str
+    """Name of Kafka's container."""
+    variables: tuple[RequiredVariable, ...] = ()
+    """Style ``Env``: environment variables."""
+    volume: str = ""
+    """Style ``Properties``: volume with the properties file."""
+    config_map: str = ""
+    """Style ``Properties``: ConfigMap that the volume must mount, unless the template says ``kraftbridge.dev/broker-mode: KRaft``."""
+
+
+class HandOverStatus(StatusModel):
+    """Whose the configuration of the brokers is after ``Completed``."""
+
+    guarded: bool
+    """Whether a template without what KRaft needs is refused."""
+    stateful_sets: tuple[GuardedStatefulSet, ...] = ()
+    """What each StatefulSet of brokers needs."""
+    missing: tuple[str, ...] = ()
+    """What the templates lack now: a broker that restarts with it does not run KRaft."""
+    ended_at: datetime | None = None
+    """When the guard ended."""
+
+
 class MigrationStatus(StatusModel):
     """All that the operator remembers of one migration."""
 
@@ -521,6 +565,7 @@ class MigrationStatus(StatusModel):
     metadata_version: MetadataVersionStatus | None = None
     given_back_at: datetime | None = None
     """Completed: when no StatefulSet was locked any more."""
+    hand_over: HandOverStatus | None = None
     final_manifest: str = ""
     """ConfigMap with the manifests that the user's next release should contain."""
 

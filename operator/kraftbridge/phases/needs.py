@@ -62,7 +62,7 @@ NEEDS: Final[Mapping[Phase, frozenset[Part]]] = {
     Phase.ROLLING_BROKERS: _MIGRATING,
     Phase.AWAITING_FINALIZATION: _MIGRATING,
     Phase.FINALIZING: _ALWAYS | _QUORUM | _RESTARTS | {Part.ZOOKEEPER, Part.CONTROLLER_PROBE},
-    Phase.COMPLETED: _ALWAYS | _QUORUM | _RESTARTS | {Part.NODE_FEATURES, Part.FEATURE_ANSWER},
+    Phase.COMPLETED: _ALWAYS | _QUORUM | _RESTARTS | {Part.NODE_FEATURES, Part.FEATURE_ANSWER, Part.ADMISSION_POLICY},
     Phase.ROLLING_BACK: _ALWAYS
     | _QUORUM
     | _RESTARTS
@@ -96,6 +96,8 @@ def _exists(part: Part, status: MigrationStatus, now: datetime) -> bool:
             return is_slow(status, now)
         case Part.ARCHIVE:
             return status.healing is not None and bool(status.healing.archive) and status.healing.archived_at is None
+        case Part.ADMISSION_POLICY:
+            return status.hand_over is None or status.hand_over.guarded
         case Part.FEATURE_ANSWER:
             return status.metadata_version is not None and status.metadata_version.validates
         case _:

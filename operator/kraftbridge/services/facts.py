@@ -77,6 +77,7 @@ class Facts:
             settings=settings,
             java_tool_options=original.java_tool_options,
             properties_text=original.properties_text,
+            variables=tuple(e["name"] for e in original.container.get("env") or []),
         )
 
     def controllers(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ControllersFacts:

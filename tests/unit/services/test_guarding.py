@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 from tests.unit.services.conftest import Operator
 
 from kraftbridge.builders.locks import lease_name
@@ -144,3 +145,38 @@ def test_a_deleted_migration_waits_in_its_status_and_goes_on_by_the_users_word(o
     operator.edit(onDeletion="RollBack")
     operator.walk(Phase.ROLLED_BACK, steps=200)
     assert deletion_blocker(operator.status()) == ""
+
+
+def test_after_completed_a_template_that_is_taken_back_is_noticed_and_the_manifest_has_everything(
+    operator: Operator,
+) -> None:
+    operator.walk(Phase.COMPLETED)
+    status = operator.rest()
+    assert status.hand_over is not None
+    assert status.hand_over.guarded
+    assert "KAFKA_PROCESS_ROLES" in {v.name for v in status.hand_over.stateful_sets[0].variables}
+    files = operator.kubernetes.objects["ConfigMap", "kafka", status.final_manifest]["data"]
+    controllers = list(yaml.safe_load_all(files["controllers.yaml"]))
+    kinds = [c["kind"] for c in controllers]
+    assert {"StatefulSet", "Service", "ConfigMap", "NetworkPolicy", "PodDisruptionBudget"} <= set(kinds)
+    assert "Secret" not in kinds
+    assert not any("uid" in c["metadata"] or "status" in c for c in controllers)
+    (brokers,) = yaml.safe_load_all(files["kustomize-patch.yaml"])
+    right = brokers["spec"]["template"]["spec"]["containers"][0]["env"]
+    writes = len(operator.acts())
+    operator.rest()
+    assert len(operator.acts()) == writes, "a migration at rest writes nothing"
+    change_container(operator, env=[{"name": "KAFKA_ZOOKEEPER_CONNECT", "value": "zookeeper:2181"}])
+    operator.rest()
+    assert stalled(operator) == "TemplateNotKRaft"
+    assert "KAFKA_PROCESS_ROLES=broker" in operator.status().message
+    assert "last written by helm" in operator.status().message
+    assert [e.reason for e in operator.kubernetes.events].count("Alarm") == 1
+    change_container(operator, env=right)
+    operator.rest()
+    assert stalled(operator) == ""
+    operator.edit(handOver="Release")
+    operator.rest()
+    found = condition(operator.status().conditions, ConditionType.HANDED_OVER)
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "Released")

@@ -11,7 +11,7 @@ import yaml
 
 from kraftbridge.builders import brokers as overlays
 from kraftbridge.builders import controllers as quorum
-from kraftbridge.builders import names
+from kraftbridge.builders import hand_over, names
 from kraftbridge.builders import verification as runs
 from kraftbridge.config import Settings
 from kraftbridge.constants import ANNOTATION_LOCK
@@ -292,14 +292,9 @@ class Actuator:
     # --------------------------------------------------------------------------------------------- others
 
     def _publish_final_manifest(self, step: Step) -> None:
-        documents = []
-        for ref in step.spec.brokers.stateful_sets:
-            facts = self._broker_facts(step, ref.name)
-            overlay = overlays.overlay(step.spec, facts, ref.name, BrokerMode.KRAFT)
-            documents.append(yaml.safe_dump(overlay, sort_keys=False))
-            config_map = overlays.properties_config_map(step.spec, facts, step.identity.name, BrokerMode.KRAFT)
-            if config_map is not None:
-                documents.append(yaml.safe_dump(config_map, sort_keys=False))
+        facts = {ref.name: self._broker_facts(step, ref.name) for ref in step.spec.brokers.stateful_sets}
+        files = hand_over.broker_manifests(step.spec, facts, step.identity.name)
+        files["controllers.yaml"] = self._controllers_manifest(step)
         self._kubernetes.apply(
             {
                 "apiVersion": "v1",
@@ -309,10 +304,28 @@ class Actuator:
                     "namespace": step.identity.namespace,
                     "labels": names.labels(step.identity.name),
                 },
-                "data": {"brokers.yaml": "---\n".join(documents)},
+                "data": files,
             },
             force=True,
         )
+
+    def _controllers_manifest(self, step: Step) -> str:
+        """Return the controllers' objects as they are, volumes included; a Secret stays where it is."""
+        namespace, known = step.identity.namespace, step.status.controllers
+        if known is None:
+            return ""
+        wanted = [
+            (*_STATEFUL_SET, known.name),
+            *(b for b in stopping.belongings(known.name) if b[1] != "Secret"),
+            *(("v1", "PersistentVolumeClaim", names.controller_claim(known.name, i)) for i in known.node_ids),
+        ]
+        found = (self._kubernetes.get(api_version, kind, namespace, name) for api_version, kind, name in wanted)
+        documents = [
+            hand_over.exported({"apiVersion": api_version, "kind": kind, **obj})
+            for (api_version, kind, _), obj in zip(wanted, found, strict=True)
+            if obj is not None
+        ]
+        return yaml.safe_dump_all(documents, sort_keys=False)
 
     def _create(self, obj: dict[str, Any]) -> None:
         try:

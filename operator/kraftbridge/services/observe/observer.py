@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from kraftbridge.builders import names
+from kraftbridge.builders import hand_over, names
 from kraftbridge.builders.brokers import BrokerFacts, environment
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.builders.controllers import configuration as controllers_configuration
@@ -32,9 +32,9 @@ from kraftbridge.models.observation import (
     TopicRedundancy,
     Unobserved,
 )
-from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.models.status import MigrationStatus, rendered_spec
+from kraftbridge.models.status import GuardedStatefulSet, MigrationStatus, rendered_spec
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import Part, needs
@@ -197,6 +197,10 @@ class Observer:
             drift = workloads.drift_of(spec, facts, stateful_set) if recorded else ()
         state = workloads.brokers_state(spec, stateful_set, pods, facts, drift, references)
         state = replace(state, lease=self._leases.look(identity, name))
+        if status.phase is Phase.COMPLETED:
+            state = _handed_over(
+                state, stateful_set, _needed(spec, status, facts if original and recorded else None, name)
+            )
         if original is None:
             return state
         before = changed_fields(spec, name, original, facts)
@@ -315,6 +319,28 @@ class Observer:
     @staticmethod
     def _result(future: Future[T | Unobserved] | None) -> T | Unobserved:
         return NOT_NEEDED if future is None else future.result()
+
+
+def _needed(
+    spec: MigrationSpec, status: MigrationStatus, facts: BrokerFacts | None, name: str
+) -> GuardedStatefulSet | None:
+    """Return what a template needs for KRaft: as status has it, else computed from what was recorded; None without either."""
+    known = status.hand_over.stateful_sets if status.hand_over is not None else ()
+    found = next((s for s in known if s.name == name), None)
+    return found if found is not None or facts is None else hand_over.required(spec, facts, name)
+
+
+def _handed_over(
+    state: StatefulSetState, stateful_set: Mapping[str, Any], needed: GuardedStatefulSet | None
+) -> StatefulSetState:
+    if needed is None:
+        return state
+    return replace(
+        state,
+        required=needed,
+        lacking=hand_over.lacking(needed, stateful_set["spec"]["template"]),
+        owner_renders=hand_over.owner_renders(needed, stateful_set),
+    )
 
 
 def _features(clients: ClusterClients) -> Mapping[int, NodeFeatures | Unobserved]:

@@ -1,0 +1,190 @@
+"""What the user's own release of the brokers must render once they run KRaft, and the manifests that show it. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import yaml
+
+from kraftbridge.builders.brokers import BrokerFacts, broker_settings, environment, overlay, properties_config_map
+from kraftbridge.builders.settings import variable_of
+from kraftbridge.constants import ANNOTATION_BROKER_MODE, ANNOTATION_CONFIGURATION, FIELD_MANAGER
+from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.spec import ConfigStyle, MigrationSpec
+from kraftbridge.models.status import GuardedStatefulSet, RequiredVariable
+
+_CONFLUENT_PREFIX: Final = "KAFKA_"
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_KEPT_METADATA: Final = ("name", "namespace", "labels", "annotations")
+
+
+def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedStatefulSet:
+    """Return what the pod template of a StatefulSet must have for its brokers to run KRaft.
+
+    Notes
+    -----
+    ``process.roles``, the voters and the controllers' listener name make a KRaft broker (KIP-866), and the listener must be in the protocol
+    map. ``kafka.security.authorizer.AclAuthorizer`` needs ZooKeeper (KIP-801). ``CLUSTER_ID`` is what images format new disks with.
+    ``JAVA_TOOL_OPTIONS`` only makes restarts quicker, so it is not required.
+    """
+    container = spec.brokers.container
+    source = spec.brokers.properties
+    if spec.brokers.config_style is ConfigStyle.PROPERTIES and source is not None:
+        volumes = overlay(spec, facts, name, BrokerMode.KRAFT)["spec"]["template"]["spec"]["volumes"]
+        return GuardedStatefulSet(
+            name=name, container=container, volume=source.volume, config_map=volumes[0]["configMap"]["name"]
+        )
+    protocol_map = variable_of("listener.security.protocol.map", spec.brokers.env_prefix)
+    variables = environment(spec, facts, BrokerMode.KRAFT)
+    del variables["JAVA_TOOL_OPTIONS"]
+    variables[protocol_map] = variables[protocol_map].partition(",")[0]
+    return GuardedStatefulSet(
+        name=name,
+        container=container,
+        variables=tuple(
+            RequiredVariable(name=k, value=v, entry=k == protocol_map) for k, v in sorted(variables.items())
+        ),
+    )
+
+
+def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what of ``needed`` a pod template lacks, in words; the chart's admission policy judges in the same way."""
+    pod = template.get("spec") or {}
+    container: Mapping[str, Any] = next(
+        (c for c in pod.get("containers") or [] if c.get("name") == needed.container), {}
+    )
+    env = {e["name"]: str(e.get("value", "")) for e in container.get("env") or []}
+    lost = [v.words for v in needed.variables if not _has(v, env.get(v.name))]
+    if needed.volume and not _mounts_kraft_properties(needed, template):
+        lost.append(f"volume {needed.volume} with ConfigMap {needed.config_map}")
+    return tuple(lost)
+
+
+def owner_renders(needed: GuardedStatefulSet, stateful_set: Mapping[str, Any]) -> bool:
+    """Return whether the owner of a StatefulSet is on record as rendering all that its template needs.
+
+    Two tools leave such a record: ``kubectl apply`` in its annotation, server-side apply in ``managedFields``. Helm 3 leaves none where its
+    values agree with what the StatefulSet has already.
+    """
+    if lacking(needed, stateful_set["spec"]["template"]):
+        return False
+    metadata = stateful_set["metadata"]
+    annotations = stateful_set["spec"]["template"].get("metadata", {}).get("annotations") or {}
+    if needed.volume and annotations.get(ANNOTATION_BROKER_MODE) == BrokerMode.KRAFT:
+        return True
+    try:
+        applied = json.loads((metadata.get("annotations") or {}).get(_LAST_APPLIED) or "{}")
+    except ValueError:
+        applied = {}
+    template = (applied.get("spec") or {}).get("template")
+    if template is not None and not lacking(needed, template):
+        return True
+    return any(
+        entry.get("operation") == "Apply"
+        and entry.get("manager") != FIELD_MANAGER
+        and not entry.get("subresource")
+        and all(_owns(entry.get("fieldsV1") or {}, path) for path in _paths(needed))
+        for entry in metadata.get("managedFields") or []
+    )
+
+
+def broker_manifests(spec: MigrationSpec, facts: Mapping[str, BrokerFacts], migration: str) -> dict[str, str]:
+    """Return by file name what the next release of the brokers must contain, in the forms that people use.
+
+    Parameters
+    ----------
+    spec
+        The migration's spec.
+    facts
+        By StatefulSet, what its overlay is computed from.
+    migration
+        Name of the migration, for labels.
+    """
+    documents, patches, files = [], [], {}
+    for name, of_set in facts.items():
+        ours = overlay(spec, of_set, name, BrokerMode.KRAFT)
+        documents.append(ours)
+        if (config_map := properties_config_map(spec, of_set, migration, BrokerMode.KRAFT)) is not None:
+            documents.append(config_map)
+        patches.append(ours | {"metadata": {"name": name}})
+        files[f"values-bitnami-{name}.yaml"] = _values(
+            "the Bitnami chart (bitnami/kafka). Put the entries of extraEnvVars into your own list, in place of those of the same name",
+            _bitnami_values(spec, of_set, ours),
+        )
+        if spec.brokers.config_style is ConfigStyle.ENV and spec.brokers.env_prefix == _CONFLUENT_PREFIX:
+            files[f"values-cp-kafka-{name}.yaml"] = _values(
+                "the chart cp-kafka (cp-helm-charts)", _confluent_values(spec, of_set, ours)
+            )
+    return {
+        "brokers.yaml": yaml.safe_dump_all(documents, sort_keys=False),
+        "kustomize-patch.yaml": yaml.safe_dump_all(patches, sort_keys=False),
+        **files,
+    }
+
+
+def exported(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a live object as a manifest: without status and without what the API server keeps in its metadata."""
+    kept = {k: v for k, v in obj.items() if k not in ("metadata", "status")}
+    metadata = {k: obj["metadata"][k] for k in _KEPT_METADATA if obj["metadata"].get(k)}
+    return {"apiVersion": kept.pop("apiVersion"), "kind": kept.pop("kind"), "metadata": metadata, **kept}
+
+
+def _has(variable: RequiredVariable, value: str | None) -> bool:
+    if value is None:
+        return False
+    return variable.value in (v.strip() for v in value.split(",")) if variable.entry else value == variable.value
+
+
+def _mounts_kraft_properties(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> bool:
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    volumes = {v["name"]: v for v in (template.get("spec") or {}).get("volumes") or []}
+    mounted = (volumes.get(needed.volume, {}).get("configMap") or {}).get("name", "")
+    return annotations.get(ANNOTATION_BROKER_MODE) == BrokerMode.KRAFT or mounted == needed.config_map
+
+
+def _paths(needed: GuardedStatefulSet) -> Iterator[tuple[str, ...]]:
+    """Yield the fields of the pod's spec that a KRaft template sets, as ``managedFields`` spells them."""
+    for variable in needed.variables:
+        yield (
+            "f:containers",
+            f'k:{{"name":"{needed.container}"}}',
+            "f:env",
+            f'k:{{"name":"{variable.name}"}}',
+            "f:value",
+        )
+    if needed.volume:
+        yield "f:volumes", f'k:{{"name":"{needed.volume}"}}', "f:configMap", "f:name"
+
+
+def _owns(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
+    node: Any = fields
+    for step in ("f:spec", "f:template", "f:spec", *path):
+        node = node.get(step) if isinstance(node, Mapping) else None
+    return node is not None
+
+
+def _pod_annotations(ours: Mapping[str, Any]) -> dict[str, str]:
+    """Return the annotation that the live template has: a tool that replaces the whole template restarts nothing then."""
+    return {ANNOTATION_CONFIGURATION: ours["spec"]["template"]["metadata"]["annotations"][ANNOTATION_CONFIGURATION]}
+
+
+def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, Any]) -> dict[str, Any]:
+    broker: dict[str, Any] = {"podAnnotations": _pod_annotations(ours)}
+    volumes = ours["spec"]["template"]["spec"].get("volumes", [])
+    if volumes:
+        broker["existingConfigmap"] = volumes[0]["configMap"]["name"]
+    variables = environment(spec, facts, BrokerMode.KRAFT)
+    return {"broker": broker, "extraEnvVars": [{"name": k, "value": v} for k, v in sorted(variables.items())]}
+
+
+def _confluent_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, Any]) -> dict[str, Any]:
+    settings = broker_settings(spec, facts, BrokerMode.KRAFT)
+    named = {variable_of(s, _CONFLUENT_PREFIX) for s in settings}
+    others = {k: v for k, v in sorted(environment(spec, facts, BrokerMode.KRAFT).items()) if k not in named}
+    return {"podAnnotations": _pod_annotations(ours), "configurationOverrides": settings, "customEnv": others}
+
+
+def _values(chart: str, values: Mapping[str, Any]) -> str:
+    return f"# Values for {chart}.\n{yaml.safe_dump(dict(values), sort_keys=False)}"

@@ -1,0 +1,252 @@
+"""After ``Completed`` on a real API server: a release that would take brokers back to ZooKeeper is refused, one that renders KRaft passes.
+
+The values of the right release are those of the final manifest; the chart here takes them by the names that the charts of others have.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kraftbridge.builders import hand_over
+from kraftbridge.builders.brokers import BrokerFacts, overlay
+from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.spec import MigrationSpec
+
+from .conftest import GROUP, NAMESPACE, OPERATOR, PLURAL, SOMEBODY, Cluster, eventually
+
+MIGRATION = "hand-over"
+MANIFEST = "hand-over-final-manifest-1"
+FIRST = {"PROTOCOLS": "PLAINTEXT:PLAINTEXT", "AUTHORIZER": "kafka.security.authorizer.AclAuthorizer"}
+TEMPLATE = """\
+apiVersion: apps/v1
+kind: StatefulSet
+metadata:
+  name: {{ .Values.name }}
+spec:
+  replicas: 0
+  serviceName: {{ .Values.name }}
+  selector: {matchLabels: {app: {{ .Values.name }}}}
+  template:
+    metadata:
+      labels: {app: {{ .Values.name }}}
+      {{- with .Values.broker }}{{- with .podAnnotations }}
+      annotations: {{- toYaml . | nindent 8 }}
+      {{- end }}{{- end }}
+    spec:
+      containers:
+        - name: kafka
+          image: {{ .Values.image }}
+          env: {{- concat .Values.own .Values.extraEnvVars | toYaml | nindent 12 }}
+      volumes:
+        - name: config
+          configMap: {name: {{ dig "existingConfigmap" "kafka-config" (.Values.broker | default dict) }}}
+"""
+OWN = [
+    {"name": "KAFKA_ZOOKEEPER_CONNECT", "value": "zookeeper:2181"},
+    {"name": "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "value": "PLAINTEXT:PLAINTEXT"},
+    {"name": "KAFKA_AUTHORIZER_CLASS_NAME", "value": "kafka.security.authorizer.AclAuthorizer"},
+]
+OVERWRITTEN = ("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "KAFKA_AUTHORIZER_CLASS_NAME")
+Release = Callable[..., Any]
+
+
+def migration_spec(name: str, style: str) -> dict[str, Any]:
+    brokers: dict[str, Any] = {"statefulSets": [{"name": name}], "bootstrapServers": "kafka:9092", "configStyle": style}
+    if style == "Properties":
+        brokers["properties"] = {"configMap": "kafka-config", "key": "server.properties", "volume": "config"}
+    return {"target": "KRaft", "zookeeper": {"connect": "zookeeper:2181"}, "brokers": brokers}
+
+
+def facts(spec: MigrationSpec) -> BrokerFacts:
+    settings = {
+        "listener.security.protocol.map": OWN[1]["value"],
+        "authorizer.class.name": OWN[2]["value"],
+    }
+    text = "" if spec.brokers.properties is None else "zookeeper.connect=zookeeper:2181\n"
+    return BrokerFacts(
+        NAMESPACE, f"{MIGRATION}-kraft-1", "uuuuuuuuuuuuuuuuuuuuuA", settings, "", text, tuple(e["name"] for e in OWN)
+    )
+
+
+@pytest.fixture
+def release(cluster: Cluster, helm_binary: str, tmp_path: Path) -> Iterator[Release]:
+    """Return a function that installs or upgrades a release of brokers as somebody; it returns helm's answer."""
+    chart = tmp_path / "chart"
+    (chart / "templates").mkdir(parents=True)
+    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: brokers\nversion: 0.1.0\n")
+    (chart / "templates/brokers.yaml").write_text(TEMPLATE)
+    made: set[str] = set()
+
+    def run(name: str, *options: str, **values: Any) -> subprocess.CompletedProcess[str]:
+        made.add(name)
+        defaults = {"name": name, "image": "none:1", "own": OWN, "extraEnvVars": []}
+        command = [
+            helm_binary, "upgrade", "--install", name, str(chart), "--namespace", NAMESPACE, "--values", "-", *options,
+            "--kube-as-user", SOMEBODY, "--kube-as-group", "system:masters", "--kube-as-group", "system:authenticated",
+        ]  # fmt: skip
+        command += ["--kube-context", cluster.context] if cluster.context else []
+        return subprocess.run(
+            command, input=yaml.safe_dump(defaults | values), capture_output=True, text=True, check=False,
+            env=cluster.environment, timeout=60,
+        )  # fmt: skip
+
+    yield run
+    for name in made:
+        cluster.do("delete", "statefulset", name, "--ignore-not-found", user=OPERATOR)
+    cluster.run("delete", "secret", "--selector", "owner=helm")
+    cluster.run("delete", PLURAL, MIGRATION, "--ignore-not-found")
+
+
+def complete(cluster: Cluster, release: Release, name: str, style: str = "Env") -> dict[str, Any]:
+    """Install brokers, overlay them as the operator does, and record the hand-over; return the final manifest's Bitnami values."""
+    answer = release(name)
+    assert answer.returncode == 0, answer.stderr
+    raw = migration_spec(name, style)
+    spec = MigrationSpec.model_validate(raw)
+    known = facts(spec)
+    ours = ("apply", "--server-side", "--force-conflicts", "--field-manager=kraftbridge", "--filename", "-")
+    cluster.do(*ours, stdin=json.dumps(overlay(spec, known, name, BrokerMode.KRAFT)), user=OPERATOR)
+    cluster.apply({"apiVersion": f"{GROUP}/v1alpha1", "kind": "KafkaMigration", "metadata": {"name": MIGRATION, "namespace": NAMESPACE}, "spec": raw})  # fmt: skip
+    needed = hand_over.required(spec, known, name).model_dump(mode="json", by_alias=True)
+    record(cluster, {"guarded": True, "statefulSets": [needed]})
+    eventually(
+        lambda: (
+            cluster.run(
+                "set", "env", f"statefulset/{name}", "--dry-run=server", *stale_change(style), user=SOMEBODY
+            ).returncode
+            != 0
+            if style == "Env"
+            else repoint(cluster, name, "kafka-config", dry_run=True) != ""
+        ),
+        "the policy takes effect",
+        60,
+    )
+    values: dict[str, Any] = yaml.safe_load(hand_over.broker_manifests(spec, {name: known}, MIGRATION)[f"values-bitnami-{name}.yaml"])  # fmt: skip
+    return values
+
+
+def stale_change(style: str) -> tuple[str, ...]:
+    return ("KAFKA_PROCESS_ROLES-",) if style == "Env" else ()
+
+
+def repoint(cluster: Cluster, name: str, config_map: str, *, dry_run: bool = False) -> str:
+    """Let the volume mount another ConfigMap; return the words of a refusal."""
+    patch = {"spec": {"template": {"spec": {"volumes": [{"name": "config", "configMap": {"name": config_map}}]}}}}
+    options = ("--dry-run=server",) if dry_run else ()
+    answer = cluster.run("patch", "statefulset", name, "--patch", json.dumps(patch), *options, user=SOMEBODY)
+    return "" if answer.returncode == 0 else answer.stderr
+
+
+def record(cluster: Cluster, handed_over: dict[str, Any]) -> None:
+    status = {"phase": "Completed", "finalManifest": MANIFEST, "handOver": handed_over}
+    assert cluster.patch(MIGRATION, {"status": status}, dry_run=False) == ""
+
+
+def revision(cluster: Cluster, name: str) -> str:
+    """Return the revision of the template once its controller has seen the newest one: pods of another one are restarted."""
+
+    def seen() -> bool:
+        found = cluster.get("statefulset", name)
+        return bool(found["status"].get("observedGeneration", 0) >= found["metadata"]["generation"])
+
+    eventually(seen, "the StatefulSet controller sees the newest template")
+    return str(cluster.get("statefulset", name)["status"]["updateRevision"])
+
+
+def test_a_stale_upgrade_is_refused_and_says_which_values_it_lacks(cluster: Cluster, release: Release) -> None:
+    complete(cluster, release, "stale")
+    before = cluster.get("statefulset", "stale")["spec"]
+    answer = release("stale", image="none:2")
+    assert answer.returncode != 0, "the release went through"
+    assert (
+        f"StatefulSet {NAMESPACE}/stale: KafkaMigration {NAMESPACE}/{MIGRATION} has taken its Kafka brokers to KRaft"
+        in answer.stderr
+    )
+    assert cluster.get("statefulset", "stale")["spec"] == before
+
+
+def test_what_replaces_the_whole_template_is_told_all_that_it_lacks(cluster: Cluster, release: Release) -> None:
+    complete(cluster, release, "replaced")
+    found = cluster.get("statefulset", "replaced")
+    found["spec"]["template"]["spec"]["containers"][0]["env"] = OWN
+    answer = cluster.refused("replace", "--filename", "-", stdin=json.dumps(found), user=SOMEBODY)
+    for words in (
+        "Add to the environment of container kafka: ",
+        "KAFKA_PROCESS_ROLES=broker",
+        "KAFKA_AUTHORIZER_CLASS_NAME=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP with the entry CONTROLLER:SSL",
+        f"ConfigMap {MANIFEST} has these values",
+        "spec.handOver of the KafkaMigration to Release",
+    ):
+        assert words in answer
+
+
+def test_the_final_manifests_values_pass_and_restart_nothing(cluster: Cluster, release: Release) -> None:
+    values = complete(cluster, release, "right")
+    before = revision(cluster, "right")
+    overwritten = [e for e in values["extraEnvVars"] if e["name"] in OVERWRITTEN]
+    own = [next((o for o in overwritten if o["name"] == e["name"]), e) for e in OWN]
+    added = [e for e in values["extraEnvVars"] if e["name"] not in OVERWRITTEN]
+    answer = release("right", **values | {"own": own, "extraEnvVars": added})
+    assert answer.returncode == 0, answer.stderr
+    assert revision(cluster, "right") == before, "the template changed: Kubernetes restarts every broker"
+    # Another change of the template passes as well.
+    answer = release("right", **values | {"own": own, "extraEnvVars": added, "image": "none:2"})
+    assert answer.returncode == 0, answer.stderr
+    assert revision(cluster, "right") != before
+
+
+@pytest.mark.parametrize("end", ["release", "delete"])
+def test_the_guard_ends_with_the_word_in_spec_and_with_the_resource(
+    cluster: Cluster, release: Release, end: str
+) -> None:
+    name = f"ended-by-{end}"
+    complete(cluster, release, name)
+    if end == "release":
+        record(cluster, {"guarded": False})
+    else:
+        cluster.do("delete", PLURAL, MIGRATION)
+    attempt = ("set", "env", f"statefulset/{name}", "KAFKA_PROCESS_ROLES-", "--dry-run=server")
+    eventually(lambda: cluster.run(*attempt, user=SOMEBODY).returncode == 0, "nothing is refused any more")
+
+
+def test_a_statefulset_made_anew_needs_the_same(cluster: Cluster, release: Release) -> None:
+    values = complete(cluster, release, "anew")
+    cluster.do("delete", "statefulset", "anew", user=SOMEBODY)
+    answer = release("anew")
+    assert answer.returncode != 0, "a StatefulSet that starts ZooKeeper brokers was created"
+    assert "KAFKA_PROCESS_ROLES=broker" in answer.stderr
+    own = [e for e in OWN if e["name"] not in OVERWRITTEN]
+    answer = release("anew", **values | {"own": own})
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_properties_need_the_kraft_configmap_or_the_owners_word(cluster: Cluster, release: Release) -> None:
+    values = complete(cluster, release, "properties", "Properties")
+    before = revision(cluster, "properties")
+    answer = repoint(cluster, "properties", "kafka-config")
+    assert f"Let volume config mount ConfigMap {values['broker']['existingConfigmap']}" in answer
+    stale = release("properties", image="none:2")
+    assert stale.returncode != 0
+    right = release("properties", **values)
+    assert right.returncode == 0, right.stderr
+    assert revision(cluster, "properties") == before
+    own = json.dumps({"spec": {"template": {"metadata": {"annotations": {f"{GROUP}/broker-mode": "KRaft"}}}}})
+    cluster.do("patch", "statefulset", "properties", "--patch", own, user=SOMEBODY)
+    assert repoint(cluster, "properties", "my-kraft-config") == ""
+
+
+def test_other_writers_of_a_guarded_statefulset_are_free(cluster: Cluster, release: Release) -> None:
+    complete(cluster, release, "free-otherwise")
+    for change in (
+        ("scale", "statefulset", "free-otherwise", "--replicas=1"),
+        ("rollout", "restart", "statefulset/free-otherwise"),
+    ):
+        cluster.do(*change, user=SOMEBODY)

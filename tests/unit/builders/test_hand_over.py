@@ -1,0 +1,185 @@
+"""What a KRaft template of the user's must have, who is on record as rendering it, and the manifests that show it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from tests.unit.builders.test_brokers import FACTS, migration_spec
+
+from kraftbridge.builders import hand_over
+from kraftbridge.builders.brokers import overlay
+from kraftbridge.constants import ANNOTATION_BROKER_MODE
+from kraftbridge.models.phase import BrokerMode
+
+STYLES = ["Env", "Properties"]
+
+
+def kraft_set(style: str) -> dict[str, Any]:
+    """Return a StatefulSet as the last roll left it, without anybody on record."""
+    return overlay(migration_spec(style), FACTS, "kafka", BrokerMode.KRAFT)
+
+
+def needed(style: str) -> hand_over.GuardedStatefulSet:
+    return hand_over.required(migration_spec(style), FACTS, "kafka")
+
+
+def variables(stateful_set: dict[str, Any]) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = stateful_set["spec"]["template"]["spec"]["containers"][0]["env"]
+    return found
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_template_of_the_last_roll_lacks_nothing(style: str) -> None:
+    assert hand_over.lacking(needed(style), kraft_set(style)["spec"]["template"]) == ()
+
+
+@pytest.mark.parametrize("variable", [v.name for v in needed("Env").variables])
+def test_each_variable_is_missed(variable: str) -> None:
+    changed = kraft_set("Env")
+    variables(changed)[:] = [e for e in variables(changed) if e["name"] != variable]
+    (lost,) = hand_over.lacking(needed("Env"), changed["spec"]["template"])
+    assert lost.startswith(variable)
+
+
+def test_the_required_variables_are_those_that_make_a_kraft_broker() -> None:
+    assert {v.name for v in needed("Env").variables} == {
+        "CLUSTER_ID",
+        "KAFKA_AUTHORIZER_CLASS_NAME",
+        "KAFKA_CONTROLLER_LISTENER_NAMES",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP",
+        "KAFKA_PROCESS_ROLES",
+    }
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("KAFKA_PROCESS_ROLES", "broker,controller"),
+        ("KAFKA_CONTROLLER_QUORUM_VOTERS", ""),
+        ("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "PLAINTEXT:PLAINTEXT"),
+        ("KAFKA_AUTHORIZER_CLASS_NAME", "kafka.security.authorizer.AclAuthorizer"),
+    ],
+)
+def test_another_value_is_missed_too(variable: str, value: str) -> None:
+    changed = kraft_set("Env")
+    next(e for e in variables(changed) if e["name"] == variable)["value"] = value
+    assert len(hand_over.lacking(needed("Env"), changed["spec"]["template"])) == 1
+
+
+def test_a_further_listener_in_the_protocol_map_is_the_users() -> None:
+    changed = kraft_set("Env")
+    entry = next(e for e in variables(changed) if e["name"] == "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP")
+    entry["value"] = f"INTERNAL:SSL, {entry['value']}"
+    assert hand_over.lacking(needed("Env"), changed["spec"]["template"]) == ()
+
+
+def test_a_template_without_the_container_lacks_all() -> None:
+    changed = kraft_set("Env")
+    changed["spec"]["template"]["spec"]["containers"][0]["name"] = "broker"
+    assert len(hand_over.lacking(needed("Env"), changed["spec"]["template"])) == len(needed("Env").variables)
+
+
+def test_properties_are_those_of_our_configmap_or_the_owners_word() -> None:
+    changed = kraft_set("Properties")
+    changed["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = "kafka-config"
+    assert hand_over.lacking(needed("Properties"), changed["spec"]["template"])
+    changed["spec"]["template"]["metadata"]["annotations"][ANNOTATION_BROKER_MODE] = "KRaft"
+    assert hand_over.lacking(needed("Properties"), changed["spec"]["template"]) == ()
+    assert hand_over.owner_renders(needed("Properties"), changed)
+
+
+# ------------------------------------------------------------------------------------------------ owners
+
+
+def managed(style: str, manager: str, operation: str = "Apply", without: str = "") -> dict[str, Any]:
+    """Return a ``managedFields`` entry of somebody who has all that KRaft needs, but for one variable."""
+    env = {f'k:{{"name":"{v.name}"}}': {"f:value": {}} for v in needed(style).variables if v.name != without}
+    pod: dict[str, Any] = {"f:containers": {'k:{"name":"kafka"}': {"f:env": env}}}
+    if needed(style).volume:
+        pod["f:volumes"] = {f'k:{{"name":"{needed(style).volume}"}}': {"f:configMap": {"f:name": {}}}}
+    return {"manager": manager, "operation": operation, "fieldsV1": {"f:spec": {"f:template": {"f:spec": pod}}}}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_server_side_apply_of_another_manager_is_the_owners(style: str) -> None:
+    live = kraft_set(style)
+    assert not hand_over.owner_renders(needed(style), live), "nobody is on record"
+    live["metadata"]["managedFields"] = [managed(style, "kraftbridge")]
+    assert not hand_over.owner_renders(needed(style), live), "our own overlay is no release of the owner's"
+    live["metadata"]["managedFields"].append(managed(style, "kustomize-controller"))
+    assert hand_over.owner_renders(needed(style), live)
+
+
+def test_half_an_owner_is_none() -> None:
+    live = kraft_set("Env")
+    live["metadata"]["managedFields"] = [
+        managed("Env", "argocd", without="KAFKA_PROCESS_ROLES"),
+        managed("Env", "kubectl-edit", "Update"),
+    ]
+    assert not hand_over.owner_renders(needed("Env"), live)
+
+
+@pytest.mark.parametrize("stale", [True, False])
+def test_kubectl_apply_leaves_what_it_applied(*, stale: bool) -> None:
+    live = kraft_set("Env")
+    applied = kraft_set("Env")
+    if stale:
+        variables(applied)[:] = [{"name": "KAFKA_ZOOKEEPER_CONNECT", "value": "zookeeper:2181"}]
+    live["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(applied)}
+    assert hand_over.owner_renders(needed("Env"), live) is not stale
+
+
+def test_an_owner_on_record_does_not_hide_that_the_template_lacks_something() -> None:
+    live = kraft_set("Env")
+    live["metadata"]["managedFields"] = [managed("Env", "argocd")]
+    variables(live)[:] = []
+    assert not hand_over.owner_renders(needed("Env"), live)
+
+
+# --------------------------------------------------------------------------------------------- manifests
+
+
+def test_values_for_charts_render_what_is_required() -> None:
+    files = hand_over.broker_manifests(migration_spec(), {"kafka": FACTS}, "demo")
+    assert set(files) == {
+        "brokers.yaml",
+        "kustomize-patch.yaml",
+        "values-bitnami-kafka.yaml",
+        "values-cp-kafka-kafka.yaml",
+    }
+    bitnami = yaml.safe_load(files["values-bitnami-kafka.yaml"])
+    template = {"spec": {"containers": [{"name": "kafka", "env": bitnami["extraEnvVars"]}]}}
+    assert hand_over.lacking(needed("Env"), template) == ()
+    confluent = yaml.safe_load(files["values-cp-kafka-kafka.yaml"])
+    # As the chart names them: KAFKA_ in front, dots become underscores.
+    env = [{"name": f"KAFKA_{k}".replace(".", "_").upper(), "value": v} for k, v in confluent["configurationOverrides"].items()]  # fmt: skip
+    env += [{"name": k, "value": v} for k, v in confluent["customEnv"].items()]
+    assert hand_over.lacking(needed("Env"), {"spec": {"containers": [{"name": "kafka", "env": env}]}}) == ()
+    (patch,) = yaml.safe_load_all(files["kustomize-patch.yaml"])
+    assert "namespace" not in patch["metadata"]
+    assert hand_over.lacking(needed("Env"), patch["spec"]["template"]) == ()
+
+
+def test_values_of_properties_name_the_configmap() -> None:
+    files = hand_over.broker_manifests(migration_spec("Properties"), {"kafka": FACTS}, "demo")
+    assert set(files) == {"brokers.yaml", "kustomize-patch.yaml", "values-bitnami-kafka.yaml"}
+    values = yaml.safe_load(files["values-bitnami-kafka.yaml"])
+    assert values["broker"]["existingConfigmap"] == needed("Properties").config_map
+    assert {d["kind"] for d in yaml.safe_load_all(files["brokers.yaml"])} == {"StatefulSet", "ConfigMap"}
+
+
+def test_an_exported_object_can_be_applied_again() -> None:
+    live = {
+        "metadata": {"name": "c", "namespace": "kafka", "uid": "1", "resourceVersion": "7", "managedFields": [], "labels": {"a": "b"}},
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": {"volumeName": "pv-1"}, "status": {"phase": "Bound"},
+    }  # fmt: skip
+    assert hand_over.exported(live) == {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "c", "namespace": "kafka", "labels": {"a": "b"}},
+        "spec": {"volumeName": "pv-1"},
+    }
