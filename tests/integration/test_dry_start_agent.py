@@ -162,6 +162,40 @@ def test_the_storage_tool_formats_the_copys_directories(tmp_path: Path, agent: P
     assert "4L6g3nShT-eMCtK--X86sw" in (data / "meta.properties").read_text()
 
 
+OFFICIAL_IMAGE = """set -e
+mkdir -p "$HERE/default" "$HERE/mounted" "$HERE/final"
+echo process.roles=broker,controller > "$HERE/default/server.properties"
+touch "$HERE/default/log4j.properties" "$HERE/default/tools-log4j.properties"
+java -cp "$LIBS" kafka.docker.KafkaDockerWrapper %s --default-configs-dir "$HERE/default" --mounted-configs-dir "$HERE/mounted" \\
+  --final-configs-dir "$HERE/final" || true  # it refuses to format a ZooKeeper-mode broker
+exec java -cp "$LIBS" kafka.Kafka "$HERE/final/server.properties"
+"""
+"""The start of the apache/kafka image (docker/jvm/launch): a Java program of Kafka writes server.properties from ``KAFKA_`` variables."""
+OFFICIAL_VARIABLES = {
+    "KAFKA_BROKER_ID": "0",
+    "KAFKA_ZOOKEEPER_CONNECT": "zookeeper:2181/kafka",
+    "KAFKA_LISTENERS": "PLAINTEXT://:9092",
+    "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw",
+}
+
+
+def test_the_official_images_own_program_writes_the_copys_configuration(
+    tmp_path: Path, agent: Path, libraries: Path
+) -> None:
+    ended = run_entrypoint(OFFICIAL_IMAGE % "setup", tmp_path, agent, libraries, OFFICIAL_VARIABLES)
+    start = kafka_start(ended.output)
+    assert start is not None, ended.output
+    assert start.settings["zookeeper.connect"].value == "zookeeper:2181/kafka"
+    assert "process.roles" not in start.settings
+    assert [(p.main, p.ran) for p in start.programs] == [("kafka.docker.KafkaDockerWrapper", True)]
+
+
+def test_the_official_images_program_does_not_start_kafka(tmp_path: Path, agent: Path, libraries: Path) -> None:
+    ended = run_entrypoint(OFFICIAL_IMAGE % "start", tmp_path, agent, libraries, OFFICIAL_VARIABLES)
+    assert [(p.main, p.ran) for p in programs(ended.output)] == [("kafka.docker.KafkaDockerWrapper", False)]
+    assert "started" not in ended.output
+
+
 def test_an_entrypoint_that_clears_java_tool_options_is_held_all_the_same(
     tmp_path: Path, agent: Path, libraries: Path
 ) -> None:

@@ -100,8 +100,8 @@ class ControllersFacts:
     """The user's own settings of the brokers."""
     operator_image: str
     operator_namespace: str
-    broker_labels: tuple[Mapping[str, str], ...]
-    """matchLabels of the brokers' StatefulSets, for the NetworkPolicy."""
+    broker_selectors: tuple[Mapping[str, Any], ...]
+    """Label selectors of the brokers' StatefulSets, whole, for the NetworkPolicy: one that lost its terms would select every pod."""
 
 
 def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, str]:
@@ -206,7 +206,7 @@ def _network_policy(facts: ControllersFacts) -> dict[str, Any]:
     }
     verifier = {"podSelector": {"matchLabels": {LABEL_ROLE: "verifier"}}}
     controllers = {"podSelector": {"matchLabels": _selector(facts)}}
-    brokers = [{"podSelector": {"matchLabels": dict(labels)}} for labels in facts.broker_labels]
+    brokers = [{"podSelector": dict(selector)} for selector in facts.broker_selectors]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

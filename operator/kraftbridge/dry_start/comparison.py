@@ -15,6 +15,7 @@ from kraftbridge.models.survey import BrokerSetting, SettingSource
 _ZOOKEEPER_SETTINGS: Final = ("zookeeper.", "inter.broker.protocol.")
 """A KRaft broker ignores them; an overlay may drop them (KIP-866)."""
 _MIGRATION_FLAG: Final = "zookeeper.metadata.migration.enable"
+_MODE_SETTINGS: Final = (_MIGRATION_FLAG, "process.roles")
 _NOT_SET: Final = "not set"
 
 
@@ -84,7 +85,10 @@ def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tupl
     if kraft:
         expected.pop(_MIGRATION_FLAG, None)
     differences = []
-    for name in sorted(expected.keys() | found.keys()):
+    # A channel that does not reach the broker shows in the overlay's own settings, first of all in those that make the mode.
+    for name in sorted(
+        expected.keys() | found.keys(), key=lambda n: (n not in _MODE_SETTINGS, n not in changed.overlay, n)
+    ):
         wanted, given = expected.get(name), found.get(name)
         dropped = kraft and given is None and name.startswith(_ZOOKEEPER_SETTINGS)
         # A setting that is hashed on one side only was refused by Kafka on the other: its complaint is a finding of its own.

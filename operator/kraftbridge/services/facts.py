@@ -89,7 +89,7 @@ class Facts:
             A StatefulSet of brokers does not exist or cannot be read.
         """
         settings: dict[str, str] = {}
-        labels = []
+        selectors = []
         for ref in spec.brokers.stateful_sets:
             stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
             if stateful_set is None:
@@ -97,9 +97,11 @@ class Facts:
             original = self.original(identity, spec, status.attempt, stateful_set)
             if original is not None:
                 settings |= self.brokers(identity, spec, status, original).settings
-            labels.append(stateful_set["spec"]["selector"].get("matchLabels", {}))
+            selectors.append(stateful_set["spec"]["selector"])
         settings |= status.broker_settings  # what ran when preflight passed says more than a template
-        return replace(self.unread_controllers(identity, status), broker_settings=settings, broker_labels=tuple(labels))
+        return replace(
+            self.unread_controllers(identity, status), broker_settings=settings, broker_selectors=tuple(selectors)
+        )
 
     def unread_controllers(self, identity: Identity, status: MigrationStatus) -> ControllersFacts:
         """Return the facts that need no look at the brokers: enough to know what the controllers' pods request."""
@@ -111,5 +113,5 @@ class Facts:
             broker_settings={},
             operator_image=self._settings.operator_image,
             operator_namespace=self._settings.pod_namespace,
-            broker_labels=(),
+            broker_selectors=(),
         )

@@ -32,7 +32,7 @@ FACTS = quorum.ControllersFacts(
     },
     operator_image="kraftbridge/operator:test",
     operator_namespace="kraftbridge-system",
-    broker_labels=({"app": "kafka"},),
+    broker_selectors=({"matchLabels": {"app": "kafka"}},),
 )
 
 

@@ -74,6 +74,30 @@ def test_a_dry_start_under_way_is_awaited_and_not_begun_again() -> None:
     assert not [a for a in decision.actions if isinstance(a, RunDryStart)]
 
 
+@pytest.mark.parametrize("under_way", [True, False])
+def test_a_blocked_preflight_says_whether_copies_are_still_started(under_way: bool) -> None:
+    state = DryStartState("same", running="same") if under_way else FINE
+    case = situation(state).observing(survey=Unobserved("survey", "403"))
+    message = case.decide().status.message
+    assert "blocking finding" in message
+    assert ("Copies of the brokers' pods are started" in message) is under_way
+
+
+def test_a_lost_overlay_names_what_makes_the_mode_first() -> None:
+    """An image that passes every variable of its prefix to Kafka turns those of a wrong prefix into settings of its own."""
+    assert FINE.report is not None
+    copies = []
+    for each in FINE.report.copies:
+        overlay = dict.fromkeys(("a.setting", "b.setting", "c.setting", "process.roles"), "x")
+        if each.key.mode is KRAFT and each.start is not None:
+            strange = {f"cfg.{n}": GivenSetting("x") for n in overlay}
+            copies.append(replace(each, overlay=overlay, start=replace(each.start, settings=strange)))
+        else:
+            copies.append(each)
+    reason = found(situation(with_copies(copies)))["DryStartOverlayLost"].reason
+    assert "start with exactly what the migration sets: process.roles is not set instead of 'x'; a.setting is" in reason
+
+
 def test_an_operator_without_dry_starts_says_so_and_begins_none() -> None:
     case = situation(DryStartState("", off=True))
     decision = case.decide()

@@ -29,22 +29,23 @@ MAXIMUM_FINDINGS = 100
 def run_preflight_phase(draft: Draft) -> Outcome:
     """Judge the cluster; go on only without a blocking finding. Nothing is changed here."""
     zookeeper, ids = draft.observation.zookeeper, draft.registered_broker_ids()
-    if isinstance(zookeeper, ZooKeeperState) and zookeeper.cluster_id and ids:
+    copies_run = False
+    if isinstance(zookeeper, ZooKeeperState) and zookeeper.cluster_id and ids and dry_start.awaited(draft):
         dry_start.begin_dry_start(draft, ids, zookeeper.cluster_id)
+        copies_run = True
     found = preflight.findings(draft)
     _record_findings(draft, found)
     standing = preflight.blocking(found)
     if standing:
         first = standing[0]
         message = f"{len(standing)} blocking finding(s); {first.code} on {first.object}: {first.reason}. {first.fix}"
+        if copies_run:
+            message += f". {dry_start.UNDER_WAY}; more findings may follow"
         draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.FINDINGS, message)
         return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
     if dry_start.awaited(draft):
-        message = (
-            "Copies of the brokers' pods are started without Kafka in them, to see what each mode would give to Kafka"
-        )
-        draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.PROGRESSING, message)
-        return Wait(message)
+        draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.PROGRESSING, dry_start.UNDER_WAY)
+        return Wait(dry_start.UNDER_WAY)
     accepted = sum(f.accepted for f in found)
     draft.set_condition(
         ConditionType.PREFLIGHT_PASSED, "True", Reason.PASSED, f"No blocking finding; {accepted} accepted by the user"

@@ -32,7 +32,8 @@ import javax.crypto.spec.SecretKeySpec;
  *
  * <ul>
  *   <li>without a main class ({@code java -version}): continues, but ends as soon as an application's class is loaded;
- *   <li>{@code kafka.tools.StorageTool}: runs, since it formats the directories of the copy only;
+ *   <li>{@code kafka.tools.StorageTool}, and {@code kafka.docker.KafkaDockerWrapper setup} of the official image: run, since they only write
+ *       configuration files and format directories, all of them the copy's own;
  *   <li>{@code kafka.Kafka}: its configuration is resolved, judged by Kafka's own {@code KafkaConfig} and reported; the JVM ends before {@code main};
  *   <li>everything else: ends with exit code 0 and is listed, since it could reach the cluster.
  * </ul>
@@ -48,6 +49,7 @@ public final class DryStartAgent {
     private static final String LOADED = "dev.kraftbridge.dry-start.loaded";
     private static final String KAFKA = "kafka.Kafka";
     private static final String STORAGE_TOOL = "kafka.tools.StorageTool";
+    private static final String DOCKER_WRAPPER = "kafka.docker.KafkaDockerWrapper";
     private static final int EXIT_AGENT_FAILED = 97;
     private static final int EXIT_UNNAMED_PROGRAM = 98;
     private static final int TERMINATION_MESSAGE_BYTES = 4096;
@@ -77,7 +79,7 @@ public final class DryStartAgent {
             Report report = new Report(directory, salt);
             String main = command.get(0);
             List<String> arguments = command.subList(1, command.size());
-            if (main.equals(STORAGE_TOOL)) {
+            if (staysInTheCopy(main, arguments)) {
                 report.note("ran", main, arguments);
                 return;
             }
@@ -92,6 +94,11 @@ public final class DryStartAgent {
             System.err.flush();
             Runtime.getRuntime().halt(EXIT_AGENT_FAILED);
         }
+    }
+
+    /** Whether a program reaches no further than the copy's own files. The wrapper's other command, {@code start}, calls {@code kafka.Kafka.main}. */
+    private static boolean staysInTheCopy(String main, List<String> arguments) {
+        return main.equals(STORAGE_TOOL) || (main.equals(DOCKER_WRAPPER) && arguments.subList(0, Math.min(1, arguments.size())).contains("setup"));
     }
 
     /**
