@@ -11,7 +11,7 @@ from tests.support.dry_start import SALT, compiled_agent, run_entrypoint
 from tests.support.kafka_processes import ZOOKEEPER, kafka_libraries, kafka_processes, wait_for
 
 from kraftbridge.dry_start.comparison import differences_from_overlay, differences_from_running
-from kraftbridge.dry_start.report import RESULT, kafka_start, last_words, programs
+from kraftbridge.dry_start.report import RESULT, agent_loaded, kafka_start, last_words, programs
 from kraftbridge.models.dry_start import CopyKey, CopyOutcome, JavaProgram
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.unobserved import Unobserved
@@ -202,6 +202,21 @@ def test_an_entrypoint_that_clears_java_tool_options_is_held_all_the_same(
     (tmp_path / "server.properties").write_text(ZOOKEEPER_BROKER)
     ended = run_entrypoint(f"unset JAVA_TOOL_OPTIONS\n{START}", tmp_path, agent, libraries)
     assert kafka_start(ended.output) is not None, ended.output
+
+
+def test_an_entrypoint_that_clears_the_environment_yields_no_result_and_is_told(
+    tmp_path: Path, agent: Path, libraries: Path
+) -> None:
+    """Only the NetworkPolicy holds such a start: Kafka itself runs, and finds no ZooKeeper under a name that does not resolve."""
+    (tmp_path / "server.properties").write_text(
+        f"broker.id=1\nzookeeper.connect=zookeeper.invalid:2181\nzookeeper.connection.timeout.ms=1000\nlog.dirs={tmp_path}/data\n"
+    )
+    clear = 'exec env -i PATH="$PATH" java -Xmx128m -cp "$LIBS" kafka.Kafka "$HERE/server.properties"'
+    ended = run_entrypoint(clear, tmp_path, agent, libraries)
+    assert ended.code != 0
+    assert kafka_start(ended.output) is None
+    assert not agent_loaded(ended.output)
+    assert agent_loaded(run_entrypoint("java -version", tmp_path, agent, libraries).output)
 
 
 def test_a_command_line_longer_than_4_kib_is_held(tmp_path: Path, agent: Path, libraries: Path) -> None:

@@ -37,7 +37,8 @@ JAVA_TOOL_OPTIONS: Final = "JAVA_TOOL_OPTIONS"
 _VOLUME: Final = "kraftbridge-dry-start"
 _PREPARE: Final = "kraftbridge-prepare"
 _AGENT: Final = f"-javaagent:{DIRECTORY}/agent.jar={DIRECTORY}"
-_HEAP: Final = "-Xms16m -Xmx96m"
+_JVM: Final = "-Xms16m -Xmx96m -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
+"""A small heap, and the quick compiler alone: a copy lives for a second, and all of them start at once."""
 _USERS_OPTIONS: Final = "KRAFTBRIDGE_USERS_JAVA_TOOL_OPTIONS"
 _RESTRICTED: Final[Mapping[str, Any]] = {
     "runAsNonRoot": True,
@@ -292,7 +293,7 @@ def _environment(present: Sequence[Mapping[str, Any]], each: CopyFacts) -> list[
     return [
         *variables,
         {"name": JAVA_TOOL_OPTIONS, "value": f"{_AGENT} $({_USERS_OPTIONS})" if users else _AGENT},
-        {"name": "_JAVA_OPTIONS", "value": f"{_HEAP} {_AGENT}"},
+        {"name": "_JAVA_OPTIONS", "value": f"{_JVM} {_AGENT}"},
     ]
 
 

@@ -44,6 +44,11 @@ def programs(log: str) -> tuple[JavaProgram, ...]:
     return tuple(found)
 
 
+def agent_loaded(log: str) -> bool:
+    """Whether the log shows a JVM that took the variables which name the agent: HotSpot and OpenJ9 then say ``Picked up`` on standard error."""
+    return any(line.lstrip().startswith("Picked up ") for line in log.splitlines())
+
+
 def last_words(log: str) -> str:
     """Return what the image itself said last: the lines that tell of a mistake, else its last lines; at most 600 characters."""
     own = [line.strip() for line in log.splitlines() if line.strip() and not line.lstrip().startswith(_NOISE)]

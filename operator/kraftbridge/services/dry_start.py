@@ -23,7 +23,7 @@ from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_MIGRATION, LABEL_ROLE, LABEL_RUN
 from kraftbridge.dry_start import plan
-from kraftbridge.dry_start.report import kafka_start, last_words, programs
+from kraftbridge.dry_start.report import agent_loaded, kafka_start, last_words, programs
 from kraftbridge.exceptions import ActionError, MigrationError, ObservationError
 from kraftbridge.fence.command_line import EXIT_REACHED, connects
 from kraftbridge.models.catalogue import Code
@@ -398,9 +398,10 @@ class DryStarts:
         if start is None:
             code, trouble = _exit_code(pod, each.container), workloads.pod_trouble(pod)
             how = f"did not end in {WAIT_SECONDS:.0f} s" if code is None else f"ended with code {code}"
-            return _failed(
-                outcome, f"container {each.container} {trouble or how} and never came to Kafka's start", text
-            )
+            problem = f"container {each.container} {trouble or how} and never came to Kafka's start"
+            if code is not None and not agent_loaded(text):
+                problem += ". Its log shows no JVM that loaded the agent: the image has none, or its entrypoint clears JAVA_TOOL_OPTIONS and _JAVA_OPTIONS"
+            return _failed(outcome, problem, text)
         own = (pod.get("status") or {}).get("podIP")
         theirs = (live.get("status") or {}).get("podIP")
         aliases = {name: each.key.pod} | ({own: theirs} if own and theirs else {})

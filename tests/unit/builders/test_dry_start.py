@@ -245,7 +245,10 @@ def test_every_jvm_loads_the_agent_and_the_users_options_stay(pod: dict[str, Any
     for name in ("kafka", "prepare"):
         found = variables(pod, name)
         assert agent in found["JAVA_TOOL_OPTIONS"]
-        assert found["_JAVA_OPTIONS"] == f"-Xms16m -Xmx96m {agent}"
+        assert (
+            found["_JAVA_OPTIONS"]
+            == f"-Xms16m -Xmx96m -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1 {agent}"
+        )
         assert {"name": "kraftbridge-dry-start", "mountPath": DIRECTORY} in container(pod, name)["volumeMounts"]
     found = variables(pod, "kafka")
     assert found["KRAFTBRIDGE_USERS_JAVA_TOOL_OPTIONS"] == "-Duser=1"

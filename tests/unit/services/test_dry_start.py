@@ -173,9 +173,9 @@ def test_a_pod_that_admission_changed_is_deleted_before_it_runs(
     ("end", "logs", "problem", "words"),
     [
         # An image without a JVM.
-        (ended(127), {"kafka": "run: line 3: exec: java: not found"}, "code 127", "java: not found"),
+        (ended(127), {"kafka": "run: line 3: exec: java: not found"}, "no JVM that loaded the agent", "java: not found"),
         # An agent that was not loaded: Kafka ran into the fence.
-        (ended(1), {"kafka": "[INFO] starting\nFATAL ZooKeeperClientTimeoutException"}, "never came to Kafka's start", "Timeout"),
+        (ended(1), {"kafka": "[INFO] starting\nFATAL ZooKeeperClientTimeoutException"}, "never came to Kafka's start. Its log shows no JVM", "Timeout"),
         (ended(0), {"kafka": "done"}, "code 0 and never came to Kafka's start", "done"),
         (ended(97), {"kafka": 'kraftbridge-dry-start {"event":"failed","reason":"salt"}'}, "code 97", ""),
         (ended(0), {"kafka": "kraftbridge-dry-start-result {torn"}, "never came to Kafka's start", ""),
@@ -192,6 +192,14 @@ def test_what_never_comes_to_kafkas_start_is_a_reason_in_the_images_own_words(
     assert outcome.start is None
     assert problem in outcome.problem
     assert words in outcome.words
+
+
+def test_a_start_that_failed_under_the_agent_is_not_blamed_on_its_absence(pods: Pods) -> None:
+    pods.end, pods.logs = (
+        (lambda _: ended(1)),
+        {"kafka": "Picked up JAVA_TOOL_OPTIONS: -javaagent:a\nerror: no such user"},
+    )
+    assert run(pods).problem.endswith("never came to Kafka's start")
 
 
 def test_programs_that_were_skipped_are_told_although_the_start_failed(pods: Pods) -> None:
