@@ -213,7 +213,7 @@ images: ## build all images and load them into the embedded cluster, or with KUB
 
 .PHONY: release-dry-run
 release-dry-run: ## what the release workflow does, without pushing: actionlint, version, images, chart, and that both agree (ARGS=--push)
-	$(SAY) "release $(if $(REGISTRY),to $(REGISTRY),with the chart's default registry)"
+	$(SAY) "release $(if $(REGISTRY),to $(REGISTRY),with an example's registry in the names)"
 	@REGISTRY="$(REGISTRY)" $(BASE_PYTHON) .ci/release.py dry-run $(ARGS)
 
 .PHONY: demo

@@ -26,8 +26,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "helm/kraftbridge"
-DEFAULT_REGISTRY = "ghcr.io/kraftbridge"
-"""The registry of the chart's default images; a fork's workflow has another."""
+EXAMPLE_REGISTRY = "registry.example.com/kraftbridge"
+"""What a dry run names images with when no registry is given; the sources name none."""
 IMAGES = ("operator", "verifier")
 ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.7"
 PLATFORMS = "linux/amd64,linux/arm64"
@@ -55,6 +55,14 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
 def references(registry: str, version: str) -> dict[str, str]:
     """Return the reference of each image of a release."""
     return {name: f"{registry}/{name}:{version}" for name in IMAGES}
+
+
+def require(registry: str) -> None:
+    """Raise `ReleaseError` when no registry is given."""
+    if not registry:
+        raise ReleaseError(
+            "no registry is given: set REGISTRY=host/path, in GitHub the repository's variable of that name"
+        )
 
 
 def project_version() -> str:
@@ -124,13 +132,10 @@ def chart(registry: str, version: str, output: Path) -> Path:
     copy = output / "chart/kraftbridge"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(CHART, copy)
-    values = (copy / "values.yaml").read_text()
-    for name in IMAGES:
-        line = f"repository: {DEFAULT_REGISTRY}/{name}\n"
-        if values.count(line) != 1:
-            raise ReleaseError(f"values.yaml should have the line {line.strip()!r} once")
-        values = values.replace(line, f"repository: {registry}/{name}\n")
-    (copy / "values.yaml").write_text(values)
+    values, line = (copy / "values.yaml").read_text(), '  registry: ""\n'
+    if values.count(line) != 1:
+        raise ReleaseError(f"values.yaml should have the line {line.strip()!r} once")
+    (copy / "values.yaml").write_text(values.replace(line, f"  registry: {registry}\n"))
     run(helm(), "lint", "--strict", copy)
     run(helm(), "package", copy, "--version", version, "--app-version", version, "--destination", output)
     package = output / f"kraftbridge-{version}.tgz"
@@ -213,14 +218,18 @@ def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("names", "check", "chart", "notes", "images", "dry-run"))
-    parser.add_argument("--registry", default=os.environ.get("REGISTRY") or DEFAULT_REGISTRY)
+    parser.add_argument("--registry", default=os.environ.get("REGISTRY", ""))
     parser.add_argument("--version", default=project_version())
     parser.add_argument("--output", type=Path, default=ROOT / "out/release")
     parser.add_argument("--push", action="store_true")
     arguments = parser.parse_args()
     # An image's name is lower case; an owner of a repository need not be.
     registry, version = arguments.registry.rstrip("/").lower(), arguments.version.removeprefix("v")
+    if not registry and arguments.command == "dry-run" and not arguments.push:
+        registry = EXAMPLE_REGISTRY
     try:
+        if arguments.command not in ("check", "notes"):
+            require(registry)
         match arguments.command:
             case "names":
                 print("\n".join(f"{name}={reference}" for name, reference in references(registry, version).items()))

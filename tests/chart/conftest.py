@@ -15,6 +15,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm/kraftbridge"
 KUBERNETES_VERSION = "1.34.0"
+REGISTRY = {"image": {"registry": "registry.example.com/kb"}}
+"""What a chart from the sources needs."""
 
 Objects = dict[tuple[str, str], dict[str, Any]]
 
@@ -53,7 +55,7 @@ def template(
 
     def run(values: dict[str, Any] | None = None, release: str = "kb", namespace: str = "kb-system") -> Any:
         path = tmp_path_factory.mktemp("values") / "values.yaml"
-        path.write_text(yaml.safe_dump(values or {}))
+        path.write_text(yaml.safe_dump(REGISTRY | (values or {})))
         return helm(
             "template", release, str(CHART), "--namespace", namespace, "--kube-version", KUBERNETES_VERSION, "--values", str(path)
         )  # fmt: skip

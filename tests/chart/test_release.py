@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -42,7 +44,9 @@ def test_this_version_can_be_released(release: ModuleType) -> None:
         release.check("9.9.9")
 
 
-@pytest.mark.parametrize("registry", ["ghcr.io/kraftbridge", "ghcr.io/somebody", "localhost:5000/private/kb"])
+@pytest.mark.parametrize(
+    "registry", ["registry.example.com/kraftbridge", "localhost:5000/private/kb", "localhost:5000"]
+)
 def test_a_packaged_chart_starts_the_images_of_the_release(
     release: ModuleType, registry: str, tmp_path: Path, helm_binary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,7 +61,7 @@ def test_a_chart_that_starts_another_image_is_no_release(
     monkeypatch.setenv("PATH", str(Path(helm_binary).parent), prepend=":")
     monkeypatch.setattr(release, "references", lambda registry, version: {"operator": f"{registry}/other:{version}"})
     with pytest.raises(release.ReleaseError, match="but the release has"):
-        release.chart("ghcr.io/kraftbridge", "0.1.0", tmp_path)
+        release.chart(release.EXAMPLE_REGISTRY, "0.1.0", tmp_path)
 
 
 def test_the_workflow_builds_the_images_of_the_release(release: ModuleType, workflow: dict[str, Any]) -> None:
@@ -87,19 +91,29 @@ def test_nothing_is_pushed_before_the_tests_pass(workflow: dict[str, Any]) -> No
     assert workflow["jobs"]["chart"]["needs"] == "images"
 
 
-def test_a_fork_needs_no_more_than_a_secret(workflow: dict[str, Any]) -> None:
-    assert workflow["env"]["REGISTRY"] == "${{ vars.REGISTRY || format('ghcr.io/{0}', github.repository_owner) }}"
+def test_a_fork_needs_no_more_than_a_registry_and_its_secret(workflow: dict[str, Any]) -> None:
+    assert workflow["env"]["REGISTRY"] == "${{ vars.REGISTRY }}"
+    assert "${REGISTRY:?" in steps(workflow, "images")["name"]["run"], "a fork without the variable is told"
     text = (WORKFLOWS / "release.yaml").read_text()
     assert "secrets.REGISTRY_PASSWORD || secrets.GITHUB_TOKEN" in text
 
 
 def test_the_air_gapped_list_names_the_images_of_the_chart(release: ModuleType) -> None:
     page = (ROOT / "docs/air-gapped.md").read_text()
-    for reference in release.references(release.DEFAULT_REGISTRY, release.project_version()).values():
+    for reference in release.references("REGISTRY", release.project_version()).values():
         assert f"`{reference}`" in page
     defaults = yaml.safe_load((ROOT / "crds/kafkamigrations.yaml").read_text())["spec"]["versions"][0]["schema"]
     spec = defaults["openAPIV3Schema"]["properties"]["spec"]["properties"]
     assert f"`{spec['controllers']['properties']['image']['default']}`" in page
+
+
+@pytest.mark.parametrize("command", [["names"], ["chart"], ["images"], ["dry-run", "--push"]])
+def test_what_needs_a_registry_says_so(command: list[str]) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "REGISTRY"}
+    script = [sys.executable, str(ROOT / ".ci/release.py"), *command]
+    done = subprocess.run(script, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1
+    assert "no registry is given: set REGISTRY=host/path" in done.stderr
 
 
 def test_the_notes_hold_every_fragment(release: ModuleType) -> None:

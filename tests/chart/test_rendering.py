@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client.metrics import MetricWrapperBase
+from tests.chart.conftest import REGISTRY
 
 from kraftbridge import metrics
 from kraftbridge.constants import METRICS_PORT
@@ -69,7 +70,7 @@ def environment(objects: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 def test_lint_is_clean(helm: Callable[..., Any], values: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "values.yaml"
-    path.write_text(yaml.safe_dump(values))
+    path.write_text(yaml.safe_dump(REGISTRY | values))
     answer = helm("lint", "--strict", "--kube-version", "1.34.0", "--values", str(path), str(CHART))
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
@@ -167,8 +168,8 @@ def test_the_operators_environment(render: Render) -> None:
     assert environment(render()) == {
         "POD_NAME": {"fieldRef": {"fieldPath": "metadata.name"}},
         "POD_NAMESPACE": {"fieldRef": {"fieldPath": "metadata.namespace"}},
-        "KRAFTBRIDGE_OPERATOR_IMAGE": "ghcr.io/kraftbridge/operator:0.1.0",
-        "KRAFTBRIDGE_VERIFIER_IMAGE": "ghcr.io/kraftbridge/verifier:0.1.0",
+        "KRAFTBRIDGE_OPERATOR_IMAGE": "registry.example.com/kb/operator:0.1.0",
+        "KRAFTBRIDGE_VERIFIER_IMAGE": "registry.example.com/kb/verifier:0.1.0",
         "KRAFTBRIDGE_VERIFIER_SERVICE_ACCOUNT": "kraftbridge-verifier",
         "KRAFTBRIDGE_NAMESPACES": "",
         "KRAFTBRIDGE_ADMISSION_POLICY": "kb-locked-statefulsets",
@@ -176,6 +177,13 @@ def test_the_operators_environment(render: Render) -> None:
         "KRAFTBRIDGE_LOG_LEVEL": "info",
         "KRAFTBRIDGE_MAX_CONCURRENT_ROLLS": "5",
     }
+
+
+def test_a_chart_from_the_sources_says_which_registry_it_needs(template: Callable[..., Any]) -> None:
+    answer = template({"image": {"registry": ""}})
+    assert answer.returncode != 0
+    assert "image.registry is needed" in answer.stderr
+    assert "make images REGISTRY=" in answer.stderr
 
 
 def test_the_environment_follows_the_values(render: Render) -> None:

@@ -67,8 +67,10 @@ load_images() { # FILE...
 # has_image NAME: NAME as a pod would write it.
 has_image() {
   local name=$1
-  [[ $name == */* ]] || name=library/$name
-  [[ ${name%%/*} == *.* || ${name%%/*} == *:* || ${name%%/*} == localhost ]] || name=docker.io/$name
   [[ ${name##*/} == *:* ]] || name=$name:latest
-  ctr_k8s images ls --quiet "name==$name" 2>/dev/null | grep -qxF "$name"
+  if [[ $name == */* && (${name%%/*} == *.* || ${name%%/*} == *:* || ${name%%/*} == localhost) ]]; then
+    ctr_k8s images ls --quiet "name==$name" 2>/dev/null | grep -qxF "$name"
+  else # containerd puts a default registry in front, and library/ for a name without a path
+    ctr_k8s images ls --quiet 2>/dev/null | sed -E 's,^[^/]*\.[^/]*/(library/)?,,' | grep -qxF "$name"
+  fi
 }

@@ -20,10 +20,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 
 {{/* Reference of an image: digest before tag before appVersion. Takes a dict of image and root. */}}
 {{- define "kraftbridge.image" -}}
+{{- $repository := .image.repository -}}
+{{- if not (contains "/" $repository) -}}
+{{- $registry := required "image.registry is needed: this chart is not packaged by a release, so it names no registry. Push the images with `make images REGISTRY=registry.example.com/kraftbridge` and install with --set image.registry=registry.example.com/kraftbridge" .root.Values.image.registry -}}
+{{- $repository = printf "%s/%s" $registry $repository -}}
+{{- end -}}
 {{- if .image.digest -}}
-{{ .image.repository }}@{{ .image.digest }}
+{{ $repository }}@{{ .image.digest }}
 {{- else -}}
-{{ .image.repository }}:{{ default .root.Chart.AppVersion .image.tag }}
+{{ $repository }}:{{ default .root.Chart.AppVersion .image.tag }}
 {{- end -}}
 {{- end }}
 

@@ -105,6 +105,7 @@ def cluster(helm_binary: str) -> Iterator[Cluster]:
     cluster = replace(cluster, version=json.loads(answer.stdout)["serverVersion"]["gitVersion"])
     rendered = subprocess.run(
         [helm_binary, "template", NAMESPACE, str(CHART), "--namespace", NAMESPACE, "--kube-version", cluster.version,
+         "--set", "image.registry=registry.example.com/kb",
          "--set", f"watchNamespaces={{{NAMESPACE}}}",
          "--show-only", "templates/admissionpolicy.yaml", "--show-only", "templates/crds.yaml"],
         check=True, capture_output=True, text=True,

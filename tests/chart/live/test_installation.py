@@ -15,6 +15,7 @@ from .conftest import GROUP, NAMESPACE, Cluster
 def test_every_object_is_accepted(cluster: Cluster, helm_binary: str, watched: list[str]) -> None:
     rendered = subprocess.run(
         [helm_binary, "template", NAMESPACE, str(CHART), "--namespace", NAMESPACE, "--kube-version", cluster.version,
+         "--set", "image.registry=registry.example.com/kb",
          "--set-json", f"watchNamespaces={json.dumps(watched)}", "--set", "metrics.dashboards.enabled=true"],
         check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip

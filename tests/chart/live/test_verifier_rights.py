@@ -48,6 +48,7 @@ def objects(cluster: Cluster, helm_binary: str) -> Iterator[None]:
     """Brokers' objects, the chart's rights, and the rights of one run, made in the name of the operator's account."""
     rendered = subprocess.run(
         [helm_binary, "template", NAMESPACE, str(CHART), "--namespace", NAMESPACE, "--kube-version", cluster.version,
+         "--set", "image.registry=registry.example.com/kb",
          "--set", f"watchNamespaces={{{NAMESPACE}}}", "--show-only", "templates/rbac.yaml", "--show-only", "templates/verifier-rbac.yaml"],
         check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
