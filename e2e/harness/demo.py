@@ -106,6 +106,7 @@ class Story:
             MIGRATION,
             runner=self.arguments.runner,
             address_cache_seconds=self.arguments.hold,
+            rehearsal=True,
         )
         text = yaml.safe_dump(resource, sort_keys=False)
         terminal.say("[bold]one KafkaMigration[/], target KRaftBrokers (the last state that can be rolled back):")

@@ -32,6 +32,7 @@ def manifest(
     address_cache_seconds: int | None = None,
     accepted: tuple[tuple[str, str], ...] = ACCEPTED,
     storage_class: str | None = None,
+    rehearsal: bool = False,
 ) -> dict[str, Any]:
     """Return the one resource that a user writes; what is None stays the operator's default."""
     brokers: dict[str, Any] = {
@@ -72,6 +73,7 @@ def manifest(
                 "resources": {"requests": {"cpu": "100m", "memory": "384Mi"}},
             },
             "verification": {"runner": runner, "image": VERIFIER_IMAGE},
+            "rehearsal": {"enabled": rehearsal},
             "preflight": {"accepted": [{"code": code, "object": where} for code, where in accepted]},
             "strategy": {} if address_cache_seconds is None else {"addressCacheSeconds": address_cache_seconds},
         },

@@ -19,7 +19,7 @@ FINALIZER: Final = f"{GROUP}/migration"
 LABEL_MIGRATION: Final = f"{GROUP}/migration"
 """On every object that we make: the name of the migration."""
 LABEL_ROLE: Final = f"{GROUP}/role"
-"""``controller`` on the controllers' pods, ``verifier`` on pods of a verification."""
+"""``controller`` on the controllers' pods, ``verifier`` on pods of a verification, ``rehearsal`` on the pod of a rehearsal."""
 LABEL_RUN: Final = f"{GROUP}/run-id"
 
 ANNOTATION_LOCK: Final = f"{GROUP}/locked-by"
@@ -33,6 +33,9 @@ ANNOTATION_BROKER_MODE: Final = f"{GROUP}/broker-mode"
 """On a pod template, written by the user: ``KRaft`` says that the properties file of the template is for KRaft."""
 ANNOTATION_ABANDON: Final = f"{GROUP}/abandon"
 """On a KafkaMigration: ``true`` lets it be deleted half-way, leaving the cluster as it is."""
+
+ANNOTATION_REHEARSE: Final = f"{GROUP}/rehearse"
+"""On a KafkaMigration: any new value has preflight rehearse again."""
 
 CONTROLLER_PORT: Final = 9093
 METRICS_PORT: Final = 9404

@@ -16,8 +16,11 @@ from kraftbridge.models.decision import (
     Action,
     ApplyControllers,
     ArchiveDifferences,
+    CollectRehearsal,
     ConfigureBrokers,
+    FenceRehearsal,
     HoldLease,
+    LaunchRehearsal,
     LaunchVerification,
     LockStatefulSet,
     PublishFinalManifest,
@@ -27,6 +30,7 @@ from kraftbridge.models.decision import (
     ReleaseVerification,
     RemoveCanary,
     RemoveControllerClaim,
+    RemoveRehearsal,
     RemoveVerification,
     RestartPod,
     RestoreStatefulSet,
@@ -50,6 +54,9 @@ from kraftbridge.models.observation import (
     Observation,
     PodState,
     QuorumState,
+    RehearsalProgress,
+    RehearsalRun,
+    RehearsalState,
     RunState,
     StatefulSetState,
     TopicRedundancy,
@@ -59,6 +66,7 @@ from kraftbridge.models.observation import (
     ZooKeeperState,
 )
 from kraftbridge.models.phase import BrokerMode, ControllerMode, ZkMigrationState
+from kraftbridge.models.rehearsal import Ending, Forecast, RehearsalResult, RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.status import GuardedStatefulSet, MigrationStatus
 from kraftbridge.phases.draft import Identity
@@ -130,6 +138,16 @@ class Run:
 
 
 @dataclass
+class Rehearsed:
+    """A rehearsal: its Job, its pod, and its ConfigMap."""
+
+    progress: RehearsalProgress = RehearsalProgress.READING
+    verdict: RehearsalVerdict = RehearsalVerdict.WORKS
+    fenced: bool = False
+    ended_at: float | None = None
+
+
+@dataclass
 class Trouble:
     """Probabilities of what goes wrong in the cluster; all of them 0: nothing does."""
 
@@ -138,6 +156,9 @@ class Trouble:
     run_misaddressed: float = 0.0
     never_registers: float = 0.0
     broker_never_registers: float = 0.0
+    rehearsal_fails: float = 0.0
+    rehearsal_hangs: float = 0.0
+    rehearsal_unknown: float = 0.0
 
 
 class Cluster:
@@ -145,6 +166,8 @@ class Cluster:
 
     def __init__(self, random: Random, identity: Identity, sets: int = 1) -> None:
         self.random, self.identity = random, identity
+        self.rehearsal_random = Random(identity.uid)
+        """Of its own: the other draws of a seed stay what they were."""
         self.dry_start_ran = False
         self.time = Timeline()
         self.kafka = Kafka(self.time, random)
@@ -155,6 +178,7 @@ class Cluster:
         self.controllers: Workload | None = None
         self.format_allowed: bool | None = None
         self.runs: dict[str, Run] = {}
+        self.rehearsals: dict[str, Rehearsed] = {}
         self.archives: dict[str, Archive] = {}
         self.volumes: set[str] | None = None
         """The last controllers' volumes; None before there were any."""
@@ -314,6 +338,8 @@ class Cluster:
                 self.kafka.remove_canary()
             case LaunchVerification() | ReleaseVerification() | RemoveVerification():
                 self._verification(action)
+            case LaunchRehearsal() | FenceRehearsal() | CollectRehearsal() | RemoveRehearsal():
+                self._rehearse(action)
             case HoldLease(name):
                 if self.leases_taken.get(name, 0.0) > self.time.now:
                     return "409 somebody else took the Lease"
@@ -427,6 +453,40 @@ class Cluster:
             case Profile.REPLICAS:
                 return Verdict.CONSISTENT if all(c.up for c in kafka.controllers.values()) else Verdict.INCONCLUSIVE
 
+    # ------------------------------------------------------------------------------------------- rehearsals
+
+    def _rehearse(self, action: LaunchRehearsal | FenceRehearsal | CollectRehearsal | RemoveRehearsal) -> None:
+        run = self.rehearsals.get(action.run_id)
+        match action:
+            case LaunchRehearsal(run_id) if run is None:
+                draw = self.rehearsal_random.random()
+                run = Rehearsed()
+                if draw < self.trouble.rehearsal_fails:
+                    run.verdict = self.rehearsal_random.choice([RehearsalVerdict.FAILS, RehearsalVerdict.LOSES])
+                elif draw < self.trouble.rehearsal_fails + self.trouble.rehearsal_unknown:
+                    run.verdict = RehearsalVerdict.UNKNOWN
+                self.rehearsals[run_id] = run
+                if self.rehearsal_random.random() >= self.trouble.rehearsal_hangs:
+                    self._rehearsal_later(run, RehearsalProgress.READING, RehearsalProgress.UNFENCED)
+            case FenceRehearsal() if run is not None and run.progress is RehearsalProgress.UNFENCED:
+                run.fenced, run.progress = True, RehearsalProgress.RUNNING
+                if self.rehearsal_random.random() >= self.trouble.rehearsal_hangs:
+                    self._rehearsal_later(run, RehearsalProgress.RUNNING, RehearsalProgress.ENDED)
+            case CollectRehearsal() if run is not None and run.progress is RehearsalProgress.ENDED:
+                run.progress, run.ended_at = RehearsalProgress.FINISHED, self.time.now
+            case RemoveRehearsal(run_id, keep_report) if run is not None:
+                if run.progress is not RehearsalProgress.FINISHED or not keep_report:
+                    run.progress = RehearsalProgress.MISSING
+            case _:
+                pass
+
+    def _rehearsal_later(self, run: Rehearsed, now: RehearsalProgress, then: RehearsalProgress) -> None:
+        def move() -> None:
+            if run.progress is now:
+                run.progress = then
+
+        self.time.after(self.rehearsal_random.uniform(1.0, 15.0), move)
+
     # ----------------------------------------------------------------------------------------- observation
 
     def observe(
@@ -457,6 +517,7 @@ class Cluster:
             features=self._features() if wanted & {Part.CONTROLLER_FEATURES, Part.NODE_FEATURES} else NOT_NEEDED,
             survey=look(Part.SURVEY, survey),
             dry_start=look(Part.DRY_START, self._dry_start),
+            rehearsal=look(Part.REHEARSAL, lambda: self._rehearsal(status)),
             archive=self.archives.get(status.healing.archive)
             if Part.ARCHIVE in wanted and status.healing is not None
             else None,
@@ -467,6 +528,27 @@ class Cluster:
     def _dry_start(self) -> DryStartState:
         state = dry_start_of([s for s in map(self._broker_set, self.broker_sets) if isinstance(s, StatefulSetState)])
         return state if self.dry_start_ran else replace(state, report=None)
+
+    def _rehearsal(self, status: MigrationStatus) -> RehearsalState:
+        fingerprint = f"judges {self.rendering}"
+        if status.rehearsal is None or status.rehearsal.running is None:
+            return RehearsalState(fingerprint)
+        run_id = status.rehearsal.running.run_id
+        run = self.rehearsals.get(run_id)
+        if run is None:
+            return RehearsalState(fingerprint, RehearsalRun(run_id, RehearsalProgress.MISSING))
+        if run.progress is not RehearsalProgress.FINISHED:
+            return RehearsalState(fingerprint, RehearsalRun(run_id, run.progress, pod=f"{run_id}-pod"))
+        now = self.moment(self.time.now)
+        result = RehearsalResult(
+            verdict=run.verdict,
+            reason="as it is",
+            ending=Ending.DUAL_WRITE,
+            forecast=Forecast(no_controller_seconds=2.0),
+            started_at=now,
+            finished_at=now,
+        )
+        return RehearsalState(fingerprint, RehearsalRun(run_id, RehearsalProgress.FINISHED, result=result))
 
     def moment(self, seconds: float) -> datetime:
         """Return a virtual time as the cluster's clocks show it."""

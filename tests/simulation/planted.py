@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from kraftbridge.models.observation import Unobserved
-from kraftbridge.phases import canary, controller_change, deadlines, gates, healing, rollback, verifying
+from kraftbridge.phases import canary, controller_change, deadlines, gates, healing, rehearsing, rollback, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 
@@ -47,6 +47,10 @@ def _nobody_waits_for_the_controller(_draft: Draft) -> Wait | None:
     """Roll back without asking whom each broker takes for the controller."""
 
 
+def _nobody_rehearses(*_: Any, **__: Any) -> None:
+    """Take every rehearsal for one that works."""
+
+
 def _nothing_is_kept(*_: Any) -> bool:
     """Overwrite what has not been archived."""
     return True
@@ -60,6 +64,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "untold": (canary, "_not_served_by", _stores_are_enough),
     "one-voiced": (gates, "cluster_blockers", _one_broker_is_believed),
     "hurried": (rollback, "_controller_agreed", _nobody_waits_for_the_controller),
+    "unrehearsed": (rehearsing, "ensure_rehearsal", _nobody_rehearses),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }
 

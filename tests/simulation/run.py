@@ -24,13 +24,15 @@ from kraftbridge.models.decision import (
 )
 from kraftbridge.models.observation import ActionOutcome, Observation, Unobserved
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
+from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict
-from kraftbridge.models.spec import ControllerVolumes, Healing, MigrationSpec, OnDeletion, StatefulSetRef
+from kraftbridge.models.spec import ControllerVolumes, Healing, MigrationSpec, OnDeletion, RehearsalSpec, StatefulSetRef
 from kraftbridge.models.status import MigrationStatus, VerificationStatus, rendered_spec
 from kraftbridge.phases import machine
 from kraftbridge.phases.draft import Identity
 
 MAX_AGE_SECONDS = 300
+REHEARSAL_MAX_AGE_SECONDS = 600
 SYNC_PATIENCE_SECONDS = 20
 SPEC = MigrationSpec.model_validate(
     {
@@ -135,10 +137,17 @@ class Run:
             self.cluster.kafka.stuck_chance = self.random.choice([0.0, 0.3, 0.8])
             self.cluster.kafka.deaf = self.random.random() < 0.2
             self.coverage.faults["controllers_cannot_log_in"] += self.cluster.kafka.deaf
+            own = self.cluster.rehearsal_random
+            self.cluster.trouble.rehearsal_fails = own.choice([0.0, 0.5])
+            self.cluster.trouble.rehearsal_unknown = own.choice([0.0, 0.3])
+            self.cluster.trouble.rehearsal_hangs = own.choice([0.0, 0.2])
         target = self.random.choice(
             [Target.KRAFT, Target.KRAFT, Target.KRAFT_BROKERS, Target.DUAL_WRITE, Target.QUORUM_READY]
         )
         self.spec = self._spec_of(target, sets)
+        if seed % 8 == 3:
+            rehearsal = {"enabled": True, "timeout_seconds": 90, "max_age_seconds": REHEARSAL_MAX_AGE_SECONDS}
+            self.spec = self.spec.model_copy(update={"rehearsal": RehearsalSpec(**rehearsal)})
         self.deleted = False
         """Somebody asked for the resource's deletion: the finalizer keeps it until nothing of the user's is held."""
         self.migrations_wanted = 1
@@ -300,6 +309,8 @@ class Run:
             metrics = {
                 i: NOT_SEEN if self.random.random() < self.faults.unseen else m for i, m in observation.metrics.items()
             }
+            if cluster.rehearsal_random.random() < self.faults.unseen:
+                lost["rehearsal"] = NOT_SEEN
             observation = replace(observation, metrics=metrics, **lost)  # type: ignore[arg-type]
         self.former_look, self.former_sick = fresh, sick
         return observation, sick
@@ -487,6 +498,14 @@ class Run:
             read = self._passed_at(after, needs[after.phase], after.phase)
             if not any(now - at <= fresh for at in read):
                 self._break(f"{after.phase} entered without a fresh passed verdict")
+        if self.spec.rehearsal.enabled and after.phase in (Phase.PROVISIONING_QUORUM, Phase.TAKING_OVER):
+            ended = [
+                r.ended_at
+                for r in self.cluster.rehearsals.values()
+                if r.ended_at is not None and r.fenced and r.verdict is RehearsalVerdict.WORKS
+            ]
+            if not any(now - at <= REHEARSAL_MAX_AGE_SECONDS + 185 for at in ended):
+                self._break(f"{after.phase} entered without a fresh rehearsal that works")
         if after.phase is Phase.DUAL_WRITE and self.cluster.kafka.deaf:
             self._break("TakingOver was left although the controllers reach no broker")
         if after.phase is Phase.FINALIZING:

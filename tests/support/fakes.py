@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import gzip
 import hashlib
 import itertools
 import json
@@ -18,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kraftbridge.builders.settings import parse_properties, setting_of
-from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_RUN, canary_topic
+from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_ROLE, LABEL_RUN, canary_topic
 from kraftbridge.dry_start.plan import copies_of
 from kraftbridge.exceptions import ConflictError, ObservationError
 from kraftbridge.models.decision import Event, RunDryStart
@@ -39,6 +40,7 @@ from kraftbridge.models.observation import (
     ZooKeeperState,
 )
 from kraftbridge.models.phase import ZkMigrationState
+from kraftbridge.models.rehearsal import RESULT_MARK, Ending, Forecast, RehearsalResult, RehearsalVerdict
 from kraftbridge.models.report import (
     GO_KEY,
     READY_KEY,
@@ -278,8 +280,42 @@ class FakeKubernetes:
         for (kind, namespace, name), obj in list(self.objects.items()):
             if kind == "StatefulSet":
                 self._settle_stateful_set(namespace, name, obj)
+            elif kind == "Job" and obj["metadata"]["labels"].get(LABEL_ROLE) == "rehearsal":
+                self._settle_rehearsal(namespace, name, obj)
             elif kind == "ConfigMap" and REQUEST_KEY in obj.get("data", {}):
                 self._settle_verification(obj)
+
+    rehearsal: RehearsalVerdict = RehearsalVerdict.WORKS
+
+    def _settle_rehearsal(self, namespace: str | None, name: str, job: Object) -> None:
+        """Let the rehearsal's pod take one step: it reads the tree, and starts Kafka only where a NetworkPolicy selects it."""
+        key = ("Pod", namespace, f"{name}-x7k2p")
+        pod = self.objects.get(key)
+        ended = {"terminated": {"exitCode": 0}}
+        if pod is None:
+            labels = dict(job["spec"]["template"]["metadata"]["labels"])
+            owners = [{"uid": job["metadata"]["uid"]}]
+            metadata = {"name": key[2], "namespace": namespace, "labels": labels, "ownerReferences": owners}
+            self._store(key, {"metadata": metadata, "spec": job["spec"]["template"]["spec"], "status": {}})
+        elif not pod["status"]:
+            pod["status"] = {"initContainerStatuses": [{"name": "read", "state": ended}]}
+        elif any(
+            k == "NetworkPolicy"
+            and o["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+            and o["spec"].get("egress") == []
+            for (k, _, _), o in self.objects.items()
+        ):
+            pod["status"]["containerStatuses"] = [{"name": "rehearsal", "state": ended}]
+            result = RehearsalResult(
+                verdict=self.rehearsal,
+                reason="as it is",
+                ending=Ending.DUAL_WRITE,
+                forecast=Forecast(copy_seconds=1.0, no_controller_seconds=2.0, minimum_batch_size=2000),
+                started_at=self.clock.now,
+                finished_at=self.clock.now,
+            )
+            packed = base64.b64encode(gzip.compress(result.to_json().encode())).decode()
+            self.logs[key[2]] = f"INFO Kafka starts\n{RESULT_MARK}{packed}\n"
 
     def _settle_stateful_set(self, namespace: str | None, name: str, obj: Object) -> None:
         spec, template = obj["spec"], obj["spec"]["template"]

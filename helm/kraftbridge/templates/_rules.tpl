@@ -82,7 +82,7 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create, patch, update]
-# Fences the controllers' listener.
+# Fences the controllers' listener, and the pods of dry starts and rehearsals.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, create, patch, update]
@@ -101,7 +101,7 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
 - apiGroups: [sparkoperator.k8s.io]
   resources: [sparkapplications]
   verbs: [get, list, watch, create, patch, delete]
-# The same as a Job where no Spark operator is installed.
+# The same as a Job where no Spark operator is installed; a rehearsal is a Job, too.
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]

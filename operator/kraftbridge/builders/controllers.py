@@ -102,6 +102,8 @@ class ControllersFacts:
     operator_namespace: str
     broker_selectors: tuple[Mapping[str, Any], ...]
     """Label selectors of the brokers' StatefulSets, whole, for the NetworkPolicy: one that lost its terms would select every pod."""
+    minimum_batch_size: int | None = None
+    """Least number of records in a batch of the copy, as a rehearsal calls for; None: Kafka's default."""
 
 
 def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, str]:
@@ -133,6 +135,8 @@ def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: Cont
     if mode is ControllerMode.MIGRATION:
         settings["zookeeper.connect"] = spec.zookeeper.connect
         settings["zookeeper.metadata.migration.enable"] = "true"
+        if facts.minimum_batch_size is not None:
+            settings.setdefault("zookeeper.metadata.migration.min.batch.size", str(facts.minimum_batch_size))
     else:
         settings = {k: v for k, v in settings.items() if not k.startswith("zookeeper.")}
     return settings

@@ -36,7 +36,8 @@ _RUNNERS: Final = {
 def needed_rights(spec: MigrationSpec, *, spark_operator: bool) -> tuple[Right, ...]:
     """Return every right that a migration will use in its namespace, before it is needed."""
     runner = spec.verification.runner if spark_operator else Runner.JOB
-    wanted = {**_ALWAYS, _RUNNERS[runner]: ("get", "create", "delete")}
+    runners = {runner, *([Runner.JOB] if spec.rehearsal.enabled else [])}
+    wanted = {**_ALWAYS, **{_RUNNERS[each]: ("get", "create", "delete") for each in runners}}
     return tuple(
         Right(verb, group, resource, sub) for (group, resource, sub), verbs in wanted.items() for verb in verbs
     )

@@ -724,6 +724,33 @@ class Code(StrEnum):
         "Repair it with Kafka's tools (kafka-configs, kafka-acls, kafka-topics), or delete the znode",
     )
 
+    # ------------------------------------------------------------------------------------------- rehearsal
+
+    CONTROLLER_HEAP_TOO_SMALL = (
+        "ControllerHeapTooSmall", _BLOCKING, _PREFLIGHT,
+        "In the rehearsal the {partitions} partitions took so much memory that each controller needs a heap of {needed} MiB; spec.controllers.heapOptions gives {given} MiB",
+        "Set -Xmx{needed}m in spec.controllers.heapOptions, and a memory limit above it in spec.controllers.resources",
+        _ACCEPTABLE,
+    )
+    REHEARSAL_FAILS = (
+        "RehearsalFails", _BLOCKING, _PREFLIGHT,
+        "On a copy of the metadata Kafka's migration fails: {reason}",
+        "{mend}; preflight then rehearses again by itself",
+        _ACCEPTABLE,
+    )
+    REHEARSAL_LOSES = (
+        "RehearsalLoses", _BLOCKING, _PREFLIGHT,
+        "On a copy of the metadata Kafka's migration loses or changes it: {what}",
+        "{mend}; preflight then rehearses again by itself. Or accept this finding, and with it the loss",
+        _ACCEPTABLE,
+    )
+    REHEARSAL_UNKNOWN = (
+        "RehearsalUnknown", _BLOCKING, _PREFLIGHT,
+        "It is not known whether Kafka's migration works on this metadata: {reason}",
+        "Remove the cause, and preflight rehearses again by itself; or accept this finding and do without a rehearsal",
+        _ACCEPTABLE,
+    )
+
     # ------------------------------------------------------------------------------------------- dry start
 
     DRY_START_DIFFERS = (

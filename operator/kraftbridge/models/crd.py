@@ -318,6 +318,7 @@ def printer_columns() -> list[Schema]:
         _column("Message", ".status.message", priority=1, description="What is being waited for"),
         _condition_column("Rollback", ConditionType.ROLLBACK_POSSIBLE, priority=1),
         _condition_column("Reason", ConditionType.STALLED, field="reason", priority=1),
+        _column("Rehearsal", ".status.rehearsal.verdict", priority=1, description="Verdict of the last rehearsal"),
         _column(
             "Metadata-Version",
             ".status.metadataVersion.current",

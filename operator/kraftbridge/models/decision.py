@@ -129,6 +129,37 @@ class RunDryStart:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchRehearsal:
+    """Make the ConfigMap and the Job of a rehearsal; its pod reads the tree and waits for its fence."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FenceRehearsal:
+    """Close the rehearsal's pod by a NetworkPolicy, now that it has read the tree; it starts Kafka once it reaches nothing."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CollectRehearsal:
+    """Take the result of a rehearsal that ended from its pod's log into its ConfigMap."""
+
+    run_id: str
+    pod: str
+    """Its pod, ``""`` when it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRehearsal:
+    """Delete a rehearsal's Job and, unless its report is to stay, its ConfigMap."""
+
+    run_id: str
+    keep_report: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RestoreStatefulSet:
     """Give every field of the user's StatefulSet its former value and owner back; restarts nothing under OnDelete."""
 
@@ -190,6 +221,10 @@ Action = (
     | WriteCanary
     | RemoveCanary
     | RunDryStart
+    | LaunchRehearsal
+    | FenceRehearsal
+    | CollectRehearsal
+    | RemoveRehearsal
     | RestoreStatefulSet
     | StopControllers
     | RemoveControllerClaim
@@ -217,6 +252,8 @@ class EventReason(StrEnum):
     VERIFICATION_STARTED = "VerificationStarted"
     VERIFICATION_PASSED = "VerificationPassed"
     VERIFICATION_FAILED = "VerificationFailed"
+    REHEARSAL_STARTED = "RehearsalStarted"
+    REHEARSAL_ENDED = "RehearsalEnded"
     HEALING_STARTED = "HealingStarted"
     HEALED = "Healed"
     STALLED = "Stalled"

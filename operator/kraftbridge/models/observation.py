@@ -11,6 +11,7 @@ from kraftbridge.models.clues import Clue
 from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import ZkMigrationState
+from kraftbridge.models.rehearsal import RehearsalResult
 from kraftbridge.models.report import VerdictSummary
 from kraftbridge.models.status import ChangedField, GuardedStatefulSet
 from kraftbridge.models.survey import Survey
@@ -315,6 +316,44 @@ class VerificationRun:
     verdict: VerdictSummary | None = None
 
 
+class RehearsalProgress(StrEnum):
+    """How far a rehearsal's pod is."""
+
+    MISSING = "Missing"
+    READING = "Reading"
+    """Its pod waits for a node or an image, or reads the tree."""
+    UNFENCED = "Unfenced"
+    """It has read the tree, and no NetworkPolicy closes its pod yet."""
+    RUNNING = "Running"
+    ENDED = "Ended"
+    """Its result is to be collected."""
+    FINISHED = "Finished"
+    """Its result is in the ConfigMap."""
+    CANNOT_START = "CannotStart"
+    """Its pod waits for what does not come by itself, such as an image that cannot be pulled."""
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalRun:
+    """Job, pod and ConfigMap of one rehearsal."""
+
+    run_id: str
+    progress: RehearsalProgress
+    message: str = ""
+    pod: str = ""
+    result: RehearsalResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalState:
+    """What is rehearsed, and where the rehearsal under way stands."""
+
+    fingerprint: str
+    """Of the controllers' configuration, image and heap, of ZooKeeper's address, and of the annotation that asks for another rehearsal."""
+    run: RehearsalRun | None = None
+    """The one that status says is under way."""
+
+
 @dataclass(frozen=True, slots=True)
 class Archive:
     """The Secret that keeps what ZooKeeper held where a run found differences."""
@@ -379,6 +418,8 @@ class Observation:
     """The canary value that the active controller last acknowledged to us."""
     dry_start: DryStartState | Unobserved = NOT_NEEDED
     """Where the dry start of the brokers' pods stands."""
+    rehearsal: RehearsalState | Unobserved = NOT_NEEDED
+    """Looked at in preflight and before the first broker restarts, where ``spec.rehearsal`` is enabled."""
     may_roll: bool = True
     """Whether the migration may begin to restart nodes: the operator limits how many do so at once."""
     outcomes: tuple[ActionOutcome, ...] = ()

@@ -13,9 +13,21 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.report import Difference
+from kraftbridge.models.report import Difference, ZooKeeperAccess
 
 SCHEMA_VERSION: Final = 1
+
+REQUEST_KEY: Final = "rehearsal.json"
+"""Key of the request in the ConfigMap of a rehearsal in a pod."""
+PROPERTIES_KEY: Final = "controller.properties"
+"""Key of the real controllers' configuration, without secrets."""
+RESULT_KEY: Final = "result.json"
+"""Key of the `RehearsalResult`."""
+PAGE_KEY: Final = "rehearsal.html.gz"
+"""Key of the page in ``binaryData``, compressed."""
+RESULT_MARK: Final = "kraftbridge-rehearsal-result "
+PAGE_MARK: Final = "kraftbridge-rehearsal-page "
+"""Begin the lines of the pod's log that hold the result and the page, compressed and in base64: a fenced pod reaches nobody."""
 
 
 class RehearsalVerdict(StrEnum):
@@ -87,6 +99,8 @@ class Forecast(_Model):
     """From the claim of `/controller` to dual-write; in that time no leader is elected (KIP-866)."""
     heap_bytes: int | None = None
     """Heap (``-Xmx``) that a controller needs for this tree, with headroom."""
+    minimum_batch_size: int | None = None
+    """Value of ``zookeeper.metadata.migration.min.batch.size`` that shortens this copy; None: Kafka's default does."""
     measured_heap_bytes: int | None = None
     """Most that was in use after a collection."""
 
@@ -149,3 +163,21 @@ class RehearsalResult(_Model):
     finished_at: datetime
     timings_seconds: dict[str, float] = Field(default_factory=dict)
     """Wall-clock time of the rehearsal's own steps."""
+
+
+class RehearsalRequest(_Model):
+    """What a rehearsal in a pod is asked; the controllers' configuration is in the same ConfigMap."""
+
+    run_id: str
+    zookeeper: ZooKeeperAccess
+    bootstrap_servers: str
+    """Addresses that the fenced pod must not reach, beside ZooKeeper's and the API server's."""
+    release_version: str
+    """The brokers' ``inter.broker.protocol.version``."""
+    libraries: str
+    """Directory of Kafka's jars in the controllers' image."""
+    heap_bytes: int
+    zookeeper_heap_bytes: int
+    password_encoder_secret_path: str | None = None
+    listener_path: str | None = None
+    """``listener.properties`` of the controllers."""

@@ -221,6 +221,19 @@ class PreflightSpec(Model):
     """Blocking findings in spite of which the migration proceeds."""
 
 
+class RehearsalSpec(Model):
+    """Kafka's own migration on a copy of the metadata, in preflight, before anything is touched."""
+
+    enabled: bool = False
+    """Whether preflight rehearses. The pod needs a network plugin that enforces NetworkPolicies."""
+    resources: Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})] = {}
+    """Resource requirements of each container of the rehearsal's pod, as in a pod. The copy of the tree is kept in memory and counts."""
+    timeout_seconds: Annotated[int, Field(ge=60, le=86_400)] = 1800
+    """How long one rehearsal may take, from its start."""
+    max_age_seconds: Annotated[int, Field(ge=60, le=2_592_000)] = 86_400
+    """How old a rehearsal may be when preflight passes, and when the first broker restarts. An older one is repeated."""
+
+
 class OnDeletion(StrEnum):
     """What happens when the resource is deleted while brokers and ZooKeeper are in the hands of its migration."""
 
@@ -289,6 +302,7 @@ class MigrationSpec(Model):
     controllers: ControllersSpec = ControllersSpec()
     verification: VerificationSpec = VerificationSpec()
     preflight: PreflightSpec = PreflightSpec()
+    rehearsal: RehearsalSpec = RehearsalSpec()
     strategy: StrategySpec = StrategySpec()
     rollback: RollbackSpec = RollbackSpec()
     on_deletion: OnDeletion = OnDeletion.BLOCK

@@ -12,6 +12,7 @@ from kraftbridge.models.conditions import Condition
 from kraftbridge.models.entities import KindCounts
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
+from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import ControllersSpec, MigrationSpec, Model
 
@@ -339,11 +340,84 @@ class ControllerUnavailability(StatusModel):
     """When a controller took a write again."""
 
 
+class RehearsalRunStatus(StatusModel):
+    """A rehearsal under way."""
+
+    run_id: str
+    """Id of the run, and name of its Job."""
+    digest: str
+    """Of what it judges."""
+    launched_at: datetime
+    """When it was launched."""
+
+
+class RehearsedLoss(StatusModel):
+    """An entity that Kafka lost or changed in the rehearsal."""
+
+    entity: str
+    """Kind and key of the entity."""
+    what: str
+    """What ZooKeeper holds, and what the metadata log held after the copy."""
+
+
+class RehearsedMend(StatusModel):
+    """A known trap in the ZooKeeper tree."""
+
+    znode: str
+    """Path of the znode."""
+    problem: str
+    """What Kafka would do because of it."""
+    command: str
+    """What mends it."""
+
+
+class RehearsalStatus(StatusModel):
+    """Kafka's own migration on a copy of the metadata: the last one that ended, and the one under way."""
+
+    running: RehearsalRunStatus | None = None
+    """The rehearsal under way."""
+    count: int = 0
+    """Number of rehearsals that this migration has launched."""
+    run_id: str = ""
+    """Id of the last one that ended."""
+    digest: str = ""
+    """Of what it judged: the controllers' configuration, image and heap."""
+    verdict: RehearsalVerdict | None = None
+    reason: str = ""
+    """Reason of the verdict."""
+    launched_at: datetime | None = None
+    """When the last one that ended was launched."""
+    finished_at: datetime | None = None
+    """When its result was read."""
+    partitions: int = 0
+    """Partitions in the tree."""
+    copy_seconds: float | None = None
+    """Time of the copy from ZooKeeper."""
+    sync_seconds: float | None = None
+    """Time of the sync to ZooKeeper after it."""
+    seconds_without_controller: float | None = None
+    """From the claim of ``/controller`` to dual-write: what the takeover is expected to take."""
+    heap_needed_bytes: int | None = None
+    """Heap that each controller needs for this tree, with headroom."""
+    minimum_batch_size: int | None = None
+    """Value of zookeeper.metadata.migration.min.batch.size that the measured copy calls for; None: Kafka's default."""
+    differing: int = 0
+    """Number of entities that were lost or changed; ``losses`` names the first ones."""
+    losses: tuple[RehearsedLoss, ...] = ()
+    """Entities that were lost or changed, at most 20."""
+    mends: tuple[RehearsedMend, ...] = ()
+    """Known traps in the tree and what mends them, at most 20."""
+    report: str = ""
+    """Name of the ConfigMap with the whole result and its page."""
+
+
 class ImpactStatus(StatusModel):
     """What the migration cost, as measured by the operator; clients' stalls are for clients to measure."""
 
     controller_unavailable: tuple[ControllerUnavailability, ...] = ()
     """Longest time without an active controller, per phase and attempt."""
+    forecast_takeover_milliseconds: int | None = None
+    """Time without a controller in the takeover, as the last rehearsal measured it; ``controllerUnavailable`` of TakingOver is the real one."""
     restarts: tuple[RestartRecord, ...] = ()
     """Oldest first, the last 300."""
 
@@ -542,6 +616,7 @@ class MigrationStatus(StatusModel):
     """Verification runs that are kept, newest last."""
     verification_count: int = 0
     """Number of runs that this migration has launched."""
+    rehearsal: RehearsalStatus | None = None
     impact: ImpactStatus = ImpactStatus()
     rollback: RollbackStatus | None = None
     """The last rollback's."""

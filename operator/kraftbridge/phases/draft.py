@@ -28,6 +28,8 @@ class Identity:
     generation: int
     deleting: bool = False
     """Whether the user has deleted it."""
+    rehearse: str = ""
+    """Value of the annotation that asks for another rehearsal."""
 
     @property
     def lock(self) -> str:

@@ -18,7 +18,8 @@ from kraftbridge.rehearsal.processes import FORMAT, FORMAT_CLASS, LOG4J, java_ar
 
 _FORMAT_HEAP_BYTES: Final = 256 << 20
 _FORMAT_SECONDS: Final = 120.0
-_STOP: Final = "stop"
+STOP: Final = "stop"
+"""File whose presence ends all containers."""
 _STOP_SECONDS: Final = 20.0
 _PAUSE_SECONDS: Final = 0.1
 _CONNECT_SECONDS: Final = 2.0
@@ -103,7 +104,7 @@ class PodProcesses:
 
     def close(self) -> None:
         """End all processes; the containers end with them."""
-        (self.work / _STOP).touch()
+        (self.work / STOP).touch()
         deadline = time.monotonic() + _STOP_SECONDS
         while any(self.exit_code(name) is None for name in self._started) and time.monotonic() < deadline:
             time.sleep(_PAUSE_SECONDS)

@@ -114,4 +114,5 @@ class Facts:
             operator_image=self._settings.operator_image,
             operator_namespace=self._settings.pod_namespace,
             broker_selectors=(),
+            minimum_batch_size=status.rehearsal.minimum_batch_size if status.rehearsal is not None else None,
         )

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from kraftbridge import metrics
 from kraftbridge.config import Settings
-from kraftbridge.constants import ANNOTATION_LOCK, API_VERSION, KIND
+from kraftbridge.constants import ANNOTATION_LOCK, ANNOTATION_REHEARSE, API_VERSION, KIND
 from kraftbridge.exceptions import (
     ActionError,
     ActionRefusedError,
@@ -171,7 +171,14 @@ class Reconciler:
         if migration is None:
             return None
         metadata = migration["metadata"]
-        identity = Identity(namespace, name, metadata["uid"], metadata["generation"], "deletionTimestamp" in metadata)
+        identity = Identity(
+            namespace,
+            name,
+            metadata["uid"],
+            metadata["generation"],
+            "deletionTimestamp" in metadata,
+            (metadata.get("annotations") or {}).get(ANNOTATION_REHEARSE, ""),
+        )
         memory = self._memories.get(identity.uid)
         if memory is None:
             memory = self._memories[identity.uid] = Memory(lane=self._lanes.get(identity.uid, Lane.SLOW))

@@ -36,6 +36,17 @@ def test_brokers_on_a_template_that_somebody_took_back_are_mended(seed: int) -> 
     assert broken == []
 
 
+def test_a_rehearsal_that_fails_hangs_or_knows_nothing_keeps_the_gate_closed() -> None:
+    coverage, broken = Coverage(), []
+    for seed in range(3, 3 + 8 * 30, 8):
+        more, found = play_many(seed, 1, "", guarded=True)
+        coverage.states += more.states
+        broken += found
+    assert broken == []
+    acts = {act for phase, act in coverage.states if phase in ("Preflight", "ProvisioningQuorum")}
+    assert acts >= {"LaunchRehearsal", "FenceRehearsal", "CollectRehearsal", "RemoveRehearsal"}
+
+
 @pytest.mark.parametrize(
     ("plant", "words"),
     [
@@ -46,6 +57,7 @@ def test_brokers_on_a_template_that_somebody_took_back_are_mended(seed: int) -> 
         ("patient", "not at rest"),
         ("untold", "the controllers reach no broker"),
         ("hurried", "for the controller, not"),
+        ("unrehearsed", "without a fresh rehearsal"),
         ("unkept", "has not been archived"),
     ],
 )

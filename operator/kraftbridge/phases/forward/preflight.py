@@ -17,10 +17,12 @@ from kraftbridge.models.status import (
     WaitKind,
     controllers_name,
 )
+from kraftbridge.phases import rehearsing
 from kraftbridge.phases.draft import SLOW, Draft, Enter, Outcome, Wait, reached
 from kraftbridge.phases.preflight import dry_start
 from kraftbridge.phases.preflight import findings as preflight
 from kraftbridge.phases.preflight.effective import taken_over
+from kraftbridge.phases.preflight.rehearsal import CODES as REHEARSAL_CODES
 
 MAXIMUM_FINDINGS = 100
 """In status. One takes 2 KiB at most."""
@@ -37,6 +39,8 @@ def run_preflight_phase(draft: Draft) -> Outcome:
     _record_findings(draft, found)
     standing = preflight.blocking(found)
     if standing:
+        if all(f.code in REHEARSAL_CODES for f in standing):
+            rehearsing.ensure_rehearsal(draft, blocking=True)
         first = standing[0]
         message = f"{len(standing)} blocking finding(s); {first.code} on {first.object}: {first.reason}. {first.fix}"
         if copies_run:
@@ -46,6 +50,14 @@ def run_preflight_phase(draft: Draft) -> Outcome:
     if dry_start.awaited(draft):
         draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.PROGRESSING, dry_start.UNDER_WAY)
         return Wait(dry_start.UNDER_WAY)
+    survey = draft.observation.survey
+    if not isinstance(survey, Unobserved) and draft.status.broker_settings != (settings := taken_over(survey)):
+        draft.update(broker_settings=settings)
+        if draft.spec.rehearsal.enabled:
+            return Wait("the settings that the controllers take over from the brokers were recorded")
+    if (waiting := rehearsing.ensure_rehearsal(draft, blocking=False)) is not None:
+        draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.PROGRESSING, waiting.message)
+        return waiting
     accepted = sum(f.accepted for f in found)
     draft.set_condition(
         ConditionType.PREFLIGHT_PASSED, "True", Reason.PASSED, f"No blocking finding; {accepted} accepted by the user"
@@ -61,8 +73,6 @@ def run_preflight_phase(draft: Draft) -> Outcome:
         for p in s.pods
     )
     draft.update(cluster_id=zookeeper.cluster_id, broker_ids=ids, nodes=tuple(sorted(nodes, key=lambda n: n.id)))
-    if not isinstance(draft.observation.survey, Unobserved):
-        draft.update(broker_settings=taken_over(draft.observation.survey))
     if draft.spec.target is Target.PREFLIGHT:
         return reached("Preflight passed; set spec.target further to go on")
     name = controllers_name(draft.identity.name, draft.identity.uid, draft.status.attempt)

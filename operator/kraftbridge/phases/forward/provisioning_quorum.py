@@ -5,8 +5,10 @@ from __future__ import annotations
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.phase import ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile
-from kraftbridge.phases import controller_change, controller_restarts, gates, verifying
-from kraftbridge.phases.draft import Draft, Enter, Outcome, Wait, reached
+from kraftbridge.models.status import WaitKind
+from kraftbridge.phases import controller_change, controller_restarts, gates, rehearsing, verifying
+from kraftbridge.phases.draft import SLOW, Draft, Enter, Outcome, Wait, reached
+from kraftbridge.phases.preflight import findings as preflight
 
 
 def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
@@ -39,6 +41,12 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
         return waiting
     if draft.spec.target is Target.QUORUM_READY:
         return reached("The quorum is ready; set spec.target to DualWrite or further to go on")
+    standing = preflight.blocking(preflight.rehearsal_findings(draft))
+    if (waiting := rehearsing.ensure_rehearsal(draft, blocking=bool(standing))) is not None:
+        return waiting
+    if standing:
+        message = f"{standing[0].code} on {standing[0].object}: {standing[0].reason}. {standing[0].fix}"
+        return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
     if blockers := gates.volume_blockers(draft) or gates.cluster_blockers(draft):
         return Wait(f"before any broker restarts: {blockers[0]}")
     return Enter(Phase.TAKING_OVER)

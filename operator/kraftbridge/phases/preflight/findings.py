@@ -22,8 +22,8 @@ from kraftbridge.models.observation import (
 )
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, Runner
 from kraftbridge.models.status import FindingStatus
-from kraftbridge.phases.draft import Draft
-from kraftbridge.phases.preflight import dry_start
+from kraftbridge.phases.draft import Draft, StepContext
+from kraftbridge.phases.preflight import dry_start, rehearsal
 from kraftbridge.phases.preflight import kafka as preflight_kafka
 from kraftbridge.phases.preflight import kubernetes as preflight_kubernetes
 from kraftbridge.phases.preflight.finding import finding, some
@@ -64,6 +64,7 @@ def findings(draft: Draft) -> tuple[FindingStatus, ...]:
             *_metadata_version(draft.spec),
             *_images(draft),
             *dry_start.findings(draft),
+            *rehearsal.findings(draft),
         ),
     )
     order = list(Severity)
@@ -73,6 +74,11 @@ def findings(draft: Draft) -> tuple[FindingStatus, ...]:
 def redundancy_findings(spec: MigrationSpec, redundancy: TopicRedundancy) -> tuple[FindingStatus, ...]:
     """Return a finding per topic that a broker's restart makes unavailable; asked again before each restart."""
     return tuple(_accepting(spec, _redundancy(redundancy)))
+
+
+def rehearsal_findings(step: StepContext) -> tuple[FindingStatus, ...]:
+    """Return what the last rehearsal found; asked again before the first broker restarts."""
+    return tuple(_accepting(step.spec, rehearsal.findings(step)))
 
 
 def _accepting(spec: MigrationSpec, found: Iterable[FindingStatus]) -> list[FindingStatus]:

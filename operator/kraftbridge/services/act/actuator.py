@@ -21,8 +21,11 @@ from kraftbridge.models.decision import (
     Action,
     ApplyControllers,
     ArchiveDifferences,
+    CollectRehearsal,
     ConfigureBrokers,
+    FenceRehearsal,
     HoldLease,
+    LaunchRehearsal,
     LaunchVerification,
     LockStatefulSet,
     PublishFinalManifest,
@@ -32,6 +35,7 @@ from kraftbridge.models.decision import (
     ReleaseVerification,
     RemoveCanary,
     RemoveControllerClaim,
+    RemoveRehearsal,
     RemoveVerification,
     RestartPod,
     RestoreStatefulSet,
@@ -47,7 +51,7 @@ from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import original_state
-from kraftbridge.services.act import archives, stopping
+from kraftbridge.services.act import archives, rehearsals, stopping
 from kraftbridge.services.act.certificates import log_server_files
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.dry_start import DryStarter
@@ -130,6 +134,10 @@ class Actuator:
                 step.clients.controllers.remove_canary(value)
             case RunDryStart():
                 self._dry_starts.start(step.identity, step.spec, step.status, step.clients, action)
+            case LaunchRehearsal() | FenceRehearsal() | CollectRehearsal() | RemoveRehearsal():
+                rehearsals.carry_out(
+                    self._kubernetes, self._facts, self._settings, step.identity, step.spec, step.status, action
+                )
             case RestoreStatefulSet(name):
                 self._restore(step, name)
             case StopControllers():

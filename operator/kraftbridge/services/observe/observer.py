@@ -13,6 +13,7 @@ from kraftbridge.builders import hand_over, names
 from kraftbridge.builders.brokers import BrokerFacts, environment
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.builders.controllers import configuration as controllers_configuration
+from kraftbridge.builders.rehearsal import fingerprint as rehearsed_fingerprint
 from kraftbridge.builders.verification import SPARK_API_VERSION
 from kraftbridge.config import Settings
 from kraftbridge.constants import canary_topic
@@ -28,6 +29,7 @@ from kraftbridge.models.observation import (
     FeatureAnswer,
     NodeFeatures,
     Observation,
+    RehearsalState,
     StatefulSetState,
     TopicRedundancy,
     Unobserved,
@@ -45,6 +47,7 @@ from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe import runs, workloads
 from kraftbridge.services.observe.logs import LogReader
+from kraftbridge.services.observe.rehearsals import running_rehearsal
 from kraftbridge.services.observe.survey import Surveyor
 from kraftbridge.services.original_state import changed_fields
 from kraftbridge.services.pace import Lane
@@ -55,6 +58,7 @@ T = TypeVar("T")
 REDUNDANCY_EVERY = timedelta(seconds=10)
 SURVEY_EVERY_SECONDS = 10.0
 DRY_START_EVERY_SECONDS = 5.0
+REHEARSED_EVERY_SECONDS = 5.0
 FEATURES_EVERY_SECONDS = 3.0
 METRICS_TIMEOUT_SECONDS = 2.0
 
@@ -67,6 +71,8 @@ class Memory:
     survey: tuple[float, Survey] | None = None
     dry_start: tuple[float, str] | None = None
     """When the fingerprint of the brokers' pods was computed, and what it was."""
+    rehearsed: tuple[float, object, str] | None = None
+    """When the fingerprint of what a rehearsal judges was computed, for which inputs, and what it was."""
     features: tuple[float, Mapping[int, NodeFeatures | Unobserved]] | None = None
     canary_committed: int | None = None
     outcomes: tuple[ActionOutcome, ...] = ()
@@ -145,6 +151,7 @@ class Observer:
         )
         validation = look(Part.FEATURE_ANSWER, "quorum", _validation, clients, status)
         dry_start = look(Part.DRY_START, "dry start", self._dry_start, identity, spec, status, memory)
+        rehearsal = look(Part.REHEARSAL, "rehearsal", self._rehearsal, identity, spec, status, memory)
         guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
         seen_controllers, seen_sets = self._result(controllers), tuple(self._result(s) for s in sets)
         clues = look(Part.CLUES, "logs", self._logs.clues, identity, spec, status, seen_sets, seen_controllers)
@@ -173,6 +180,7 @@ class Observer:
             controller_probe=_probed(clients, status, probe=Part.CONTROLLER_PROBE in wanted),
             canary_committed=memory.canary_committed,
             dry_start=self._result(dry_start),
+            rehearsal=self._result(rehearsal),
             outcomes=memory.outcomes,
         )
 
@@ -294,6 +302,19 @@ class Observer:
         ):
             memory.dry_start = known = (time.monotonic(), self._dry_starts.fingerprint(identity, spec, status))
         return self._dry_starts.state(identity, known[1])
+
+    def _rehearsal(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory
+    ) -> RehearsalState:
+        if not spec.rehearsal.enabled:
+            return RehearsalState("")
+        inputs = (identity.generation, identity.rehearse, status.broker_settings)
+        known = memory.rehearsed
+        if known is None or known[1] != inputs or time.monotonic() - known[0] > REHEARSED_EVERY_SECONDS:
+            facts = self._facts.controllers(identity, spec, status)
+            digest = rehearsed_fingerprint(spec, facts, identity.rehearse)
+            memory.rehearsed = known = (time.monotonic(), inputs, digest)
+        return RehearsalState(known[2], running_rehearsal(self._kubernetes, identity, status))
 
     def _guarded(self) -> bool:
         """Return whether the chart's admission policy and its binding are in force."""

@@ -1,0 +1,239 @@
+"""A rehearsal's objects: ConfigMap with the request, Job of one pod, and the NetworkPolicy that closes it. Pure.
+
+ZooKeeper and controller are containers of the controllers' image; the verifier's image reads the tree, starts both and judges what came out. The
+copy of the tree, the metadata log and all output are on a volume in memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kraftbridge.builders import names
+from kraftbridge.builders.controllers import RESTRICTED, UID, ControllersFacts, controller_settings
+from kraftbridge.builders.settings import render_properties, short_hash
+from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
+from kraftbridge.models.phase import ControllerMode
+from kraftbridge.models.rehearsal import PROPERTIES_KEY, REQUEST_KEY, RehearsalRequest
+from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.models.spec import MigrationSpec
+
+Object = dict[str, Any]
+
+ROLE: Final = "rehearsal"
+"""Value of the role label."""
+CONTAINER: Final = "rehearsal"
+"""The container whose log holds the result."""
+READER: Final = "read"
+"""The init container that reads the tree."""
+LIBRARIES: Final = "/opt/kafka/libs"
+KEPT_SECONDS: Final = 3_600
+"""How long a Job stays after its end, should its removal be lost."""
+BATCH_SIZE: Final = "zookeeper.metadata.migration.min.batch.size"
+_MIB: Final = 1 << 20
+_HEAP_BYTES: Final = 1024 * _MIB
+_ZOOKEEPER_HEAP_BYTES: Final = 1024 * _MIB
+_XMX: Final = re.compile(r"-Xmx(\d+)([kKmMgG])")
+_WORK: Final = "/rehearsal"
+_REQUEST: Final = "/etc/kraftbridge/request"
+_MOUNTS: Final = "/etc/kraftbridge"
+_GRACE_SECONDS: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalFacts:
+    """What a rehearsal's objects are computed from."""
+
+    run_id: str
+    migration_uid: str
+    verifier_image: str
+    controllers: ControllersFacts
+
+
+def fingerprint(spec: MigrationSpec, facts: ControllersFacts, asked: str) -> str:
+    """Return the fingerprint of what a rehearsal judges, but for the tree.
+
+    Parameters
+    ----------
+    asked
+        Value of the annotation that asks for another rehearsal.
+    """
+    controllers = spec.controllers
+    return short_hash(
+        (
+            rehearsed_settings(spec, facts),
+            controllers.image,
+            controllers.heap_options,
+            repr(controllers.password_encoder_secret),
+            controllers.listener.secret_name,
+            spec.zookeeper.connect,
+            asked,
+        )
+    )
+
+
+def rehearsed_settings(spec: MigrationSpec, facts: ControllersFacts) -> dict[str, str]:
+    """Return the real controllers' settings without the batch size that an earlier rehearsal called for."""
+    settings = controller_settings(spec, facts, ControllerMode.MIGRATION)
+    return {k: v for k, v in settings.items() if k != BATCH_SIZE or k in spec.controllers.config}
+
+
+def request(spec: MigrationSpec, facts: RehearsalFacts) -> RehearsalRequest:
+    """Return what the pod is asked."""
+    encoder = spec.controllers.password_encoder_secret
+    return RehearsalRequest(
+        run_id=facts.run_id,
+        zookeeper=ZooKeeperAccess(
+            connect=spec.zookeeper.connect, secret_path=f"{_MOUNTS}/zookeeper" if spec.zookeeper.secret_name else None
+        ),
+        bootstrap_servers=spec.brokers.bootstrap_servers,
+        release_version=facts.controllers.broker_settings.get("inter.broker.protocol.version", "3.9"),
+        libraries=LIBRARIES,
+        heap_bytes=max(_HEAP_BYTES, _heap(spec.controllers.heap_options)),
+        zookeeper_heap_bytes=_ZOOKEEPER_HEAP_BYTES,
+        password_encoder_secret_path=f"{_MOUNTS}/password-encoder/{encoder.key}" if encoder is not None else None,
+        listener_path=f"{_MOUNTS}/listener/listener.properties" if spec.controllers.listener.secret_name else None,
+    )
+
+
+def _heap(options: str) -> int:
+    found = _XMX.findall(options)
+    return int(found[-1][0]) << {"k": 10, "m": 20, "g": 30}[found[-1][1].lower()] if found else 0
+
+
+def config_map(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
+    """Return the ConfigMap with request and configuration; the result comes into it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _meta(facts, facts.run_id),
+        "data": {
+            REQUEST_KEY: request(spec, facts).to_json(),
+            PROPERTIES_KEY: render_properties(rehearsed_settings(spec, facts.controllers)),
+        },
+    }
+
+
+def network_policy(facts: RehearsalFacts) -> Object:
+    """Return the policy that lets nothing in or out of the pod of this run; one object for all runs of a migration."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _meta(facts, policy_name(facts.controllers.migration)),
+        "spec": {
+            "podSelector": {"matchLabels": _labels(facts)},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [],
+            "egress": [],
+        },
+    }
+
+
+def policy_name(migration: str) -> str:
+    """Return the name of a migration's NetworkPolicy for rehearsals."""
+    return f"{migration}-rehearsal"
+
+
+def job(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
+    """Return the Job; its pod reads the tree at once and starts Kafka behind the fence."""
+    controllers = spec.controllers
+    secrets = _secrets(spec)
+    pod: Object = {
+        "restartPolicy": "Never",
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 2,
+        # All containers write to one volume, and so run as the controllers' user.
+        "securityContext": {
+            "runAsUser": UID,
+            "runAsGroup": UID,
+            "fsGroup": UID,
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "nodeSelector": controllers.node_selector,
+        "tolerations": list(controllers.tolerations),
+        "initContainers": [_ours(spec, facts, READER, "read", secrets)],
+        "containers": [
+            _ours(spec, facts, CONTAINER, "run", secrets),
+            _kafkas(spec, "zookeeper", "zookeeper"),
+            _kafkas(spec, "controller", "format controller"),
+        ],
+        "volumes": [
+            {"name": "work", "emptyDir": {"medium": "Memory"}},
+            {"name": "request", "configMap": {"name": facts.run_id}},
+            *({"name": n, "secret": {"secretName": s}} for n, s in secrets.items()),
+        ],
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _meta(facts, facts.run_id),
+        # No retries: a rehearsal that ended without a verdict is launched anew under another id.
+        "spec": {
+            "backoffLimit": 0,
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "activeDeadlineSeconds": spec.rehearsal.timeout_seconds + _GRACE_SECONDS,
+            "template": {"metadata": {"labels": _labels(facts)}, "spec": pod},
+        },
+    }
+
+
+def _secrets(spec: MigrationSpec) -> dict[str, str]:
+    """Return Secret by mount name; none of them is mounted into the containers that run Kafka."""
+    found = {}
+    if spec.zookeeper.secret_name:
+        found["zookeeper"] = spec.zookeeper.secret_name
+    if spec.controllers.password_encoder_secret is not None:
+        found["password-encoder"] = spec.controllers.password_encoder_secret.name
+    if spec.controllers.listener.secret_name:
+        found["listener"] = spec.controllers.listener.secret_name
+    return found
+
+
+def _ours(spec: MigrationSpec, facts: RehearsalFacts, name: str, part: str, secrets: Mapping[str, str]) -> Object:
+    return {
+        "name": name,
+        "image": facts.verifier_image,
+        "imagePullPolicy": spec.verification.image_pull_policy,
+        "command": ["python", "-m", "kraftbridge.rehearsal.job", part, "--request", _REQUEST, "--work", _WORK],
+        "resources": spec.rehearsal.resources,
+        # The last lines of a container that was ended from outside say more than its exit code.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": RESTRICTED,
+        "volumeMounts": [
+            {"name": "work", "mountPath": _WORK},
+            {"name": "request", "mountPath": _REQUEST, "readOnly": True},
+            *({"name": n, "mountPath": f"{_MOUNTS}/{n}", "readOnly": True} for n in secrets),
+        ],
+    }
+
+
+def _kafkas(spec: MigrationSpec, name: str, runs: str) -> Object:
+    return {
+        "name": name,
+        "image": spec.controllers.image,
+        "imagePullPolicy": spec.controllers.image_pull_policy,
+        "command": ["sh", f"{_WORK}/runner.sh"],
+        "env": [{"name": "WORK", "value": _WORK}, {"name": "NAMES", "value": runs}],
+        "workingDir": _WORK,
+        "resources": spec.rehearsal.resources,
+        "securityContext": RESTRICTED,
+        "volumeMounts": [{"name": "work", "mountPath": _WORK}],
+    }
+
+
+def _labels(facts: RehearsalFacts) -> dict[str, str]:
+    return names.labels(facts.controllers.migration, **{LABEL_ROLE: ROLE, LABEL_RUN: facts.run_id})
+
+
+def _meta(facts: RehearsalFacts, name: str) -> Object:
+    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": facts.controllers.migration, "uid": facts.migration_uid}
+    return {
+        "name": name,
+        "namespace": facts.controllers.namespace,
+        "labels": _labels(facts),
+        "ownerReferences": [owner],
+    }

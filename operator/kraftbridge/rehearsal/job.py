@@ -1,0 +1,206 @@
+"""`python -m kraftbridge.rehearsal.job read|run`: our two containers of a rehearsal's pod.
+
+`read` is the init container: it dumps the tree while ZooKeeper can be reached. Once it has ended, the operator closes the pod by a NetworkPolicy.
+`run` starts Kafka only when no address that answered before answers any more. Its result is a line of its log, since a closed pod reaches nobody.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import gzip
+import json
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import javaproperties
+from pydantic import ValidationError
+
+from kraftbridge.metadata.errors import MetadataError
+from kraftbridge.metadata.zookeeper.dump import write_dump
+from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader
+from kraftbridge.models.rehearsal import (
+    PAGE_MARK,
+    PROPERTIES_KEY,
+    REQUEST_KEY,
+    RESULT_MARK,
+    Ending,
+    RehearsalRequest,
+    RehearsalResult,
+    RehearsalVerdict,
+)
+from kraftbridge.rehearsal.errors import RehearsalError
+from kraftbridge.rehearsal.page import render_page
+from kraftbridge.rehearsal.pod import RUNNER, STOP, PodProcesses, await_fence
+from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse_with
+
+logger = logging.getLogger("kraftbridge.rehearsal")
+
+FENCE_SECONDS: Final = 120.0
+"""How long the operator and the network plugin may take to close the pod."""
+_ADDRESSES: Final = "addresses.json"
+_DUMP: Final = "tree.jsonl.gz"
+_RUNNER: Final = "runner.sh"
+_CONNECT_SECONDS: Final = 2.0
+_MAXIMUM_CHARACTERS: Final = 180_000
+"""Of both lines together: an API server gives the operator 256 KiB of a log."""
+_SAMPLES: Final = 500
+Address = tuple[str, int]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one of the two containers and return its exit code; `run` writes a result whatever happens."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    parser = argparse.ArgumentParser(prog="python -m kraftbridge.rehearsal.job", description=__doc__)
+    parser.add_argument("part", choices=("read", "run"))
+    parser.add_argument("--request", type=Path, required=True, metavar="DIRECTORY", help="the mounted ConfigMap")
+    parser.add_argument("--work", type=Path, required=True, metavar="DIRECTORY", help="the volume of all containers")
+    options = parser.parse_args(arguments)
+    if options.part == "run":
+        return run(options.request, options.work)
+    try:
+        read(options.request, options.work)
+    except (MetadataError, RehearsalError, OSError, ValidationError) as error:
+        _tell(_without_verdict(f"the tree could not be read: {error}", datetime.now(UTC)))
+        return 1
+    return 0
+
+
+def read(request_directory: Path, work: Path) -> None:
+    """Dump the tree, note which addresses can be reached, and bring the start command of Kafka's containers.
+
+    Raises
+    ------
+    MetadataError
+        ZooKeeper cannot be read.
+    RehearsalError
+        No address of ZooKeeper is known to answer, so a fence could not be proven.
+    """
+    request = _request(request_directory)
+    with ZooKeeperReader(request.zookeeper) as reader:
+        znodes, unread = write_dump(reader.walk(), work / _DUMP, "")
+    logger.info("%d znodes are in the copy, %d could not be read", znodes, unread)
+    reached = list(reachable(request))
+    if not reached:
+        raise RehearsalError("none of ZooKeeper's addresses answers a connection, so a fence could not be proven")
+    (work / _ADDRESSES).write_text(json.dumps(reached))
+    (work / _RUNNER).write_text(RUNNER)
+
+
+def run(
+    request_directory: Path,
+    work: Path,
+    rehearsal: Callable[[Path, Path], RehearsalResult] | None = None,
+) -> int:
+    """Rehearse behind the fence and write the result to the log."""
+    started = datetime.now(UTC)
+    try:
+        result = (rehearsal or _rehearse)(request_directory, work)
+    except (MetadataError, RehearsalError, OSError, ValidationError) as error:
+        result = _without_verdict(str(error), started)
+    finally:
+        (work / STOP).touch()
+    _tell(result)
+    return 0
+
+
+def _rehearse(request_directory: Path, work: Path) -> RehearsalResult:
+    request = _request(request_directory)
+    addresses = [(host, port) for host, port in json.loads((work / _ADDRESSES).read_text())]
+    logger.info("waiting until none of %d addresses answers", len(addresses))
+    await_fence(addresses, FENCE_SECONDS)
+    logger.info("nothing can be reached; Kafka starts")
+    settings = dict(javaproperties.loads((request_directory / PROPERTIES_KEY).read_text(encoding="utf-8")))
+    if request.listener_path is not None:
+        with suppress(FileNotFoundError):
+            settings |= javaproperties.loads(Path(request.listener_path).read_text(encoding="utf-8"))
+    if request.password_encoder_secret_path is not None:
+        settings["password.encoder.secret"] = Path(request.password_encoder_secret_path).read_text(encoding="utf-8")
+    return rehearse_with(
+        PodProcesses(request.libraries, work),
+        work / _DUMP,
+        RehearsalOptions(
+            kafka_home=Path(request.libraries),
+            work=work,
+            settings=settings,
+            release_version=request.release_version,
+            heap_bytes=request.heap_bytes,
+            zookeeper_heap_bytes=request.zookeeper_heap_bytes,
+            sample_limit=_SAMPLES,
+        ),
+    )
+
+
+def _request(directory: Path) -> RehearsalRequest:
+    return RehearsalRequest.model_validate_json((directory / REQUEST_KEY).read_text(encoding="utf-8"))
+
+
+def reachable(request: RehearsalRequest) -> Iterator[Address]:
+    """Yield the addresses of ZooKeeper, of the brokers and of the API server that can be connected to; nothing if ZooKeeper's cannot."""
+    zookeeper = list(_open(_hosts(request.zookeeper.connect.partition("/")[0])))
+    if not zookeeper:
+        return
+    yield from zookeeper
+    yield from _open(_hosts(request.bootstrap_servers))
+    if server := os.environ.get("KUBERNETES_SERVICE_HOST"):
+        yield from _open([(server, int(os.environ.get("KUBERNETES_SERVICE_PORT", "443")))])
+
+
+def _hosts(text: str) -> Iterator[Address]:
+    for entry in text.split(","):
+        host, _, port = entry.strip().rpartition(":")
+        yield host.strip("[]"), int(port)
+
+
+def _open(hosts: Sequence[Address] | Iterator[Address]) -> Iterator[Address]:
+    for host, port in hosts:
+        with suppress(OSError):
+            for found in dict.fromkeys(info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)):
+                with suppress(OSError):
+                    socket.create_connection((str(found), port), _CONNECT_SECONDS).close()
+                    yield str(found), port
+
+
+def _without_verdict(reason: str, started: datetime) -> RehearsalResult:
+    return RehearsalResult(
+        verdict=RehearsalVerdict.UNKNOWN,
+        reason=reason,
+        ending=Ending.NOT_STARTED,
+        started_at=started,
+        finished_at=datetime.now(UTC),
+    )
+
+
+def _tell(result: RehearsalResult) -> None:
+    for line in lines(result):
+        print(line, flush=True)  # noqa: T201 - the log is the way out
+
+
+def lines(result: RehearsalResult, limit: int = _MAXIMUM_CHARACTERS) -> list[str]:
+    """Return the lines of the log that carry a result and, where there is room, its page; long lists are halved until the result fits."""
+    while len(packed := _packed(result.to_json())) > limit and (result.differences or result.words or result.mends):
+        result = result.model_copy(
+            update={
+                name: getattr(result, name)[: len(getattr(result, name)) // 2]
+                for name in ("differences", "words", "mends", "problems")
+            }
+        )
+    page = _packed(render_page(result))
+    found = [f"{PAGE_MARK}{page}"] if len(packed) + len(page) <= limit else []
+    return [*found, f"{RESULT_MARK}{packed}"]
+
+
+def _packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Our containers in a rehearsal's pod: the tree is read first, Kafka starts behind the fence only, and a result is written whatever happens."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kraftbridge.models.entities import EntityKind
+from kraftbridge.models.rehearsal import (
+    PAGE_MARK,
+    PROPERTIES_KEY,
+    REQUEST_KEY,
+    RESULT_MARK,
+    Ending,
+    RehearsalRequest,
+    RehearsalResult,
+    RehearsalVerdict,
+)
+from kraftbridge.models.report import Difference, DifferenceState, ZooKeeperAccess
+from kraftbridge.rehearsal import job
+from kraftbridge.rehearsal.rehearse import _batch_size
+
+NOW = datetime(2026, 3, 4, tzinfo=UTC)
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def request(zookeeper: str, brokers: str = "127.0.0.1:1") -> RehearsalRequest:
+    return RehearsalRequest(
+        run_id="r",
+        zookeeper=ZooKeeperAccess(connect=zookeeper),
+        bootstrap_servers=brokers,
+        release_version="3.9",
+        libraries="/nowhere",
+        heap_bytes=1,
+        zookeeper_heap_bytes=1,
+    )
+
+
+def result(**changes: object) -> RehearsalResult:
+    fine: dict[str, object] = {
+        "verdict": RehearsalVerdict.WORKS,
+        "reason": "as it is",
+        "ending": Ending.DUAL_WRITE,
+        "started_at": NOW,
+        "finished_at": NOW,
+    }
+    return RehearsalResult.model_validate(fine | changes)
+
+
+def told(output: str) -> RehearsalResult:
+    line = next(text for text in output.splitlines() if text.startswith(RESULT_MARK))
+    return RehearsalResult.model_validate_json(gzip.decompress(base64.b64decode(line[len(RESULT_MARK) :])))
+
+
+def test_only_addresses_that_answer_can_prove_a_fence(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, port = listener.getsockname()
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    assert list(job.reachable(request(f"localhost:{port}/kafka"))) == [(host, port)]
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
+    assert list(job.reachable(request(f"{host}:{port}", f"{host}:{port}"))) == [(host, port)] * 3
+
+
+def test_a_fence_that_brokers_alone_could_prove_is_none(listener: socket.socket) -> None:
+    host, port = listener.getsockname()
+    assert list(job.reachable(request("127.0.0.1:1", f"{host}:{port}"))) == []
+
+
+def test_behind_an_open_fence_no_kafka_starts_and_the_result_says_so(
+    listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host, port = listener.getsockname()
+    monkeypatch.setattr(job, "FENCE_SECONDS", 0.3)
+    (tmp_path / REQUEST_KEY).write_text(request(f"{host}:{port}").to_json())
+    (tmp_path / PROPERTIES_KEY).write_text("a=b\n")
+    (tmp_path / "addresses.json").write_text(f'[["{host}", {port}]]')
+
+    assert job.main(["run", "--request", str(tmp_path), "--work", str(tmp_path)]) == 0
+
+    found = told(capsys.readouterr().out)
+    assert found.verdict is RehearsalVerdict.UNKNOWN
+    assert f"{host}:{port} still answers" in found.reason
+    assert (tmp_path / "stop").exists()  # the containers that wait for Kafka end
+    assert not list(tmp_path.glob("*.command"))
+
+
+def test_a_tree_that_cannot_be_read_is_a_result_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / REQUEST_KEY).write_text("{}")
+    assert job.main(["read", "--request", str(tmp_path), "--work", str(tmp_path)]) == 1
+    assert told(capsys.readouterr().out).verdict is RehearsalVerdict.UNKNOWN
+
+
+def test_the_result_fits_into_what_an_api_server_gives_of_a_log() -> None:
+    many = [
+        Difference(kind=EntityKind.TOPIC, key=f"{i:040x}{hash(str(i)) % 10**18}", state=DifferenceState.EXTRA)
+        for i in range(3000)
+    ]
+    lines = job.lines(result(verdict=RehearsalVerdict.LOSES, differing=3000, differences=many), limit=20_000)
+    assert sum(map(len, lines)) < 20_100
+    found = told("\n".join(lines))
+    assert found.differing == 3000
+    assert 0 < len(found.differences) < 3000
+
+
+def test_a_small_result_has_its_page() -> None:
+    page, last = job.lines(result())
+    assert page.startswith(PAGE_MARK)
+    assert b"<html" in gzip.decompress(base64.b64decode(page[len(PAGE_MARK) :]))
+    assert told(last) == result()
+
+
+@pytest.mark.parametrize(
+    ("copied", "expected"),
+    [
+        ("20500 records were generated in 9300 ms across 105 batches. The average time spent waiting on a batch was 22.60 ms", 2000),
+        ("20500 records were generated in 9300 ms across 105 batches. The average time spent waiting on a batch was 1.60 ms", None),
+        ("409 records were generated in 400 ms across 3 batches. The average time spent waiting on a batch was 70.00 ms", None),
+        (None, None),
+    ],
+    ids=["waits much", "waits little", "is small", "was not made"],
+)  # fmt: skip
+def test_larger_batches_where_the_copy_waited_for_small_ones(copied: str | None, expected: int | None) -> None:
+    assert _batch_size(copied) == expected
