@@ -14,7 +14,7 @@ from kraftbridge.models.status import MigrationStatus
 from kraftbridge.services.pace import Lane
 from kraftbridge.services.reconcile import Reconciler
 
-WORKERS: Final = {Lane.HEALTHY: 12, Lane.SLOW: 6}
+WORKERS: Final = {Lane.HEALTHY: 12, Lane.NEW: 8, Lane.SLOW: 12}
 HASTE_SECONDS: Final = 20.0
 """How long one worker may go on with a migration whose next step is due at once."""
 HASTE_WAIT_SECONDS: Final = 0.25

@@ -30,8 +30,10 @@ class Lane(StrEnum):
     """A group of worker threads."""
 
     HEALTHY = "healthy"
+    NEW = "new"
+    """The first step of a migration: it may be one whose cluster does not answer, and it must not wait behind those."""
     SLOW = "slow"
-    """Migrations that cannot be observed, or whose steps take long; new ones until their first step went well."""
+    """Migrations that cannot be observed, or whose steps take long."""
 
 
 def first_lane(phase: Phase, *, stalled: bool) -> Lane:
@@ -39,7 +41,9 @@ def first_lane(phase: Phase, *, stalled: bool) -> Lane:
 
     A step that waits for a cluster that does not answer takes seconds, so only a migration that was under way is trusted at once.
     """
-    return Lane.SLOW if stalled or phase is Phase.PREFLIGHT else Lane.HEALTHY
+    if stalled:
+        return Lane.SLOW
+    return Lane.NEW if phase is Phase.PREFLIGHT else Lane.HEALTHY
 
 
 def backoff_seconds(uid: str, failures: int, phase: Phase) -> float:

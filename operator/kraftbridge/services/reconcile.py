@@ -63,7 +63,7 @@ _CONFLICT_RETRY = timedelta(milliseconds=200)
 _INVALID_RETRY = timedelta(seconds=10)
 _WHILE_A_NODE_IS_AWAY = timedelta(milliseconds=240)
 _AFTER_AN_ACT = timedelta(milliseconds=100)
-_OBSERVERS = {Lane.HEALTHY: 24, Lane.SLOW: 12}
+_OBSERVERS = {Lane.HEALTHY: 24, Lane.NEW: 16, Lane.SLOW: 24}
 _USUAL_FAILURES = 2
 _CREDENTIALS_SECONDS = 10.0
 """How often the Secrets with credentials are compared."""
@@ -136,7 +136,7 @@ class Reconciler:
     def lane(self, uid: str) -> Lane:
         """Return whose worker threads take the next step of a migration."""
         memory = self._memories.get(uid)
-        return self._lanes.get(uid, Lane.SLOW) if memory is None else memory.lane
+        return self._lanes.get(uid, Lane.NEW) if memory is None else memory.lane
 
     def due_in(self, uid: str) -> float:
         """Return in how many seconds the next step is due."""
@@ -181,7 +181,7 @@ class Reconciler:
         )
         memory = self._memories.get(identity.uid)
         if memory is None:
-            memory = self._memories[identity.uid] = Memory(lane=self._lanes.get(identity.uid, Lane.SLOW))
+            memory = self._memories[identity.uid] = Memory(lane=self._lanes.get(identity.uid, Lane.NEW))
         with metrics.STEP_SECONDS.time():
             try:
                 spec = MigrationSpec.model_validate(migration["spec"])

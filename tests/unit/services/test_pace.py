@@ -39,8 +39,9 @@ def test_a_migration_at_rest_is_looked_at_less_and_less_one_that_works_is_not() 
     assert idle_seconds(5, 9, soaking) == 5, "its Lease is renewed with each step"
 
 
-def test_who_is_not_known_yet_waits_with_the_slow_ones() -> None:
-    assert first_lane(Phase.PREFLIGHT, stalled=False) is Lane.SLOW
+def test_who_is_not_known_yet_waits_for_neither_the_healthy_nor_the_slow_ones() -> None:
+    assert first_lane(Phase.PREFLIGHT, stalled=False) is Lane.NEW
+    assert first_lane(Phase.PREFLIGHT, stalled=True) is Lane.SLOW
     assert first_lane(Phase.ROLLING_BROKERS, stalled=True) is Lane.SLOW
     assert first_lane(Phase.ROLLING_BROKERS, stalled=False) is Lane.HEALTHY
     assert first_lane(Phase.COMPLETED, stalled=False) is Lane.HEALTHY

@@ -82,7 +82,7 @@ class Memory:
     """Steps in trouble, one after the other."""
     quiet_steps: int = 0
     """Steps in a row that changed nothing."""
-    lane: Lane = Lane.SLOW
+    lane: Lane = Lane.NEW
     credentials_read_at: float = 0.0
     credentials: tuple[str, ...] | None = None
     """Versions of the Secrets that the open connections were made with."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -32,6 +33,8 @@ from kraftbridge.services.observe.demand import controllers_demand, run_demand, 
 from kraftbridge.storage.ports import KubernetesPort, Object
 
 T = TypeVar("T")
+SILENT_SECONDS = 2.0
+"""An answer that fails later than this was no answer."""
 
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _FINISHED = ("Succeeded", "Failed")
@@ -53,12 +56,17 @@ class Surveyor:
     ) -> Survey:
         """Return what is observed now; this changes nothing."""
         namespace = identity.namespace
+        started = time.monotonic()
+        visibility = _seen(clients.brokers.visibility)
+        late = time.monotonic() - started > SILENT_SECONDS
+        silent = visibility if isinstance(visibility, Unobserved) and late else None
         return Survey(
             zookeeper=_seen(clients.zookeeper.acls),
             zookeeper_identity=controllers_zookeeper_identity(self._kubernetes, namespace, spec),
-            visibility=_seen(clients.brokers.visibility),
-            reassigning=_seen(clients.brokers.reassigning_partitions),
-            brokers=_seen(clients.brokers.broker_settings),
+            visibility=visibility,
+            # Brokers that did not answer are not asked again: each question would cost its whole time limit.
+            reassigning=silent if silent is not None else _seen(clients.brokers.reassigning_partitions),
+            brokers=silent if silent is not None else _seen(clients.brokers.broker_settings),
             listener_settings=_seen(lambda: self._listener_settings(namespace, spec)),
             demand=_seen(lambda: controllers_demand(spec, self._facts.unread_controllers(identity, status))),
             verification=run_demand(spec, self._runner(spec)),
