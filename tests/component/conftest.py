@@ -24,12 +24,15 @@ from tests.support.fakes import (
 )
 from tests.support.http_api import HttpApi
 from tests.support.observations import spec_document
+from tests.support.programs import free_port
 
 from kraftbridge.constants import KIND
 from kraftbridge.handlers import startup
+from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.services import reconcile
-from kraftbridge.services.clients import ClusterClients
+from kraftbridge.services.clients import ClusterClients, open_clients
 from kraftbridge.services.observe import observer
+from kraftbridge.storage.ports import KubernetesPort
 
 POLICY = "kraftbridge-policy"
 READY_SECONDS = 60.0
@@ -85,6 +88,7 @@ class Cluster:
     api: HttpApi
     kafka: FakeKafka
     operator: OperatorProcess
+    health_url: str
 
     def create(self, name: str, **changes: Any) -> None:
         """Create a migration."""
@@ -142,17 +146,23 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         patch.setenv("KRAFTBRIDGE_VERIFIER_IMAGE", "verifier:test")
         patch.setenv("KRAFTBRIDGE_ADMISSION_POLICY", POLICY)
         patch.setenv("KRAFTBRIDGE_METRICS_PORT", "0")
-        patch.setenv("KRAFTBRIDGE_LIVENESS_PORT", "0")
+        health_port = free_port()
+        patch.setenv("KRAFTBRIDGE_LIVENESS_PORT", str(health_port))
         patch.setattr(observer, "read_controller_metrics", kafka.metrics)
 
+        def connections(
+            store: KubernetesPort, namespace: str, name: str, spec: MigrationSpec, domain: str
+        ) -> ClusterClients:
+            if ".invalid" in spec.brokers.bootstrap_servers:
+                return open_clients(store, namespace, name, spec, domain)
+            return ClusterClients(kafka, kafka, kafka)
+
         def reconciler(kubernetes: Any, settings: Any) -> reconcile.Reconciler:
-            return reconcile.Reconciler(
-                kubernetes, settings, lambda *_: ClusterClients(kafka, kafka, kafka), FaithfulDryStarts(kafka)
-            )
+            return reconcile.Reconciler(kubernetes, settings, connections, FaithfulDryStarts(kafka))
 
         patch.setattr(startup, "Reconciler", reconciler)
         operator = OperatorProcess()
         operator.start()
-        running = Cluster(store, api, kafka, operator)
+        running = Cluster(store, api, kafka, operator, f"http://127.0.0.1:{health_port}/healthz")
         yield running
         operator.stop()

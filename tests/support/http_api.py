@@ -152,9 +152,7 @@ class HttpApi:
         if request.query.get("watch", "").lower() in ("true", "1"):
             return await self._watch(request, kind)
         items = [
-            _complete(kind, o)
-            for (k, ns, _), o in list(self.store.objects.items())
-            if k == kind and namespace in (None, ns) and _selected(o, request.query.get("labelSelector", ""))
+            _complete(kind, o) for o in self.store.list("", kind, namespace, request.query.get("labelSelector", ""))
         ]
         return web.json_response({"kind": f"{kind}List", "metadata": {"resourceVersion": "1"}, "items": items})
 
@@ -240,11 +238,6 @@ class HttpApi:
 def _complete(kind: str, obj: Object) -> Object:
     api_version = next((v for v, kinds in GROUPS.items() if kind in kinds), "v1")
     return {"apiVersion": api_version, "kind": kind, **obj}
-
-
-def _selected(obj: Object, selector: str) -> bool:
-    wanted = dict(part.split("=", 1) for part in selector.split(",") if part)
-    return wanted.items() <= obj["metadata"].get("labels", {}).items()
 
 
 def _discovery(parts: list[str]) -> Object | None:

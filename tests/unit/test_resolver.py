@@ -21,9 +21,35 @@ def test_a_silent_name_server_costs_no_more_than_the_limit(monkeypatch: pytest.M
     release = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: release.wait(10) and [])
     started = time.monotonic()
-    with pytest.raises(TimeoutError, match="no answer from the name server for 'kafka'"):
+    with pytest.raises(TimeoutError, match="the name server does not answer for 'kafka'"):
         resolver.resolve("kafka", 1, 0.2)
     assert time.monotonic() - started < 1
+    release.set()
+
+
+def test_a_look_up_that_the_c_library_gave_up_is_told_as_one_that_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    def getaddrinfo(*_: object, **__: object) -> list[tuple[object, ...]]:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    with pytest.raises(TimeoutError, match="the name server does not answer for 'kafka'"):
+        resolver.resolve("kafka", 1, 1.0)  # else the message of a status would change from step to step
+
+
+def test_several_names_are_looked_up_at_the_same_time_within_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+
+    def getaddrinfo(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        if host.startswith("silent"):
+            release.wait(10)
+        return [(2, 1, 6, "", ("10.0.0.1", 1))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    started = time.monotonic()
+    found = resolver.resolve_all(["silent-1", "kafka", "silent-2", "silent-3"], 0.3)
+    assert time.monotonic() - started < 0.6
+    assert found["kafka"] == ("10.0.0.1",)
+    assert all(isinstance(found[f"silent-{i}"], TimeoutError) for i in (1, 2, 3))
     release.set()
 
 

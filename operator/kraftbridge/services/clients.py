@@ -11,7 +11,7 @@ from kraftbridge.builders import names
 from kraftbridge.builders.settings import parse_properties
 from kraftbridge.constants import CONTROLLER_PORT
 from kraftbridge.exceptions import InvalidSpecError
-from kraftbridge.kafka.resolver import resolve
+from kraftbridge.kafka.resolver import resolve, resolve_all
 from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.storage.controller_probe import ControllerProbeClient, Prober
@@ -57,8 +57,9 @@ def open_clients(
     listener = _client_properties(
         kubernetes, namespace, spec.brokers.client_config_secret, "controller.properties", required=False
     )
-    hosts = ",".join(_qualified(h, namespace, domain) for h in spec.zookeeper_hosts.split(","))
-    bootstrap = ",".join(_qualified(h, namespace, domain) for h in spec.brokers.bootstrap_servers.split(","))
+    qualified = _qualified(f"{spec.zookeeper_hosts},{spec.brokers.bootstrap_servers}", namespace, domain)
+    hosts = ",".join(qualified[h] for h in spec.zookeeper_hosts.split(","))
+    bootstrap = ",".join(qualified[h] for h in spec.brokers.bootstrap_servers.split(","))
     addresses = {
         i: (_controller_host(controllers, namespace, i, domain), CONTROLLER_PORT) for i in spec.controllers.node_ids
     }
@@ -74,27 +75,28 @@ def _controller_host(controllers: str, namespace: str, node_id: int, domain: str
     return names.controller_host(controllers, namespace, node_id).replace("cluster.local", domain)
 
 
-def _qualified(host_port: str, namespace: str, domain: str) -> str:
-    """Return an address as a pod of the migration's namespace would understand it (resolv.conf's search list)."""
-    host, _, port = host_port.rpartition(":")
-    candidate = f"{host}.{namespace}.svc.{domain}"
-    if host.endswith(f".{domain}") or host.replace(".", "").isdigit():
-        return host_port
-    return host_port if not _resolves(candidate) and _resolves(host) else f"{candidate}:{port}"
-
-
-def _resolves(host: str) -> bool:
-    try:
-        return bool(resolve(host, 0, _RESOLVE_SECONDS))
-    except OSError:
-        return False
+def _qualified(host_ports: str, namespace: str, domain: str) -> dict[str, str]:
+    """Return each address as a pod of the migration's namespace would understand it (resolv.conf's search list)."""
+    found = {entry: entry for entry in host_ports.split(",")}
+    hosts = {e: e.strip().rpartition(":")[0] for e in found}
+    candidates = {
+        e: f"{host}.{namespace}.svc.{domain}"
+        for e, host in hosts.items()
+        if not host.endswith(f".{domain}") and not host.replace(".", "").isdigit()
+    }
+    answers = resolve_all([*candidates.values(), *(hosts[e] for e in candidates)], _RESOLVE_SECONDS)
+    resolved = {host for host, answer in answers.items() if not isinstance(answer, OSError) and answer}
+    for entry, candidate in candidates.items():
+        if candidate in resolved or hosts[entry] not in resolved:
+            found[entry] = f"{candidate}:{entry.rpartition(':')[2]}"
+    return found
 
 
 def addresses_of(hosts: str, namespace: str, domain: str) -> tuple[str, ...]:
     """Return the addresses (``ip:port``) behind a list of ``host:port``, as a pod of the namespace would resolve it; unknown names have none."""
     found: dict[str, None] = {}
-    for entry in hosts.split(","):
-        host, _, port = _qualified(entry.strip(), namespace, domain).rpartition(":")
+    for entry in _qualified(hosts, namespace, domain).values():
+        host, _, port = entry.strip().rpartition(":")
         try:
             answers = resolve(host, int(port), _RESOLVE_SECONDS)
         except OSError:

@@ -109,7 +109,7 @@ class Reconciler:
 
     def close(self) -> None:
         """End all connections."""
-        for _, clients in self._clients.values():
+        for _, clients in list(self._clients.values()):  # a step may be under way
             clients.close()
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)

@@ -69,6 +69,8 @@ class BrokerClient:
         self._connection: Connection | None = None
         self._of_each: dict[int, Connection] = {}
         self._next_view = 0
+        self._silence: tuple[float, str] | None = None
+        """When a question last found no broker that answers, and why."""
         self._lock = threading.Lock()
         self._each_lock = threading.Lock()
         self._source = f"brokers {bootstrap_servers}"
@@ -308,10 +310,16 @@ class BrokerClient:
         return answer
 
     def _ask(self, question: Callable[[Connection], T]) -> T:
-        """Send a request to the connected broker, or to the next one that can be reached."""
-        started = time.monotonic()
+        """Send a request to the connected broker, or to the next one that can be reached.
+
+        A request that waited while another one found no broker gets the same error and does not try all brokers again.
+        """
+        asked = time.monotonic()
         failures: dict[str, str] = {}
         with self._lock:
+            if self._silence is not None and self._silence[0] >= asked:
+                raise ObservationError(self._source, self._silence[1])
+            started = time.monotonic()
             kept = self._connection
             if kept is not None and kept.usable:
                 try:
@@ -335,8 +343,9 @@ class BrokerClient:
                     continue
                 self._connection = connection
                 return answer
-        reasons = "; ".join(f"{address}: {reason}" for address, reason in failures.items())
-        raise ObservationError(self._source, f"none answered in {time.monotonic() - started:.1f} s: {reasons}")
+            reasons = "; ".join(f"{address}: {reason}" for address, reason in failures.items())
+            self._silence = time.monotonic(), f"none answered: {reasons}"
+        raise ObservationError(self._source, f"none answered: {reasons}")
 
 
 def _cluster_state(source: str, metadata: Any) -> ClusterState:

@@ -276,7 +276,7 @@ class ControllerClient:
                 self._leader = node
                 return answer
         reasons = "; ".join(f"{node}: {reason}" for node, reason in sorted(failures.items()))
-        raise _NobodyError(f"asked for {time.monotonic() - started:.1f} s: {reasons}")
+        raise _NobodyError(reasons)
 
     def _ask_node(self, node: int, ask: Callable[[Connection], T], connect_seconds: float) -> T:
         kept = self._connections.get(node)

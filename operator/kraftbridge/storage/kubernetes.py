@@ -27,6 +27,7 @@ _TOO_MANY_REQUESTS: Final = 429
 _PAGE_OBJECTS: Final = 500
 _SERVED_CACHE_SECONDS: Final = 60.0
 _NOT_SERVED_CACHE_SECONDS: Final = 10.0
+_GRANTED_CACHE_SECONDS: Final = 300.0
 _EVENT_NOTE_BYTES: Final = 1024
 """Limit of ``note`` in events.k8s.io/v1."""
 _EVENT_REASON_BYTES: Final = 128
@@ -46,6 +47,8 @@ class KubernetesStore:
         self._transport = transport
         self._served: dict[str, tuple[float, frozenset[str]]] = {}
         self._served_lock = threading.Lock()
+        self._granted: dict[tuple[Right, str | None], float] = {}
+        """Until when a right that we had is taken for granted."""
 
     @classmethod
     def connect(cls, kubeconfig: str | None = None, context: str | None = None) -> Self:
@@ -110,11 +113,15 @@ class KubernetesStore:
     def may(self, right: Right, namespace: str | None) -> bool:
         """Return whether this client has a right (SelfSubjectAccessReview, which every authenticated user may create).
 
+        A positive answer is cached for five minutes. If the right is withdrawn in the meantime, the API server refuses the request that needs it.
+
         Parameters
         ----------
         namespace
             None for cluster-scoped resources, and for the right in all namespaces.
         """
+        if time.monotonic() < self._granted.get((right, namespace), 0.0):
+            return True
         attributes = {
             "verb": right.verb, "group": right.group, "resource": right.resource, "subresource": right.subresource,
             "namespace": namespace or "",
@@ -133,7 +140,10 @@ class KubernetesStore:
             raise ObservationError(source, str(e)) from e
         if not answer.ok:
             raise ObservationError(source, f"SelfSubjectAccessReview answered {answer.status}: {answer.message}")
-        return bool((answer.object().get("status") or {}).get("allowed"))
+        allowed = bool((answer.object().get("status") or {}).get("allowed"))
+        if allowed:
+            self._granted[right, namespace] = time.monotonic() + _GRANTED_CACHE_SECONDS
+        return allowed
 
     def pod_logs(
         self,

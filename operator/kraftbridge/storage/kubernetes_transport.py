@@ -25,6 +25,7 @@ from kraftbridge.exceptions import (
 
 CONNECT_TIMEOUT_SECONDS: Final = 3.0
 READ_TIMEOUT_SECONDS: Final = 10.0
+_CONNECTIONS: Final = 100
 
 PLURALS: Final[Mapping[str, str]] = {
     "ConfigMap": "configmaps",
@@ -172,6 +173,8 @@ class KubernetesTransport:
     """
 
     def __init__(self, configuration: Configuration) -> None:
+        # By default five for each core: further threads would open a connection for each request.
+        configuration.connection_pool_maxsize = max(_CONNECTIONS, configuration.connection_pool_maxsize)
         self._configuration = configuration
         self._client = ApiClient(configuration)
         self._pool: urllib3.PoolManager = self._client.rest_client.pool_manager
@@ -234,8 +237,7 @@ class KubernetesTransport:
             return None
         if not answer.ok:
             advice = " (grant the operator's service account this read)" if answer.status == _FORBIDDEN else ""
-            reason = f"GET answered {answer.status} after {_elapsed(started)}: {answer.message}{advice}"
-            raise ObservationError(source, reason)
+            raise ObservationError(source, f"GET answered {answer.status}: {answer.message}{advice}")
         return answer
 
     def write(

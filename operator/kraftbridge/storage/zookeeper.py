@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from kraftbridge.constants import CANARY_USER
 from kraftbridge.exceptions import ActionError, ConflictError, ObservationError
-from kraftbridge.kafka.resolver import resolve
+from kraftbridge.kafka.resolver import resolve, resolve_all
 from kraftbridge.metadata.errors import UndecodableZnodeError
 from kraftbridge.metadata.zookeeper.session import Retries, TlsFiles, ZooKeeperCredentials, new_session
 from kraftbridge.metadata.zookeeper.znodes import migration_znode
@@ -50,6 +50,9 @@ Znode = tuple[bytes, Any]
 
 _SESSION_TIMEOUT_SECONDS: Final = 6.0
 _CONNECT_SECONDS: Final = 5.0
+_RESOLVE_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 0.25
+"""How often a session that is awaited is looked at for a refusal."""
 _CALL_SECONDS: Final = 6.0
 _CLOSE_SECONDS: Final = 2.0
 _FOUR_LETTER_WORD_SECONDS: Final = 2.0
@@ -113,6 +116,8 @@ class ZooKeeperStore:
             new_session, f"{hosts}{chroot}", _SESSION_TIMEOUT_SECONDS, _RETRIES, credentials, self._tls, logger
         )
         self._client: KazooClient | None = None
+        self._live = threading.Event()
+        """Of `_client`: set while it has a session."""
 
     def close(self) -> None:
         """End the session and remove the key files."""
@@ -313,17 +318,26 @@ class ZooKeeperStore:
             if self._client is None or self._client._stopped.is_set():  # noqa: SLF001 - kazoo gave up (authentication)
                 if self._client is not None:
                     _dispose(self._client)
+                    self._client = None
+                self._check_names(deadline)
                 self._client = self._new_session()
-                self._client.start_async()
-            client = self._client
+                self._live = self._client.start_async()
+            client, live = self._client, self._live
         limit = min(deadline, time.monotonic() + _CONNECT_SECONDS)
-        while not client.connected:
+        while not live.wait(min(max(limit - time.monotonic(), 0.0), _LOOK_SECONDS)):
             if time.monotonic() > limit:
                 raise KazooTimeoutError(f"no session in {_CONNECT_SECONDS:g} s")
             if client._stopped.is_set():  # noqa: SLF001 - as above
                 raise KazooTimeoutError("the session was refused; are the credentials right?")
-            time.sleep(0.02)
         return client
+
+    def _check_names(self, deadline: float) -> None:
+        """Start no session whose servers have no address: kazoo would look the names up for ever, each look-up without a limit."""
+        seconds = min(_RESOLVE_SECONDS, deadline - time.monotonic())
+        answers = resolve_all((host for host, _ in _host_ports(self._hosts)), seconds)
+        failures = [answer for answer in answers.values() if isinstance(answer, OSError)]
+        if failures and len(failures) == len(answers):
+            raise failures[0]
 
     def _explain(self, error: BaseException) -> str:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

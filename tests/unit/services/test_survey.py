@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.fakes import migration_object
+from tests.support.observations import spec_document
 from tests.unit.services.conftest import Operator
 
+from kraftbridge.constants import KIND
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import Phase
@@ -83,6 +86,17 @@ def test_a_nodes_room_is_what_its_pods_leave(operator: Operator) -> None:
     assert not isinstance(found.capacity, Unobserved)
     assert found.capacity.rooms == (Room("node-1", {}, (), True, 1000, 1 << 30, 109),)
     assert found.capacity.all_pods_seen
+
+
+def test_the_pods_of_the_cluster_are_listed_once_for_all_migrations(operator: Operator) -> None:
+    operator.kubernetes.create(migration_object(spec_document(), name="other"))
+    survey_of(operator)
+    operator.reconciler.step("kafka", "other")
+    listed = [c for c in operator.kubernetes.calls if c[:2] == ("list", "Node")]
+    assert len(listed) == 1
+    assert operator.reconciler._memories.keys() >= {
+        operator.kubernetes.objects[KIND, "kafka", "other"]["metadata"]["uid"]
+    }
 
 
 def test_budgets_are_those_that_select_the_brokers(operator: Operator) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -160,6 +161,17 @@ def test_nobody_there_is_an_error_that_names_each(make_node: MakeNode) -> None:
     one.close()
     with pytest.raises(ObservationError, match=rf"127.0.0.1:{one.port}: .*refused.*127.0.0.1:{two.port}: .*timed out"):
         client_of(one, two).cluster_state()
+
+
+def test_questions_that_waited_for_a_silent_cluster_do_not_wait_for_it_once_more(make_node: MakeNode) -> None:
+    silent = make_node({METADATA: None})
+    client, started = client_of(silent), time.monotonic()
+    with ThreadPoolExecutor(6) as threads:
+        errors = [a.exception() for a in [threads.submit(client.cluster_state) for _ in range(6)]]
+    assert {type(e) for e in errors} == {ObservationError}
+    assert time.monotonic() - started < 1.2, "one after the other they would take three seconds"
+    silent.answers[METADATA] = metadata({})
+    assert client.cluster_state().brokers, "a later question is put anew"
 
 
 def configs(*results: tuple[str, int, str | None]) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from kraftbridge.builders import names
 from kraftbridge.builders.rights import needed_rights
@@ -33,8 +34,9 @@ from kraftbridge.services.observe.demand import controllers_demand, run_demand, 
 from kraftbridge.storage.ports import KubernetesPort, Object
 
 T = TypeVar("T")
-SILENT_SECONDS = 2.0
+SILENT_SECONDS: Final = 2.0
 """An answer that fails later than this was no answer."""
+CAPACITY_EVERY_SECONDS: Final = 10.0
 
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _FINISHED = ("Succeeded", "Failed")
@@ -50,6 +52,8 @@ class Surveyor:
         self._kubernetes = kubernetes
         self._facts = facts
         self._settings = settings
+        self._rooms: dict[str | None, tuple[float, Capacity]] = {}
+        self._rooms_lock = threading.Lock()
 
     def survey(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients
@@ -142,16 +146,26 @@ class Surveyor:
         )
 
     def _capacity(self, namespace: str) -> Capacity:
+        """Return the room on the nodes; all pods of a cluster are a large answer, so migrations share it for some seconds."""
+        place = namespace if self._settings.watched_namespaces else None
+        with self._rooms_lock:
+            known = self._rooms.get(place)
+            if known is None or time.monotonic() - known[0] > CAPACITY_EVERY_SECONDS:
+                known = self._rooms[place] = (time.monotonic(), self._room_of(place))
+            return known[1]
+
+    def _room_of(self, place: str | None) -> Capacity:
         nodes = self._kubernetes.list("v1", "Node", None)
-        everywhere = not self._settings.watched_namespaces
         used: dict[str, dict[str, int]] = {}
-        for pod in self._kubernetes.list("v1", "Pod", None if everywhere else namespace):
+        for pod in self._kubernetes.list("v1", "Pod", place):
             node, phase = pod.get("spec", {}).get("nodeName"), pod.get("status", {}).get("phase", "")
             if node and phase not in _FINISHED:
                 sums = used.setdefault(node, {"cpu": 0, "memory": 0, "pods": 0})
                 for resource, amount in _requests(pod).items():
                     sums[resource] += amount
-        return Capacity(tuple(_room(n, used.get(n["metadata"]["name"], {})) for n in nodes), all_pods_seen=everywhere)
+        return Capacity(
+            tuple(_room(n, used.get(n["metadata"]["name"], {})) for n in nodes), all_pods_seen=place is None
+        )
 
     def _leftovers(self, identity: Identity) -> tuple[str, ...]:
         """Return the objects of earlier resources of the same name: their names carry another UID.
