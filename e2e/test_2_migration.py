@@ -52,6 +52,19 @@ def test_demo(demo_exit_code: int) -> None:
     assert summary["clients"]["lost"] == 0
 
 
+def test_a_copy_was_migrated_before_anything_was_touched(demo_exit_code: int) -> None:
+    """The rehearsal judged before the controllers were made, left no Job behind, and its forecast is beside what was measured."""
+    assert demo_exit_code == 0
+    status = json.loads((ARTIFACTS / "kafkamigration-final.json").read_text())["status"]
+    rehearsal = status["rehearsal"]
+    assert (rehearsal["verdict"], rehearsal["differing"]) == ("Works", 0)
+    entered = {visit["phase"]: visit["enteredAt"] for visit in status["history"]}
+    assert entered["Preflight"] <= rehearsal["launchedAt"] < rehearsal["finishedAt"] <= entered["ProvisioningQuorum"]
+    summary = json.loads((ARTIFACTS / "summary.json").read_text())
+    assert summary["takeover"]["forecast_s"] > 0
+    assert summary["takeover"]["measured_s"] is not None
+
+
 CONTROLLER_PORTS = {"controller": 9093, "metrics": 9404, "log-server": 9443}
 
 

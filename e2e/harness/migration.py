@@ -146,6 +146,10 @@ class View:
         ]
 
     @property
+    def rehearsal(self) -> dict[str, Any]:
+        return self.status.get("rehearsal") or {}
+
+    @property
     def verifications(self) -> list[dict[str, Any]]:
         return self.status.get("verifications") or []
 

@@ -93,6 +93,46 @@ def verdicts(view: View) -> list[Verdict]:
     return found
 
 
+@dataclass(frozen=True)
+class Takeover:
+    """The takeover as it was rehearsed and as it was."""
+
+    verdict: str
+    rehearsal_s: float | None
+    """From the launch of the rehearsal to its result."""
+    forecast_s: float | None
+    """Time without a controller in the rehearsal: from the claim to dual-write."""
+    measured_s: float | None
+    """Longest time without an accepted metadata write in the real takeover."""
+
+
+def takeover(view: View) -> Takeover:
+    """Return forecast and truth from the status."""
+    record, impact = view.rehearsal, view.status.get("impact") or {}
+    forecast = impact.get("forecastTakeoverMilliseconds")
+    measured = [u["milliseconds"] for u in impact.get("controllerUnavailable") or [] if u["phase"] == "TakingOver"]
+    begun, ended = record.get("launchedAt"), record.get("finishedAt")
+    return Takeover(
+        verdict=record.get("verdict") or "none",
+        rehearsal_s=round(_seconds(begun, ended), 1) if begun and ended else None,
+        forecast_s=None if forecast is None else forecast / 1000,
+        measured_s=max(measured) / 1000 if measured else None,
+    )
+
+
+def _rehearsed(view: View) -> list[str]:
+    """Return what is wrong with the rehearsal: it must have judged before anything was touched."""
+    record = view.rehearsal
+    if not (view.resource.get("spec") or {}).get("rehearsal", {}).get("enabled"):
+        return []
+    if record.get("verdict") != "Works":
+        return [f"the rehearsal says {record.get('verdict')}: {record.get('reason')}"]
+    first = next((h for h in view.status.get("history") or [] if h["phase"] == "ProvisioningQuorum"), None)
+    if first is None or _seconds(record["finishedAt"], first["enteredAt"]) < 0:
+        return ["the rehearsal ended after the controllers were provisioned"]
+    return [] if takeover(view).forecast_s is not None else ["the rehearsal forecast nothing"]
+
+
 def broken_promises(view: View, impact: ClientImpact, serving: dict[str, str], differences: list[str]) -> list[str]:
     """Return every broken guarantee. An empty list is a success."""
     broken = []
@@ -100,6 +140,7 @@ def broken_promises(view: View, impact: ClientImpact, serving: dict[str, str], d
         broken.append(f"phase is {view.phase}, not Completed")
     if view.condition("Ready")["status"] != "True":
         broken.append(f"condition Ready is {view.condition('Ready')}")
+    broken += _rehearsed(view)
     last_of_gate = {(verdict.gate, verdict.purpose): verdict for verdict in verdicts(view)}
     broken += [
         f"the last verification before {gate} ({purpose}) says {verdict.verdict}"
@@ -140,6 +181,7 @@ def as_json(
         "phases": [time.__dict__ | {"work_s": time.work_s} for time in times],
         "stalls_s": stall_by_phase(view, lines),
         "verdicts": [verdict.__dict__ for verdict in verdicts(view)],
+        "takeover": takeover(view).__dict__,
         "clients": impact.as_json(),
         **more,
     }
@@ -174,6 +216,14 @@ def print_summary(
         compared = ", ".join(f"{count} {kind}" for kind, count in verdict.counts.items())
         gate = f"{verdict.gate} ({verdict.purpose})" if verdict.purpose else verdict.gate
         table.add_row(gate, verdict.profile, verdict.verdict, seconds, compared)
+    console.print(table)
+
+    rehearsed = takeover(view)
+    table = Table(title="the takeover, seconds without a controller", title_justify="left")
+    for heading in ("rehearsal", "took", "forecast", "measured"):
+        table.add_column(heading, justify="left" if heading == "rehearsal" else "right")
+    seconds = (rehearsed.rehearsal_s, rehearsed.forecast_s, rehearsed.measured_s)
+    table.add_row(rehearsed.verdict, *("" if each is None else f"{each:.1f}" for each in seconds))
     console.print(table)
 
     console.print(

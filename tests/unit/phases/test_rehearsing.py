@@ -204,6 +204,7 @@ def test_what_closes_the_gate_is_repeated_a_minute_later_and_stays_visible_meanw
     second = RUN[:-1] + "2"
     assert decision.actions == (LaunchRehearsal(second),)
     assert blocking(decision) == [("RehearsalFails", "rehearsal")]
+    assert decision.requeue_after < timedelta(seconds=1)  # its pod is followed
     state = RehearsalState(DIGEST, RehearsalRun(second, RehearsalProgress.FINISHED, result=result()))
     mended = case.after(decision).observing(rehearsal=state).decide()
     assert RemoveRehearsal(RUN, keep_report=False) in mended.actions  # the report before

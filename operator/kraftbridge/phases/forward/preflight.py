@@ -39,14 +39,16 @@ def run_preflight_phase(draft: Draft) -> Outcome:
     _record_findings(draft, found)
     standing = preflight.blocking(found)
     if standing:
+        repeated = None
         if all(f.code in REHEARSAL_CODES for f in standing):
-            rehearsing.ensure_rehearsal(draft, blocking=True)
+            repeated = rehearsing.ensure_rehearsal(draft, blocking=True)
         first = standing[0]
         message = f"{len(standing)} blocking finding(s); {first.code} on {first.object}: {first.reason}. {first.fix}"
         if copies_run:
             message += f". {dry_start.UNDER_WAY}; more findings may follow"
         draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.FINDINGS, message)
-        return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+        soon = SLOW if repeated is None else repeated.requeue_after
+        return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=soon)
     if dry_start.awaited(draft):
         draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.PROGRESSING, dry_start.UNDER_WAY)
         return Wait(dry_start.UNDER_WAY)
