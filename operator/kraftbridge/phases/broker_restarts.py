@@ -1,4 +1,4 @@
-"""Rolling the brokers into a mode: configure their StatefulSets, restart one broker at a time. Pure."""
+"""Rolls the brokers into a mode: configures their StatefulSets and restarts one broker at a time. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAST_BROKER = "last-broker"
 
 
 def configure_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
-    """Lock the StatefulSets and render ``mode`` in their templates; None once all of them do."""
+    """Lock the StatefulSets and render ``mode`` in their templates; return None once all of them render it."""
     sets = draft.stateful_sets()
     if isinstance(sets, Unobserved):
         return Wait(str(sets))
@@ -28,19 +28,23 @@ def configure_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
             draft.act(LockStatefulSet(item.name))
             return Wait(f"StatefulSet {item.name} is being locked and set to OnDelete")
         if not item.configuration.startswith(f"{mode}-") or item.drift:
-            # Recorded when the values are still the user's own, which the Secret of former values keeps for good.
+            # Record the changed fields while they still hold the user's values; a Secret keeps these values.
             others = tuple(f for f in draft.status.changed_fields if f.object != f"StatefulSet/{item.name}")
             draft.update(changed_fields=(*others, *item.former))
             draft.act(ConfigureBrokers(item.name, mode))
-            lost = f" again; {item.last_writer or 'somebody'} changed {', '.join(item.drift)}" if item.drift else ""
-            return Wait(f"StatefulSet {item.name} is being given the {mode} configuration{lost}")
+            lost = (
+                f" again, because {item.last_writer or 'another writer'} changed {', '.join(item.drift)}"
+                if item.drift
+                else ""
+            )
+            return Wait(f"StatefulSet {item.name}: the {mode} configuration is being applied{lost}")
         if not item.observed:
-            return Wait(f"StatefulSet {item.name}: its new revision has not been taken up by Kubernetes yet")
+            return Wait(f"StatefulSet {item.name}: the StatefulSet controller has not observed its new revision yet")
     return None
 
 
 def reassert_brokers(draft: Draft, mode: BrokerMode) -> None:
-    """Put lock and fields back while a restart is under way, should somebody have changed them."""
+    """Put lock and fields back if another writer changed them during a restart."""
     if draft.status.operation is None:
         return
     sets = draft.stateful_sets()
@@ -54,7 +58,7 @@ def reassert_brokers(draft: Draft, mode: BrokerMode) -> None:
 
 
 def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
-    """Bring every broker to ``mode``, one at a time; None when all are there."""
+    """Bring every broker to ``mode``, one at a time; return None when all of them run it."""
     if draft.status.operation is None and (waiting := configure_brokers(draft, mode)) is not None:
         return waiting
     if (waiting := finish_broker_restart(draft)) is not None:
@@ -64,10 +68,10 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
         return Wait(str(roll))
     if not roll.pending:
         return None
-    # The copy starts by itself when the last broker registers: what it copies is verified right before.
+    # The controller copies the metadata once the last broker registers, so the tree is verified right before that restart.
     last = mode is BrokerMode.MIGRATION and len(roll.pending) == 1
     if last and draft.status.phase is Phase.TAKING_OVER:
-        # In the hold before it: Spark does not start beside a broker that restarts, which would be away for longer.
+        # Launch during the hold: a Spark start beside a restarting broker would prolong the restart.
         verifying.launch_ahead(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)
     if (broken := brokers.broken_broker(draft, roll, mode)) is not None:
         if (
@@ -102,7 +106,7 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
 
 
 def finish_broker_restart(draft: Draft) -> Wait | None:
-    """Follow the restart in progress to its end, by the mode that its template renders; None when there is none (any more)."""
+    """Follow the restart in progress to its end; return None when there is none."""
     operation = draft.status.operation
     if operation is None:
         return None
@@ -115,7 +119,7 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
     stateful_set, pod = found
     late = draft.now - operation.started_at > restarts.DEAF_FOR
     if late and pod.uid != operation.pod_uid and not pod.ready and brokers.is_outdated(stateful_set, pod):
-        # It came back on a template that somebody had changed and will not run: this restart is over, and another one is due.
+        # The pod started from a template that was changed since and cannot run. This restart is over; the next one uses the current template.
         draft.update(operation=None)
         return None
     if (waiting := restarts.follow_replacement(draft, operation, pod, gates.restart_blockers)) is not None:
@@ -134,7 +138,7 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
     roll = brokers.roll_of(draft)
     longest = draft.spec.strategy.address_cache_seconds
     more = isinstance(roll, Unobserved) or bool(roll.pending)
-    # Brokers that this migration has not restarted yet, and those given back to the user, cache addresses for long.
+    # JVMs that run the user's own template cache addresses for `address_cache_seconds`.
     some_jvm_caches_long = mode is BrokerMode.ZOOKEEPER or (draft.status.phase is Phase.TAKING_OVER and more)
     seconds = longest if some_jvm_caches_long else min(longest, draft.spec.strategy.short_address_cache_seconds)
     draft.update(
@@ -145,15 +149,15 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
 
 
 def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState) -> Wait:
-    """Record and begin the restart of one broker; the caller has seen that no other node is down."""
+    """Record and start the restart of one broker; the caller has checked that no other node is down."""
     if stateful_set.drift:
         return Wait(
             f"StatefulSet {stateful_set.name} does not render our configuration: {', '.join(stateful_set.drift)}"
         )
     if stateful_set.foreign:
         return Wait(
-            f"{stateful_set.last_writer or 'Somebody'} changed the template of StatefulSet {stateful_set.name} during the migration: {', '.join(stateful_set.foreign)}. "
-            "Put it back: no broker is restarted on a mixed configuration",
+            f"StatefulSet {stateful_set.name}: {stateful_set.last_writer or 'another writer'} changed its template during the migration: {', '.join(stateful_set.foreign)}. "
+            "Revert that change: no broker is restarted on a mixed configuration",
             reason=Reason.FOREIGN_CHANGE,
             stalled=True,
             requeue_after=timedelta(seconds=5),
@@ -168,7 +172,7 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState) 
 
 
 def _others_serve(step: StepContext, node_id: int) -> bool:
-    """Whether nothing but this broker keeps the cluster from being whole: its restart takes nothing with it that it has not taken already."""
+    """Return whether restarting this broker makes nothing unavailable: the cluster is healthy, or only this broker is missing."""
     ids = frozenset(step.status.broker_ids.values())
     views = gates.views_of_cluster(step)
     whole = bool(views) and not any(v.problems(ids) for v in views)

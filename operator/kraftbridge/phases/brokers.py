@@ -1,4 +1,4 @@
-"""How far a roll of the brokers is, and which broker is broken. Queries only. Pure."""
+"""Queries about the brokers: progress of a roll, broken brokers, registrations. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ LOST_AFTER = timedelta(seconds=180)
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """How far a roll of the brokers is."""
+    """Progress of a roll of the brokers."""
 
     done: int
     pending: tuple[tuple[StatefulSetState, PodState], ...]
 
 
 def roll_of(step: StepContext) -> Roll | Unobserved:
-    """Return which brokers still run an older template; ZooKeeper's controller comes last (one controller move instead of several)."""
+    """Return the brokers that still run an older template.
+
+    The ZooKeeper-mode broker that is controller comes last, so the controller moves once instead of several times.
+    """
     sets = step.stateful_sets()
     if isinstance(sets, Unobserved):
         return sets
@@ -43,7 +46,8 @@ def roll_of(step: StepContext) -> Roll | Unobserved:
     strangers = [p.name for _, p in pods if p.name not in step.status.broker_ids]
     if strangers:
         return Unobserved(
-            "brokers' pods", f"{', '.join(strangers)} was no broker at preflight; scale its StatefulSet back"
+            "brokers' pods",
+            f"{', '.join(strangers)} is not a broker of this migration (preflight did not find it); scale its StatefulSet back",
         )
     expected = sum(s.replicas for s in sets)
     if len(pods) != expected and step.status.operation is None:
@@ -57,10 +61,10 @@ def is_outdated(stateful_set: StatefulSetState, pod: PodState) -> bool:
 
 
 def broken_broker(step: StepContext, roll: Roll, mode: BrokerMode) -> tuple[StatefulSetState, PodState] | None:
-    """Return a broker that is out and has another configuration than it should have: restarting it can only help.
+    """Return a broker that is down or unregistered on an outdated template, provided that all other brokers serve.
 
-    It is not Ready on a template that is not ours, or it is back on the user's own while KRaft leads: a broker on ZooKeeper without the
-    migration flag does not register with the quorum and is told nothing (KIP-866). All the others must serve.
+    Restarting it can only help. It is not Ready, or it runs the user's own template while KRaft leads: a ZooKeeper-mode broker without
+    ``zookeeper.metadata.migration.enable`` does not register with the quorum, which then sends it no metadata (KIP-866).
     """
     broken = [
         sp
@@ -77,7 +81,7 @@ def _is_down(step: StepContext, pod: PodState) -> bool:
 
 
 def _is_lost(step: StepContext, pod: PodState) -> bool:
-    """Whether a broker's pod has long been Ready and no broker that answers lists it: it runs and never registered."""
+    """Return whether a broker runs and never registered: its pod has long been Ready, and no broker that answers lists it."""
     broker, views = step.status.broker_ids.get(pod.name), gates.views_of_cluster(step)
     settled = pod.ready and pod.ready_since is not None and step.now - pod.ready_since > LOST_AFTER
     return settled and bool(views) and not any(broker in v.brokers for v in views)
@@ -104,7 +108,7 @@ def _is_left_behind(step: StepContext, pod: PodState, mode: BrokerMode) -> bool:
 
 
 def another_is_broken(step: StepContext, mode: BrokerMode) -> bool:
-    """Whether all that is awaited after a restart is a broken broker elsewhere, so that waiting is in vain before that one is mended."""
+    """Return whether a restart is complete except for another broker that is broken and must be restarted first."""
     views, operation, roll = gates.views_of_cluster(step), step.status.operation, roll_of(step)
     if not views or isinstance(roll, Unobserved) or operation is None:
         return False
@@ -116,7 +120,7 @@ def another_is_broken(step: StepContext, mode: BrokerMode) -> bool:
 
 
 def brokers_in(step: StepContext, mode: BrokerMode) -> BrokersStatus:
-    """Return how many brokers run ``mode``, Ready, for status."""
+    """Return the number of brokers that are Ready in ``mode``, for status."""
     sets = step.stateful_sets()
     total = len(step.status.broker_ids)
     if isinstance(sets, Unobserved):
@@ -135,7 +139,7 @@ def brokers_in(step: StepContext, mode: BrokerMode) -> BrokersStatus:
 
 
 def registration_blockers(step: StepContext, mode: BrokerMode) -> list[str]:
-    """Return what is missing in the quorum's count of registered brokers, as far as ``mode`` has been rolled out."""
+    """Return why the quorum's gauges of registered brokers do not match the brokers that run ``mode`` already."""
     if mode is BrokerMode.ZOOKEEPER:
         return []
     active = step.observation.active_controller

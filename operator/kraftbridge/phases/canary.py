@@ -1,8 +1,8 @@
-"""A harmless metadata change of ours, made after the takeover: seen in both stores and served by every broker itself. Pure.
+"""The canary: a harmless metadata change after the takeover, which must reach both stores and every broker. Pure.
 
-The change is a client quota and a topic. The quota shows that ZooKeeper is written, but ZooKeeper's own notifications bring it to the brokers. The topic
-reaches a broker on ZooKeeper only by UpdateMetadata and LeaderAndIsr, which the active KRaft controller sends to the broker's inter-broker listener
-(KIP-866, "Controller RPCs"): a controller that cannot log in there tells no broker anything, while both stores are equal.
+The change is a client quota and a topic. The quota shows that the KRaft controller writes ZooKeeper; ZooKeeper's notifications bring it to the brokers.
+The topic reaches a ZooKeeper-mode broker only by UpdateMetadata and LeaderAndIsr, which the active KRaft controller sends to the broker's inter-broker
+listener (KIP-866, "Controller RPCs"). A controller that cannot log in there updates no broker, although both stores are equal.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ CANARY_RETRY = timedelta(seconds=10)
 TOPIC_WRITTEN_AGAIN_AFTER = timedelta(seconds=30)
 CANARY_GONE_AFTER = timedelta(seconds=10)
 TOPIC_GIVEN_UP_AFTER = timedelta(seconds=60)
-"""The brokers may forbid the deletion of topics (``delete.topic.enable``): the empty topic then stays."""
+"""The cluster may forbid the deletion of topics (``delete.topic.enable``); the empty topic then stays."""
 MOST_REPLICAS = 3
 
 
 def prove_change_arrives(draft: Draft) -> Wait | None:
-    """Make the change; wait until it is in ZooKeeper and every broker serves it; None once it is."""
+    """Write the canary, then wait until ZooKeeper holds it and every broker serves it; return None once they do."""
     canary, zookeeper = draft.status.canary, draft.observation.zookeeper
     if canary is not None and canary.served_at is not None:
         return None
     if canary is None or (canary.committed_at is None and draft.now - canary.written_at > CANARY_RETRY):
-        # The value stays the same: what is written again is the same change.
+        # A repeated write keeps the value, so it is the same change.
         value = canary.value if canary is not None else int(draft.now.timestamp())
         draft.update(canary=CanaryStatus(value=value, written_at=draft.now))
         draft.act(WriteCanary(value, min(MOST_REPLICAS, len(draft.status.broker_ids))))
@@ -53,7 +53,7 @@ def prove_change_arrives(draft: Draft) -> Wait | None:
             draft.update(canary=canary.model_copy(update={"written_at": draft.now}))
             draft.act(WriteCanary(canary.value, min(MOST_REPLICAS, len(draft.status.broker_ids))))
         return Wait(
-            f"{untold[0]} does not serve topic {canary_topic(canary.value)}, which was made after the takeover: the active controller must reach the inter-broker "
+            f"{untold[0]} does not serve topic {canary_topic(canary.value)}, which was created after the takeover: the active controller must reach the inter-broker "
             "listener of every broker; check its address, security protocol and credentials in spec.controllers"
         )
     draft.update(canary=canary.model_copy(update={"served_at": draft.now}))
@@ -61,7 +61,7 @@ def prove_change_arrives(draft: Draft) -> Wait | None:
 
 
 def is_removed(step: StepContext) -> bool:
-    """Return whether the change is gone again: the quota from ZooKeeper, the topic from every broker."""
+    """Return whether the quota is gone from ZooKeeper and the topic from every broker."""
     canary, zookeeper = step.status.canary, step.observation.zookeeper
     if canary is None or canary.removed_at is not None:
         return True
@@ -69,13 +69,13 @@ def is_removed(step: StepContext) -> bool:
         return False
     if canary.mirrored_at is not None:
         return True
-    # It was never seen in ZooKeeper, and what ZooKeeper mirrors by now includes its removal.
+    # ZooKeeper never showed the change, and its mirror has passed the removal by now.
     since = canary.removing_at
     return since is not None and step.now - since > CANARY_GONE_AFTER and gates.mirrors(step)
 
 
 def remove(draft: Draft) -> Wait | None:
-    """Remove the change, and repeat that until nothing is left of it; None once it is gone."""
+    """Remove the canary, and repeat that until it is gone; return None once it is."""
     canary = draft.status.canary
     if canary is None or canary.removed_at is not None:
         return None
@@ -91,7 +91,7 @@ def remove(draft: Draft) -> Wait | None:
 
 
 def _not_served_by(step: StepContext) -> list[str]:
-    """Return the brokers that do not serve the topic themselves, or do not tell."""
+    """Return the brokers that do not serve the topic, or did not answer."""
     served = step.observation.canary_by_broker
     if isinstance(served, Unobserved):
         return [str(served)]

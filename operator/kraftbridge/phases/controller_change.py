@@ -1,7 +1,7 @@
-"""A change of ``spec.controllers`` while the voters are formatted: one voter at a time, the active one last. Pure.
+"""Rolls out a change of ``spec.controllers`` to formatted voters, one at a time, the active one last. Pure.
 
-What the voters' objects are rendered from is kept in status, so an upgrade of the operator restarts nothing, and a voter that does not come up on its
-new configuration gets the old one back. Listener and voters cannot change at all (rules of the CRD).
+Status keeps the spec from which the voters' objects are rendered. So an upgrade of the operator restarts nothing, and a voter that does not start
+with its new configuration gets the old one back. Listener and voters cannot change (rules of the CRD).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from kraftbridge.phases import brokers, controller_restarts, gates, healing, res
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 VOTER_DEADLINE = timedelta(seconds=180)
-"""A voter that is not back in the quorum by then does not come back on its new configuration."""
+"""Deadline for a voter to rejoin the quorum on its new configuration."""
 _WITH_MIRROR = frozenset({Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION})
 
 
 def roll_changed_controllers(draft: Draft) -> Wait | None:
-    """Take the next step of rolling a change of ``spec.controllers`` out; None when there is none, or not now."""
+    """Take the next step of rolling out a change of ``spec.controllers``; return None when there is none or it must wait."""
     status, workload = draft.status.controllers, draft.observation.controllers
     if status is None or status.format_allowed:
-        return None  # before there is a quorum to protect, `controller_restarts` replaces them all at once
+        return None  # `controller_restarts` replaces unformatted voters all at once
     wanted = RenderedControllers.of(draft.spec.controllers)
     if status.rendered is None:
         draft.update(controllers=status.model_copy(update={"rendered": wanted}))
@@ -47,22 +47,22 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
         return _follow_voter(draft, status, change, stateful_set)
     if stateful_set.drift or not stateful_set.observed:
         draft.act(ApplyControllers(status.mode, status.format_allowed))
-        return Wait("the controllers' objects are being given the changed spec.controllers")
+        return Wait("the changed spec.controllers is being applied to the controllers' objects")
     if _replace_pods_that_are_down(draft, stateful_set):
-        return Wait("a controller that is down on another configuration is being replaced")
+        return Wait("a controller that is down on an outdated configuration is being replaced")
     if change.failed:
         return _wait_failed(change)
     return _roll_next(draft, status, change, stateful_set)
 
 
 def give_up_change(draft: Draft) -> None:
-    """Render the controllers from the old spec again, in a rollback that still needs them; replace those that are down on the new one."""
+    """Render the controllers from the old spec again during a rollback, and replace those that are down on the new one."""
     status, workload = draft.status.controllers, draft.observation.controllers
     if status is None or status.change is None or isinstance(workload, Unobserved) or workload.stateful_set is None:
         return
     change = status.change
     if not change.failed:
-        failed = change.model_copy(update={"failed": "given up: the migration goes back"})
+        failed = change.model_copy(update={"failed": "given up: the migration rolls back"})
         draft.update(controllers=status.model_copy(update={"change": failed, "rendered": change.before}))
         draft.act(ApplyControllers(status.mode, status.format_allowed))
     elif workload.stateful_set.drift:
@@ -72,7 +72,7 @@ def give_up_change(draft: Draft) -> None:
 
 
 def _begin(draft: Draft, status: ControllersStatus, wanted: RenderedControllers) -> Wait:
-    """Record the change; the pods keep what they run until each is restarted."""
+    """Record the change and render it; each pod keeps its configuration until its restart."""
     before = status.rendered if status.change is None or status.change.failed else status.change.before
     change = ControllersChange(to=wanted, before=before or wanted, started_at=draft.now)
     draft.update(controllers=status.model_copy(update={"rendered": wanted, "change": change}))
@@ -80,13 +80,13 @@ def _begin(draft: Draft, status: ControllersStatus, wanted: RenderedControllers)
     draft.tell(
         EventReason.CONTROLLERS_CHANGING, "Rolling the change of spec.controllers out, the active controller last"
     )
-    return Wait("spec.controllers changed: its roll-out begins")
+    return Wait("spec.controllers changed: the roll-out starts")
 
 
 def _roll_next(
     draft: Draft, status: ControllersStatus, change: ControllersChange, stateful_set: StatefulSetState
 ) -> Wait | None:
-    """Restart the next voter that runs an older template, the active one last; close the change when none is left."""
+    """Restart the next voter that runs an older template, the active one last; close the change after the last one."""
     pending = [p for p in stateful_set.pods if brokers.is_outdated(stateful_set, p)]
     if blockers := _mirror_blockers(draft, change):
         return healing.fail_over_stuck_mirror(draft) or Wait(f"before the next controller restarts: {blockers[0]}")
@@ -101,13 +101,11 @@ def _roll_next(
     current = draft.status.healing
     awaited = current is not None and current.failover_at is not None and current.synced_at is None
     if not _is_safe_now(draft) or (awaited and current is not None and current.given_up_at is None):
-        return None  # the failover of a healing is awaited first
+        return None  # a healing waits for its failover first
     active = draft.observation.active_controller
     pending.sort(key=lambda p: (active is not None and p.ordinal == active.node_id, p.ordinal))
     if active is not None and pending[0].ordinal == active.node_id and healing.unhealed(draft) is not None:
-        return (
-            None  # the next active controller would overwrite in ZooKeeper what is known to differ and not archived yet
-        )
+        return None  # the next active controller would overwrite differences in ZooKeeper that are not archived yet
     if (waiting := restarts.paused(draft)) is not None:
         return waiting
     if active is not None and pending[0].ordinal == active.node_id:
@@ -119,7 +117,7 @@ def _roll_next(
 def _follow_voter(
     draft: Draft, status: ControllersStatus, change: ControllersChange, stateful_set: StatefulSetState
 ) -> Wait:
-    """Follow one voter's restart; past its deadline stop the roll and give that voter its old configuration back."""
+    """Follow one voter's restart; past its deadline stop the roll-out and restore that voter's old configuration."""
     operation = draft.status.operation
     waiting = controller_restarts.finish_controller_restart(draft, status.mode, whole_cluster=False)
     if operation is None or waiting is None:
@@ -127,7 +125,7 @@ def _follow_voter(
         return _wait_failed(change) if change.failed else Wait(f"controller{node} is back; the change goes on")
     replaced = not any(p.uid == operation.pod_uid for p in stateful_set.pods)
     if not change.failed and (not replaced or draft.now - operation.started_at <= VOTER_DEADLINE):
-        return waiting  # one that was not stopped yet has not failed
+        return waiting  # the old pod still runs, so the new configuration has not failed
     if not change.failed:
         failed = change.model_copy(update={"failed": f"controller {operation.node_id}: {waiting.message}"[:500]})
         draft.update(controllers=status.model_copy(update={"change": failed, "rendered": change.before}))
@@ -142,7 +140,7 @@ def _follow_voter(
 
 
 def _replace_pods_that_are_down(draft: Draft, stateful_set: StatefulSetState) -> bool:
-    """Replace pods that are down on an older template; return whether there were any. They are down anyway: the others serve."""
+    """Replace pods that are down on an outdated template, which stops no running voter; return whether there were any."""
     down = [
         p
         for p in stateful_set.pods
@@ -155,7 +153,7 @@ def _replace_pods_that_are_down(draft: Draft, stateful_set: StatefulSetState) ->
 
 def _wait_failed(change: ControllersChange) -> Wait:
     return Wait(
-        f"the roll-out of spec.controllers stopped ({change.failed}); that controller gets its old configuration back. Correct spec.controllers, or set it back",
+        f"the roll-out of spec.controllers stopped ({change.failed}); that controller gets its old configuration back. Correct spec.controllers, or revert it",
         WaitKind.USER,
         Reason.CONTROLLERS_CHANGE_FAILED,
         stalled=True,
@@ -163,7 +161,10 @@ def _wait_failed(change: ControllersChange) -> Wait:
 
 
 def _is_safe_now(step: StepContext) -> bool:
-    """Return whether a voter may restart on another configuration: not between the claim on ``/controller`` and dual-write (KIP-866)."""
+    """Return whether a voter may restart with another configuration.
+
+    It may not between the claim on ``/controller`` and dual-write, when the active controller copies the metadata (KIP-866).
+    """
     phase, zookeeper = step.status.phase, step.observation.zookeeper
     if phase is Phase.PROVISIONING_QUORUM or phase in _WITH_MIRROR:
         return True
@@ -171,12 +172,12 @@ def _is_safe_now(step: StepContext) -> bool:
         return False
     claimed = zookeeper.controller is None or zookeeper.controller.kraft_controller_epoch >= 0
     roll = brokers.roll_of(step)
-    # The copy begins by itself once the last broker has registered: one must still be on the user's own template.
+    # The copy starts once the last broker has registered, so one broker must still run the user's own template.
     return not claimed and not isinstance(roll, Unobserved) and bool(roll.pending)
 
 
 def _mirror_blockers(step: StepContext, change: ControllersChange) -> list[str]:
-    """``/migration`` must have moved since the active controller was restarted."""
+    """Return why ``/migration`` is not known to move under the controller that is active since its restart."""
     if step.status.phase not in _WITH_MIRROR:
         return []
     if blockers := gates.dual_write_blockers(step):
@@ -184,7 +185,7 @@ def _mirror_blockers(step: StepContext, change: ControllersChange) -> list[str]:
     offset = step.status.migration_offset
     moved = offset.moved_at if offset is not None else None
     if change.active_restarted_at is not None and (moved is None or moved <= change.active_restarted_at):
-        return ["/migration must move under the controller that is active now"]
+        return ["the offset in /migration has not moved since the active controller restarted"]
     return []
 
 

@@ -1,4 +1,4 @@
-"""The controllers' own objects and pods: keep them applied, restart one controller at a time. Pure."""
+"""Applies the controllers' objects and restarts one controller at a time. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kraftbridge.phases import brokers, gates, restarts, tracking
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 REGISTRATION_PATIENCE = timedelta(seconds=25)
-"""A controller registers within a second of knowing its leader; its request times out after 5 s."""
+"""A controller registers within a second after it knows its leader; its request times out after 5 s."""
 
 
 def keep_controllers(draft: Draft, mode: ControllerMode) -> None:
-    """Apply our own objects whenever they are not what they should be."""
+    """Apply the controllers' objects whenever they differ from what ``mode`` needs."""
     status, workload = draft.status.controllers, draft.observation.controllers
     if status is None:
         return
@@ -32,13 +32,13 @@ def keep_controllers(draft: Draft, mode: ControllerMode) -> None:
 
 
 def remember_volumes(draft: Draft) -> None:
-    """Record each voter's volume once; from then on a blank one must not be formatted by itself."""
+    """Record each voter's volume once; from then on the start script must not format a blank volume."""
     status, workload = draft.status.controllers, draft.observation.controllers
     if status is None or not status.format_allowed or not isinstance(workload, ControllersWorkload):
         return
     stateful_set = workload.stateful_set
     if stateful_set is None or stateful_set.drift or not stateful_set.observed:
-        return  # what its pods run is not what spec.controllers says now
+        return  # its pods do not run the current spec.controllers
     uids = {str(i): uid for i, uid in workload.volume_uids.items()}
     if set(uids) == {str(i) for i in status.node_ids}:
         rendered = RenderedControllers.of(draft.spec.controllers)
@@ -47,15 +47,15 @@ def remember_volumes(draft: Draft) -> None:
 
 
 def ensure_voters_registered(draft: Draft) -> Wait | None:
-    """Wait for every voter's registration; restart one that will not try again."""
+    """Wait for every voter's registration; restart a voter that does not retry."""
     blockers = gates.voter_registration_blockers(draft)
     return (restart_unregistered_controller(draft) or Wait(blockers[0])) if blockers else None
 
 
 def restart_unregistered_controller(draft: Draft) -> Wait | None:
-    """Restart a controller of ours that follows its leader but does not register; None when there is none to restart now.
+    """Restart a controller that follows its leader but is not registered; return None when there is none to restart now.
 
-    It never tries again by itself (``ControllerRegistrationManager``, see `ControllerClient.registered_controllers`).
+    Such a controller does not retry (``ControllerRegistrationManager``, see `ControllerClient.registered_controllers`).
     """
     workload, registered, quorum = (
         draft.observation.controllers,
@@ -74,7 +74,7 @@ def restart_unregistered_controller(draft: Draft) -> Wait | None:
 
 
 def replace_outdated_controllers(draft: Draft) -> None:
-    """Restart controllers whose template changed before there was a quorum to protect, all at once."""
+    """Restart all controllers with an outdated template at once; no quorum needs them yet."""
     workload = draft.observation.controllers
     if isinstance(workload, Unobserved) or workload.stateful_set is None or not workload.stateful_set.observed:
         return
@@ -85,14 +85,17 @@ def replace_outdated_controllers(draft: Draft) -> None:
 
 
 def restart_controller(draft: Draft, pod: PodState) -> Wait:
-    """Record and begin the restart of one controller."""
+    """Record and start the restart of one controller."""
     restarts.begin(draft, OperationKind.RESTART_CONTROLLER, pod.ordinal, pod)
     draft.tell(EventReason.CONTROLLER_RESTARTING, f"Restarting controller {pod.ordinal} (pod {pod.name})")
     return Wait(f"controller {pod.ordinal}: pod {pod.name} is being stopped")
 
 
 def finish_controller_restart(draft: Draft, mode: ControllerMode, *, whole_cluster: bool = True) -> Wait | None:
-    """Follow a controller's restart until the quorum agrees again and, for the whole cluster, every broker serves with full ISRs."""
+    """Follow a controller's restart until the quorum agrees again; return None when no restart is in progress.
+
+    With ``whole_cluster``, the restart ends only when every broker serves and every ISR is full.
+    """
     operation, workload = draft.status.operation, draft.observation.controllers
     if operation is None:
         return None
@@ -100,7 +103,7 @@ def finish_controller_restart(draft: Draft, mode: ControllerMode, *, whole_clust
         return Wait(
             str(workload)
             if isinstance(workload, Unobserved)
-            else "the controllers' StatefulSet is gone; it must be there"
+            else "the controllers' StatefulSet does not exist; the restart needs it"
         )
     pod = next((p for p in workload.stateful_set.pods if p.name == operation.pod), None)
     if pod is None:

@@ -1,7 +1,7 @@
-"""How long each stage of a restart may take, and what happens past that: one table per operation and direction. Pure.
+"""Deadlines of each stage of a restart, and the action past them: one table per operation and direction. Pure.
 
-Past its deadline a restart is stalled: ``Stalled`` is True and says what it waits for, and the action of the table follows.
-``docs/troubleshooting.md`` holds the same table (``tests/unit/phases/test_deadlines.py`` compares).
+Past its deadline a restart is stalled: condition ``Stalled`` is True and names the stage, and the table's action follows.
+``docs/troubleshooting.md`` shows the same table (``tests/unit/phases/test_deadlines.py`` compares them).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from kraftbridge.phases.draft import StepContext
 
 
 class Direction(StrEnum):
-    """Which way the migration goes."""
+    """Direction of the migration."""
 
     FORWARD = "forward"
     BACK = "back to ZooKeeper"
 
 
 class Stage(StrEnum):
-    """How far a restart is."""
+    """Stage of a restart."""
 
     STOPPING = "its pod does not stop"
     STARTING = "its new pod is not Ready"
@@ -33,7 +33,7 @@ class Stage(StrEnum):
 
 
 class PastDeadline(StrEnum):
-    """What happens past a deadline, besides ``Stalled``."""
+    """Action past a deadline, besides ``Stalled``."""
 
     WAIT = "nothing more is restarted until somebody helps"
     RESTART_AGAIN = "it is restarted once more, while every other broker serves"
@@ -55,7 +55,7 @@ def past_deadline(kind: OperationKind, direction: Direction, stage: Stage) -> Pa
 
 
 def seconds_of(direction: Direction, stage: Stage, termination_grace_seconds: int) -> int:
-    """Return the deadline of a stage, from the start of the restart or, where the pod is Ready, from then."""
+    """Return the deadline of a stage in seconds, from the start of the restart or, once the pod is Ready, from then."""
     match stage:
         case Stage.STOPPING:
             return termination_grace_seconds + 60
@@ -68,7 +68,7 @@ def seconds_of(direction: Direction, stage: Stage, termination_grace_seconds: in
 
 
 def overdue(step: StepContext) -> tuple[Stage, PastDeadline] | None:
-    """Return the stage in which the present restart is past its deadline, and what follows; None while it is not."""
+    """Return the stage in which the current restart is past its deadline, and the table's action; None while it is within it."""
     operation = step.status.operation
     if operation is None:
         return None
@@ -84,7 +84,7 @@ def overdue(step: StepContext) -> tuple[Stage, PastDeadline] | None:
 
 
 def _stage(step: StepContext, operation: Operation) -> tuple[Stage, datetime] | None:
-    """Return how far a restart is and since when; None where its pod cannot be seen."""
+    """Return the stage of a restart and when the stage started; None if its pod could not be observed."""
     pod = _pod_of(step, operation)
     if isinstance(pod, Unobserved):
         return None

@@ -1,4 +1,4 @@
-"""Why a phase that should work does not move: what nodes' logs say, added to what is being waited for. Pure."""
+"""Explains a phase that makes no progress: adds a failing controller and the nodes' log lines to its wait. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kraftbridge.phases import gates
 from kraftbridge.phases.draft import StepContext, Wait
 
 LOOK_INTO_LOGS_AFTER = timedelta(seconds=60)
-"""Without progress for so long, logs are read: longer than a broker's restart takes, much shorter than any deadline."""
+"""Logs are read after this time without progress: longer than a broker's restart, much shorter than any deadline."""
 MOST_NODES = 3
 
 
 def is_slow(status: MigrationStatus, now: datetime) -> bool:
-    """Whether a phase that should work by itself has made no progress for a while."""
+    """Return whether a phase that waits for nobody has made no progress for `LOOK_INTO_LOGS_AFTER`."""
     working = status.waiting is None or status.waiting.kind in (WaitKind.WORK, WaitKind.VERIFICATION)
     return (
         working
@@ -29,7 +29,7 @@ def is_slow(status: MigrationStatus, now: datetime) -> bool:
 
 
 def explained(step: StepContext, waiting: Wait) -> Wait:
-    """Return the wait with the controller that is down, whoever waits, and what the logs say about it and what helps."""
+    """Return the wait with the first controller that is down and, after a while, with the meaning and fix of log lines."""
     pod, trouble = gates.controller_in_trouble(step)
     if pod and pod not in waiting.message:
         waiting = replace(waiting, message=f"{waiting.message}. Down: pod {pod}: {trouble}")

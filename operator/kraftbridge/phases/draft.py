@@ -1,7 +1,7 @@
-"""Inputs of one reconcile step and the decision that it drafts. Pure.
+"""Inputs of one reconcile step, and the decision that the step drafts. Pure.
 
-A function that only answers takes a `StepContext`; a function that changes the decision takes a `Draft` and is named by a verb.
-`tests/unit/phases/test_purity.py` holds every function of this package to that.
+A query takes a `StepContext`. A function that changes the decision takes a `Draft`, and its name starts with a verb.
+``tests/unit/phases/test_purity.py`` checks every function of this package.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kraftbridge.models.status import MigrationStatus, WaitKind
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which migration a step is for."""
+    """The migration that a step reconciles."""
 
     namespace: str
     name: str
@@ -39,19 +39,19 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Stay in this phase; ``message`` says for what, and whose turn it is."""
+    """Outcome of a step that stays in its phase; ``message`` says what it waits for and who must act."""
 
     message: str
     kind: WaitKind = WaitKind.WORK
     reason: Reason = Reason.PROGRESSING
     stalled: bool = False
-    """No use in waiting: only somebody's help moves this."""
+    """Whether the migration cannot continue without help."""
     requeue_after: timedelta = timedelta(seconds=0.5)
 
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """The gate is open: go to ``phase``."""
+    """Outcome of a step that enters ``phase``: its gate is open."""
 
     phase: Phase
 
@@ -59,40 +59,40 @@ class Enter:
 Outcome = Wait | Enter
 
 SLOW = timedelta(seconds=5)
-"""When to reconcile again while a person is awaited."""
+"""When to reconcile again while the migration waits for the user."""
 
 
 def reached(message: str, reason: Reason = Reason.TARGET_REACHED) -> Wait:
-    """Return the wait of a migration that has reached its target: the user moves it on."""
+    """Return the wait of a migration that has reached its target."""
     return Wait(message, WaitKind.USER, reason, requeue_after=SLOW)
 
 
 @dataclass(slots=True)
 class StepContext:
-    """What a query may read: the inputs of the step, and the status as decided so far."""
+    """The inputs of the step, and the status as decided so far."""
 
     identity: Identity
     spec: MigrationSpec
-    """The effective spec: what the user asks for, with what a deletion changes in it."""
+    """The effective spec: the user's, with the changes that a deletion makes (`guards.effective_spec`)."""
     observation: Observation
     now: datetime
     status: MigrationStatus
 
     def stateful_sets(self) -> tuple[StatefulSetState, ...] | Unobserved:
-        """Return the brokers' StatefulSets, or the first that could not be seen."""
+        """Return the brokers' StatefulSets, or the first that could not be observed."""
         seen: list[StatefulSetState] = []
         for item in self.observation.stateful_sets:
             if isinstance(item, Unobserved):
                 return item
             seen.append(item)
         if len(seen) != len(self.spec.brokers.stateful_sets):
-            return Unobserved("StatefulSets of the brokers", "not all of them were looked at")
+            return Unobserved("StatefulSets of the brokers", "not all of them were read")
         return tuple(seen)
 
     def registered_broker_ids(self) -> dict[str, int]:
-        """Return the broker id of each pod, by the hosts that brokers registered in ZooKeeper (``/brokers/ids``).
+        """Return the broker id of each pod, from the hosts that brokers registered in ZooKeeper (``/brokers/ids``).
 
-        Empty unless every pod has exactly one.
+        The result is empty unless every pod has exactly one id.
         """
         sets, zookeeper = self.stateful_sets(), self.observation.zookeeper
         if isinstance(sets, Unobserved) or isinstance(zookeeper, Unobserved):
@@ -108,11 +108,11 @@ class StepContext:
         return ids if len(set(ids.values())) == len(ids) else {}
 
     def refusal(self) -> str:
-        """Return what an act of the last step was refused with, ``""`` when none was."""
+        """Return the error of a refused action of the last step, ``""`` when none was refused."""
         return next((o.error for o in self.observation.outcomes if o.refused), "")
 
     def failure(self) -> str:
-        """Return what an act of the last step failed with, ``""`` when none did."""
+        """Return the error of a failed action of the last step, ``""`` when none failed."""
         return next((o.error for o in self.observation.outcomes if o.error), "")
 
 
@@ -125,7 +125,7 @@ def soak(step: StepContext, seconds: int) -> Wait | None:
 
 @dataclass(slots=True)
 class Draft(StepContext):
-    """The decision of one step while it is being made."""
+    """The decision of one step, as drafted so far."""
 
     actions: list[Action] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -137,7 +137,7 @@ class Draft(StepContext):
             self.status = self.status.model_copy(update=changes)
 
     def act(self, action: Action) -> None:
-        """Add an act to this step, once."""
+        """Add an action to this step, unless it is there already."""
         if action not in self.actions:
             self.actions.append(action)
 

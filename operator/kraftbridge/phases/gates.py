@@ -1,6 +1,6 @@
-"""Preconditions. Each returns what keeps its gate closed, in words that say whose turn it is; an empty list opens it.
+"""Gates. Each function returns the blockers that keep its gate closed; an empty list opens it.
 
-What could not be observed is a reason to stay closed, never to open.
+A blocker is text for the status message. A part of the observation that is unknown is a blocker, too.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ from kraftbridge.phases.draft import StepContext, Wait
 from kraftbridge.phases.preflight.findings import blocking, redundancy_findings
 
 LEADER_STABLE_FOR = timedelta(seconds=3)
-"""How long one leader must be seen; an election takes about one ``controller.quorum.election.timeout.ms`` (1 s)."""
+"""How long the same leader must be observed; an election takes about ``controller.quorum.election.timeout.ms`` (1 s)."""
 MAX_LAG_RECORDS = 4
-"""NoOpRecords are appended every 500 ms (``metadata.max.idle.interval.ms``), so followers are rarely at the very end."""
+"""The active controller appends a NoOpRecord every 500 ms (``metadata.max.idle.interval.ms``), so followers rarely reach the log end."""
 REDUNDANCY_FRESH_FOR = timedelta(seconds=30)
-"""How old the topics' redundancy may be when a broker is restarted."""
+"""Maximum age of the topics' redundancy when a broker is restarted."""
 MIRROR_SILENCE = timedelta(seconds=15)
-"""``/migration`` moves about twice a second; silence this long means that ZooKeeper does not mirror the log."""
+"""The offset in ``/migration`` moves about twice a second; without a move for this long, ZooKeeper does not mirror the log."""
 
 Blockers = list[str]
 
 
 def cluster_blockers(step: StepContext) -> Blockers:
-    """Every broker's pod is Ready, every broker serves, every ISR is full, every partition has a leader, and nobody disagrees.
+    """Every broker's pod is Ready, every ISR is full, every partition has a leader, and all asked brokers serve the same cluster.
 
-    One broker's Metadata is what it was told last, so several brokers are asked, and the quorum and ZooKeeper about who is alive.
+    A broker's Metadata response shows the last update that it received. So the observer asks several brokers, and asks the quorum and ZooKeeper which
+    brokers are alive.
     """
     cluster, sets = step.observation.cluster, step.stateful_sets()
     if isinstance(cluster, Unobserved):
         return [str(cluster)]
     if isinstance(sets, Unobserved):
         return [str(sets)]
-    # Metadata lags behind a broker's death by its session; its pod does not.
+    # Metadata shows a dead broker until its session expires; its pod does not.
     blockers: Blockers = [f"pod {p.name} is not Ready" for s in sets for p in s.pods if p.deleting or not p.ready]
     expected = frozenset(step.status.broker_ids.values())
     if not expected:
@@ -51,7 +52,7 @@ def cluster_blockers(step: StepContext) -> Blockers:
 
 
 def _disagreements(step: StepContext, expected: frozenset[int]) -> Blockers:
-    """Every broker that was asked itself serves a healthy cluster, and all of them the same one."""
+    """Every broker that was asked serves a healthy cluster, and all of them the same one."""
     views = step.observation.cluster_by_broker
     if isinstance(views, Unobserved):
         return [str(views)]
@@ -63,7 +64,7 @@ def _disagreements(step: StepContext, expected: frozenset[int]) -> Blockers:
             blockers += [f"{problem} (as broker {broker} serves it)" for problem in view.problems(expected)]
     seen = {i: v for i, v in sorted(views.items()) if isinstance(v, ClusterState)}
     if len(seen) < min(2, len(expected)):
-        blockers.append(f"{len(seen)} broker(s) answered for themselves; two must agree")
+        blockers.append(f"{len(seen)} broker(s) answered; two must agree")
     if len({(v.brokers, v.partitions) for v in seen.values()}) > 1:
         counts = _list(f"broker {i}: {len(v.brokers)} brokers, {v.partitions} partitions" for i, v in seen.items())
         blockers.append(f"brokers serve different metadata ({counts})")
@@ -71,10 +72,10 @@ def _disagreements(step: StepContext, expected: frozenset[int]) -> Blockers:
 
 
 def liveness_blockers(step: StepContext) -> Blockers:
-    """Every broker is alive for whoever leads it: registered in ZooKeeper (``/brokers/ids``), registered and unfenced in the quorum.
+    """Every broker is registered with its controller: in ZooKeeper (``/brokers/ids``), or in the quorum and unfenced.
 
-    The quorum's word are the active controller's gauges ``ActiveBrokerCount`` and ``FencedBrokerCount`` (``ControllerMetricsManager``);
-    DescribeCluster lists fenced brokers only from Kafka 4.0 on (KIP-1073).
+    The quorum's state comes from the active controller's gauges ``ActiveBrokerCount`` and ``FencedBrokerCount`` (``ControllerMetricsManager``);
+    DescribeCluster lists fenced brokers only since Kafka 4.0 (KIP-1073).
     """
     sets = step.stateful_sets()
     if isinstance(sets, Unobserved):
@@ -100,24 +101,24 @@ def liveness_blockers(step: StepContext) -> Blockers:
 
 
 def redundancy_blockers(step: StepContext) -> Blockers:
-    """No topic becomes unavailable by a broker's restart but those that the user accepted in preflight, as read within the last seconds."""
+    """No topic becomes unavailable by a broker's restart, except those that the user accepted in preflight."""
     redundancy = step.observation.redundancy
     if isinstance(redundancy, Unobserved):
         return [str(redundancy)]
     if redundancy.read_at is None or step.now - redundancy.read_at > REDUNDANCY_FRESH_FOR:
-        return ["the topics' redundancy is being read anew"]
+        return ["the topics' redundancy is being read again"]
     return [
         f"{f.code} on {f.object}: {f.reason}. {f.fix}" for f in blocking(redundancy_findings(step.spec, redundancy))
     ]
 
 
 def restart_blockers(step: StepContext) -> Blockers:
-    """Return what keeps the next broker from being stopped: the cluster's health first, then topics that would become unavailable."""
+    """Return why the next broker must not restart: an unhealthy cluster first, then topics that would become unavailable."""
     return cluster_blockers(step) or redundancy_blockers(step)
 
 
 def restart_wait(step: StepContext, blockers: Blockers) -> Wait:
-    """Return the wait before a broker's restart; only a person can accept a topic without redundancy or add replicas."""
+    """Return the wait before a broker's restart; it is the user's turn if a topic lacks redundancy."""
     theirs = not cluster_blockers(step) and blockers[0].startswith((Code.TOPIC_NOT_REPLICATED, Code.TOPIC_AT_MIN_ISR))
     message = f"before the next broker restarts: {blockers[0]}"
     if theirs:
@@ -126,13 +127,13 @@ def restart_wait(step: StepContext, blockers: Blockers) -> Wait:
 
 
 def controllers_gone(step: StepContext) -> bool:
-    """Return whether no controller of this migration runs, as far as was seen."""
+    """Return whether the observation shows that no controller of this migration runs."""
     workload = step.observation.controllers
     if step.status.controllers is None:
         return True
     if not isinstance(workload, ControllersWorkload):
         return False
-    # A StatefulSet that is being deleted makes no pods any more.
+    # A StatefulSet that is being deleted creates no pods.
     stateful_set = workload.stateful_set
     return stateful_set is None or (stateful_set.deleting and not stateful_set.pods)
 
@@ -172,7 +173,7 @@ def controllers_running_blockers(step: StepContext, mode: ControllerMode, *, new
 
 
 def controller_in_trouble(step: StepContext) -> tuple[str, str]:
-    """Return the first controller's pod that cannot run, and why; two empty words when nothing stands in their way."""
+    """Return the name of the first controller's pod that cannot run, and the reason; two empty strings when all can run."""
     workload = step.observation.controllers
     if not isinstance(workload, ControllersWorkload) or workload.stateful_set is None:
         return "", ""
@@ -188,7 +189,7 @@ def _controller_trouble(step: StepContext, node_id: int) -> str:
 
 
 def quorum_blockers(step: StepContext) -> Blockers:
-    """One leader, seen by every voter for some seconds, and no voter far behind (DescribeQuorum and each voter's gauges)."""
+    """Every voter has seen the same leader for some seconds, and no voter lags (DescribeQuorum and each voter's gauges)."""
     quorum = step.observation.quorum
     if isinstance(quorum, Unobserved):
         return [str(quorum)]
@@ -217,7 +218,7 @@ def quorum_blockers(step: StepContext) -> Blockers:
                 f"controller {node_id} sees leader {metrics.leader_id} in epoch {metrics.leader_epoch}, not {quorum.leader_id} in {quorum.leader_epoch}"
             )
     if not blockers and active != 1:
-        blockers.append(f"{active} controllers say that they are active")
+        blockers.append(f"{active} controllers report that they are active; exactly one must")
     seen = step.status.quorum
     if (
         seen is None
@@ -225,7 +226,7 @@ def quorum_blockers(step: StepContext) -> Blockers:
         or seen.leader_since is None
         or step.now - seen.leader_since < LEADER_STABLE_FOR
     ):
-        blockers.append(f"leader {quorum.leader_id} must stay for {LEADER_STABLE_FOR.seconds} s")
+        blockers.append(f"leader {quorum.leader_id} has not led for {LEADER_STABLE_FOR.seconds} s yet")
     return blockers
 
 
@@ -239,19 +240,19 @@ def voter_registration_blockers(step: StepContext) -> Blockers:
 
 
 def volume_blockers(step: StepContext) -> Blockers:
-    """Ask for volumes that are on record and that nothing formats any more: a voter must not come back with a blank one."""
+    """Every controller's volume is recorded, and the start script does not format blank volumes any more."""
     status, workload = step.status.controllers, step.observation.controllers
     if status is None or not isinstance(workload, ControllersWorkload):
         return [str(workload)]
     if status.format_allowed:
         return ["the controllers' volumes are not all bound yet"]
     if workload.format_allowed is not False:
-        return ["the controllers' ConfigMap still lets a blank volume be formatted"]
+        return ["the controllers' ConfigMap still allows a blank volume to be formatted"]
     return []
 
 
 def migration_state_blockers(step: StepContext, state: ZkMigrationState) -> Blockers:
-    """Every voter's own image says ``state`` (gauge ``ZkMigrationState``)."""
+    """Every voter reports ``state`` (gauge ``ZkMigrationState``)."""
     blockers: Blockers = []
     for node_id in step.spec.controllers.node_ids:
         metrics = step.observation.metrics.get(
@@ -265,14 +266,14 @@ def migration_state_blockers(step: StepContext, state: ZkMigrationState) -> Bloc
 
 
 def broker_registration_blockers(step: StepContext) -> Blockers:
-    """Every broker is registered and unfenced, none of them as a ZooKeeper broker."""
+    """Every broker is registered with the quorum as a KRaft broker and unfenced."""
     total = len(step.status.broker_ids)
     active = step.observation.active_controller
     if active is None:
         return ["no single active controller answers"]
     blockers: Blockers = []
     if active.migrating_zk_brokers:
-        blockers.append(f"{active.migrating_zk_brokers} broker(s) are registered as ZooKeeper brokers still")
+        blockers.append(f"{active.migrating_zk_brokers} broker(s) are still registered as ZooKeeper brokers")
     if active.active_brokers != total:
         blockers.append(f"{active.active_brokers} of {total} brokers are registered and unfenced")
     if active.fenced_brokers:
@@ -281,10 +282,10 @@ def broker_registration_blockers(step: StepContext) -> Blockers:
 
 
 def dual_write_blockers(step: StepContext) -> Blockers:
-    """ZooKeeper is written by the KRaft controller *now*.
+    """ZooKeeper receives the KRaft controller's changes now.
 
-    ``ZkMigrationState`` alone is written before the driver reaches DUAL_WRITE (``KRaftMigrationDriver``), so the claim on ``/controller``
-    and a growing ``/migration`` offset are asked for as well.
+    The driver writes ``ZkMigrationState`` before it reaches DUAL_WRITE (``KRaftMigrationDriver``). So the gate also needs the claim on
+    ``/controller`` and a growing offset in ``/migration``.
     """
     zookeeper, active = step.observation.zookeeper, step.observation.active_controller
     if isinstance(zookeeper, Unobserved):
@@ -297,25 +298,25 @@ def dual_write_blockers(step: StepContext) -> Blockers:
             f"the active controller {active.node_id} is in migration state {active.zk_migration_state}, not MIGRATION"
         )
     if zookeeper.controller is None or zookeeper.controller.broker_id not in step.spec.controllers.node_ids:
-        blockers.append("/controller is not claimed by the KRaft quorum yet")
+        blockers.append("the KRaft quorum has not claimed /controller yet")
     migration = zookeeper.migration
     if not isinstance(migration, MigrationZnode):
         blockers.append("/migration is missing" if migration is None else str(migration))
     elif migration.kraft_metadata_offset < 0:
         blockers.append("the copy to KRaft is not complete (/migration has no offset yet)")
     elif not mirrors(step):
-        blockers.append(f"/migration stands at offset {migration.kraft_metadata_offset}; it must move")
+        blockers.append(f"the offset in /migration stays at {migration.kraft_metadata_offset}; it must grow")
     return blockers
 
 
 def mirrors(step: StepContext) -> bool:
-    """Whether ``/migration``'s offset was seen to grow within the last seconds."""
+    """Return whether the offset in ``/migration`` has grown within `MIRROR_SILENCE`."""
     offset = step.status.migration_offset
     return offset is not None and offset.moved_at is not None and step.now - offset.moved_at < MIRROR_SILENCE
 
 
 def views_of_cluster(step: StepContext) -> list[ClusterState]:
-    """Return the cluster as each broker that answered serves it; empty where that was not looked at."""
+    """Return the cluster as each broker that answered serves it; empty if no broker was asked."""
     views = step.observation.cluster_by_broker
     if isinstance(views, Unobserved):
         return []
@@ -323,7 +324,7 @@ def views_of_cluster(step: StepContext) -> list[ClusterState]:
 
 
 def all_serve(step: StepContext, broker_ids: frozenset[int]) -> bool:
-    """Whether every broker that answered lists all of ``broker_ids``."""
+    """Return whether every broker that answered lists all of ``broker_ids``."""
     views = views_of_cluster(step)
     return bool(views) and all(broker_ids <= v.brokers for v in views)
 

@@ -1,6 +1,6 @@
-"""What must hold in every phase that holds something of the user's, whatever the phase is at. Pure.
+"""Guards: conditions that hold in every phase in which the migration owns StatefulSets. Pure.
 
-`enforce` repairs what it can and returns what forbids to go on; `machine` calls it before the phase.
+`machine` calls `enforce` before the phase. It repairs what it can, and returns a wait if the phase must not run.
 """
 
 from __future__ import annotations
@@ -31,20 +31,18 @@ from kraftbridge.models.phase import FORWARD, ControllerMode, Phase, Target, ZkM
 from kraftbridge.models.spec import MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus, WaitKind
 from kraftbridge.phases import restarts
-from kraftbridge.phases.draft import Draft, Identity, StepContext, Wait
-
-SLOW = timedelta(seconds=5)
+from kraftbridge.phases.draft import SLOW, Draft, Identity, StepContext, Wait
 
 ASKED = frozenset({Phase.TAKING_OVER, Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION})
-"""Phases in which every controller is asked itself whether it has the flag; a rollback stops them soon, and waits for nobody silent."""
+"""Phases in which every controller is asked whether it has the migration flag; RollingBack does not wait for a controller's answer."""
 FLAGGED = frozenset({*ASKED, Phase.ROLLING_BACK})
-"""Phases in which every controller must have the migration flag; `ProvisioningQuorum` keeps its controllers by itself."""
+"""Phases in which every controller must have the migration flag; ProvisioningQuorum applies its controllers itself."""
 
 BEFORE_FINALIZING = FORWARD[: FORWARD.index(Phase.FINALIZING)]
 
 
 def enforce(draft: Draft) -> Wait | None:
-    """Return what forbids to go on now: another holder, a controller that could finalize, a broker that is not ours."""
+    """Return a wait if another holder, a controller without the migration flag, or an unknown broker forbids to continue."""
     if draft.status.phase.at_rest:
         _release_leases(draft)
         return None
@@ -55,9 +53,9 @@ def enforce(draft: Draft) -> Wait | None:
 
 
 def _hold_leases(draft: Draft) -> Wait | None:
-    """Hold a Lease on every StatefulSet before the first change and as long as anything is held.
+    """Hold a Lease on every StatefulSet from before the first change until the release.
 
-    A rollback that never touched a StatefulSet needs none: it only takes its own controllers away.
+    A rollback that never changed a StatefulSet needs no Lease: it removes only its own controllers.
     """
     sets = draft.stateful_sets()
     if isinstance(sets, Unobserved):
@@ -90,8 +88,8 @@ def _hold_leases(draft: Draft) -> Wait | None:
 
 def _held_by_another(item: StatefulSetState, holder: str, age_seconds: float) -> Wait:
     return Wait(
-        f"StatefulSet {item.name} is driven by another operator or migration: Lease kraftbridge-{item.name} is held by {holder}, seen renewed {age_seconds:.0f} s ago. "
-        "Delete that migration or stop that operator; the Lease is taken over once it has expired",
+        f"StatefulSet {item.name} belongs to another operator or migration: {holder} holds Lease kraftbridge-{item.name}, last renewed {age_seconds:.0f} s ago. "
+        "Delete that migration or stop that operator; this migration takes the Lease over once it has expired",
         reason=Reason.LOCKED,
         stalled=True,
         requeue_after=SLOW,
@@ -111,10 +109,10 @@ def _release_leases(draft: Draft) -> None:
 
 
 def _restore_migration_flag(draft: Draft) -> Wait | None:
-    """Restore the flag wherever it was lost: the first controller that becomes active without it ends the migration.
+    """Restore ``zookeeper.metadata.migration.enable`` on controllers that lost it.
 
-    ``ActivationRecordsGenerator``: "Completing the ZK migration since this controller was configured with
-    'zookeeper.metadata.migration.enable' set to 'false'". There is no way back from that record (KIP-866).
+    The first controller that becomes active without it ends the migration. ``ActivationRecordsGenerator``: "Completing the ZK migration since this
+    controller was configured with 'zookeeper.metadata.migration.enable' set to 'false'". That record cannot be undone (KIP-866).
     """
     workload, status = draft.observation.controllers, draft.status.controllers
     if draft.status.phase not in FLAGGED or status is None:
@@ -127,7 +125,7 @@ def _restore_migration_flag(draft: Draft) -> Wait | None:
     lost = _lost_in_objects(stateful_set, workload)
     if lost:
         draft.act(ApplyControllers(ControllerMode.MIGRATION, status.format_allowed))
-        return _raise_alarm(draft, f"{lost} lost the migration flag; it is being given back")
+        return _raise_alarm(draft, f"{lost} lost the migration flag; it is being restored")
     flagless = _flagless(draft, stateful_set)
     if not flagless:
         return None
@@ -144,7 +142,7 @@ def _restore_migration_flag(draft: Draft) -> Wait | None:
 
 
 def _unexpected_end(step: StepContext) -> str:
-    """Return which controllers say that the migration has ended, ``""`` when none does."""
+    """Return the controllers that report an ended migration, ``""`` when none does."""
     said = [
         i
         for i, m in sorted(step.observation.metrics.items())
@@ -168,11 +166,11 @@ def _lost_in_objects(stateful_set: StatefulSetState, workload: ControllersWorklo
 
 
 def _flagless(step: StepContext, stateful_set: StatefulSetState) -> list[PodState]:
-    """Return the pods whose controller says of itself that it is not ready to migrate (ApiVersions, KIP-866)."""
+    """Return the pods whose controller reports that it is not ready to migrate (ApiVersions, KIP-866)."""
     features = step.observation.features
     if isinstance(features, Unobserved):
         return []
-    # What was said before the pod restarted is not its own word.
+    # An answer from before the pod's restart does not count.
     settled = {p.ordinal: p for p in stateful_set.pods if p.ready_since is not None and step.now - p.ready_since > SLOW}
     without = {i for i, f in features.items() if isinstance(f, NodeFeatures) and not f.zk_migration_ready}
     return [settled[i] for i in sorted(without & settled.keys())]
@@ -189,7 +187,7 @@ def _raise_alarm(draft: Draft, message: str) -> Wait:
 
 
 def _strangers(step: StepContext) -> Wait | None:
-    """Name brokers that joined since preflight: in the copy the KRaft controller waits for them for ever (KIP-866)."""
+    """Find brokers that joined since preflight: the KRaft controller waits for them before the copy (KIP-866)."""
     phase, cluster, zookeeper = step.status.phase, step.observation.cluster, step.observation.zookeeper
     if phase not in BEFORE_FINALIZING or phase is Phase.PROVISIONING_QUORUM or step.status.operation is not None:
         return None
@@ -208,7 +206,7 @@ def _strangers(step: StepContext) -> Wait | None:
         else ""
     )
     return Wait(
-        f"broker {named} joined after preflight and is none of this migration's{waits}. Stop it and move its partitions, or go back (spec.target ZooKeeper) and begin anew with "
+        f"broker {named} joined after preflight and does not belong to this migration{waits}. Stop it and move its partitions, or roll back (spec.target ZooKeeper) and start again with "
         "its StatefulSet in spec.brokers.statefulSets",
         reason=Reason.STRANGER,
         stalled=True,
@@ -220,9 +218,9 @@ def _strangers(step: StepContext) -> Wait | None:
 
 
 def effective_spec(identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec:
-    """Return the spec to follow: the user's, with what ``spec.onDeletion`` makes of it once the resource is being deleted.
+    """Return the user's spec, changed by ``spec.onDeletion`` once the resource is being deleted.
 
-    Kubernetes cannot take a deletion back, so each answer leads to a phase in which the resource may go.
+    Kubernetes cannot undo a deletion, so each value leads to a phase in which the resource may be removed.
     """
     if not _deletion_interrupts(identity, status):
         return spec
@@ -234,12 +232,12 @@ def effective_spec(identity: Identity, spec: MigrationSpec, status: MigrationSta
         case OnDeletion.BLOCK if spec.target is Target.ZOOKEEPER:
             return spec
         case OnDeletion.BLOCK:
-            # What is under way is finished; nothing new begins.
+            # Finish the current work; start nothing new.
             return spec.model_copy(update={"paused": True})
 
 
 def blocked_deletion(step: StepContext) -> Wait | None:
-    """Return the wait of a resource that is deleted half-way under ``onDeletion: Block``; None when the phase goes on."""
+    """Return the wait of a migration that is deleted half-way with ``onDeletion: Block``; None when its phase runs."""
     spec, phase, operation = step.spec, step.status.phase, step.status.operation
     if not _deletion_interrupts(step.identity, step.status):
         return None

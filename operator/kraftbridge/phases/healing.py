@@ -1,10 +1,11 @@
-"""Divergence in dual-write, healed as Kafka itself would: a controller failover. Pure.
+"""Heals differences between the stores in dual-write by a controller failover. Pure.
 
-KRaft is the truth from the takeover on, and a new active controller writes its whole image to ZooKeeper before it goes on
-(``KRaftMigrationDriver``, SYNC_KRAFT_TO_ZK). That also wipes what somebody wrote to ZooKeeper alone, so what differs is archived
-first, and more than partition state is healed only where the user allows it. The first failover can get stuck (a conditional update
-of ``/migration`` that fails for ever; every metric is green then), so each one is counted before it begins, at most three, and
-each is awaited by ``/migration`` moving under a newer epoch.
+KRaft is authoritative from the takeover on. A new active controller writes its whole image to ZooKeeper before it continues
+(``KRaftMigrationDriver``, SYNC_KRAFT_TO_ZK). That also overwrites changes that another client made in ZooKeeper alone. So the operator archives the
+differences first, and heals more than partition state only if ``spec.verification.healing`` allows it.
+
+A failover can get stuck: a conditional update of ``/migration`` fails for ever while every metric is green. So each failover is counted before it
+starts, at most `MAX_FAILOVERS` are made, and each one is complete only when the offset in ``/migration`` moves in a newer epoch.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from kraftbridge.phases import controller_restarts, gates, restarts
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 MAX_FAILOVERS = 3
-"""Measured: the first got stuck, the second healed everything; one more for good measure."""
+"""Measured on Kafka 3.9: the first failover got stuck, the second healed everything. One more is a reserve."""
 STANDING_RECORDS = 20
-"""NoOpRecords are appended every 500 ms: so far behind, ``/migration`` lacks ten seconds of the log at least."""
+"""The active controller appends a NoOpRecord every 500 ms, so this lag is at least ten seconds of the log."""
 KEPT = 10
 
 
 def may_heal(setting: Healing, record: VerificationStatus) -> bool:
-    """Whether a failover heals everything that a run found, and the user lets us do it."""
+    """Return whether a failover heals every difference of a run, and ``spec.verification.healing`` allows it."""
     match setting:
         case Healing.NEVER:
             return False
@@ -47,22 +48,22 @@ def may_heal(setting: Healing, record: VerificationStatus) -> bool:
 
 
 def finish_failover(draft: Draft) -> Wait | None:
-    """Follow a controller's restart to its end, in phases that otherwise restart brokers only."""
+    """Follow a controller's restart to its end, in phases that restart only brokers otherwise."""
     operation = draft.status.operation
     if operation is None or operation.kind is not OperationKind.RESTART_CONTROLLER:
         return None
-    # A quorum that tells brokers nothing cannot bring ISRs back either: the voters alone decide when this one is over.
+    # A quorum that does not reach the brokers cannot restore ISRs either, so only the voters decide when the restart is over.
     return controller_restarts.finish_controller_restart(draft, ControllerMode.MIGRATION, whole_cluster=False)
 
 
 def heal(draft: Draft, record: VerificationStatus) -> Wait | None:
-    """Take the next step of healing what ``record`` found; None when that is not, or no longer, ours to do."""
+    """Take the next step of healing the differences of ``record``; return None when the operator may not, or gave up."""
     current = draft.status.healing
     if not may_heal(draft.spec.verification.healing, record) or (current is not None and current.given_up_at):
         return None
     if current is None or current.run_id != record.run_id:
         since = current.started_at if current is not None else draft.now
-        # What was counted stays counted: a run that still finds differences is no reason to begin anew.
+        # The count of failovers continues when a later run still finds differences.
         current = HealingStatus(
             kind=HealingKind.DIFFERENCES,
             started_at=since,
@@ -77,32 +78,34 @@ def heal(draft: Draft, record: VerificationStatus) -> Wait | None:
             draft.act(ArchiveDifferences(current.run_id, current.archive))
             because = f": {draft.failure()}" if draft.failure() else ""
             return _wait(
-                f"what ZooKeeper holds of {current.entities} differing entities is being archived in Secret {current.archive}{because}"
+                f"ZooKeeper's values of {current.entities} differing entities are being archived in Secret {current.archive}{because}"
             )
         current = current.model_copy(update={"archived_at": draft.now})
         draft.update(healing=current)
     if current.failover_at is None:
         return _fail_over(draft, current)
     if draft.now - current.failover_at < _patience(draft):
-        return _wait(f"controller failover {current.failovers} is awaited by /migration moving in a newer epoch")
+        return _wait(
+            f"controller failover {current.failovers} is not complete: the offset in /migration must move in a newer epoch"
+        )
     return _fail_over(draft, current)
 
 
 def failed_over(step: StepContext, record: VerificationStatus) -> bool:
-    """Whether the failover after ``record`` has written its image, so that it is time to verify again."""
+    """Return whether the failover after ``record`` has written its image, so that a new verification can start."""
     current = step.status.healing
     return current is not None and current.run_id == record.run_id and current.synced_at is not None
 
 
 def outlived(step: StepContext, record: VerificationStatus) -> bool:
-    """Whether a verdict is older than the last failover of ours, which has rewritten ZooKeeper since."""
+    """Return whether a verdict is older than the last healing failover, which has rewritten ZooKeeper since."""
     all_of_them = (*step.status.healings, *((step.status.healing,) if step.status.healing is not None else ()))
     read_at = record.released_at or record.launched_at
     return any(h.failover_at is not None and h.failover_at >= read_at for h in all_of_them)
 
 
 def close_differences(draft: Draft) -> None:
-    """Close the books: the stores are equal again."""
+    """Close the healing of differences: the stores are equal again."""
     current = draft.status.healing
     if current is not None and current.kind is HealingKind.DIFFERENCES:
         _close(
@@ -113,7 +116,7 @@ def close_differences(draft: Draft) -> None:
 
 
 def track(draft: Draft) -> None:
-    """Note when the newest controller's epoch is in ``/migration``, and when its offset moves on from there."""
+    """Record when ``/migration`` names the newest controller's epoch, and when its offset moves from there."""
     current, zookeeper = draft.status.healing, draft.observation.zookeeper
     if current is None or current.failover_at is None or current.synced_at is not None:
         return
@@ -132,13 +135,13 @@ def track(draft: Draft) -> None:
 
 
 def ensure_mirror_moves(draft: Draft) -> Wait | None:
-    """Return None while ZooKeeper is written by the KRaft controller; fail over one whose mirror stands still."""
+    """Return None while the KRaft controller writes ZooKeeper; fail over a controller that has stopped writing."""
     blockers = gates.dual_write_blockers(draft)
     return (fail_over_stuck_mirror(draft) or Wait(blockers[0])) if blockers else None
 
 
 def fail_over_stuck_mirror(draft: Draft) -> Wait | None:
-    """Fail over a controller whose mirror has stood still for too long; None when there is nothing to do about it."""
+    """Fail over a controller that has not written ZooKeeper for too long; return None when there is nothing to do."""
     current, standing = draft.status.healing, _standing_since(draft)
     if standing is None or draft.spec.verification.healing is Healing.NEVER:
         return None
@@ -149,7 +152,7 @@ def fail_over_stuck_mirror(draft: Draft) -> Wait | None:
     if draft.now - since < _patience(draft):
         return None
     if (record := unhealed(draft)) is not None:
-        # The failover writes the whole image: what is known to differ is overwritten with it.
+        # The failover writes the whole image, so it overwrites the known differences.
         allowing = (
             "set spec.verification.healing=Auto, which archives them first, or "
             if may_heal(Healing.AUTO, record)
@@ -163,7 +166,7 @@ def fail_over_stuck_mirror(draft: Draft) -> Wait | None:
 
 
 def advice(step: StepContext, record: VerificationStatus) -> str:
-    """Return why an inconsistent verdict is not being healed, and what the user can do."""
+    """Return why the operator does not heal an inconsistent verdict, and what the user can do."""
     current = step.status.healing
     if current is not None and current.given_up_at is not None:
         return f"healing was given up after {current.failovers} controller failovers; repair them"
@@ -173,13 +176,13 @@ def advice(step: StepContext, record: VerificationStatus) -> str:
 
 
 def unarchived(step: StepContext, run_id: str) -> bool:
-    """Whether a healing still needs the report of a run."""
+    """Return whether a healing still needs the report of a run."""
     current = step.status.healing
     return current is not None and current.run_id == run_id and current.archived_at is None
 
 
 def unhealed(step: StepContext) -> VerificationStatus | None:
-    """Return the run whose differences are the last that is known about ZooKeeper, None where there is none."""
+    """Return the run with the last known differences of ZooKeeper, None if there is none."""
     dual_write = (v for v in reversed(step.status.verifications) if v.profile is Profile.DUAL_WRITE)
     last = next((v for v in dual_write if v.verdict not in {None, Verdict.INCONCLUSIVE}), None)
     found = last is not None and last.verdict is Verdict.INCONSISTENT and not outlived(step, last)
@@ -187,7 +190,7 @@ def unhealed(step: StepContext) -> VerificationStatus | None:
 
 
 def _fail_over(draft: Draft, current: HealingStatus) -> Wait:
-    """Restart the active controller, counted before it begins; the last time, say that it did not help."""
+    """Count the failover and restart the active controller; give up after `MAX_FAILOVERS`."""
     if current.failovers >= MAX_FAILOVERS:
         draft.update(healing=current.model_copy(update={"given_up_at": draft.now}))
         draft.tell(
@@ -237,7 +240,7 @@ def _archived(step: StepContext, current: HealingStatus) -> bool:
 
 
 def _standing_since(step: StepContext) -> datetime | None:
-    """Return since when ``/migration`` was seen to stand still under a quorum that moves on; None when it is not known to."""
+    """Return since when the offset in ``/migration`` has not grown while the log has; None if that is not known."""
     zookeeper, quorum, active = (
         step.observation.zookeeper,
         step.observation.quorum,

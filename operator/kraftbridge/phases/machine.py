@@ -1,7 +1,7 @@
-"""``decide``: spec, status and observation in, the next status and its acts out. Pure and total.
+"""`decide`: returns the next status and actions for a spec, a status and an observation. Pure and total.
 
-The loop publishes the decided status under a resourceVersion test *before* it acts, so that every intent is on record when its act
-begins, and every act bears repetition. That order is what lets the operator be killed at any instruction.
+The loop publishes the decided status under a resourceVersion test *before* it executes the actions. So every intent is on record when its action
+starts, every action is repeatable, and the operator can stop at any instruction.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from kraftbridge.phases.forward.taking_over import run_taking_over_phase
 def decide(
     identity: Identity, spec: MigrationSpec, status: MigrationStatus, observation: Observation, now: datetime
 ) -> Decision:
-    """Return what to publish and do now.
+    """Return the status to publish and the actions to execute.
 
     Parameters
     ----------
@@ -51,14 +51,14 @@ def decide(
     spec, status
         As read from the API server for this step.
     observation
-        What was seen of the outside world; parts may be `Unobserved`.
+        State of the cluster; parts may be `Unobserved`.
     now
         UTC.
 
     Returns
     -------
     Decision
-        The whole new status, acts, events, and when to look again.
+        The whole new status, actions, events, and when to reconcile again.
     """
     draft = Draft(identity, guards.effective_spec(identity, spec, status), observation, now, status)
     if not status.conditions:
@@ -105,7 +105,7 @@ def _run_phase(draft: Draft) -> Outcome:
         return Wait(f"refused: {no}", reason=Reason.REFUSED, stalled=True, requeue_after=SLOW)
     if target is Target.ZOOKEEPER and phase is Phase.PREFLIGHT:
         return Wait(
-            "Nothing was changed, so there is nothing to roll back",
+            "There is nothing to roll back: no node was changed",
             WaitKind.USER,
             Reason.NOTHING_CHANGED,
             requeue_after=SLOW,
@@ -136,32 +136,34 @@ def _run_phase(draft: Draft) -> Outcome:
 
 
 def _paused(step: StepContext) -> Wait | None:
-    """Return the wait of a paused migration; never between the KRaft controllers' stop and the next controller."""
+    """Return the wait of a paused migration; a rollback without a controller does not pause."""
     return None if rollback.without_controller(step.status) else restarts.paused(step)
 
 
 def _no_place(step: StepContext, phase: Phase) -> Wait | None:
-    """Return the wait of a migration that may not begin to restart nodes yet; a rollback never waits."""
+    """Return the wait of a migration that may not restart nodes yet; a rollback never waits."""
     if step.observation.may_roll or phase not in (Phase.TAKING_OVER, Phase.ROLLING_BROKERS, Phase.FINALIZING):
         return None
     message = (
-        f"phase {phase} waits: as many migrations restart nodes as operator.maxConcurrentRolls of the chart allows"
+        f"phase {phase} waits: operator.maxConcurrentRolls of the chart allows no further migration to restart nodes"
     )
     return Wait(message, WaitKind.HOLD, requeue_after=timedelta(seconds=2))
 
 
 def _refused_target(step: StepContext) -> Wait | None:
-    """Return why ``spec.target`` cannot be followed from here; None when it can. Admission refuses most of these first."""
+    """Return why this phase cannot lead to ``spec.target``, None when it can. Admission refuses most of these first."""
     phase, target = step.status.phase, step.spec.target
     if target is Target.ZOOKEEPER:
         if phase.reversible:
             return None
-        message = f"spec.target ZooKeeper refused: in phase {phase} there is no way back any more; set it to KRaft"
+        message = f"spec.target ZooKeeper refused: phase {phase} cannot be rolled back; set spec.target to KRaft"
     elif phase in FORWARD and FORWARD.index(phase) > FORWARD.index(LAST_PHASE[target]):
         if phase is Phase.FINALIZING:
-            # The word was given and acted upon; a half finalized quorum must be finished.
+            # A partly finalized quorum must be finished.
             return None
-        message = f"spec.target {target} refused: phase {phase} is beyond it; backwards there is only ZooKeeper"
+        message = (
+            f"spec.target {target} refused: phase {phase} comes after it; the only way back is spec.target ZooKeeper"
+        )
     else:
         return None
     return Wait(message, WaitKind.USER, Reason.REFUSED, stalled=True, requeue_after=SLOW)
@@ -182,14 +184,14 @@ def _enter(draft: Draft, phase: Phase) -> None:
 
 
 def _record_wait(draft: Draft, waiting: Wait) -> None:
-    """Keep the account of what time was spent waiting for; written only when the kind of waiting changes."""
+    """Account the time of each kind of wait; the status changes only when the kind changes."""
     current = draft.status.waiting
     if current is None or current.kind is not waiting.kind:
         draft.update(history=_closed_wait(draft).history, waiting=Waiting(kind=waiting.kind, since=draft.now))
 
 
 def _stalled_past_deadline(step: StepContext, waiting: Wait) -> Wait:
-    """Return the wait with ``stalled`` set once a restart is past its deadline, and what follows by the table of `deadlines`."""
+    """Return the wait with ``stalled`` set once a restart is past its deadline, and with the action from the table of `deadlines`."""
     found = deadlines.overdue(step)
     if found is None or waiting.stalled or waiting.kind is WaitKind.USER:
         return waiting
@@ -218,7 +220,7 @@ def _closed_wait(step: StepContext) -> MigrationStatus:
 
 
 def _conclude(draft: Draft, waiting: Wait, *, before: MigrationStatus) -> None:
-    """Set what every step sets: brokers, conditions, message, progress."""
+    """Set the fields that every step sets: brokers, conditions, message, progress."""
     mode = {
         Phase.TAKING_OVER: BrokerMode.MIGRATION,
         Phase.DUAL_WRITE: BrokerMode.MIGRATION,
@@ -269,19 +271,22 @@ def _set_rollback_possible(draft: Draft) -> None:
     kind = ConditionType.ROLLBACK_POSSIBLE
     if not phase.reversible:
         draft.set_condition(
-            kind, "False", Reason.FINALIZED, "The migration is being or has been finalized; there is no way back"
+            kind, "False", Reason.FINALIZED, "The migration is being or has been finalized and cannot be rolled back"
         )
         return
     if phase in (Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM, Phase.ROLLED_BACK):
         draft.set_condition(
-            kind, "True", Reason.NOTHING_CHANGED, "No broker was changed; ZooKeeper's own controller serves"
+            kind, "True", Reason.NOTHING_CHANGED, "No broker was changed; a ZooKeeper-mode broker is controller"
         )
         return
     if not isinstance(zookeeper, ZooKeeperState):
         draft.set_condition(kind, "Unknown", Reason.UNKNOWN, str(zookeeper))
     elif not isinstance(zookeeper.migration, MigrationZnode) or zookeeper.migration.kraft_metadata_offset < 0:
         draft.set_condition(
-            kind, "True", Reason.NOTHING_CHANGED, "ZooKeeper's own controller serves, or its metadata is being copied"
+            kind,
+            "True",
+            Reason.NOTHING_CHANGED,
+            "A ZooKeeper-mode broker is controller, or the KRaft controller still copies the metadata",
         )
     elif gates.mirrors(draft):
         draft.set_condition(kind, "True", Reason.MIRRORED, "ZooKeeper mirrors the metadata log")
@@ -290,12 +295,12 @@ def _set_rollback_possible(draft: Draft) -> None:
             kind,
             "False",
             Reason.NOT_MIRRORED,
-            f"/migration stands still at offset {zookeeper.migration.kraft_metadata_offset}",
+            f"The offset in /migration stays at {zookeeper.migration.kraft_metadata_offset}: ZooKeeper does not mirror the metadata log",
         )
 
 
 def _set_milestones(draft: Draft) -> None:
-    """Give the conditions that nothing has set yet a plain ``False`` with a reason, from the first visit on."""
+    """Set conditions that no phase has set yet to ``False`` with a reason, from the first step on."""
     for unset in draft.status.conditions:
         if unset.reason is Reason.INITIALIZING:
             kind = unset.type
@@ -317,7 +322,7 @@ def _set_progress_conditions(draft: Draft, waiting: Wait) -> None:
     done = {o.action for o in draft.observation.outcomes if not o.error}
     untried = {type(action).__name__ for action in draft.actions} - done
     if was_stalled and former is not None and former.reason is Reason.REFUSED and untried and not stalled:
-        # What was refused is tried again: whether it still is will be known at the next step.
+        # The refused action is repeated in this step; the next step knows its outcome.
         return
     reason = Reason.DEADLINE_EXCEEDED if late and not waiting.stalled else waiting.reason
     draft.set_condition(ConditionType.READY, "True" if reached else "False", waiting.reason, waiting.message)
@@ -335,14 +340,14 @@ def _set_progress_conditions(draft: Draft, waiting: Wait) -> None:
 
 
 def deletion_blocker(status: MigrationStatus) -> str:
-    """Return why a migration must not be deleted now, ``""`` when it holds nothing of the user's."""
+    """Return why a migration must not be deleted now, ``""`` when it holds no object of the user."""
     if status.phase is Phase.PROVISIONING_QUORUM and not status.changed_fields:
         return ""
     if status.phase is Phase.COMPLETED and status.given_back_at is None:
-        return "the StatefulSets are being given back"
+        return "the StatefulSets are being released"
     if status.phase.at_rest:
         return ""
     return (
-        f"the migration is in phase {status.phase}: the brokers are configured by it. Set spec.target to ZooKeeper to go back, or spec.onDeletion to Finish to go on to "
-        "spec.target; the annotation kraftbridge.dev/abandon=true lets it go at once and leaves the cluster as it is"
+        f"the migration is in phase {status.phase} and configures the brokers. Set spec.target to ZooKeeper to roll back, or spec.onDeletion to Finish to continue to "
+        "spec.target; the annotation kraftbridge.dev/abandon=true removes the resource at once and leaves the cluster as it is"
     )

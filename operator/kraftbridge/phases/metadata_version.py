@@ -1,7 +1,8 @@
-"""metadata.version after the migration (KIP-778): refuse, validate, verify, change, wait until every node has applied it, verify. Pure.
+"""Changes metadata.version after the migration (KIP-778). Pure.
 
-Kafka allows no change while a ZooKeeper migration is under way, so nothing happens before `Phase.COMPLETED`, and nothing at all
-without ``spec.metadataVersion``. The state in status is the record of intent: `CHANGING` is published before Kafka is asked.
+The steps are: check that every node supports the level, let the active controller validate it, verify, change, wait until every node has applied
+it, verify. Kafka refuses a change during a ZooKeeper migration, so the first step is in `Phase.COMPLETED`. Without ``spec.metadataVersion`` nothing
+changes. Status records the intent: the operator publishes `CHANGING` before it sends the request.
 """
 
 from __future__ import annotations
@@ -44,25 +45,25 @@ from kraftbridge.phases import gates, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 ASK_AGAIN = timedelta(seconds=15)
-"""How often a refusal is looked at anew: nodes and metadata may have changed."""
+"""How often a refused change is checked again, since nodes and metadata may have changed."""
 _NAMED = 3
 
 Nodes = Mapping[int, NodeFeatures]
 
 
 def track(draft: Draft) -> None:
-    """Keep in status at which level the cluster is and what every node supports; say that a wish waits for the migration's end."""
+    """Record the cluster's level and the range that every node supports; during the migration, record that the change waits."""
     known, wanted = draft.status.metadata_version, draft.spec.metadata_level
     if draft.status.phase is not Phase.COMPLETED:
         if wanted is not None:
-            message = f"Kafka allows no change of metadata.version during a migration; {text_of(wanted)} is looked at in phase {Phase.COMPLETED}"
+            message = f"Kafka refuses a change of metadata.version during a migration; {text_of(wanted)} is applied in phase {Phase.COMPLETED}"
             _set(draft, MetadataVersionState.WAITING, message, Reason.WAITING, target=wanted)
         elif known is not None:
             _set(draft, MetadataVersionState.OBSERVED, "", Reason.NOT_ASKED, target=None)
         return
     nodes = _nodes(draft)
     if isinstance(nodes, str):
-        return  # what was seen last stays
+        return  # keep the last observation
     current, controllers = _current(draft, nodes), draft.spec.controllers.node_ids
     levels = tuple(
         NodeLevels(
@@ -80,7 +81,7 @@ def track(draft: Draft) -> None:
 
 
 def ensure_version(draft: Draft) -> Wait | None:
-    """Bring metadata.version to ``spec.metadataVersion``; None when there is nothing (more) to do."""
+    """Bring metadata.version to ``spec.metadataVersion``; return None when there is nothing to do."""
     wanted, nodes = draft.spec.metadata_level, _nodes(draft)
     _drop_unless_wanted(draft, wanted)
     current = None if isinstance(nodes, str) else _current(draft, nodes)
@@ -90,7 +91,7 @@ def ensure_version(draft: Draft) -> Wait | None:
         _set(
             draft,
             MetadataVersionState.OBSERVED,
-            "spec.metadataVersion is not set: nothing is changed",
+            "spec.metadataVersion is not set: metadata.version stays",
             Reason.NOT_ASKED,
         )
         return None
@@ -100,7 +101,7 @@ def ensure_version(draft: Draft) -> Wait | None:
     if change is not None and change.finished_at is None:
         return _follow(draft, change, nodes)
     if current is None:
-        return _set_waiting(draft, "the active controller has no image yet", wanted)
+        return _set_waiting(draft, "the active controller has not loaded its image yet", wanted)
     if behind := _behind(nodes, current):
         return _set_waiting(draft, f"the active controller is at {text_of(current)}; {_some(behind)}", wanted)
     if current == wanted:
@@ -111,7 +112,7 @@ def ensure_version(draft: Draft) -> Wait | None:
 
 
 def _drop_unless_wanted(draft: Draft, wanted: int | None) -> None:
-    """Forget a change that is not finished and not wanted any more: nothing is sent on the strength of an old intent."""
+    """Drop an unfinished change that the spec does not ask for any more."""
     change = _record(draft).change
     if change is not None and change.finished_at is None and change.to_level != wanted:
         _forget_change(draft)
@@ -122,7 +123,7 @@ def _forget_change(draft: Draft) -> None:
 
 
 def take_refused_change_back(draft: Draft) -> None:
-    """Take a change back that Kafka refused although it had validated it: it is validated again before it is tried again."""
+    """Withdraw a change that Kafka refused after it had validated it, so that it is validated again before the next attempt."""
     change = _record(draft).change
     if draft.status.phase is Phase.COMPLETED and change is not None and change.finished_at is None:
         _forget_change(draft)
@@ -130,7 +131,7 @@ def take_refused_change_back(draft: Draft) -> None:
 
 
 def _begin(draft: Draft, nodes: Nodes, current: int, wanted: int) -> Wait:
-    """Go through all that must hold before the change, and record it as intent when it does."""
+    """Check the conditions of the change, and record the intent when all of them hold."""
     if unable := _unable(nodes, wanted, draft.spec.controllers.node_ids):
         words = f"metadata.version {text_of(wanted)} is refused: {_some(unable)}; nothing was changed"
         return _refuse(draft, words, wanted)
@@ -143,7 +144,7 @@ def _begin(draft: Draft, nodes: Nodes, current: int, wanted: int) -> Wait:
             waiting := verifying.ensure_verdict(draft, Profile.REPLICAS, Phase.COMPLETED, _purpose(number, "before"))
         ) is not None:
             return waiting
-        # Kafka's word is asked for once more: the change is begun with both in the same step.
+        # Validate once more, so that a fresh validation and a fresh verdict are present in the step that starts the change.
         return _validate(draft, wanted, upgrade)
     answer = draft.observation.feature_answer
     asked = record.state in (MetadataVersionState.VALIDATING, MetadataVersionState.REFUSED)
@@ -158,7 +159,7 @@ def _begin(draft: Draft, nodes: Nodes, current: int, wanted: int) -> Wait:
         _set(draft, MetadataVersionState.VERIFYING_BEFORE, waiting.message, Reason.PROGRESSING, target=wanted)
         return waiting
     quorum = draft.observation.quorum
-    assert isinstance(quorum, QuorumState)  # `gates.quorum_blockers` has seen it
+    assert isinstance(quorum, QuorumState)  # `gates.quorum_blockers` has checked it
     change = MetadataVersionChange(
         number=number,
         from_level=current,
@@ -175,17 +176,19 @@ def _begin(draft: Draft, nodes: Nodes, current: int, wanted: int) -> Wait:
 
 
 def _follow(draft: Draft, change: MetadataVersionChange, nodes: Nodes) -> Wait | None:
-    """Follow a recorded change to its end: asked for until Kafka has it, applied by every node, verified."""
+    """Follow a recorded change: repeat the request until Kafka commits it, wait until every node has applied it, verify."""
     wanted = change.to_level
     if _current(draft, nodes) != wanted:
         if draft.now - change.started_at > timedelta(seconds=draft.spec.verification.max_age_seconds):
-            # What it was begun upon is no longer fresh: it goes through all of it again.
+            # The checks of the change are out of date, so they run again.
             _forget_change(draft)
             return _set_waiting(
-                draft, "the change on record is too old to be asked for again; it is begun anew", wanted
+                draft,
+                "the recorded change of metadata.version is too old to be repeated; its checks start again",
+                wanted,
             )
         return _send(draft, change)
-    # Offsets tell a node that has applied this change from one that was at the same level before.
+    # The offset distinguishes a node that has applied this change from one that was at the same level before.
     if behind := _behind(nodes, wanted, int(change.after_offset)):
         verifying.launch_ahead(draft, Profile.REPLICAS, Phase.COMPLETED, _purpose(change.number, "after"))
         message = f"metadata.version {text_of(wanted)} is committed; {_some(behind)}"
@@ -208,7 +211,7 @@ def _follow(draft: Draft, change: MetadataVersionChange, nodes: Nodes) -> Wait |
 
 
 def _send(draft: Draft, change: MetadataVersionChange) -> Wait:
-    """Ask for the change (again): it is the same change, and at its level already Kafka takes it as one more record."""
+    """Send the request, or repeat it. At its level already, Kafka accepts it as one more record."""
     draft.act(UpdateMetadataVersion(change.to_level, change.upgrade))
     because = f": {draft.failure()}" if draft.failure() else ""
     message = f"the active controller is asked for metadata.version {text_of(change.to_level)}{because}"
@@ -220,7 +223,7 @@ def _send(draft: Draft, change: MetadataVersionChange) -> Wait:
 
 
 def _nodes(step: StepContext) -> Nodes | str:
-    """Return the features of every controller and of every broker that Metadata lists, or who did not tell."""
+    """Return the features of every controller and of every broker that Metadata lists, or the nodes that did not answer."""
     features, cluster = step.observation.features, step.observation.cluster
     for part in (features, cluster):
         if isinstance(part, Unobserved):
@@ -237,7 +240,7 @@ def _nodes(step: StepContext) -> Nodes | str:
 
 
 def _current(step: StepContext, nodes: Nodes) -> int | None:
-    """Return the level that the active controller has finalized; None while nobody leads or its image is not loaded."""
+    """Return the level that the active controller has finalized; None while there is no leader or its image is not loaded."""
     quorum = step.observation.quorum
     leader = nodes.get(quorum.leader_id) if isinstance(quorum, QuorumState) else None
     return leader.finalized.get(FEATURE) if leader is not None else None
@@ -250,7 +253,9 @@ def _behind(nodes: Nodes, level: int, after_offset: int = -1) -> list[str]:
         if own != level:
             behind.append(f"node {node} is at {'no level yet' if own is None else text_of(own)}")
         elif features.finalized_epoch < after_offset:
-            behind.append(f"node {node} has applied the log up to {features.finalized_epoch}, before the change")
+            behind.append(
+                f"node {node} has applied the log only up to offset {features.finalized_epoch}, before the change"
+            )
     return behind
 
 
@@ -274,7 +279,7 @@ def _all_sets(step: StepContext) -> tuple[StatefulSetState, ...] | Unobserved:
 
 
 def _unable_templates(step: StepContext, level: int) -> str:
-    """Return which StatefulSet would start a Kafka that cannot follow ``level``, before its pods show it by shutting down."""
+    """Return the StatefulSets whose template starts a Kafka that does not support ``level``; its next pods would shut down."""
     sets = _all_sets(step)
     if isinstance(sets, Unobserved):
         return ""
@@ -283,7 +288,7 @@ def _unable_templates(step: StepContext, level: int) -> str:
 
 
 def _not_settled(step: StepContext) -> list[str]:
-    """Every pod runs what its template renders now: what starts next is then what was asked for its range."""
+    """Every pod runs the current template, so the next pods support the same range of levels."""
     sets = _all_sets(step)
     if isinstance(sets, Unobserved):
         return [str(sets)]
@@ -291,12 +296,12 @@ def _not_settled(step: StepContext) -> list[str]:
     for item in sets:
         if not item.observed or len(item.pods) != item.replicas:
             blockers.append(
-                f"StatefulSet {item.name} has {len(item.pods)} of {item.replicas} pods, or a change that is not taken up"
+                f"StatefulSet {item.name} has {len(item.pods)} of {item.replicas} pods, or an unobserved change"
             )
         for pod in item.pods:
             if pod.revision != item.update_revision:
                 blockers.append(
-                    f"pod {pod.name} does not run what StatefulSet {item.name} renders now; finish its roll"
+                    f"pod {pod.name} does not run the current template of StatefulSet {item.name}; finish its roll"
                 )
             elif pod.deleting or not pod.ready:
                 blockers.append(f"pod {pod.name} is not Ready{': ' + pod.trouble if pod.trouble else ''}")
@@ -304,7 +309,7 @@ def _not_settled(step: StepContext) -> list[str]:
 
 
 def _not_whole(step: StepContext) -> list[str]:
-    """Every registered broker is unfenced and listed by Metadata, every ISR is full, and the migration is over on every voter."""
+    """Every registered broker is unfenced and listed by Metadata, every ISR is full, and every voter has ended the migration."""
     cluster, active = step.observation.cluster, step.observation.active_controller
     if isinstance(cluster, Unobserved) or active is None:
         return [str(cluster) if isinstance(cluster, Unobserved) else "no single active controller answers"]
@@ -329,12 +334,12 @@ def _kafkas_word(answer: FeatureAnswer, current: int) -> str:
     words = f"Kafka refuses metadata.version {text_of(answer.level)}: {answer.words}"
     lowest = lowest_without_loss(current)
     if answer.upgrade is Upgrade.SAFE_DOWNGRADE and answer.level < lowest:
-        words += f" (from {text_of(current)} the way without loss ends at {text_of(lowest)})"
+        words += f" (the lowest level without loss from {text_of(current)} is {text_of(lowest)})"
     return f"{words}; nothing was changed"
 
 
 def _counts(step: StepContext, number: int) -> str:
-    """Return how the number of entities of each kind compares between the verifications before and after a change."""
+    """Compare the number of entities of each kind in the verifications before and after a change."""
     before, after = (verifying.counts(step, Phase.COMPLETED, _purpose(number, when)) for when in ("before", "after"))
     if before is None or after is None:
         return "the counts of the verification before are not kept any more"
@@ -362,8 +367,8 @@ def _record(step: StepContext) -> MetadataVersionStatus:
 
 
 def _validate(draft: Draft, wanted: int, upgrade: Upgrade, unseen: str = "") -> Wait:
-    """Let the next look ask the active controller to validate only."""
-    message = f"the active controller is asked whether it would take metadata.version {text_of(wanted)}{unseen}"
+    """Let the next observation ask the active controller to validate the level only."""
+    message = f"the active controller validates metadata.version {text_of(wanted)}{unseen}"
     _set(draft, MetadataVersionState.VALIDATING, message, Reason.PROGRESSING, target=wanted, upgrade=upgrade)
     return Wait(message)
 
@@ -408,9 +413,9 @@ def _set(
 
 
 def unable_template(item: StatefulSetState, finalized: int) -> str:
-    """Return what a StatefulSet's next pods cannot do, ``""`` when they can, when nothing tells, or when its pods have shown that they can.
+    """Return why a StatefulSet's next pods cannot run at level ``finalized``, ``""`` when they can or the image's name does not tell.
 
-    Pods that run the template's revision and are Ready have registered with the quorum: what they said themselves counts, not a tag.
+    Ready pods of the template's revision have registered with the quorum, so their own answers count instead of the image's tag.
     """
     settled = [p for p in item.pods if p.ready and not p.deleting and p.revision == item.update_revision]
     software = release_of(item.image)

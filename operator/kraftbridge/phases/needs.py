@@ -1,6 +1,6 @@
-"""What each phase needs to observe: one table, read by the observer and by the simulated cluster. Pure.
+"""The parts of the observation that each phase needs. The observer and the simulated cluster read this table. Pure.
 
-A part that a phase does not name is not looked at, and reads `NOT_NEEDED`: a gate that asks for it stays closed.
+The observer does not read a part that the phase does not name. Such a part is `NOT_NEEDED`, and a gate that asks for it stays closed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kraftbridge.phases.rollback import without_controller
 
 
 class Part(StrEnum):
-    """A part of an `Observation`, by the name of its field."""
+    """A part of an `Observation`, named after its field."""
 
     STATEFUL_SETS = "stateful_sets"
     CONTROLLERS = "controllers"
@@ -34,9 +34,9 @@ class Part(StrEnum):
     REGISTERED_CONTROLLERS = "registered_controllers"
     ADMISSION_POLICY = "admission_policy"
     CONTROLLER_FEATURES = "features"
-    """Of the controllers alone."""
+    """Features of the controllers only."""
     NODE_FEATURES = "features of every node"
-    """Of brokers and controllers, in the same field."""
+    """Features of brokers and controllers, in the same field."""
     FEATURE_ANSWER = "feature_answer"
     CLUES = "clues"
     SURVEY = "survey"
@@ -49,7 +49,7 @@ class Part(StrEnum):
 _ALWAYS: Final = frozenset({Part.STATEFUL_SETS, Part.CLUSTER, Part.RUN, Part.CLUES})
 _QUORUM: Final = frozenset({Part.CONTROLLERS, Part.QUORUM, Part.METRICS})
 _RESTARTS: Final = frozenset({Part.CLUSTER_BY_BROKER, Part.REDUNDANCY})
-"""For the gate before each restart of a node."""
+"""Parts for the gate before each restart of a node."""
 _MIGRATING: Final = _ALWAYS | _QUORUM | _RESTARTS | {Part.ZOOKEEPER, Part.CONTROLLER_FEATURES, Part.ARCHIVE}
 
 NEEDS: Final[Mapping[Phase, frozenset[Part]]] = {
@@ -71,7 +71,7 @@ NEEDS: Final[Mapping[Phase, frozenset[Part]]] = {
     | {Part.ZOOKEEPER, Part.ARCHIVE, Part.CANARY_BY_BROKER, Part.CONTROLLER_BY_BROKER, Part.CONTROLLER_PROBE},
     Phase.ROLLED_BACK: _ALWAYS | _QUORUM | {Part.ZOOKEEPER},
 }
-"""What a phase needs, when it is there at all."""
+"""Parts that a phase needs, if their source exists (`_exists`)."""
 
 
 def needs(status: MigrationStatus, now: datetime) -> frozenset[Part]:
@@ -80,12 +80,12 @@ def needs(status: MigrationStatus, now: datetime) -> frozenset[Part]:
 
 
 def _exists(part: Part, status: MigrationStatus, now: datetime) -> bool:
-    """Return whether there is anything to look at."""
+    """Return whether the source of a part exists."""
     match part:
         case Part.CONTROLLERS | Part.REGISTERED_CONTROLLERS | Part.CONTROLLER_FEATURES:
             return status.controllers is not None
         case Part.QUORUM | Part.METRICS:
-            # Stopped controllers answer nobody: asking them would only lengthen the time without a controller.
+            # Stopped controllers do not answer; asking them would prolong the time without a controller.
             return status.controllers is not None and not without_controller(status)
         case Part.CLUSTER_BY_BROKER | Part.REDUNDANCY:
             return status.phase is not Phase.COMPLETED or status.given_back_at is None

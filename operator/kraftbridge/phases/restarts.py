@@ -1,4 +1,4 @@
-"""Restarting one node: record it, restart its pod, follow its replacement, hold before the next. For brokers and controllers. Pure."""
+"""Restarts one broker or controller: records the restart, restarts the pod, follows its replacement, holds before the next. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CONTROLLER_GRACE_SECONDS = 60
 """A controller hands over its leadership and closes its log; it has no partitions to move."""
 
 DEAF_FOR = timedelta(seconds=30)
-"""A container that was just started may lose SIGTERM: its first process is a shell, or a JVM without handlers yet, and as process 1 it ignores
-the signals that it does not handle (pid_namespaces(7)). It would run on for its whole grace period, and then be killed."""
+"""A container that has just started may ignore SIGTERM. Its process 1 is a shell or a JVM without signal handlers yet, and process 1 ignores
+signals that it does not handle (pid_namespaces(7)). It would run for its whole grace period and then be killed."""
 
 
 def begin(draft: Draft, kind: OperationKind, node_id: int, pod: PodState) -> None:
@@ -35,13 +35,13 @@ def _restart(step: StepContext, operation: Operation, pod: PodState) -> RestartP
 def follow_replacement(
     draft: Draft, operation: Operation, pod: PodState, may_stop: Callable[[StepContext], list[str]]
 ) -> Wait | None:
-    """Follow a recorded restart until the pod's replacement is Ready; drop it where ``may_stop`` no longer allows it."""
+    """Follow a recorded restart until the pod's replacement is Ready; drop it if ``may_stop`` returns blockers before the pod stops."""
     what = "broker" if operation.kind is OperationKind.RESTART_BROKER else "controller"
     if pod.uid == operation.pod_uid:
-        # The eviction names this UID, so that it may be repeated; but the cluster may have changed since it was decided.
+        # The eviction names this UID, so it is repeatable. The cluster may have changed since the decision.
         if not pod.deleting and pod.ready and (blockers := may_stop(draft)):
             draft.update(operation=None)
-            return Wait(f"{what} {operation.node_id} is not stopped after all: {blockers[0]}")
+            return Wait(f"{what} {operation.node_id}: its restart was cancelled before its pod stopped: {blockers[0]}")
         if not pod.deleting:
             draft.act(_restart(draft, operation, pod))
         because = f": {draft.failure()}" if draft.failure() else ""
@@ -56,7 +56,7 @@ def follow_replacement(
 
 
 def finish_hold(draft: Draft) -> Wait | None:
-    """Wait out the recorded hold; None when it is over."""
+    """Return the wait until the recorded hold is over, None once it is."""
     until = draft.status.hold_until
     if until is None:
         return None
@@ -67,7 +67,7 @@ def finish_hold(draft: Draft) -> Wait | None:
 
 
 def paused(step: StepContext) -> Wait | None:
-    """Return the wait of a paused migration: asked before each restart, when no node is down."""
+    """Return the wait of a paused migration; a restart in progress is finished first."""
     if not step.spec.paused or step.status.operation is not None:
         return None
     message = "Paused by spec.paused at a safe point: no node is down"

@@ -1,4 +1,4 @@
-"""What status keeps of what was observed: leader, mirrored offset, restarts, times without a controller. Pure."""
+"""Records observations in status: leader, mirrored offset, restarts, times without a controller. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kraftbridge.phases.draft import Draft
 
 OFFSET_RECORDED_EVERY = timedelta(seconds=5)
 OFFSET_WATCHED_EVERY = timedelta(seconds=15)
-"""Looks further apart than this do not prove that nothing moved in between."""
+"""Observations further apart than this do not prove that the offset stood still in between."""
 KEPT_RESTARTS = 300
 
 
 def track_quorum(draft: Draft) -> None:
-    """Keep in status which leader is seen, and since when."""
+    """Record the quorum's leader, and since when it leads."""
     quorum, seen = draft.observation.quorum, draft.status.quorum
     if not isinstance(quorum, QuorumState):
         return
@@ -35,12 +35,12 @@ def track_quorum(draft: Draft) -> None:
 
 
 def track_migration_offset(draft: Draft) -> None:
-    """Keep in status when ``/migration``'s offset was last seen to grow; every few seconds, not at every look."""
+    """Record when the offset in ``/migration`` last grew; at most every `OFFSET_RECORDED_EVERY`, to save writes of the status."""
     zookeeper, known = draft.observation.zookeeper, draft.status.migration_offset
     if not isinstance(zookeeper, ZooKeeperState) or not isinstance(zookeeper.migration, MigrationZnode):
         return
     offset, active = zookeeper.migration.kraft_metadata_offset, draft.observation.active_controller
-    # Before the copy there is none. After it, one is missing where the controller that copied died before it wrote it.
+    # There is no offset before the copy. After it, the offset is missing if the controller stopped before it wrote it.
     if offset < 0 and (active is None or active.zk_migration_state is not ZkMigrationState.MIGRATION):
         return
     grown = known is not None and offset > int(known.offset) >= 0
@@ -63,7 +63,7 @@ def track_migration_offset(draft: Draft) -> None:
 
 
 def track_unavailability(draft: Draft) -> None:
-    """Keep the longest time without a controller that the probe has seen in this phase."""
+    """Record the longest time without a controller that the probe has measured in this phase."""
     probe, phase, attempt = draft.observation.controller_probe, draft.status.phase, draft.status.attempt
     if probe is None or probe.ended_at is None or probe.longest_milliseconds <= 0:
         return
@@ -79,7 +79,7 @@ def track_unavailability(draft: Draft) -> None:
 
 
 def note_restart(draft: Draft, operation: Operation) -> None:
-    """Note a restart that is over."""
+    """Record a restart that is over."""
     record = RestartRecord(
         node_id=operation.node_id,
         phase=draft.status.phase,

@@ -1,4 +1,4 @@
-"""When a verification is launched, released and believed. Pure."""
+"""Launches verifications, releases them, and accepts their verdicts. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kraftbridge.phases import healing
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 RETRY_AFTER = timedelta(seconds=20)
-"""Pause before a run that ended without a verdict is launched again; an inconsistent one waits for its reader."""
+"""Pause before the next run after one that ended without a verdict."""
 RECHECK_INCONSISTENT_AFTER = timedelta(seconds=60)
 MAX_INCONCLUSIVE = 3
 ENTRY = "entry"
@@ -28,16 +28,16 @@ ENTRY = "entry"
 
 
 def launch_ahead(draft: Draft, profile: Profile, gate: Phase, purpose: str = ENTRY) -> None:
-    """Launch the run for a gate ahead of time, unless one is there; it waits for its go."""
+    """Launch the run for a gate ahead of time, unless one exists; it waits for its release."""
     record = _latest(draft, profile, gate, purpose)
     if record is None and _unfinished(draft) is None:
         _launch(draft, profile, gate, purpose)
 
 
 def ensure_verdict(draft: Draft, profile: Profile, gate: Phase, purpose: str = ENTRY) -> Wait | None:
-    """Return None when a fresh, passed verdict of this run opens the gate, else what is being waited for.
+    """Return None when a fresh, consistent verdict opens the gate; else launch or follow the run and return the wait.
 
-    A verdict is believed only with the run id, profile, phase and generation that the run was launched with.
+    A verdict counts only with the run id, profile, phase and generation with which the run was launched.
     """
     record = _latest(draft, profile, gate, purpose)
     if record is None:
@@ -49,16 +49,16 @@ def ensure_verdict(draft: Draft, profile: Profile, gate: Phase, purpose: str = E
     match record.verdict:
         case Verdict.CONSISTENT if profile is Profile.DUAL_WRITE and healing.outlived(draft, record):
             _launch(draft, profile, gate, purpose)
-            return _wait(f"a controller failover has rewritten ZooKeeper since {record.run_id}; verifying anew")
+            return _wait(f"a controller failover has rewritten ZooKeeper since {record.run_id}; verifying again")
         case Verdict.CONSISTENT if record.released_at is not None and draft.now - record.released_at <= max_age:
             return None
         case Verdict.CONSISTENT:
             _launch(draft, profile, gate, purpose)
-            return _wait(f"the verdict of {record.run_id} is older than {max_age.seconds} s; verifying anew")
+            return _wait(f"the verdict of {record.run_id} is older than {max_age.seconds} s; verifying again")
         case Verdict.INCONSISTENT if profile is Profile.DUAL_WRITE and healing.failed_over(draft, record):
             _launch(draft, profile, gate, purpose)
             return _wait(
-                f"the new controller has written its image to ZooKeeper; verifying again what {record.run_id} found"
+                f"the new controller has written its image to ZooKeeper; verifying the differences of {record.run_id} again"
             )
         case Verdict.INCONSISTENT:
             if profile is Profile.DUAL_WRITE and (waiting := healing.heal(draft, record)) is not None:
@@ -76,7 +76,7 @@ def ensure_verdict(draft: Draft, profile: Profile, gate: Phase, purpose: str = E
 
 
 def counts(step: StepContext, gate: Phase, purpose: str) -> dict[str, int] | None:
-    """Return how many entities of each kind the latest passed run compared; None when it is not kept any more."""
+    """Return the number of entities of each kind that the latest consistent run compared; None when the run is not kept any more."""
     record = _latest(step, Profile.REPLICAS, gate, purpose)
     if record is None or record.verdict is not Verdict.CONSISTENT:
         return None
@@ -86,7 +86,9 @@ def counts(step: StepContext, gate: Phase, purpose: str) -> dict[str, int] | Non
 def _follow(draft: Draft, record: VerificationStatus) -> Wait:
     run = draft.observation.run
     if run is None or isinstance(run, Unobserved) or run.run_id != record.run_id:
-        return _wait(str(run) if isinstance(run, Unobserved) else f"verification {record.run_id} has not been seen yet")
+        return _wait(
+            str(run) if isinstance(run, Unobserved) else f"verification {record.run_id} has not been observed yet"
+        )
     deadline = record.launched_at + timedelta(seconds=draft.spec.verification.deadline_seconds)
     match run.state:
         case RunState.FINISHED:
@@ -108,12 +110,12 @@ def _follow(draft: Draft, record: VerificationStatus) -> Wait:
             return _wait(f"verification {record.run_id} passed its deadline")
         case RunState.ARMED:
             _release(draft, record.model_copy(update={"ready_at": record.ready_at or draft.now}))
-            return _wait(f"verification {record.run_id} is given its go")
+            return _wait(f"verification {record.run_id} is being released")
         case RunState.MISSING:
             _relaunch(draft, record)
             return _wait(f"verification {record.run_id} is being created")
         case RunState.PENDING:
-            # The gate waits already: the driver reads as soon as its session is open, and warms nothing up.
+            # The gate waits already, so the driver reads as soon as its session is open, without a warm-up.
             _release(draft, record)
             return _wait(f"verification {record.run_id} is starting{': ' + run.message if run.message else ''}")
         case RunState.RUNNING:
@@ -121,7 +123,7 @@ def _follow(draft: Draft, record: VerificationStatus) -> Wait:
 
 
 def _release(draft: Draft, record: VerificationStatus) -> None:
-    """Give a run its go; a go that was swallowed is repeated, and the verdict ages from the first."""
+    """Release a run; a lost release is repeated, and the verdict's age counts from the first one."""
     draft.act(ReleaseVerification(record.run_id))
     if record.released_at is None:
         _replace(draft, record.model_copy(update={"released_at": draft.now}))
@@ -135,11 +137,11 @@ def _judge(draft: Draft, record: VerificationStatus, verdict: VerdictSummary | N
     wanted = (record.run_id, record.profile, str(record.gate), record.generation, draft.identity.uid)
     if said != wanted:
         _finish(draft, record, None, f"the verdict belongs to {said}, not {wanted}")
-        return _wait(f"verification {record.run_id} answered for something else")
+        return _wait(f"verification {record.run_id} returned the verdict of another run")
     counted = {
         "counts": {str(kind): counts for kind, counts in verdict.counts.items()},
         "differing": verdict.differing + verdict.blocking_findings,
-        # What the report leaves out cannot be archived, so it is not healed by us.
+        # Differences that the report leaves out cannot be archived, so the operator does not heal them.
         "mirror_differing": verdict.mirror_differing if verdict.report_complete else 0,
         "partition_state_differing": verdict.partition_state_differing if verdict.report_complete else 0,
     }
@@ -148,7 +150,7 @@ def _judge(draft: Draft, record: VerificationStatus, verdict: VerdictSummary | N
 
 
 def follow_unreleased(draft: Draft) -> None:
-    """Note in status when an armed run is ready, and that a run launched ahead of time has failed, so that the gate need not find out late."""
+    """Record that a run launched ahead of time is ready or has failed, so that its gate does not learn of it late."""
     record, run = _unfinished(draft), draft.observation.run
     if (
         record is None
@@ -168,17 +170,17 @@ def follow_unreleased(draft: Draft) -> None:
 
 
 def give_up_all_but(draft: Draft, gate: Phase) -> None:
-    """End the runs that were armed for a gate that is not tried any more: they would hold their memory until their deadline."""
+    """End the runs for gates that will not be tried any more; they would hold memory until their deadline."""
     for record in draft.status.verifications:
         if record.finished_at is None and record.gate is not gate:
             draft.act(RemoveVerification(record.run_id, keep_report=False))
-            _finish(draft, record, None, "given up: the migration goes back")
+            _finish(draft, record, None, "given up: the migration rolls back")
 
 
 def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
     for other in draft.status.verifications:
         if other.finished_at is None:
-            # One run at a time is looked after.
+            # The operator follows one run at a time.
             draft.act(RemoveVerification(other.run_id, keep_report=False))
             _finish(draft, other, None, "given up: another gate needs its place")
     number = draft.status.verification_count + 1
@@ -202,12 +204,12 @@ def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
 
 
 def _relaunch(draft: Draft, record: VerificationStatus) -> None:
-    """Repeat a launch that an interruption swallowed; the run's name makes it the same run."""
+    """Repeat a launch that an interruption lost; the run's name makes it the same run."""
     draft.act(LaunchVerification(record.run_id, record.profile, record.gate))
 
 
 def _give_up(draft: Draft, record: VerificationStatus, reason: str) -> None:
-    """End a run that will never begin; its pods would wait for ever, and a retry takes what ``spec.verification`` says by then."""
+    """End a run that will never start, whose pods would wait for ever; the next run uses the current ``spec.verification``."""
     draft.act(RemoveVerification(record.run_id, keep_report=True))
     _finish(draft, record, None, reason)
 
@@ -221,7 +223,7 @@ def _finish(
     done = record.model_copy(update={"finished_at": draft.now, "verdict": verdict, "reason": reason[:500]})
     _replace(draft, done)
     if verdict is not None:
-        # A run without a verdict keeps its application: its driver's log says why.
+        # The application of a run without a verdict stays, because its driver's log says why.
         draft.act(RemoveVerification(record.run_id, keep_report=True))
     message = (
         f"Verification {record.run_id} ({record.profile}): {verdict or 'no verdict'}{': ' + reason if reason else ''}"

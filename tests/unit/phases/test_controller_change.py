@@ -115,7 +115,7 @@ def test_after_the_active_one_the_mirror_must_move(fine: Situation) -> None:
     waiting = applied(fine, (), active_restarted_at=NOW).decide()
     assert waiting.status.controllers is not None
     assert waiting.status.controllers.change is not None
-    assert "/migration must move under the controller" in waiting.status.message
+    assert "/migration has not moved since the active controller restarted" in waiting.status.message
     done = applied(fine, (), active_restarted_at=NOW - timedelta(minutes=2)).decide()
     assert done.status.controllers is not None
     assert done.status.controllers.change is None

@@ -103,13 +103,13 @@ def test_there_is_no_way_back_from_a_finalized_quorum(phase: Phase) -> None:
     decision = open_gate(phase, Target.ZOOKEEPER).decide()
     assert decision.status.phase is phase
     assert decision.actions == ()
-    assert "no way back" in decision.status.message
+    assert "cannot be rolled back" in decision.status.message
 
 
 def test_rolling_back_from_preflight_changes_nothing() -> None:
     decision = open_gate(Phase.PREFLIGHT, Target.ZOOKEEPER).decide()
     assert (decision.status.phase, decision.actions) == (Phase.PREFLIGHT, ())
-    assert "Nothing was changed" in decision.status.message
+    assert "no node was changed" in decision.status.message
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ DISAGREEING: dict[str, tuple[Spoil, str]] = {
     "another epoch seen": (gauge_of(3001, leader_epoch=1), "controller 3001 sees leader 3000 in epoch 1"),
     "two active": (gauge_of(3002, active=True), ""),
     "none active": (gauge_of(3000, active=False), ""),
-    "young leader": (young_leader, "must stay"),
+    "young leader": (young_leader, "has not led"),
     "a full disk": (crashing_controller, "No space left on device"),
     "new leader": (observing(quorum=quorum(leader=3001, epoch=3)), "leader 30"),
 }
@@ -338,15 +338,15 @@ NOT_MIRRORING: dict[str, tuple[Spoil, str]] = {
     "/migration missing": (znodes(migration=None), "/migration is missing"),
     "/migration null": (znodes(migration=Unobserved("/migration", "its payload is null")), "null"),
     "copy incomplete": (znodes(migration=MigrationZnode(3000, 2, -1, -1)), "not complete"),
-    "offset frozen": (offset_stood_still, "must move"),
+    "offset frozen": (offset_stood_still, "must grow"),
     "offset never moved": (
         lambda s: s.with_status(migration_offset=MigrationOffset(offset="5000", seen_at=NOW)),
-        "must move",
+        "must grow",
     ),
-    "offset seen for the first time": (lambda s: s.with_status(migration_offset=None), "must move"),
+    "offset seen for the first time": (lambda s: s.with_status(migration_offset=None), "must grow"),
 }
 NOT_ALL_KRAFT: dict[str, tuple[Spoil, str]] = {
-    "one is on ZooKeeper": (gauges(migrating_zk_brokers=1), "1 broker(s) are registered as ZooKeeper"),
+    "one is on ZooKeeper": (gauges(migrating_zk_brokers=1), "1 broker(s) are still registered as ZooKeeper"),
     "one is not registered": (gauges(active_brokers=2), "2 of 3"),
     "one is fenced": (gauges(fenced_brokers=1), "fenced"),
 }

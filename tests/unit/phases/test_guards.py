@@ -244,7 +244,7 @@ def test_no_broker_restarts_on_a_template_that_somebody_else_changed(phase: Phas
     assert not [a for a in decision.actions if isinstance(a, RestartPod)]
     status, reason, message = stalled(case)
     assert (status, reason) == ("True", "ForeignChange")
-    assert "helm (Update at 12:00) changed the template" in message
+    assert "helm (Update at 12:00) changed its template" in message
     assert "image a:1 became a:2" in message
 
 

@@ -142,7 +142,7 @@ def test_kafkas_word_is_passed_on_as_it_is_and_stays() -> None:
         decision = situation.decide()
         assert decision.actions == ()
         assert WORDS in decision.status.message
-        assert "the way without loss ends at 3.7-IV2 (17)" in decision.status.message
+        assert "the lowest level without loss from 3.9-IV0 (21) is 3.7-IV2 (17)" in decision.status.message
         assert state_of(decision).state is MetadataVersionState.REFUSED
         assert said(decision, ConditionType.STALLED) == ("True", Reason.REFUSED)
         situation = situation.after(decision).later(15)
@@ -295,7 +295,7 @@ def test_a_node_at_the_level_from_before_has_not_applied_the_change() -> None:
     seen = features(20, HIGH_WATERMARK)
     seen[1] = NodeFeatures({FEATURE: 20}, {FEATURE: (1, 21)}, finalized_epoch=HIGH_WATERMARK - 1)
     decision = changing(features=seen).decide()
-    assert "node 1 has applied the log up to 5998, before the change" in decision.status.message
+    assert "node 1 has applied the log only up to offset 5998, before the change" in decision.status.message
 
 
 def test_an_unseen_node_is_waited_for() -> None:

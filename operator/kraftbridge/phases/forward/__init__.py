@@ -1,1 +1,1 @@
-"""The phases of the way forward, one module each, in the order of `FORWARD`."""
+"""The forward phases, one module each. `kraftbridge.models.phase.FORWARD` states their order."""

@@ -11,13 +11,13 @@ from kraftbridge.phases.forward.nodes import reconcile_nodes
 
 
 def run_awaiting_finalization_phase(draft: Draft) -> Outcome:
-    """Pure dual-write, the last exit: soak, and wait for the user's word in ``spec.target``."""
+    """Soak while every broker runs KRaft and ZooKeeper is still written, then wait for ``spec.target`` KRaft."""
     if (waiting := reconcile_nodes(draft, BrokerMode.KRAFT) or healing.fail_over_stuck_mirror(draft)) is not None:
         return waiting
     if (waiting := soak(draft, draft.spec.strategy.pure_soak_seconds)) is not None:
         return waiting
     if draft.spec.target is not Target.KRAFT:
-        message = "Brokers run KRaft and ZooKeeper is still written: set spec.target to KRaft to finalize (no way back), or to ZooKeeper to roll back"
+        message = "Brokers run KRaft and ZooKeeper is still written: set spec.target to KRaft to finalize (this cannot be rolled back), or to ZooKeeper to roll back"
         return reached(message, Reason.AWAITING_USER)
     if blockers := (
         gates.broker_registration_blockers(draft)
@@ -26,7 +26,7 @@ def run_awaiting_finalization_phase(draft: Draft) -> Outcome:
         or gates.cluster_blockers(draft)
     ):
         return Wait(f"before finalization: {blockers[0]}")
-    # The run before this phase serves, as long as it is fresh; one per gate is enough and an old one is run anew.
+    # The run that opened this phase opens this gate as well while its verdict is fresh.
     if (waiting := verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)) is not None:
         return waiting
     return Enter(Phase.FINALIZING)

@@ -10,7 +10,7 @@ from kraftbridge.phases.forward.nodes import reconcile_nodes
 
 
 def run_dual_write_phase(draft: Draft) -> Outcome:
-    """Soak in hybrid dual-write; verify before any broker leaves ZooKeeper."""
+    """Soak while ZooKeeper-mode brokers run under the KRaft controller, then verify both stores."""
     if (waiting := reconcile_nodes(draft, BrokerMode.MIGRATION)) is not None:
         return waiting
     verifying.launch_ahead(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)
@@ -23,7 +23,7 @@ def run_dual_write_phase(draft: Draft) -> Outcome:
     if (waiting := verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)) is not None:
         return waiting
     if draft.spec.target is Target.DUAL_WRITE:
-        return reached("Both stores are written and equal; set spec.target to KRaftBrokers or KRaft to go on")
+        return reached("Both stores are written and equal; set spec.target to KRaftBrokers or KRaft to continue")
     if blockers := gates.cluster_blockers(draft):
         return Wait(f"before any broker restarts: {blockers[0]}")
     return Enter(Phase.ROLLING_BROKERS)

@@ -13,13 +13,16 @@ from kraftbridge.phases.draft import Draft, Enter, Outcome, Wait
 
 
 def run_finalizing_phase(draft: Draft) -> Outcome:
-    """Restart the controllers out of migration mode, the active one last: it writes the end of the migration into the log (KIP-866)."""
+    """Restart the controllers without migration mode, the active one last.
+
+    The first active controller without ``zookeeper.metadata.migration.enable`` writes the end of the migration to the log (KIP-866).
+    """
     controller_restarts.keep_controllers(draft, ControllerMode.FINAL)
     broker_restarts.reassert_brokers(draft, BrokerMode.KRAFT)
     operation = draft.status.operation
     of_controller = operation is not None and operation.kind is OperationKind.RESTART_CONTROLLER
     if not of_controller and (waiting := broker_restarts.roll_brokers(draft, BrokerMode.KRAFT)) is not None:
-        return waiting  # somebody took our fields back
+        return waiting  # another writer changed the operator's fields
     if (waiting := controller_restarts.finish_controller_restart(draft, ControllerMode.FINAL)) is not None:
         return waiting
     workload = draft.observation.controllers
@@ -27,11 +30,11 @@ def run_finalizing_phase(draft: Draft) -> Outcome:
         return Wait(
             str(workload)
             if isinstance(workload, Unobserved)
-            else "the controllers' StatefulSet is gone; it must be there"
+            else "the controllers' StatefulSet does not exist; Finalizing needs it"
         )
     stateful_set = workload.stateful_set
     if not stateful_set.configuration.startswith(f"{ControllerMode.FINAL}-") or not stateful_set.observed:
-        return Wait("the controllers are being given their final configuration")
+        return Wait("the final configuration of the controllers is being applied")
     pending = [
         p
         for p in stateful_set.pods
@@ -47,7 +50,7 @@ def run_finalizing_phase(draft: Draft) -> Outcome:
     blockers = gates.quorum_blockers(draft) or gates.migration_state_blockers(draft, ZkMigrationState.POST_MIGRATION)
     blockers = blockers or gates.broker_registration_blockers(draft) or gates.cluster_blockers(draft)
     if blockers:
-        # A broker that cannot find the new leader is fenced only after broker.session.timeout.ms: the hold starts anew.
+        # The controller fences a broker that cannot find the new leader only after broker.session.timeout.ms, so the hold restarts.
         draft.update(hold_until=None)
         return Wait(blockers[0])
     if draft.status.hold_until is None:
@@ -55,7 +58,8 @@ def run_finalizing_phase(draft: Draft) -> Outcome:
         draft.update(hold_until=draft.now + timedelta(seconds=seconds))
     if draft.status.hold_until is not None and draft.now < draft.status.hold_until:
         return Wait(
-            "holding until the brokers' sessions with the new controllers have proved themselves", WaitKind.HOLD
+            "holding for longer than broker.session.timeout.ms, to see that every broker heartbeats to the new controllers",
+            WaitKind.HOLD,
         )
     if (waiting := verifying.ensure_verdict(draft, Profile.REPLICAS, Phase.COMPLETED)) is not None:
         return waiting

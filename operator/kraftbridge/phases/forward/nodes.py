@@ -1,4 +1,4 @@
-"""The nodes as a phase between TakingOver and AwaitingFinalization needs them: how each of these phases begins. Pure."""
+"""Reconciles brokers and controllers at the start of each phase from TakingOver to AwaitingFinalization. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reconcile_nodes(draft: Draft, mode: BrokerMode) -> Wait | None:
     Returns
     -------
     Wait or None
-        What is awaited while a node changes; None when every node is as it must be.
+        The wait while a node changes; None when every node runs as the phase needs it.
     """
     broker_restarts.reassert_brokers(draft, mode)
     return (

@@ -25,11 +25,11 @@ from kraftbridge.phases.preflight.effective import taken_over
 from kraftbridge.phases.preflight.rehearsal import CODES as REHEARSAL_CODES
 
 MAXIMUM_FINDINGS = 100
-"""In status. One takes 2 KiB at most."""
+"""Findings in status. One finding takes at most 2 KiB."""
 
 
 def run_preflight_phase(draft: Draft) -> Outcome:
-    """Judge the cluster; go on only without a blocking finding. Nothing is changed here."""
+    """Collect the findings and continue without a blocking one. This phase changes nothing."""
     zookeeper, ids = draft.observation.zookeeper, draft.registered_broker_ids()
     copies_run = False
     if isinstance(zookeeper, ZooKeeperState) and zookeeper.cluster_id and ids and dry_start.awaited(draft):
@@ -76,14 +76,14 @@ def run_preflight_phase(draft: Draft) -> Outcome:
     )
     draft.update(cluster_id=zookeeper.cluster_id, broker_ids=ids, nodes=tuple(sorted(nodes, key=lambda n: n.id)))
     if draft.spec.target is Target.PREFLIGHT:
-        return reached("Preflight passed; set spec.target further to go on")
+        return reached("Preflight passed; set spec.target to QuorumReady or further to continue")
     name = controllers_name(draft.identity.name, draft.identity.uid, draft.status.attempt)
     draft.update(controllers=ControllersStatus(name=name, node_ids=draft.spec.controllers.node_ids))
     return Enter(Phase.PROVISIONING_QUORUM)
 
 
 def _record_findings(draft: Draft, found: tuple[FindingStatus, ...]) -> None:
-    """Put the findings into status, the first ones only when they are many: etcd refuses objects of more than 1.5 MiB."""
+    """Record the findings in status; more than `MAXIMUM_FINDINGS` go to a ConfigMap, since etcd refuses objects of more than 1.5 MiB."""
     if len(found) <= MAXIMUM_FINDINGS:
         draft.update(findings=found, findings_report=None)
         return

@@ -12,10 +12,10 @@ from kraftbridge.phases.preflight import findings as preflight
 
 
 def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
-    """Apply the controllers; wait for a stable quorum that is ready to migrate, and for a sound ZooKeeper tree."""
+    """Apply the controllers, wait for a stable quorum that is ready to migrate, and verify the ZooKeeper tree."""
     controller_restarts.keep_controllers(draft, ControllerMode.MIGRATION)
     if draft.status.controllers is not None and draft.status.controllers.format_allowed:
-        # Before a restart is followed: the one that is awaited may be the one that cannot start as it is configured.
+        # Replace first: the controller whose restart is followed below may be the one that cannot start as configured.
         controller_restarts.replace_outdated_controllers(draft)
     if (
         waiting := controller_change.roll_changed_controllers(draft)
@@ -40,7 +40,7 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
     if (waiting := verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER)) is not None:
         return waiting
     if draft.spec.target is Target.QUORUM_READY:
-        return reached("The quorum is ready; set spec.target to DualWrite or further to go on")
+        return reached("The quorum is ready; set spec.target to DualWrite or further to continue")
     standing = preflight.blocking(preflight.rehearsal_findings(draft))
     if (waiting := rehearsing.ensure_rehearsal(draft, blocking=bool(standing))) is not None:
         return waiting

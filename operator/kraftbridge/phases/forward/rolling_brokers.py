@@ -11,7 +11,7 @@ from kraftbridge.phases.forward.nodes import reconcile_nodes
 
 
 def run_rolling_brokers_phase(draft: Draft) -> Outcome:
-    """Restart the brokers as KRaft brokers, one by one; verify again before saying that only finalization is left."""
+    """Restart the brokers in KRaft mode, one at a time, then verify both stores again."""
     if (waiting := reconcile_nodes(draft, BrokerMode.KRAFT)) is not None:
         return waiting
     verifying.launch_ahead(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)

@@ -11,7 +11,7 @@ from kraftbridge.phases.forward.nodes import reconcile_nodes
 
 
 def run_taking_over_phase(draft: Draft) -> Outcome:
-    """Roll the brokers into migration mode; the copy starts by itself when the last one registers (KIP-866)."""
+    """Restart the brokers in migration mode; the controller copies the metadata once the last one registers (KIP-866)."""
     if (waiting := reconcile_nodes(draft, BrokerMode.MIGRATION)) is not None:
         return waiting
     draft.set_condition(
@@ -25,7 +25,7 @@ def run_taking_over_phase(draft: Draft) -> Outcome:
         return (
             controller_restarts.ensure_voters_registered(draft)
             or healing.ensure_mirror_moves(draft)
-            or Wait("dual-write is awaited")
+            or Wait("the KRaft controller does not write ZooKeeper yet (dual-write)")
         )
     if (waiting := canary.prove_change_arrives(draft)) is not None:
         return waiting

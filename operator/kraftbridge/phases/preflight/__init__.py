@@ -1,1 +1,1 @@
-"""Preflight: what stands in the way of a migration, as findings."""
+"""The checks of preflight. Each makes findings."""

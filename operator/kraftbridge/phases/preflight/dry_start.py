@@ -1,4 +1,4 @@
-"""Findings of the dry start: what the copies of the brokers' pods would do in each mode. Pure."""
+"""Findings of the dry start: the settings that copies of the brokers' pods would pass to Kafka in each mode. Pure."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _SHOWN_DIFFERENCES = 4
 
 
 def awaited(step: StepContext) -> bool:
-    """Whether no dry start of what is there now has ended yet."""
+    """Return whether no dry start of the current templates has ended yet."""
     state = step.observation.dry_start
     return not isinstance(state, Unobserved) and not state.off and state.current is None
 
 
 def begin_dry_start(draft: Draft, broker_ids: dict[str, int], cluster_id: str) -> None:
-    """Have a dry start run where none of what is there now has ended or is under way."""
+    """Start a dry start of the current templates, unless one has ended or is in progress."""
     state = draft.observation.dry_start
     if isinstance(state, Unobserved) or state.off or state.current is not None or state.running:
         return
@@ -39,7 +39,7 @@ def begin_dry_start(draft: Draft, broker_ids: dict[str, int], cluster_id: str) -
 
 
 def findings(step: StepContext) -> Iterator[FindingStatus]:
-    """Return what the last dry start found, nothing while it is awaited."""
+    """Return the findings of the last dry start; none while it is in progress."""
     state, sets = step.observation.dry_start, step.stateful_sets()
     if isinstance(state, Unobserved):
         yield finding(Code.DRY_START_UNKNOWN, "brokers", reason=state)
@@ -78,7 +78,7 @@ def _stateful_set(step: StepContext, report: DryStartReport, item: StatefulSetSt
 def _starts(
     step: StepContext, name: str, mode: BrokerMode, copies: Sequence[CopyOutcome], outcomes: dict[CopyKey, CopyOutcome]
 ) -> Iterator[FindingStatus]:
-    """Report copies that did not come to Kafka's start, and configurations that Kafka refuses; one finding for each mode."""
+    """Find copies that do not reach Kafka's start, and configurations that Kafka refuses; one finding for each mode."""
     prefix = step.spec.brokers.env_prefix
     if failed := [c for c in copies if c.start is None]:
         first = failed[0]
@@ -120,7 +120,7 @@ def _differences(
             continue
         if mode is BrokerMode.ZOOKEEPER:
             if isinstance(survey, Unobserved) or isinstance(survey.brokers, Unobserved):
-                return  # a blocking finding of its own
+                return  # another finding reports it
             settings = survey.brokers.get(each.broker_id)
             if isinstance(settings, Unobserved):
                 continue  # likewise
@@ -141,7 +141,7 @@ def _differences(
 
 
 def _programs(name: str, copies: Sequence[CopyOutcome]) -> Iterator[FindingStatus]:
-    """Tell what an image would do to the cluster at each start: programs that the agent skipped."""
+    """Find programs that the image runs at each start and that the agent skipped."""
     skipped: dict[str, set[str]] = {}
     for each in copies:
         for program in (*(each.start.programs if each.start is not None else ()), *each.programs):

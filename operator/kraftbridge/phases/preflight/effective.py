@@ -1,8 +1,8 @@
-"""What the brokers run with, against what their pod templates say. Pure.
+"""Compares the settings that the brokers run with to their pod templates. Pure.
 
-The template is only the way by which settings are changed; an image may ignore it (a mounted properties file), and a script may set
-what it does not show. So what runs is judged, and what the controllers get is what runs. DescribeConfigs is not whole either: it hides
-the values of secrets and of what plugins read (``ConfigHelper``).
+The template is only the channel by which the migration changes settings. An image may ignore it (a mounted properties file), and a script may set
+values that it does not show. So preflight judges the running settings, and the controllers get those. DescribeConfigs is not complete either: it hides
+the values of secrets and of plugins' settings (``ConfigHelper``).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from kraftbridge.phases.draft import StepContext
 from kraftbridge.phases.preflight.finding import finding
 
 Seen = Mapping[int, Mapping[str, BrokerSetting]]
-"""What each broker runs with, by id and name."""
+"""Running settings by broker id and name."""
 
 CHANGED_FROM_THE_TEMPLATE = ("authorizer.class.name", "listener.security.protocol.map")
-"""The migration computes the brokers' new value from the template's: what the template does not show would be lost."""
+"""Settings whose new value the migration computes from the template; a value that the template does not show would be lost."""
 
 HIDDEN_BY_KAFKA = {
     "super.users": "spec.controllers.superUsers",
@@ -33,7 +33,7 @@ _EXPANDED = ("$(", "${")
 
 
 def seen_settings(survey: Survey) -> Seen:
-    """Return what the brokers that answered run with."""
+    """Return the running settings of the brokers that answered."""
     if isinstance(survey.brokers, Unobserved):
         return {}
     return {
@@ -44,10 +44,10 @@ def seen_settings(survey: Survey) -> Seen:
 
 
 def findings(step: StepContext, seen: Seen) -> Iterator[FindingStatus]:
-    """Return where the brokers run with something else than their template says."""
+    """Find settings that run with another value than the template states."""
     sets, ids = step.stateful_sets(), step.registered_broker_ids()
     if isinstance(sets, Unobserved) or not ids:
-        return  # findings of their own
+        return  # other findings report it
     for item in sets:
         for pod in item.pods:
             if ids[pod.name] in seen:
@@ -91,7 +91,7 @@ def _of_broker(item: StatefulSetState, broker: int, running: Mapping[str, Broker
 
 
 def _hidden(step: StepContext, sets: tuple[StatefulSetState, ...], seen: Seen) -> Iterator[FindingStatus]:
-    """Ask for what no broker serves and no template shows."""
+    """Find settings of authorizers that no broker serves and no template shows."""
     given = {"super.users": bool(step.spec.controllers.super_users)}
     for setting, place in HIDDEN_BY_KAFKA.items():
         running = any(setting in settings and settings[setting].value is None for settings in seen.values())
@@ -101,9 +101,9 @@ def _hidden(step: StepContext, sets: tuple[StatefulSetState, ...], seen: Seen) -
 
 
 def taken_over(survey: Survey) -> dict[str, str]:
-    """Return the settings that the controllers take over from the brokers, as they run with them.
+    """Return the running settings that the controllers take over from the brokers.
 
-    Where brokers differ, the value of the one with the highest id counts.
+    If brokers differ, the value of the broker with the highest id counts.
     """
     found: dict[str, str] = {}
     for _, settings in sorted(seen_settings(survey).items()):
@@ -116,6 +116,6 @@ def taken_over(survey: Survey) -> dict[str, str]:
 
 
 def _normal(value: str) -> tuple[str, ...]:
-    """Return a value in a form in which order of a list, spaces and the case of `true` do not matter."""
+    """Return a value in a canonical form: sorted list, without spaces, booleans in lower case."""
     parts = (part.strip() for part in value.split(","))
     return tuple(sorted(part.lower() if part.lower() in {"true", "false"} else part for part in parts if part))

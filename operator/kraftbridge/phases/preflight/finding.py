@@ -1,4 +1,4 @@
-"""How preflight makes its findings: a code of the catalogue, an object, and the details of this case."""
+"""Makes a finding from a code of the catalogue, an object, and the details of the case."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from kraftbridge.models.catalogue import Code
 from kraftbridge.models.status import FindingStatus
 
 MAXIMUM_REASON = 1024
-"""Characters of a reason in status."""
+"""Maximum length of a reason in status, in characters."""
 
 
 def finding(code: Code, obj: str, /, **details: object) -> FindingStatus:
-    """Return a finding; ``details`` are what the catalogue's texts of this code name."""
+    """Return a finding; ``details`` fill the placeholders in the catalogue's texts of this code."""
     reason, fix = code.describe(**details)
     return FindingStatus(code=code, severity=code.severity, object=obj, reason=reason[:MAXIMUM_REASON], fix=fix)
 
 
 def some(names: Iterable[object], most: int = 5) -> str:
-    """Return the first few names, and how many more there are."""
+    """Return the first ``most`` names and the number of the others."""
     listed = sorted(str(n) for n in names)
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more

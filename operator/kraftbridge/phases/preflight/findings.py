@@ -1,6 +1,6 @@
-"""Preflight: what stands in the way of a migration. Pure.
+"""Collects every finding of preflight. Pure.
 
-Codes and texts are in `kraftbridge.models.catalogue`. What could not be observed is a blocking finding: unknown is never "yes".
+Codes and texts are in `kraftbridge.models.catalogue`. A part of the observation that is unknown is a blocking finding.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ OVERLAID_SETTINGS = (
 
 
 TEMPLATE = "pod template"
-"""Where a setting was found that does not come from a running broker."""
+"""Source of a setting that does not come from a running broker."""
 
 
 def findings(draft: Draft) -> tuple[FindingStatus, ...]:
@@ -72,7 +72,7 @@ def findings(draft: Draft) -> tuple[FindingStatus, ...]:
 
 
 def redundancy_findings(spec: MigrationSpec, redundancy: TopicRedundancy) -> tuple[FindingStatus, ...]:
-    """Return a finding per topic that a broker's restart makes unavailable; asked again before each restart."""
+    """Return a finding per topic that a broker's restart makes unavailable; each restart gate checks them again."""
     return tuple(_accepting(spec, _redundancy(redundancy)))
 
 

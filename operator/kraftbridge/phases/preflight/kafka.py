@@ -1,4 +1,4 @@
-"""Findings about what the running brokers are configured with, what the principal may see, and who may write ZooKeeper. Pure."""
+"""Findings about the brokers' running configuration, the principal's rights in Kafka, and the ACLs of ZooKeeper. Pure."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ CONTROLLER_LISTENER = "CONTROLLER"
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
 TOKEN_KEYS = frozenset({"delegation.token.secret.key", "delegation.token.master.key"})
-"""In KRaft the controllers make tokens, and need the key (``DelegationTokenControlManager``)."""
+"""In KRaft the controllers create delegation tokens and need the key (``DelegationTokenControlManager``)."""
 
 NEEDED_OPERATIONS = ("DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
-"""On the cluster: quorum and reassignments, configurations, and the canary quota (``KafkaApis``: AlterClientQuotas asks for ALTER_CONFIGS)."""
+"""Operations on the cluster resource: DESCRIBE for quorum and reassignments, DESCRIBE_CONFIGS for configurations, ALTER_CONFIGS for the canary quota
+(``KafkaApis.handleAlterClientQuotasRequest``)."""
 
 ALL_PERMISSIONS = frozenset("cdrwa")
 
 
 def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
-    """Return what Kafka in KRaft mode would refuse, ignore or not see."""
+    """Find configuration that Kafka refuses or ignores in KRaft mode, and metadata that the principal may not see."""
     yield from _visibility(draft, survey)
     yield from _reassignments(draft, survey)
     yield from _brokers(draft, survey)
@@ -45,7 +46,7 @@ def _visibility(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     if lacking := [o for o in needed if o not in seen.cluster_operations]:
         yield finding(Code.OPERATIONS_MISSING, name, operations=", ".join(lacking))
     if isinstance(survey.zookeeper, Unobserved) or survey.zookeeper.denied:
-        return  # a finding of its own
+        return  # another finding reports it
     if hidden := survey.zookeeper.topics - seen.topics:
         yield finding(Code.TOPICS_HIDDEN, name, count=len(hidden), topics=some(hidden))
 
@@ -81,7 +82,7 @@ def _brokers(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
 
 
 def _refused(broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[FindingStatus]:
-    """Return what keeps this broker from starting in migration mode or as a KRaft broker (``KafkaConfig.validateValues``, 3.9)."""
+    """Find settings with which this broker does not start in migration or KRaft mode (``KafkaConfig.validateValues``, 3.9)."""
     name = f"broker/{broker}"
     if (setting := settings.get("control.plane.listener.name")) is not None:
         yield finding(Code.CONTROL_PLANE_LISTENER, name, value=setting.value, source=setting.source)
@@ -172,7 +173,7 @@ def _access(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
             identity=survey.zookeeper_identity or "no credentials",
         )
     closed = [path for path, acl in access.acls.items() if not _granted(acl, survey) >= ALL_PERMISSIONS]
-    # A znode that only its parent's CREATE and DELETE concern may be read-only itself.
+    # CREATE and DELETE are checked on the parent, so such a znode itself may be read-only.
     if closed:
         yield finding(
             Code.ZOOKEEPER_ACL_FORBIDS_KRAFT,

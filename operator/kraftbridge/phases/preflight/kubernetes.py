@@ -1,4 +1,4 @@
-"""Findings about the Kubernetes cluster: rights, room and storage for the controllers, budgets, other writers. Pure."""
+"""Findings about the Kubernetes cluster: rights, capacity and storage for the controllers, disruption budgets, other writers. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kraftbridge.phases.draft import Draft
 from kraftbridge.phases.preflight.finding import finding, some
 
 OTHER_WRITER = "owner "
-"""How an entry of `Survey.writers` begins when a controller owns the StatefulSet."""
+"""Prefix of an entry of `Survey.writers` if a controller owns the StatefulSet."""
 
 
 def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
-    """Return what Kubernetes would refuse or keep waiting."""
+    """Find objects that Kubernetes would refuse or leave pending."""
     yield from _rights(survey)
     yield from _storage(draft, survey)
     yield from _budgets(survey)
@@ -136,7 +136,7 @@ def _quotas(survey: Survey, demand: ControllersDemand, limits: tuple[Limit, ...]
 
 
 def _wanted(demand: ControllersDemand) -> Mapping[str, int | None]:
-    """Return what a quota would count of the controllers; None where a container does not say."""
+    """Return the amount that a quota counts for the controllers; None if a container does not state it."""
     of_one = _counted(demand.containers)
     return {name: None if value is None else value * demand.pods for name, value in of_one.items()} | {
         "pods": demand.pods, "count/pods": demand.pods,
@@ -147,7 +147,7 @@ def _wanted(demand: ControllersDemand) -> Mapping[str, int | None]:
 
 
 def _counted(parts: Sequence[Demand]) -> Mapping[str, int | None]:
-    """Return what a quota would count of pods of one container each; None where one does not say."""
+    """Return the amount that a quota counts for pods of one container each; None if one does not state it."""
 
     def total(each: Sequence[int | None]) -> int | None:
         stated = [value for value in each if value is not None]
@@ -250,9 +250,9 @@ def _room(survey: Survey, demand: ControllersDemand) -> Iterator[FindingStatus]:
 def _without_room(
     capacity: Capacity, demand: ControllersDemand, cpu: int, memory: int, pods: tuple[Demand, ...]
 ) -> list[Demand]:
-    """Return the pods of a verification that find no node once the controllers are placed.
+    """Return the pods of a verification that fit on no node once the controllers are placed.
 
-    Each goes where most CPU is left, as the scheduler's default scoring spreads them (``NodeResourcesFit``, ``LeastAllocated``).
+    Each pod is placed on the node with the most free CPU, as the scheduler's default scoring does (``NodeResourcesFit``, ``LeastAllocated``).
     """
     left = {r.node: [r.cpu, r.memory, r.pods] for r in capacity.rooms}
 
@@ -283,7 +283,7 @@ def _may_go(room: Room, demand: ControllersDemand) -> bool:
 
 
 def _tolerates(toleration: Mapping[str, str], taint: Mapping[str, str]) -> bool:
-    """Whether a toleration matches a taint (``k8s.io/api/core/v1`` ``Toleration.ToleratesTaint``)."""
+    """Return whether a toleration matches a taint (``k8s.io/api/core/v1`` ``Toleration.ToleratesTaint``)."""
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):
@@ -302,7 +302,7 @@ _BYTES: Final = {"Gi": 2**30, "Mi": 2**20, "Ki": 2**10}
 
 
 def shown(resource: str, amount: int) -> str:
-    """Return an amount of a resource as manifests write it: ``500m``, ``2Gi``, ``3``."""
+    """Return an amount of a resource in the notation of manifests: ``500m``, ``2Gi``, ``3``."""
     if resource == "cpu" or resource.endswith(".cpu"):
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     if "memory" in resource or "storage" in resource:
