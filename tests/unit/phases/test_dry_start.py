@@ -65,7 +65,7 @@ def test_without_a_report_of_what_is_there_now_a_dry_start_runs_and_the_gate_wai
     assert action.fingerprint == "same"
     assert dict(action.broker_ids).keys() == {"kafka-0", "kafka-1", "kafka-2"}
     assert decision.status.phase is Phase.PREFLIGHT
-    assert "copies of the brokers' pods" in decision.status.message
+    assert "Copies of the brokers' pods" in decision.status.message
 
 
 def test_a_dry_start_under_way_is_awaited_and_not_begun_again() -> None:

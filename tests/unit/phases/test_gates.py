@@ -414,7 +414,7 @@ CLOSED: dict[Phase, dict[str, tuple[Spoil, str]]] = {
             "controller 3002",
         ),
         "held": (lambda s: s.with_status(hold_until=NOW + timedelta(seconds=4)), "holding"),
-        "the StatefulSet is gone": (observing(controllers=ControllersWorkload(None)), "gone"),
+        "the StatefulSet is gone": (observing(controllers=ControllersWorkload(None)), "does not exist"),
         "a pod keeps the flag": (observing(controllers=controllers_workload(ControllerMode.FINAL, done=2)), ""),
     },
 }

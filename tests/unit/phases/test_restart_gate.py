@@ -68,7 +68,7 @@ SPOILED: dict[str, tuple[Callable[[Situation], Situation], str]] = {
     ),
     "the redundancy was read long ago": (
         lambda s: s.observing(redundancy=TopicRedundancy((), (), read_at=NOW - timedelta(minutes=2))),
-        "read anew",
+        "read again",
     ),
     "the redundancy was not read": (lambda s: s.observing(redundancy=SILENT), "no answer in time"),
 }

@@ -44,7 +44,7 @@ def test_another_image_half_way_stops_the_roll_and_names_its_writer(operator: Op
     operator.rest(12)
     assert stalled(operator) == "ForeignChange"
     assert evictions(operator) <= before + 1, "what was under way ends, nothing else begins"
-    assert "helm (Update at 2026-03-04T05:00:00Z) changed the template" in operator.status().message
+    assert "helm (Update at 2026-03-04T05:00:00Z) changed its template" in operator.status().message
     assert "image kafka:3.9 became kafka:4.0" in operator.status().message
     change_container(operator, image="kafka:3.9")
     operator.walk(Phase.DUAL_WRITE)

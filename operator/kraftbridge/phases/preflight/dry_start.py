@@ -20,7 +20,7 @@ from kraftbridge.models.status import FindingStatus
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.preflight.finding import finding, some
 
-UNDER_WAY = "Copies of the brokers' pods are started without Kafka in them, to see what each mode would give to Kafka"
+UNDER_WAY = "Copies of the brokers' pods are started without Kafka, to see which settings each mode would pass to Kafka"
 _SHOWN_DIFFERENCES = 4
 
 
