@@ -259,6 +259,7 @@ def _progress(before: MigrationStatus, after: MigrationStatus) -> bool:
             s.hold_until,
             s.canary,
             s.healing,
+            None if s.rehearsal is None else (s.rehearsal.count, s.rehearsal.run_id),
             None if s.controllers is None else s.controllers.change,
             s.target,
         )

@@ -306,6 +306,12 @@ def test_the_batch_size_that_was_measured_stays() -> None:
     assert after.minimum_batch_size == 2000
 
 
+def test_a_rehearsal_that_is_launched_or_ends_is_progress() -> None:
+    """The phase's deadline counts from the last progress."""
+    for case in (enabled(), under_way(RehearsalProgress.FINISHED, result=result())):
+        assert case.decide().status.progress_at == NOW
+
+
 def test_switched_off_while_it_runs_it_is_removed() -> None:
     case = under_way(RehearsalProgress.RUNNING).asking(rehearsal=RehearsalSpec())
     decision = case.decide()
