@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import os
 import subprocess
 from collections.abc import Iterator
@@ -11,8 +13,22 @@ import pytest
 from tests.support.kafka_processes import kafka_libraries
 from tests.support.traps import CHROOT, TRAPS, planted
 
+from kraftbridge.metadata.zookeeper.dump import read_dump
+from kraftbridge.models.rehearsal import (
+    PROPERTIES_KEY,
+    REQUEST_KEY,
+    RESULT_MARK,
+    Ending,
+    RehearsalRequest,
+    RehearsalResult,
+    RehearsalVerdict,
+)
+from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.rehearsal import job
 from kraftbridge.rehearsal.pod import RUNNER, PodProcesses
+from kraftbridge.rehearsal.processes import ZOOKEEPER, ZOOKEEPER_CLASS, LocalProcesses, free_port, wait_for_port
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse_with
+from kraftbridge.rehearsal.tree import SnapshotWriter
 
 pytestmark = pytest.mark.integration
 Containers = list[subprocess.Popen[bytes]]
@@ -45,6 +61,58 @@ def test_a_rehearsal_in_a_pod_answers_as_one_on_this_machine(
 
     assert (result.ending, result.verdict) == (trap.ending, trap.verdict), result.to_json(indent=1)
     assert [container.wait(30) for container in containers] == [0, 0]  # the pod ends, with what ran in it
+
+
+def test_the_pod_reads_a_live_zookeeper_and_starts_kafka_once_that_is_out_of_reach(
+    containers: Containers, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both of our containers as the Job runs them. The source is stopped where the operator would close the pod."""
+    elsewhere = tmp_path_factory.mktemp("source")
+    writer, port = SnapshotWriter((1,) * 16), free_port()
+    writer.take(read_dump(planted(TRAPS["none"], elsewhere / "zk.jsonl"), CHROOT))
+    writer.write(elsewhere / "zookeeper" / "version-2")
+    configuration = elsewhere / "zoo.cfg"
+    configuration.write_text(
+        f"dataDir={elsewhere}/zookeeper\nclientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n"
+    )
+    source = LocalProcesses(kafka_libraries(), elsewhere)
+    mounted = tmp_path_factory.mktemp("mounted")
+    secret = mounted / "secret"
+    secret.write_text(TRAPS["none"].settings["password.encoder.secret"])
+    listener = mounted / "listener.properties"
+    listener.write_text(
+        "delegation.token.secret.key=some-token-key\nlistener.name.controller.ssl.truststore.location=/nowhere\n"
+    )
+    request = RehearsalRequest(
+        run_id="r",
+        zookeeper=ZooKeeperAccess(connect=f"127.0.0.1:{port}"),
+        bootstrap_servers="127.0.0.1:1",
+        release_version="3.9",
+        libraries=str(kafka_libraries()),
+        heap_bytes=512 << 20,
+        zookeeper_heap_bytes=256 << 20,
+        password_encoder_secret_path=str(secret),
+        listener_path=str(listener),
+    )
+    (mounted / REQUEST_KEY).write_text(request.to_json())
+    (mounted / PROPERTIES_KEY).write_text(
+        "controller.quorum.voters=3000@nowhere:9093\nzookeeper.connect=nowhere:2181\n"
+    )
+    arguments = ["--request", str(mounted), "--work", str(tmp_path)]
+    try:
+        source.start(ZOOKEEPER, 256 << 20, ZOOKEEPER_CLASS, str(configuration))
+        assert wait_for_port(source, ZOOKEEPER, port, 60) is None
+        assert job.main(["read", *arguments]) == 0
+    finally:
+        source.close()
+    assert job.main(["run", *arguments]) == 0
+    line = next(text for text in capsys.readouterr().out.splitlines() if text.startswith(RESULT_MARK))
+    result = RehearsalResult.model_validate_json(gzip.decompress(base64.b64decode(line[len(RESULT_MARK) :])))
+    assert (result.verdict, result.ending) == (RehearsalVerdict.WORKS, Ending.DUAL_WRITE), result.to_json(indent=1)
+    assert result.forecast.no_controller_seconds is not None
+    assert result.forecast.heap_bytes is not None
+    assert "listener.name.controller.ssl.truststore.location" in result.replaced_settings
+    assert [container.wait(30) for container in containers] == [0, 0]
 
 
 def test_a_container_that_is_never_asked_ends_with_the_pod(containers: Containers, tmp_path: Path) -> None:
