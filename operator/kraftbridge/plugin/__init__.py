@@ -1,1 +1,1 @@
-"""``kubectl kraftbridge``: a migration on the terminal. Talks to the API server only; not in the images."""
+"""``kubectl kraftbridge``: shows and changes a migration on the terminal. It uses only the API server, and is not in the images."""

@@ -1,4 +1,4 @@
-"""A support archive: the resource, what belongs to it, events, logs, reports. No secrets."""
+"""Creates a support archive: the resource, its objects, events, logs, reports, and no secrets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OPERATOR_LABEL: Final = "app.kubernetes.io/name=kraftbridge"
 
 @dataclass
 class Bundle:
-    """Files of an archive by name, and what could not be read."""
+    """Files of an archive by name, and the objects that could not be read."""
 
     files: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
@@ -53,12 +53,12 @@ class Bundle:
 
 
 def collect(kubernetes: KubernetesPort, migration: Migration, operator_namespace: str, now: datetime) -> Bundle:
-    """Return a migration's bundle. What cannot be read is listed in it; a secret in it is an error.
+    """Return a migration's bundle. It lists the objects that could not be read.
 
     Raises
     ------
     PluginError
-        A known secret value is still in a file: nothing is written.
+        A file still contains a known secret value. Nothing is written.
     """
     return _Collector(kubernetes, migration, operator_namespace, now).run()
 

@@ -1,4 +1,4 @@
-"""``kubectl kraftbridge``: see, steer and hand on a migration."""
+"""``kubectl kraftbridge``: shows, controls and documents a migration."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ IRREVERSIBLE = (
 )
 
 connect: Callable[[str | None, str | None], KubernetesPort] = KubernetesStore.connect
-"""Tests put an API server of their own here."""
+"""Tests replace it to use their own API server."""
 
 
 def _session(namespace: str | None, context: str | None, kubeconfig: str | None) -> Session:
@@ -71,7 +71,7 @@ def status(
     name: Name = None, *, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
     once: Annotated[bool, typer.Option(help="Show it once instead of following it.")] = False,
 ) -> None:  # fmt: skip
-    """Show where a migration is and what it waits for; live on a terminal."""
+    """Show the state of a migration and what it waits for; live on a terminal."""
     session, console = _session(namespace, context, kubeconfig), Console()
     migration = session.migration(name)
     if once or not console.is_terminal:
@@ -82,7 +82,7 @@ def status(
             time.sleep(REFRESH_SECONDS)
             try:
                 migration = session.migration(migration.name)
-            except MigrationError as error:  # the API server may be away for a moment
+            except MigrationError as error:  # the API server may be unreachable for a moment
                 console.print(f"not read: {error}", style="dim", highlight=False)
                 continue
             live.update(status_picture(migration, datetime.now(UTC)), refresh=True)
@@ -92,7 +92,7 @@ def status(
 def findings(
     name: Name = None, *, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
 ) -> None:
-    """List the preflight findings; the exit code is 1 while one blocks."""
+    """List the preflight findings; the exit code is 1 while one of them blocks."""
     migration = _session(namespace, context, kubeconfig).migration(name)
     found = migration.status.findings
     Console().print(findings_table(found) if found else "no findings")
@@ -107,7 +107,7 @@ def accept(
     *, migration: Annotated[str | None, typer.Option(help="Name of the KafkaMigration.")] = None,
     namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None, yes: Yes = False,
 ) -> None:  # fmt: skip
-    """Accept a preflight finding: it stays visible and no longer blocks."""
+    """Accept a preflight finding: it remains visible and no longer blocks."""
     session = _session(namespace, context, kubeconfig)
     found = session.migration(migration)
     matching = tuple(f for f in found.status.findings if f.code == code and where in {"*", f.object})
@@ -172,7 +172,7 @@ def rollback(
     kubeconfig: Kubeconfig = None,
     yes: Yes = False,
 ) -> None:
-    """Go back to ZooKeeper: ask, and set the target ZooKeeper."""
+    """Roll back to ZooKeeper: ask, and set the target ZooKeeper."""
     session, console = _session(namespace, context, kubeconfig), Console()
     migration = session.migration(name)
     _refuse_when_over(migration)
@@ -264,7 +264,7 @@ def _ask(question: str, *, yes: bool) -> None:
 
 
 def main() -> None:
-    """Run the plugin; an error is one line."""
+    """Run the plugin. An error is printed in one line."""
     try:
         app()
     except ConflictError as error:

@@ -1,4 +1,4 @@
-"""A migration as a picture for the terminal. Pure: status in, renderable out."""
+"""Renders a migration for the terminal. Pure: status in, renderable out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLOURS = {"True": "green", "False": "red", "Unknown": "yellow"}
 
 
 def status_picture(migration: Migration, now: datetime) -> RenderableType:
-    """Return phases as a line, and below it brokers, quorum, what is waited for and the last verdict."""
+    """Return the phases as a line, and below it brokers, quorum, the waiting reason and the last verdict."""
     status, spec = migration.status, migration.spec
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold")
@@ -56,7 +56,7 @@ def status_picture(migration: Migration, now: datetime) -> RenderableType:
 
 
 def phase_line(phase: Phase) -> Text:
-    """Return the phases in order, those behind us and the present one marked."""
+    """Return the phases in order. Completed phases and the current phase are marked."""
     phases = FORWARD if phase in FORWARD else (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
     here = phases.index(phase)
     line = Text()

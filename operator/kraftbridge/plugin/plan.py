@@ -1,4 +1,4 @@
-"""What a migration would change in the user's StatefulSets, as a diff, before anything is changed."""
+"""Shows the changes of a migration in the user's StatefulSets as a diff, without making them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Object = dict[str, Any]
 def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -> Iterator[str]:
     """Yield the lines of the diffs: each StatefulSet from its own configuration to migration mode, and on to KRaft.
 
-    The overlays are the operator's own; the cluster id, which it reads from ZooKeeper, stays open until it has done so.
+    The overlays are those of the operator. The cluster id stays open until the operator has read it from ZooKeeper.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -
         last = "yours"
         for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT):
             overlay = brokers.overlay(spec, broker_facts, reference.name, mode)
-            # Each mode's overlay is laid on the user's own: an entry that only the earlier mode set goes away again.
+            # Each mode's overlay applies to the user's own template: entries of the earlier mode disappear.
             own = {**stateful_set, "spec": _with_original(stateful_set["spec"], original.container, original.volumes)}
             after = _template(with_overlay(own, overlay))
             yield from _diff(f"StatefulSet {reference.name}", last, str(mode), before, after, redactor)
@@ -69,7 +69,7 @@ def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -
 
 
 def with_overlay(stateful_set: Mapping[str, Any], overlay: Mapping[str, Any]) -> Object:
-    """Return a StatefulSet as server-side apply of an overlay leaves it: annotations by key, env and volumes by name."""
+    """Return a StatefulSet after server-side apply of an overlay: annotations merge by key, env and volumes by name."""
     result = deepcopy(dict(stateful_set))
     template, wanted = result["spec"]["template"], overlay["spec"]["template"]
     annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
@@ -91,7 +91,7 @@ def _merged_by_name(own: list[Object], wanted: list[Object]) -> list[Object]:
 def _with_original(
     spec: Mapping[str, Any], container: Mapping[str, Any], volumes: tuple[Mapping[str, Any], ...]
 ) -> Object:
-    """Return a StatefulSet's spec with the user's own environment and volumes, which an overlay may cover by now."""
+    """Return a StatefulSet's spec with the user's own environment and volumes, which an overlay may have replaced."""
     result = deepcopy(dict(spec))
     pod = result["template"]["spec"]
     for each in pod["containers"]:

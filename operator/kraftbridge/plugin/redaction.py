@@ -1,4 +1,4 @@
-"""Takes secrets out of text: by their value where it is known, and by what a setting or a line looks like everywhere."""
+"""Removes secrets from text, by their known values, and by the form of settings and lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kraftbridge.models.spec import MigrationSpec
 
 REMOVED: Final = "***REMOVED***"
 _SHORTEST: Final = 4
-"""A shorter value would be found by chance everywhere."""
+"""Minimum length of a value. A shorter value would match by chance."""
 _SENSITIVE: Final = r"(?:passw(?:or)?d|secret|token|jaas|credential|private.?key|api.?key|keystore\.key|access.?key)"
 _SENSITIVE_KEY: Final = re.compile(_SENSITIVE, re.IGNORECASE)
 _PLAIN_KEYS: Final = frozenset({"username", "scheme", "ca.crt", "tls.crt"})
@@ -35,12 +35,12 @@ _JWT: Final = re.compile(r"\beyJ[\w\-]{8,}\.[\w\-]{8,}\.[\w\-]*")
 
 
 class Redactor:
-    """Removes a set of known values, and whatever looks like a secret, from text.
+    """Removes known values, and everything that looks like a secret, from text.
 
     Parameters
     ----------
     values
-        Secret values, as they would stand in a log or a configuration.
+        Secret values as they appear in a log or a configuration.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
@@ -57,13 +57,13 @@ class Redactor:
         return _ASSIGNMENT.sub(_without_value, text)
 
     def found_in(self, text: str) -> int:
-        """Return how many of the known values stand in a text."""
+        """Return the number of known values in a text."""
         return sum(value in text for value in self._values)
 
 
 def _without_value(match: re.Match[str]) -> str:
     key, value = match["key"], match["value"]
-    # Names of Secrets and empty structures say nothing secret, and somebody who helps needs them.
+    # Names of Secrets and empty structures are not secret, and are needed for support.
     if _REFERENCE_KEYS.search(key) and ":" in match["is"]:
         return match[0]
     tail = "," if value.endswith(",") else ""
@@ -73,8 +73,8 @@ def _without_value(match: re.Match[str]) -> str:
 def values_of(secret: Mapping[str, Any]) -> set[str]:
     """Return the values of a Secret that must not leave the cluster.
 
-    A value of one line counts whole, in plain text and as base64. Of a file count private keys' lines, values of sensitive settings, and
-    quoted passwords in JAAS lines: a word like ``SSL`` in it is no secret.
+    A value of one line counts completely, in plain text and as base64. In a file, the lines of private keys, values of sensitive
+    settings, and quoted passwords in JAAS lines count. A word like ``SSL`` in a file is no secret.
     """
     found: set[str] = set()
     for key, encoded in (secret.get("data") or {}).items():
@@ -93,7 +93,7 @@ def values_of(secret: Mapping[str, Any]) -> set[str]:
 
 
 def secrets_in(text: str) -> set[str]:
-    """Return what looks secret in the text of a file, of a JSON document, or of a container's environment."""
+    """Return the secrets in the text of a file, a JSON document, or a container's environment."""
     found = {line for block in _PEM.findall(text) for line in block.splitlines() if not line.startswith("-----")}
     found |= set(_QUOTED.findall(text))
     for match in _ASSIGNMENT.finditer(text):
@@ -123,7 +123,7 @@ def _secrets_in_document(document: Any) -> set[str]:
 
 
 def secrets_of_pod(template: Mapping[str, Any]) -> set[str]:
-    """Return the names of the Secrets that a pod template refers to."""
+    """Return the names of the Secrets in a pod template."""
     names: set[str] = set()
 
     def visit(node: Any) -> None:
@@ -147,7 +147,7 @@ def secrets_of_pod(template: Mapping[str, Any]) -> set[str]:
 
 
 def secrets_of_spec(spec: MigrationSpec) -> set[str]:
-    """Return the names of the Secrets that a migration's spec refers to."""
+    """Return the names of the Secrets in a migration's spec."""
     named = {spec.zookeeper.secret_name, spec.brokers.client_config_secret, spec.controllers.listener.secret_name}
     if spec.controllers.password_encoder_secret is not None:
         named.add(spec.controllers.password_encoder_secret.name)

@@ -1,4 +1,4 @@
-"""The report of a verification run, out of its ConfigMap."""
+"""Reads the report of a verification run from its ConfigMap."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def unpacked(packed: str) -> str:
 
 
 def read_report(kubernetes: KubernetesPort, migration: Migration, run_id: str | None) -> tuple[str, VerificationReport]:
-    """Return the JSON and the report of a run, of the newest one with a report where none is named.
+    """Return the JSON and the report of a run; without an id, of the newest run with a report.
 
     Raises
     ------
     PluginError
-        There is no such run, or its ConfigMap is gone.
+        The run does not exist, or its ConfigMap was deleted.
     """
     runs = [v for v in migration.status.verifications if v.report and run_id in {None, v.run_id}]
     if not runs:

@@ -1,4 +1,4 @@
-"""One user at one API server: finds a migration and changes its ``spec``."""
+"""A user's session with one API server: finds a migration and changes its ``spec``."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from kraftbridge.models.status import MigrationStatus
 from kraftbridge.storage.ports import KubernetesPort
 
 PLUGIN_MANAGER: Final = "kubectl-kraftbridge"
-"""Field manager of what the user changes by this plugin."""
+"""Field manager of the changes that the user makes with this plugin."""
 
 
 class PluginError(Exception):
-    """The command cannot be carried out; the message says why and what to do."""
+    """The command cannot be executed. The message gives the reason and the next step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A KafkaMigration as it was read."""
+    """A KafkaMigration that was read."""
 
     resource: Mapping[str, Any]
     spec: MigrationSpec
@@ -30,23 +30,23 @@ class Migration:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the resource."""
         return str(self.resource["metadata"]["name"])
 
     @property
     def namespace(self) -> str:
-        """Its namespace."""
+        """Namespace of the resource."""
         return str(self.resource["metadata"]["namespace"])
 
     @property
     def version(self) -> str:
-        """``resourceVersion``: what the user was shown is what is changed."""
+        """``resourceVersion``. Commands change exactly the version that the user saw."""
         return str(self.resource["metadata"]["resourceVersion"])
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A connection and the namespace that commands are about."""
+    """A connection and the namespace of the commands."""
 
     kubernetes: KubernetesPort
     namespace: str
@@ -57,7 +57,7 @@ class Session:
         Raises
         ------
         PluginError
-            There is none, or no name was given and there are several.
+            It does not exist, or there are several and no name was given.
         """
         if name is None:
             found = self.kubernetes.list(API_VERSION, KIND, self.namespace)
@@ -79,11 +79,11 @@ class Session:
         )
 
     def pause(self, migration: Migration, *, paused: bool) -> None:
-        """Stop a migration at the next safe point, or let it go on."""
+        """Stop a migration at the next safe point, or continue it."""
         self._patch(migration, {"paused": paused})
 
     def set_target(self, migration: Migration, target: Target) -> None:
-        """Ask for another target, of exactly the migration that was shown.
+        """Set another target, at exactly the version that was shown.
 
         Raises
         ------
@@ -93,12 +93,12 @@ class Session:
         self._patch(migration, {"target": target.value}, exact=True)
 
     def accept(self, migration: Migration, code: str, where: str) -> bool:
-        """Accept a finding; return False when it was accepted already.
+        """Accept a finding; return False if it was accepted already.
 
         Raises
         ------
         PluginError
-            The migration has no such finding: an acceptance ahead of a finding would hide it.
+            The migration has no such finding. An acceptance in advance would hide the finding.
         """
         findings = [f for f in migration.status.findings if f.code == code and where in {"*", f.object}]
         if not findings:
@@ -109,7 +109,7 @@ class Session:
         if wanted in accepted:
             return False
         entries = [a.model_dump(mode="json", by_alias=True) for a in (*accepted, wanted)]
-        self._patch(migration, {"preflight": {"accepted": entries}}, exact=True)  # a list is replaced whole
+        self._patch(migration, {"preflight": {"accepted": entries}}, exact=True)  # the patch replaces the complete list
         return True
 
     def _patch(self, migration: Migration, spec: Mapping[str, Any], *, exact: bool = False) -> None:

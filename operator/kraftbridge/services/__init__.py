@@ -1,1 +1,1 @@
-"""The loop and its hands: observe, decide, publish, act."""
+"""The reconciliation loop: observe, decide, publish, act."""

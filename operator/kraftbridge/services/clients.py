@@ -1,4 +1,4 @@
-"""The connections of one migration: ZooKeeper, brokers, controllers. Opened when first needed, kept between steps."""
+"""The clients of one migration for ZooKeeper, brokers and controllers. They connect when first needed and stay open between steps."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class ClusterClients:
     brokers: BrokerPort
     controllers: ControllerPort
     prober: Prober | None = None
-    """Measures how long no controller takes writes; None: nothing is measured."""
+    """Measures how long no controller accepts writes. None if nothing is measured."""
 
     def close(self) -> None:
-        """End all of them."""
+        """Close all connections."""
         self.zookeeper.close()
         self.brokers.close()
         self.controllers.close()
@@ -45,7 +45,7 @@ class ClusterClients:
 def open_clients(
     kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec, domain: str
 ) -> ClusterClients:
-    """Return the connections of a migration; none is made before its first use.
+    """Return the clients of a migration. Each connects at its first use.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def _controller_host(controllers: str, namespace: str, node_id: int, domain: str
 
 
 def _qualified(host_ports: str, namespace: str, domain: str) -> dict[str, str]:
-    """Return each address as a pod of the migration's namespace would understand it (resolv.conf's search list)."""
+    """Return each address as a pod of the migration's namespace would resolve it (the search list of resolv.conf)."""
     found = {entry: entry for entry in host_ports.split(",")}
     hosts = {e: e.strip().rpartition(":")[0] for e in found}
     candidates = {
@@ -93,7 +93,7 @@ def _qualified(host_ports: str, namespace: str, domain: str) -> dict[str, str]:
 
 
 def addresses_of(hosts: str, namespace: str, domain: str) -> tuple[str, ...]:
-    """Return the addresses (``ip:port``) behind a list of ``host:port``, as a pod of the namespace would resolve it; unknown names have none."""
+    """Return the addresses (``ip:port``) of a list of ``host:port``, resolved as in a pod of the namespace. Unknown names have none."""
     found: dict[str, None] = {}
     for entry in _qualified(hosts, namespace, domain).values():
         host, _, port = entry.strip().rpartition(":")
@@ -106,9 +106,9 @@ def addresses_of(hosts: str, namespace: str, domain: str) -> tuple[str, ...]:
 
 
 def credentials_version(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec) -> tuple[str, ...] | None:
-    """Return the versions of the Secrets that `open_clients` reads; None while one of them does not exist.
+    """Return the versions of the Secrets that `open_clients` reads; None if one of them does not exist.
 
-    A Secret that is replaced is absent for a moment: connections that are open stay open then.
+    A Secret that is being replaced is absent for a moment. Open connections stay open in that case.
 
     Raises
     ------
@@ -127,15 +127,15 @@ def secret_text(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[s
     Raises
     ------
     InvalidSpecError
-        There is no such Secret.
+        The Secret does not exist.
     """
     return _secret(kubernetes, namespace, name)
 
 
 def controllers_zookeeper_identity(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec) -> str:
-    """Return as whom KRaft controllers authenticate to ZooKeeper: ``sasl:NAME``, or ``""``.
+    """Return the identity with which KRaft controllers authenticate to ZooKeeper: ``sasl:NAME``, or ``""``.
 
-    Kafka knows SASL and x509 only (``ZkConfigs``, KIP-515): credentials of ZooKeeper's own ``digest`` scheme are the operator's alone.
+    Kafka supports only SASL and x509 (``ZkConfigs``, KIP-515). Only the operator uses credentials of ZooKeeper's ``digest`` scheme.
     """
     if spec.zookeeper.secret_name is None:
         return ""

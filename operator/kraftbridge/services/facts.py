@@ -1,4 +1,4 @@
-"""The facts that builders compute objects from. Observer and actuator read them here, so both see the same."""
+"""The input of the builders. Observer and actuator both read it here, so both render the same objects."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kraftbridge.storage.ports import KubernetesPort
 
 
 class Facts:
-    """Reads what was recorded of the user's objects and returns the facts of brokers and controllers.
+    """Reads the recorded state of the user's objects, and returns the facts of brokers and controllers.
 
-    Recorded states never change, so each is read once per process; `forget` drops those of one migration.
+    Recorded states never change, so each is read once per process. `forget` removes those of one migration.
     """
 
     def __init__(self, kubernetes: KubernetesPort, settings: Settings) -> None:
@@ -32,11 +32,11 @@ class Facts:
         """By UID of the migration, then by attempt and StatefulSet."""
 
     def forget(self, uid: str) -> None:
-        """Drop what is kept of one migration."""
+        """Remove the cached states of one migration."""
         self._recorded.pop(uid, None)
 
     def recorded(self, identity: Identity, attempt: int, name: str) -> OriginalState | None:
-        """Return the recorded original state of a StatefulSet, None while nothing is recorded.
+        """Return the recorded original state of a StatefulSet; None if nothing is recorded yet.
 
         Raises
         ------
@@ -52,12 +52,12 @@ class Facts:
     def original(
         self, identity: Identity, spec: MigrationSpec, attempt: int, stateful_set: Mapping[str, Any]
     ) -> OriginalState | None:
-        """Return the user's own state of a StatefulSet: the recorded one, else the present one.
+        """Return the user's own state of a StatefulSet: the recorded state, or the current state if none is recorded.
 
         Returns
         -------
         OriginalState or None
-            None when the StatefulSet lacks the Kafka container.
+            None if the StatefulSet lacks the Kafka container.
         """
         recorded = self.recorded(identity, attempt, stateful_set["metadata"]["name"])
         if recorded is not None:
@@ -68,7 +68,7 @@ class Facts:
     def brokers(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, original: OriginalState
     ) -> BrokerFacts:
-        """Return what the overlay of one StatefulSet is computed from."""
+        """Return the input for the overlay of one StatefulSet."""
         settings, _ = workloads.settings_of(spec, original.container, original.properties_text)
         return BrokerFacts(
             namespace=identity.namespace,
@@ -81,7 +81,7 @@ class Facts:
         )
 
     def controllers(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ControllersFacts:
-        """Return what the controllers' objects are computed from.
+        """Return the input for the controllers' objects.
 
         Raises
         ------
@@ -98,13 +98,14 @@ class Facts:
             if original is not None:
                 settings |= self.brokers(identity, spec, status, original).settings
             selectors.append(stateful_set["spec"]["selector"])
-        settings |= status.broker_settings  # what ran when preflight passed says more than a template
+        # The settings that ran when preflight passed are more reliable than a template.
+        settings |= status.broker_settings
         return replace(
             self.unread_controllers(identity, status), broker_settings=settings, broker_selectors=tuple(selectors)
         )
 
     def unread_controllers(self, identity: Identity, status: MigrationStatus) -> ControllersFacts:
-        """Return the facts that need no look at the brokers: enough to know what the controllers' pods request."""
+        """Return the facts that need no data from the brokers. They are sufficient for the resource requests of the controllers' pods."""
         return ControllersFacts(
             namespace=identity.namespace,
             migration=identity.name,

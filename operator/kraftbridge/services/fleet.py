@@ -1,4 +1,4 @@
-"""Runs the steps of many migrations on worker threads; healthy and slow migrations have threads of their own."""
+"""Runs the steps of many migrations on worker threads. Healthy and slow migrations have separate threads."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from kraftbridge.services.reconcile import Reconciler
 
 WORKERS: Final = {Lane.HEALTHY: 12, Lane.NEW: 8, Lane.SLOW: 12}
 HASTE_SECONDS: Final = 20.0
-"""How long one worker may go on with a migration whose next step is due at once."""
+"""How long one worker continues with a migration whose next step is due at once."""
 HASTE_WAIT_SECONDS: Final = 0.25
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Fleet:
-    """Every migration that this operator drives.
+    """All migrations of this operator.
 
     Parameters
     ----------
     reconciler
-        Takes the steps.
+        Executes the steps.
     """
 
     def __init__(self, reconciler: Reconciler) -> None:
@@ -40,18 +40,18 @@ class Fleet:
         self._others = ThreadPoolExecutor(max_workers=4, thread_name_prefix="deletion")
 
     def close(self) -> None:
-        """End all workers and connections; a step under way goes on to its next act and does nothing more."""
+        """End all workers and connections. A running step stops before its next action."""
         self.reconciler.release_leases()
         self.reconciler.close()
         for pool in (*self._workers.values(), self._others):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def due_in(self, uid: str, generation: int) -> float:
-        """Return in how many seconds a step is due; 0 or less when it is due now."""
+        """Return the seconds until a step is due; 0 or less if it is due now."""
         return 0.0 if self.reconciler.due(uid, generation) else self.reconciler.due_in(uid)
 
     def note(self, uid: str, status: Mapping[str, Any], *, gone: bool) -> None:
-        """Take note of a migration's status as a watch reports it; it may be one that this process took no step for yet."""
+        """Record a migration's status from a watch event. This process may not have run a step for it yet."""
         if gone:
             self.reconciler.rolls.forget(uid)
             return
@@ -61,7 +61,7 @@ class Fleet:
         self.reconciler.note(uid, known, stalled=stalled)
 
     async def step(self, namespace: str, name: str, uid: str) -> MigrationStatus | None:
-        """Take a step on a worker of the migration's lane, and further ones while they are due at once.
+        """Run a step on a worker of the migration's lane, and further steps while they are due at once.
 
         Raises
         ------
@@ -73,14 +73,14 @@ class Fleet:
         return await loop.run_in_executor(workers, self._step, namespace, name, uid, asked)
 
     async def run(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run something that is no step, such as what a deletion needs."""
+        """Run other work than a step, for example for a deletion."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._others, lambda: act(*args, **kwargs))
 
     def _step(self, namespace: str, name: str, uid: str, asked: float) -> MigrationStatus | None:
         STEP_LAG_SECONDS.observe(time.monotonic() - asked)
         status = self.reconciler.step(namespace, name)
-        # Right after an act or a new phase, and while there is no controller, the way through the event loop is too long.
+        # After an action or a new phase, and while there is no controller, the event loop would take too long.
         until = time.monotonic() + HASTE_SECONDS
         while time.monotonic() < until and (wait := self.reconciler.due_in(uid)) < HASTE_WAIT_SECONDS:
             if status is None and wait <= 0.0:

@@ -1,4 +1,4 @@
-"""The health endpoint: a server and a thread of its own, so that it answers however busy the workers are."""
+"""The health endpoint, with its own server and thread, so that it answers while all workers are busy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 from typing_extensions import override
 
 STALE_SECONDS: Final = 60.0
-"""An event loop that has not turned for this long hangs."""
+"""An event loop that does not turn for this long is considered hung."""
 
 
 class Health:
@@ -21,9 +21,9 @@ class Health:
     Parameters
     ----------
     port
-        0 for any free port; `port` says which.
+        0 for any free port; `port` returns it.
     clock
-        Seconds; for tests.
+        Returns seconds. Tests replace it.
     """
 
     def __init__(self, port: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,7 +42,7 @@ class Health:
 
             @override
             def log_message(self, format: str, *args: object) -> None:
-                """Log nothing: one line for each probe says nothing."""
+                """Log nothing, because probes are frequent."""
 
         self._server = ThreadingHTTPServer(("", port), Handler)
         self._server.daemon_threads = True
@@ -50,15 +50,15 @@ class Health:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port of the server."""
         return int(self._server.server_address[1])
 
     def beat(self) -> None:
-        """Note that the event loop turns."""
+        """Record that the event loop turns."""
         self._beat = self._clock()
 
     def answer(self, path: str) -> tuple[HTTPStatus, bytes]:
-        """Return what a probe of ``path`` is answered."""
+        """Return status and body for a probe of ``path``."""
         if path.partition("?")[0] != "/healthz":
             return HTTPStatus.NOT_FOUND, b"not found\n"
         age = self._clock() - self._beat

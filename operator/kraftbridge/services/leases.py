@@ -1,4 +1,4 @@
-"""Leases on the brokers' StatefulSets, as this process sees and holds them."""
+"""Leases on the brokers' StatefulSets, as this process observes and holds them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 
 class Leases:
-    """Looks at, takes, renews and releases Leases in the name of one operator process.
+    """Reads, acquires, renews and releases Leases for one operator process.
 
-    Whether somebody else's Lease has expired is judged by how long its ``renewTime`` has not changed *here*, as client-go's leader election
-    does: clocks of two machines need not agree.
+    A Lease of another holder has expired if this process has not seen its ``renewTime`` change for the duration of the Lease.
+    client-go's leader election does the same, so the clocks of two machines need not agree.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Leases:
         """By namespace and StatefulSet: the last renewal, and when it was first seen."""
 
     def look(self, identity: Identity, stateful_set: str) -> LeaseState:
-        """Return a StatefulSet's Lease as it is now."""
+        """Return the current Lease of a StatefulSet."""
         key = (identity.namespace, stateful_set)
         lease = self._kubernetes.get(API_VERSION, "Lease", identity.namespace, lease_name(stateful_set))
         if lease is None:
@@ -46,7 +46,7 @@ class Leases:
         known = self._seen.get(key)
         ours = holder == holder_identity(identity.lock, self._instance)
         if known is None or known[0] != renewal:
-            # One of ours that this process did not renew itself may be about to be taken over: renew before trusting it.
+            # Another process may be about to take over a Lease that this process did not renew itself. Renew it first.
             since = self._monotonic() - (LEASE_SECONDS if ours else 0.0)
             self._seen[key] = known = (renewal, since)
         age = self._monotonic() - known[1]
@@ -60,12 +60,12 @@ class Leases:
         )
 
     def hold(self, identity: Identity, stateful_set: str, resource_version: str, now: datetime) -> None:
-        """Take or renew a Lease, as it was seen at ``resource_version``; ``""`` when there was none.
+        """Acquire or renew a Lease at ``resource_version``; ``""`` if there is no Lease yet.
 
         Raises
         ------
         ConflictError
-            Somebody was quicker.
+            Another process changed the Lease in the meantime.
         """
         namespace, name = identity.namespace, lease_name(stateful_set)
         holder = holder_identity(identity.lock, self._instance)
@@ -82,14 +82,14 @@ class Leases:
         self._seen[namespace, stateful_set] = (f"{holder} {held['spec']['renewTime']}", self._monotonic())
 
     def release(self, identity: Identity, stateful_set: str) -> None:
-        """Give a Lease up, if it is ours."""
+        """Release a Lease if this process holds it."""
         state = self.look(identity, stateful_set)
         if state.ours:
             self._kubernetes.delete(API_VERSION, "Lease", identity.namespace, lease_name(stateful_set))
         self._seen.pop((identity.namespace, stateful_set), None)
 
     def release_all(self) -> None:
-        """Let every Lease of this process lapse, so that a successor need not wait for its expiry; what fails expires by itself."""
+        """Let every Lease of this process expire at once, so that a successor need not wait. A Lease that cannot be written expires by itself."""
         for namespace, stateful_set in list(self._seen):
             with suppress(ActionError, MigrationError):
                 lease = self._kubernetes.get(API_VERSION, "Lease", namespace, lease_name(stateful_set))

@@ -1,4 +1,4 @@
-"""What a migration that is abandoned leaves behind: a list for whoever cleans up, in a ConfigMap that stays."""
+"""Lists the objects that an abandoned migration leaves behind, in a ConfigMap that stays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STATEFUL_SET = ("apps/v1", "StatefulSet")
 def config_map(
     kubernetes: KubernetesPort, identity: Identity, spec: MigrationSpec, status: MigrationStatus
 ) -> dict[str, Any] | None:
-    """Return the ConfigMap with the list, None when the migration changed nothing.
+    """Return the ConfigMap with the list; None if the migration changed nothing.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def config_map(
 
 
 def _objects(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus) -> Iterator[str]:
-    """Yield ``Kind/name`` of what exists."""
+    """Yield ``Kind/name`` of the existing objects."""
     wanted = [("v1", "Secret", names.before_secret(identity.name, identity.uid, status.attempt))]
     if status.controllers is not None:
         name = status.controllers.name
@@ -72,7 +72,7 @@ def _objects(kubernetes: KubernetesPort, identity: Identity, status: MigrationSt
 
 
 def _brokers(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, Any]:
-    """Return what a StatefulSet of brokers renders and what each of its pods runs."""
+    """Return the configuration that a StatefulSet of brokers renders, and the configuration that each of its pods runs."""
     stateful_set = kubernetes.get(*_STATEFUL_SET, namespace, name)
     if stateful_set is None:
         return {"statefulSet": name, "exists": False}

@@ -1,4 +1,4 @@
-"""The original state of the user's StatefulSets: recorded in a Secret before the first change, and never overwritten."""
+"""The original state of the user's StatefulSets. A Secret records it before the first change, and it is never overwritten."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kraftbridge.storage.ports import KubernetesPort
 
 @dataclass(frozen=True, slots=True)
 class OriginalState:
-    """The fields of a user's StatefulSet that overlays are computed from and a rollback restores."""
+    """The fields of a user's StatefulSet that are the input of overlays and that a rollback restores."""
 
     container: Mapping[str, Any]
     volumes: tuple[Mapping[str, Any], ...]
@@ -35,7 +35,7 @@ class OriginalState:
 
 
 def capture(spec: MigrationSpec, stateful_set: Mapping[str, Any], properties_text: str) -> OriginalState | None:
-    """Return a StatefulSet as it is; None when it lacks the Kafka container."""
+    """Return the current state of a StatefulSet; None if it lacks the Kafka container."""
     container = container_of(stateful_set, spec.brokers.container)
     if container is None:
         return None
@@ -49,7 +49,7 @@ def capture(spec: MigrationSpec, stateful_set: Mapping[str, Any], properties_tex
 
 
 def read(kubernetes: KubernetesPort, identity: Identity, attempt: int) -> dict[str, OriginalState]:
-    """Return what was recorded, by StatefulSet."""
+    """Return the recorded states by StatefulSet."""
     secret = kubernetes.get(
         "v1", "Secret", identity.namespace, names.before_secret(identity.name, identity.uid, attempt)
     )
@@ -60,12 +60,12 @@ def read(kubernetes: KubernetesPort, identity: Identity, attempt: int) -> dict[s
 def record(
     kubernetes: KubernetesPort, identity: Identity, attempt: int, stateful_set: str, original: OriginalState
 ) -> None:
-    """Record a StatefulSet's original state, unless it is recorded already.
+    """Record a StatefulSet's original state if it is not recorded yet.
 
     Raises
     ------
     ConflictError
-        Somebody wrote the Secret at the same time; try again.
+        The Secret changed at the same time; try again.
     """
     namespace, name = identity.namespace, names.before_secret(identity.name, identity.uid, attempt)
     secret = kubernetes.get("v1", "Secret", namespace, name)
@@ -87,7 +87,7 @@ def record(
 
 
 def properties_text(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec) -> str:
-    """Return the user's properties file, ``""`` in ``Env`` style or when it is not there."""
+    """Return the user's properties file; ``""`` in ``Env`` style or if it does not exist."""
     source = spec.brokers.properties
     if source is None or spec.brokers.config_style is not ConfigStyle.PROPERTIES:
         return ""
@@ -98,12 +98,12 @@ def properties_text(kubernetes: KubernetesPort, namespace: str, spec: MigrationS
 def restoring_patches(
     spec: MigrationSpec, original: OriginalState, facts: BrokerFacts
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Return strategic merge patches that restore overwritten values, each with the field manager that owned them.
+    """Return strategic merge patches that restore overwritten values, each with the field manager that owned the values.
 
     Notes
     -----
-    Measured: after a server-side apply without a forced ``env`` entry the entry stays with no value, which for the authorizer means no
-    authorizer. Writing the original value first, as its owner's field manager, leaves ``managedFields`` and ``env`` as they were.
+    Measured: after a server-side apply without a forced ``env`` entry, the entry stays without a value. For the authorizer, this means
+    no authorizer. Writing the original value first, as its owner's field manager, restores ``managedFields`` and ``env``.
     """
     present = {e["name"]: e for e in original.container.get("env", [])}
     ours = {*environment(spec, facts, BrokerMode.MIGRATION), *environment(spec, facts, BrokerMode.KRAFT)}
@@ -130,7 +130,7 @@ def restoring_patches(
 def changed_fields(
     spec: MigrationSpec, name: str, original: OriginalState, facts: BrokerFacts
 ) -> tuple[ChangedField, ...]:
-    """Return what each field that a migration sets in a StatefulSet was, and whose; none of them is secret."""
+    """Return the original value and owner of each field that a migration sets in a StatefulSet. None of the values is secret."""
     present = {e["name"]: e.get("value", "(a reference)") for e in original.container.get("env", [])}
     ours = {**environment(spec, facts, BrokerMode.MIGRATION), **environment(spec, facts, BrokerMode.KRAFT)}
     container = f'k:{{"name":"{original.container["name"]}"}}'
@@ -159,7 +159,7 @@ def changed_fields(
 
 
 def _owner(managed_fields: tuple[Mapping[str, Any], ...], *path: str) -> str:
-    """Return the field manager of a field of the pod template; Kubernetes' own default name where nobody is on record."""
+    """Return the field manager of a field of the pod template; Kubernetes' default name if no owner is recorded."""
     for entry in managed_fields:
         node: Any = entry.get("fieldsV1", {})
         for step in ("f:spec", "f:template", "f:spec", *path):

@@ -12,16 +12,16 @@ from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus, WaitKind
 
 BASE_SECONDS: Final = 2.0
-"""Pause after the first step in trouble; each further one doubles it."""
+"""Pause after the first failed step. Each further failed step doubles it."""
 TROUBLE_SECONDS: Final = 4.0
-"""A step that takes longer is in trouble, even if everything was observed in the end."""
+"""A step that takes longer counts as failed, even if everything was observed in the end."""
 PATIENT: Final = frozenset({Phase.PREFLIGHT, Phase.COMPLETED, Phase.ROLLED_BACK})
-"""Phases that hold no Lease and have nothing under way."""
+"""Phases that hold no Lease and run no operation."""
 _LONGEST_SECONDS: Final = 120.0
 _LONGEST_WITH_LEASE_SECONDS: Final = LEASE_SECONDS / 3
 """Every step renews the Leases of the brokers' StatefulSets."""
 _LONGEST_IDLE_SECONDS: Final = {Phase.PREFLIGHT: 15.0, Phase.COMPLETED: 60.0, Phase.ROLLED_BACK: 60.0}
-"""A user who corrects the cluster, and not the resource, waits this long at most."""
+"""Longest time until a correction in the cluster (not in the resource) is noticed."""
 ROLLING: Final = frozenset({Phase.TAKING_OVER, Phase.ROLLING_BROKERS, Phase.FINALIZING, Phase.ROLLING_BACK})
 """Phases that restart brokers or controllers one after the other."""
 
@@ -31,15 +31,15 @@ class Lane(StrEnum):
 
     HEALTHY = "healthy"
     NEW = "new"
-    """The first step of a migration: it may be one whose cluster does not answer, and it must not wait behind those."""
+    """The first step of a migration. Its cluster may not answer, and it must not wait behind migrations of which this is known."""
     SLOW = "slow"
-    """Migrations that cannot be observed, or whose steps take long."""
+    """Migrations that cannot be observed or whose steps take long."""
 
 
 def first_lane(phase: Phase, *, stalled: bool) -> Lane:
-    """Return the lane of a migration that this process has not taken a step for yet.
+    """Return the lane of a migration before its first step in this process.
 
-    A step that waits for a cluster that does not answer takes seconds, so only a migration that was under way is trusted at once.
+    A step that waits for a silent cluster takes seconds, so only a migration that was already in progress starts in the healthy lane.
     """
     if stalled:
         return Lane.SLOW
@@ -47,7 +47,7 @@ def first_lane(phase: Phase, *, stalled: bool) -> Lane:
 
 
 def backoff_seconds(uid: str, failures: int, phase: Phase) -> float:
-    """Return the pause after ``failures`` steps in trouble, one after the other: exponential, limited, and spread by UID.
+    """Return the pause after ``failures`` consecutive failed steps: exponential, limited, and spread by UID.
 
     Parameters
     ----------
@@ -60,14 +60,14 @@ def backoff_seconds(uid: str, failures: int, phase: Phase) -> float:
 
 
 def idle_seconds(asked: float, quiet_steps: int, status: MigrationStatus) -> float:
-    """Return the pause of a migration that waits for its user: longer with each step that changed nothing.
+    """Return the pause of a migration that waits for its user. The pause grows with each step that changed nothing.
 
     Parameters
     ----------
     asked
-        Seconds that `decide` asked for.
+        Seconds that `decide` returned.
     quiet_steps
-        Steps in a row that changed neither status nor anything else.
+        Consecutive steps that changed nothing.
     """
     longest = _LONGEST_IDLE_SECONDS.get(status.phase)
     waits_for_user = status.waiting is not None and status.waiting.kind is WaitKind.USER and status.operation is None
@@ -79,12 +79,12 @@ def idle_seconds(asked: float, quiet_steps: int, status: MigrationStatus) -> flo
 class Rolls:
     """Counts the migrations in a phase of `ROLLING`; thread-safe.
 
-    A rollback counts and never waits: `decide` does not ask before it enters ``RollingBack``.
+    A rollback is counted, but never waits: `decide` does not call `free` before ``RollingBack``.
 
     Parameters
     ----------
     most
-        How many may roll at once; 0 for any number.
+        Maximum number of migrations that roll at once; 0 for no limit.
     """
 
     def __init__(self, most: int) -> None:
@@ -93,7 +93,7 @@ class Rolls:
         self._rolling: set[str] = set()
 
     def note(self, uid: str, phase: Phase) -> None:
-        """Take note of the phase of a migration, as its status says."""
+        """Record the phase in the status of a migration."""
         with self._lock:
             if phase in ROLLING:
                 self._rolling.add(uid)
@@ -101,7 +101,7 @@ class Rolls:
                 self._rolling.discard(uid)
 
     def forget(self, uid: str) -> None:
-        """Drop a migration that is gone."""
+        """Remove a deleted migration."""
         with self._lock:
             self._rolling.discard(uid)
 
@@ -111,7 +111,7 @@ class Rolls:
             return self._free(uid)
 
     def take(self, uid: str) -> bool:
-        """Count a migration that begins to roll; return False when others took the last place."""
+        """Count a migration that begins to roll; return False if others took the last place."""
         with self._lock:
             if not self._free(uid):
                 return False

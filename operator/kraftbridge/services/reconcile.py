@@ -1,7 +1,7 @@
 """The loop: observe → decide → publish → act.
 
-Publishing comes before acting: the status, written under a resourceVersion test, is the record of every intent. When it was not
-written (a conflict), nothing is done, and the next step starts from what is there then.
+Publishing comes before acting. The status, written with a resourceVersion test, records every intent. If it cannot be written because of a
+conflict, no action is executed, and the next step starts from the current state.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ _AFTER_AN_ACT = timedelta(milliseconds=100)
 _OBSERVERS = {Lane.HEALTHY: 24, Lane.NEW: 16, Lane.SLOW: 24}
 _USUAL_FAILURES = 2
 _CREDENTIALS_SECONDS = 10.0
-"""How often the Secrets with credentials are compared."""
+"""Interval for comparing the versions of the credentials' Secrets."""
 _TOLD_REFUSALS = 3
-"""Refusals of a status in a row after which it is told: a step that raced an edit of spec is refused once."""
+"""Consecutive refusals of a status before they are reported. A step that races with an edit of spec is refused once."""
 _CLOSE_AFTER_SECONDS = 10.0
 _QUICK_LOOKS = 2
-"""In a row: an act that has to be repeated for long is repeated at the usual pace."""
+"""Maximum number of quick repetitions of an action. After that, the usual pause applies."""
 
 
 class Reconciler:
-    """Takes migrations one step further, each as often as it asks for."""
+    """Runs one step of a migration at a time, at the interval that the migration needs."""
 
     def __init__(
         self,
@@ -115,36 +115,36 @@ class Reconciler:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def release_leases(self) -> None:
-        """Let every Lease lapse, for a successor to go on at once, and do nothing from then on.
+        """Release every Lease, so that a successor can continue at once, and execute no more actions.
 
-        A step may still run: kopf does not wait for a timer's thread when it exits (``kopf._core.engines.daemons.stop_daemon``).
+        A step may still be running, because kopf does not wait for a timer's thread when it exits (``kopf._core.engines.daemons.stop_daemon``).
         """
         self._released = True
         self._leases.release_all()
 
     def due(self, uid: str, generation: int) -> bool:
-        """Whether a step is due: its time has come, or the user changed the spec."""
+        """Return whether a step is due: the pause is over, or the user changed the spec."""
         memory = self._memories.get(uid)
         return memory is None or memory.generation != generation or time.monotonic() >= memory.requeue_at
 
     def note(self, uid: str, phase: Phase, *, stalled: bool) -> None:
-        """Take note of a migration's status as a watch reports it."""
+        """Record a migration's status from a watch event."""
         self.rolls.note(uid, phase)
         if uid not in self._memories:
             self._lanes[uid] = first_lane(phase, stalled=stalled)
 
     def lane(self, uid: str) -> Lane:
-        """Return whose worker threads take the next step of a migration."""
+        """Return the lane of worker threads for the next step of a migration."""
         memory = self._memories.get(uid)
         return self._lanes.get(uid, Lane.NEW) if memory is None else memory.lane
 
     def due_in(self, uid: str) -> float:
-        """Return in how many seconds the next step is due."""
+        """Return the seconds until the next step is due."""
         memory = self._memories.get(uid)
         return 0.0 if memory is None else memory.requeue_at - time.monotonic()
 
     def forget(self, namespace: str, name: str, uid: str) -> None:
-        """Drop what is kept of a migration that is gone, and its metrics."""
+        """Remove the state and the metrics of a deleted migration."""
         metrics.forget(namespace, name)
         self._memories.pop(uid, None)
         self._lanes.pop(uid, None)
@@ -155,12 +155,12 @@ class Reconciler:
             entry[1].close()
 
     def step(self, namespace: str, name: str) -> MigrationStatus | None:
-        """Take one migration one step further.
+        """Run one step of a migration.
 
         Returns
         -------
         MigrationStatus or None
-            The status as published; None when there is no such migration, somebody else wrote at the same time, or the Leases were released.
+            The published status. None if the migration does not exist, the resource changed in the meantime, or the Leases were released.
 
         Raises
         ------
@@ -232,10 +232,10 @@ class Reconciler:
         return decision.status
 
     def _pause(self, uid: str, decision: Decision, memory: Memory) -> float:
-        """Return in how many seconds the next step is due, and choose its lane."""
+        """Return the seconds until the next step is due, and choose its lane."""
         status = decision.status
         asked = idle_seconds(_asked(decision, memory).total_seconds(), memory.quiet_steps, status)
-        # One failed look in the middle of a roll is usual: a broker that restarts is what the observer may have asked.
+        # One failed observation during a roll is normal: the observer may have asked the broker that restarts.
         failures = memory.failures if status.phase in PATIENT else memory.failures - _USUAL_FAILURES
         if failures <= 0:
             memory.lane = Lane.HEALTHY
@@ -245,12 +245,12 @@ class Reconciler:
             return max(asked, BASE_SECONDS)
         pause = max(asked, backoff_seconds(uid, failures, status.phase))
         if pause >= _CLOSE_AFTER_SECONDS and (entry := self._clients.pop(uid, None)) is not None:
-            # Its clients would try to connect again all the time.
+            # Open clients would try to reconnect all the time.
             entry[1].close()
         return pause
 
     def _carry_out(self, step: Step, decision: Decision) -> tuple[ActionOutcome, ...]:
-        """Do the acts in order; one that fails ends the step, since later ones may rest on it."""
+        """Execute the actions in order. A failed action ends the step, because later actions may depend on it."""
         outcomes: list[ActionOutcome] = []
         for action in decision.actions:
             if self._released:
@@ -303,9 +303,9 @@ class Reconciler:
         return True
 
     def _refused(self, migration: Object, memory: Memory, error: ActionRefusedError) -> None:
-        """Try again later and tell that the API server refuses the status; nothing was done, since every action follows its record.
+        """Requeue and report that the API server refuses the status. No action was executed, because the record comes first.
 
-        The CRD's rules tie phase and target together, so a step that raced an edit of spec is refused once and decided anew.
+        The CRD's rules relate phase and target, so a step that races with an edit of spec is refused once and decided again.
         """
         metadata = migration["metadata"]
         memory.refusals += 1
@@ -337,7 +337,7 @@ class Reconciler:
             log.warning("%s/%s: %s", metadata["namespace"], metadata["name"], e)
 
     def _refuse(self, migration: Object, identity: Identity, memory: Memory, words: str) -> MigrationStatus:
-        """Publish that the spec cannot be used; nothing else is touched."""
+        """Publish that the spec is invalid, and change nothing else."""
         now = datetime.now(UTC)
         status = MigrationStatus.model_validate(migration.get("status") or {})
         conditions = status.conditions or initial_conditions(now, identity.generation)
@@ -369,16 +369,16 @@ class Reconciler:
             self.post(migration, event)
 
     def post(self, migration: Object, event: Event) -> None:
-        """Post an event; one that is lost is no error, since nothing depends on events."""
+        """Post an event. A lost event is no error, because nothing depends on events."""
         try:
             self._kubernetes.create_event({**migration, "apiVersion": API_VERSION, "kind": KIND}, event)
         except (ActionError, MigrationError) as e:
             log.warning("an event was not posted: %s", e)
 
     def nothing_is_left(self, namespace: str, name: str) -> bool:
-        """Whether what the migration holds is gone or going by itself: its namespace is being deleted, or no StatefulSet of brokers exists any more.
+        """Return whether the migration's objects are gone: the namespace is being deleted, or no StatefulSet of brokers exists.
 
-        Waiting would then only keep the namespace from going.
+        Waiting would only block the deletion of the namespace.
         """
         found = self._kubernetes.get("v1", "Namespace", None, namespace)
         if found is not None and "deletionTimestamp" in found["metadata"]:
@@ -388,7 +388,7 @@ class Reconciler:
         return bool(names) and all(self._kubernetes.get("apps/v1", "StatefulSet", namespace, n) is None for n in names)
 
     def abandon(self, namespace: str, name: str) -> None:
-        """Record what a migration that is abandoned leaves behind, in a ConfigMap and an event.
+        """Record the objects that an abandoned migration leaves behind, in a ConfigMap and an event.
 
         Raises
         ------
@@ -402,7 +402,7 @@ class Reconciler:
             spec = MigrationSpec.model_validate(migration["spec"])
             status = MigrationStatus.model_validate(migration.get("status") or {})
         except ValidationError:
-            return  # a spec that cannot be used changed nothing
+            return  # an invalid spec has changed nothing
         identity = Identity(namespace, name, migration["metadata"]["uid"], 0, deleting=True)
         found = leftovers.config_map(self._kubernetes, identity, spec, status)
         if found is not None:
@@ -413,7 +413,7 @@ class Reconciler:
             self.post(migration, Event(EventType.WARNING, EventReason.REFUSED, words))
 
     def let_go(self, namespace: str, name: str) -> None:
-        """Take lock and Lease off the StatefulSets of a migration that goes, so that their owner may change them again; nothing else is touched."""
+        """Remove lock and Lease from the StatefulSets of a deleted migration, so that their owner can change them again."""
         migration = self._kubernetes.get(API_VERSION, KIND, namespace, name)
         if migration is None:
             return
@@ -430,7 +430,7 @@ class Reconciler:
 
 
 def refusal_event(message: str) -> Event:
-    """Return the event that says why a deletion waits."""
+    """Return the event with the reason why a deletion waits."""
     return Event(EventType.WARNING, EventReason.REFUSED, message)
 
 
@@ -449,7 +449,7 @@ def _unreachable(seen: Observation) -> bool:
 
 
 def _asked(decision: Decision, memory: Memory) -> timedelta:
-    """Return when the next step is wanted: soon after an action that succeeded, and while a node is away."""
+    """Return when the next step is due: soon after a successful action, and while a node is down."""
     asked = decision.requeue_after
     if decision.status.operation is not None:
         asked = min(asked, _WHILE_A_NODE_IS_AWAY)

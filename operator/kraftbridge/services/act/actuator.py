@@ -1,4 +1,4 @@
-"""Carries out actions. Each one may be repeated: names are deterministic, and acts on others' objects carry preconditions."""
+"""Executes actions. Each can be repeated: names are deterministic, and writes to others' objects have preconditions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _STATEFUL_SET = ("apps/v1", "StatefulSet")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """For which migration, and with what knowledge, an action is carried out."""
+    """The migration of an action, and the data for executing it."""
 
     identity: Identity
     spec: MigrationSpec
@@ -88,7 +88,7 @@ class Actuator:
         self._settings = settings
 
     def carry_out(self, step: Step, action: Action) -> ActionOutcome:
-        """Do one action and return how it ended; domain errors become part of the outcome."""
+        """Execute one action and return its outcome. Domain errors become part of the outcome."""
         name = type(action).__name__
         try:
             self._do(step, action)
@@ -182,7 +182,7 @@ class Actuator:
         if original is None:
             raise ActionRefusedError(f"StatefulSet {namespace}/{name} has no container {step.spec.brokers.container}")
         original_state.record(self._kubernetes, step.identity, step.status.attempt, name, original)
-        # Not by server-side apply: the defaulted rollingUpdate.partition is the user's, and OnDelete with it is invalid (422).
+        # Not server-side apply: the user owns the defaulted rollingUpdate.partition, which is invalid together with OnDelete (422).
         patch = {
             "metadata": {"annotations": {ANNOTATION_LOCK: step.identity.lock}},
             "spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}},
@@ -198,7 +198,7 @@ class Actuator:
         self._kubernetes.apply(overlays.overlay(step.spec, facts, name, mode), force=True)
 
     def _restore(self, step: Step, name: str) -> None:
-        """Give the former values back in their owners' names first: an entry that we forced and then drop would stay, blank."""
+        """Restore the original values first, as their owners: an entry that the operator forced and then drops would stay blank."""
         namespace = step.identity.namespace
         patches = original_state.restoring_patches(
             step.spec, self._recorded(step, name), self._broker_facts(step, name)
@@ -211,7 +211,7 @@ class Actuator:
     def _archive_znodes(self, step: Step) -> None:
         values = step.clients.zookeeper.payloads(["/controller", "/controller_epoch", "/migration"])
         if values["/migration"] is None:
-            return  # removed before: the archive of that time stays
+            return  # the claim was removed before: its archive exists
         name = names.archive_config_map(step.identity.name, step.identity.uid, step.status.attempt)
         self._kubernetes.apply(archives.znodes(step.identity.namespace, name, step.identity.name, values), force=True)
 
@@ -339,7 +339,7 @@ class Actuator:
         try:
             self._kubernetes.create(obj)
         except ConflictError:
-            return  # made by an earlier try
+            return  # an earlier attempt created it
 
 
 def _secret(namespace: str, name: str, migration: str, files: dict[str, str]) -> dict[str, Any]:

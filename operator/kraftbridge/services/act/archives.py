@@ -1,4 +1,4 @@
-"""What ZooKeeper held before something of ours overwrote it: kept in objects without an owner, so that nothing takes them away."""
+"""Archives the content of znodes that the operator overwrites or deletes, in objects without an owner, so that they remain."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ MAXIMUM_ARCHIVE_BYTES = 1_000_000
 
 
 def report_of(config_map: Mapping[str, Any]) -> VerificationReport:
-    """Return the whole report that a run wrote.
+    """Return the complete report of a run.
 
     Raises
     ------
     ActionRefusedError
-        It is missing or cannot be read: what it found cannot be archived, so it must not be overwritten.
+        The report is missing or cannot be read. Its differences cannot be archived, so they must not be overwritten.
     """
     name, packed = config_map["metadata"]["name"], (config_map.get("data") or {}).get(REPORT_KEY)
     if packed is None:
@@ -46,19 +46,19 @@ def report_of(config_map: Mapping[str, Any]) -> VerificationReport:
 
 
 def paths_of(differences: Iterable[Difference]) -> list[str]:
-    """Return the znodes that hold entities; a partition is in two."""
+    """Return the znodes of entities; a partition has two."""
     return list(dict.fromkeys(path for each in differences for path in ENTITY_KINDS[each.kind].paths(each.key)))
 
 
 def secret(
     namespace: str, name: str, migration: str, report: VerificationReport, values: Mapping[str, bytes | None]
 ) -> dict[str, Any]:
-    """Return the Secret (credentials are among what may differ) that keeps differences and znodes; it cannot be changed.
+    """Return the immutable Secret with differences and znodes. It is a Secret because credentials can differ too.
 
     Raises
     ------
     ActionRefusedError
-        The report does not name every difference, or all of it does not fit.
+        The report does not list every difference, or the data is too large.
     """
     if len(report.differences) < report.differing:
         raise ActionRefusedError(
@@ -91,7 +91,7 @@ def secret(
 
 
 def znodes(namespace: str, name: str, migration: str, values: Mapping[str, bytes | None]) -> dict[str, Any]:
-    """Return the ConfigMap that keeps single znodes, by the last part of their paths, before a rollback removes them."""
+    """Return the ConfigMap with the znodes that a rollback deletes, by the last part of their paths."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -101,7 +101,7 @@ def znodes(namespace: str, name: str, migration: str, values: Mapping[str, bytes
 
 
 def findings(namespace: str, name: str, migration: str, uid: str, found: Iterable[FindingStatus]) -> dict[str, Any]:
-    """Return the ConfigMap with every finding of preflight; it goes with the migration."""
+    """Return the ConfigMap with all preflight findings. It is deleted with the migration."""
     listed = [f.model_dump(mode="json", by_alias=True) for f in found]
     packed = gzip.compress(json.dumps(listed, ensure_ascii=False).encode(), mtime=0)
     owner = {"apiVersion": API_VERSION, "kind": KIND, "name": migration, "uid": uid}
@@ -116,20 +116,20 @@ def findings(namespace: str, name: str, migration: str, uid: str, found: Iterabl
 
 
 def read(found: Mapping[str, Any]) -> Archive:
-    """Return what an archive holds, by its annotations."""
+    """Return the content of an archive by its annotations."""
     annotations = found["metadata"].get("annotations") or {}
     entities = annotations.get(ANNOTATION_ENTITIES, "")
     return Archive(annotations.get(ANNOTATION_RUN, ""), int(entities) if entities.isdigit() else -1)
 
 
 def find(kubernetes: KubernetesPort, namespace: str, name: str) -> Archive | None:
-    """Return what the archive of that name holds, None while there is none."""
+    """Return the content of an archive; None if it does not exist."""
     found = kubernetes.get("v1", "Secret", namespace, name)
     return None if found is None else read(found)
 
 
 def _shown(value: bytes) -> dict[str, str]:
-    """Return a znode's payload as text where it is text, so that it can be put back as it was."""
+    """Return a znode's payload as text if it is text, so that it can be restored exactly."""
     try:
         return {"text": value.decode()}
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The log servers' certificate, signed by a CA of its own, and their token."""
+"""Creates the log servers' certificate, signed by its own CA, and their token."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID_FOR = timedelta(days=3650)
-"""The quorum outlives the operator, so nobody may be there to renew; the key never leaves the controllers' Secret."""
+"""The quorum outlives the operator, so nothing would renew the certificate. The key never leaves the controllers' Secret."""
 
 
 def log_server_files(dns_names: list[str]) -> dict[str, str]:
-    """Return ``ca.crt``, ``tls.crt``, ``tls.key`` and ``token``; the CA's own key is thrown away."""
+    """Return ``ca.crt``, ``tls.crt``, ``tls.key`` and ``token``. The CA's own key is discarded."""
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kraftbridge log servers")])
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""Stops the controllers of a migration that goes back, with all that belongs to them, in as little time as can be."""
+"""Stops the controllers of a migration that is rolled back, and deletes their objects."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from kraftbridge.storage.ports import KubernetesPort
 
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
 _GRACE_SECONDS = 1
-"""``KafkaRaftClient.shutdown`` lets a leader wait five seconds for a successor, and there will be none; what ZooKeeper mirrors was checked before."""
+"""``KafkaRaftClient.shutdown`` lets a leader wait five seconds for a successor that does not exist. The mirror was checked before."""
 
 
 def stop_controllers(kubernetes: KubernetesPort, namespace: str, action: StopControllers) -> None:
     """Delete the StatefulSet, then its pods at once.
 
-    What belongs to it becomes its own first, so that Kubernetes' garbage collection takes it away; the operator itself may delete
-    neither Secrets nor Services nor volumes. Volumes go by ``persistentVolumeClaimRetentionPolicy`` where the user wants that.
+    First, the StatefulSet becomes the owner of its other objects, so that Kubernetes' garbage collection deletes them: the operator has
+    no right to delete Secrets, Services or volumes. ``persistentVolumeClaimRetentionPolicy`` deletes the volumes if the user chose
+    that.
 
     Raises
     ------
@@ -47,7 +48,7 @@ def stop_controllers(kubernetes: KubernetesPort, namespace: str, action: StopCon
 
 
 def belongings(name: str) -> list[tuple[str, str, str]]:
-    """Return API version, kind and name of what belongs to the controllers of that name, besides StatefulSet and volumes."""
+    """Return API version, kind and name of the controllers' objects, without StatefulSet and volumes."""
     return [
         ("v1", "Service", name),
         ("networking.k8s.io/v1", "NetworkPolicy", name),

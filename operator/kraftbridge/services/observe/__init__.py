@@ -1,1 +1,1 @@
-"""Observation: reads the outside world into the types that `decide` takes."""
+"""Reads the state of Kubernetes, ZooKeeper and Kafka into the types that `decide` takes."""

@@ -18,7 +18,7 @@ from kraftbridge.models.survey import ControllersDemand, Demand
 
 
 def controllers_demand(spec: MigrationSpec, facts: quorum.ControllersFacts) -> ControllersDemand:
-    """Return what the controllers' pods request.
+    """Return the resources that the controllers' pods request.
 
     Raises
     ------
@@ -44,10 +44,10 @@ def controllers_demand(spec: MigrationSpec, facts: quorum.ControllersFacts) -> C
 
 
 def run_demand(spec: MigrationSpec, runner: Runner) -> tuple[Demand, ...]:
-    """Return what the pods of one run ask for: driver and executors, or the Job's only pod.
+    """Return the resources that the pods of one run request: driver and executors, or the Job's only pod.
 
     Spark adds to a Python driver's memory, and to its executors', 40 % but at least 384 MiB (``spark.kubernetes.memoryOverheadFactor`` for
-    non-JVM jobs, ``ResourceProfile.MEMORY_OVERHEAD_MIN_MIB``); it sets requests and limits of memory alike.
+    non-JVM jobs, ``ResourceProfile.MEMORY_OVERHEAD_MIN_MIB``); it sets the same value as request and limit of memory.
     """
     verification = spec.verification
     cpu = whole("cpu", verification.core_request)

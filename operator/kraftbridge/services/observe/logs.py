@@ -1,4 +1,4 @@
-"""The last lines of nodes that may say why nothing moves."""
+"""Reads the last log lines of nodes that may explain why a migration does not progress."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from kraftbridge.storage.ports import KubernetesPort
 EVERY_SECONDS: Final = 15.0
 LINES: Final = 400
 SINCE_SECONDS: Final = 180
-"""The migration driver repeats what it waits for at least once a minute (its backoff's maximum, ``KRaftMigrationDriver``)."""
+"""The migration driver repeats its waiting message at least once a minute (maximum backoff of ``KRaftMigrationDriver``)."""
 MOST_PODS: Final = 8
 
 Clues = Mapping[str, tuple[Clue, ...]]
 
 
 class LogReader:
-    """Reads logs of controllers, and of brokers that are down or being restarted; a few seconds' old answer is given again."""
+    """Reads logs of controllers, and of brokers that are down or restarting. Results are cached for some seconds."""
 
     def __init__(self, kubernetes: KubernetesPort) -> None:
         self._kubernetes = kubernetes
@@ -39,12 +39,12 @@ class LogReader:
         sets: tuple[StatefulSetState | Unobserved, ...],
         controllers: ControllersWorkload | Unobserved,
     ) -> Clues:
-        """Return what the nodes' logs say, by node.
+        """Return the clues in the nodes' logs, by node.
 
         Raises
         ------
         ObservationError
-            No log at all could be read.
+            No log could be read.
         """
         known = self._known.get(identity.uid)
         if known is not None and time.monotonic() - known[0] < EVERY_SECONDS:
@@ -79,7 +79,7 @@ def _nodes(
     sets: tuple[StatefulSetState | Unobserved, ...],
     controllers: ControllersWorkload | Unobserved,
 ) -> list[tuple[str, PodState, str]]:
-    """Return whose logs are worth reading, with the container: what is down first."""
+    """Return the nodes whose logs are useful, with the container; nodes that are down come first."""
     nodes = []
     if isinstance(controllers, ControllersWorkload) and controllers.stateful_set is not None:
         nodes += [(f"controller {p.ordinal}", p, KAFKA_CONTAINER) for p in controllers.stateful_set.pods]

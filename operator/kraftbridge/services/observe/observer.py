@@ -1,4 +1,4 @@
-"""Gathers an `Observation`: what the phase needs, each part seen or `Unobserved` with the reason."""
+"""Gathers an `Observation`: the parts that the phase needs, each observed or `Unobserved` with the reason."""
 
 from __future__ import annotations
 
@@ -65,34 +65,34 @@ METRICS_TIMEOUT_SECONDS = 2.0
 
 @dataclass(slots=True)
 class Memory:
-    """What one migration's observer remembers between steps; losing it costs a look, never correctness."""
+    """State that one migration's observer keeps between steps. Losing it costs time, not correctness."""
 
     redundancy: TopicRedundancy | None = None
     survey: tuple[float, Survey] | None = None
     dry_start: tuple[float, str] | None = None
-    """When the fingerprint of the brokers' pods was computed, and what it was."""
+    """Time and value of the fingerprint of the brokers' pods."""
     rehearsed: tuple[float, object, str] | None = None
-    """When the fingerprint of what a rehearsal judges was computed, for which inputs, and what it was."""
+    """Time, inputs and value of the fingerprint of a rehearsal's inputs."""
     features: tuple[float, Mapping[int, NodeFeatures | Unobserved]] | None = None
     canary_committed: int | None = None
     outcomes: tuple[ActionOutcome, ...] = ()
     requeue_at: float = 0.0
     quick_looks: int = 0
     failures: int = 0
-    """Steps in trouble, one after the other."""
+    """Consecutive failed steps."""
     quiet_steps: int = 0
-    """Steps in a row that changed nothing."""
+    """Consecutive steps that changed nothing."""
     lane: Lane = Lane.NEW
     credentials_read_at: float = 0.0
     credentials: tuple[str, ...] | None = None
-    """Versions of the Secrets that the open connections were made with."""
+    """Versions of the Secrets of the open connections."""
     refusals: int = 0
-    """How often in a row the API server refused the status."""
+    """Consecutive refusals of the status by the API server."""
     generation: int = -1
 
 
 class Observer:
-    """Looks at the outside world for one step."""
+    """Observes one migration for one step."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Observer:
         memory: Memory,
         now: datetime,
     ) -> Observation:
-        """Return what is seen now; parts that the phase does not need are not looked at."""
+        """Return the current observation. Parts that the phase does not need are not read."""
         wanted = needs(status, now)
 
         def look(part: Part, source: str, read: Callable[..., T], *args: Any) -> Future[T | Unobserved] | None:
@@ -242,7 +242,7 @@ class Observer:
         mounted = workloads.mounted_config_map(stateful_set)
         rendered = self._kubernetes.get("v1", "ConfigMap", identity.namespace, mounted) if mounted else None
         own = workloads.own_state(stateful_set, pods, KAFKA_CONTAINER)
-        # A newer operator may render other objects from the same spec: that alone restarts no voter.
+        # A newer operator can render other objects from the same spec. That alone must not restart a voter.
         if status.controllers.format_allowed or status.controllers.change is not None:
             facts = self._facts.controllers(identity, spec, status)
             wanted = controllers_configuration(rendered_spec(spec, status), facts, status.controllers.mode)
@@ -277,7 +277,7 @@ class Observer:
         return known
 
     def _controllers_features(self, clients: ClusterClients, memory: Memory) -> Mapping[int, NodeFeatures | Unobserved]:
-        """Ask each controller for its features every few seconds: one that is down costs a connection's time limit."""
+        """Ask each controller for its features every few seconds, because a controller that is down costs a connection timeout."""
         if memory.features is None or time.monotonic() - memory.features[0] > FEATURES_EVERY_SECONDS:
             memory.features = (time.monotonic(), clients.controllers.features())
         return memory.features[1]
@@ -376,7 +376,7 @@ def _validation(clients: ClusterClients, status: MigrationStatus) -> FeatureAnsw
 
 
 def _probed(clients: ClusterClients, status: MigrationStatus, *, probe: bool) -> ControllerProbe | None:
-    """Probe the controller in the phases that change it, and no longer."""
+    """Probe the controller only in the phases that change it."""
     if clients.prober is None:
         return None
     if probe:

@@ -1,4 +1,4 @@
-"""Verification runs, read from their ConfigMaps and applications."""
+"""Reads verification runs from their ConfigMaps and applications."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kraftbridge.storage.ports import KubernetesPort
 
 
 def last_run(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus) -> VerificationRun:
-    """Return how far the run is that status names last."""
+    """Return the state of the last run in the status."""
     run_id = status.verifications[-1].run_id
     config_map = kubernetes.get("v1", "ConfigMap", identity.namespace, names.verification_config_map(run_id))
     if config_map is None:
@@ -36,7 +36,7 @@ def last_run(kubernetes: KubernetesPort, identity: Identity, status: MigrationSt
         released = GO_KEY in data and json.loads(data[GO_KEY]).get("runId") == run_id
         state = RunState.RUNNING if released else RunState.ARMED
     if state is RunState.PENDING and (trouble := _trouble(kubernetes, identity, run_id)):
-        # What has no place yet may get one; an image that cannot be pulled needs somebody.
+        # A pod without a place can still get one. An image that cannot be pulled needs a user.
         return VerificationRun(
             run_id, RunState.PENDING if "Unschedulable" in trouble else RunState.CANNOT_START, trouble
         )

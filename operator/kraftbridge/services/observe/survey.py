@@ -1,4 +1,4 @@
-"""Observes what only preflight needs: rights, capacity, disruption budgets, ACLs, broker settings. Each part can be unobserved by itself."""
+"""Observes what only preflight needs: rights, capacity, disruption budgets, ACLs, broker settings. Each part can be unobserved."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NOT_OURS = frozenset({"Terminating", "BestEffort", "CrossNamespacePodAffinity"}
 
 
 class Surveyor:
-    """Makes a `Survey`, one part after the other."""
+    """Creates a `Survey`, one part after the other."""
 
     def __init__(self, kubernetes: KubernetesPort, settings: Settings, facts: Facts) -> None:
         self._kubernetes = kubernetes
@@ -58,7 +58,7 @@ class Surveyor:
     def survey(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients
     ) -> Survey:
-        """Return what is observed now; this changes nothing."""
+        """Return the current survey; this changes nothing."""
         namespace = identity.namespace
         started = time.monotonic()
         visibility = _seen(clients.brokers.visibility)
@@ -104,7 +104,7 @@ class Surveyor:
     # ----------------------------------------------------------------------------------------- controllers
 
     def _runner(self, spec: MigrationSpec) -> Runner:
-        """Return what will run; the one that asks for more where that cannot be seen."""
+        """Return the runner of verifications; the one with the higher demand if it is unknown."""
         served = _seen(lambda: self._kubernetes.serves(SPARK_API_VERSION, "SparkApplication"))
         return Runner.JOB if served is False else spec.verification.runner
 
@@ -168,9 +168,9 @@ class Surveyor:
         )
 
     def _leftovers(self, identity: Identity) -> tuple[str, ...]:
-        """Return the objects of earlier resources of the same name: their names carry another UID.
+        """Return the objects of earlier resources of the same name. Their names contain another UID.
 
-        Secrets cannot be listed (the operator has no right to), so they are looked for by the names that go with a StatefulSet or volume.
+        The operator has no right to list Secrets, so it looks for the names that belong to a StatefulSet or volume.
         """
         kinds = (("apps/v1", "StatefulSet"), ("v1", "PersistentVolumeClaim"), ("v1", "ConfigMap"))
         labelled = f"{LABEL_MIGRATION}={identity.name}"
@@ -230,9 +230,9 @@ _MARKS: Mapping[str, str] = {
 
 
 def writers_of(stateful_set: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return who keeps writing a StatefulSet: its controller, the tools that mark what they apply, the owners of its template's fields.
+    """Return the writers of a StatefulSet: its controller, the tools that mark their objects, the owners of its template's fields.
 
-    From ``ownerReferences``, the tools' own labels and annotations, and ``managedFields`` (who owns ``spec.template`` or what is below it).
+    Sources are ``ownerReferences``, the tools' labels and annotations, and ``managedFields`` (owners of ``spec.template`` or a field below it).
     """
     metadata = stateful_set["metadata"]
     found = [f"owner {o['kind']}/{o['name']}" for o in metadata.get("ownerReferences") or [] if o.get("controller")]
@@ -257,7 +257,7 @@ def _seen(look: Callable[[], T]) -> T | Unobserved:
 
 
 def _requests(pod: Object) -> dict[str, int]:
-    """Return what the scheduler counts of a pod (init containers run one after the other, before the others)."""
+    """Return the resources that the scheduler counts for a pod (init containers run one after the other, before the others)."""
 
     def of(containers: Iterable[Object], resource: str) -> list[int]:
         return [wholes((c.get("resources") or {}).get("requests")).get(resource, 0) for c in containers]
@@ -290,7 +290,7 @@ def _room(node: Object, used: Mapping[str, int]) -> Room:
 
 
 def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector matches; an empty one of a PodDisruptionBudget (``policy/v1``) matches everything, none nothing."""
+    """Return whether a label selector matches. An empty selector of a PodDisruptionBudget (``policy/v1``) matches every pod, a missing one none."""
     if selector is None:
         return False
     wanted = selector.get("matchLabels") or {}

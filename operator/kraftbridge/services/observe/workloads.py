@@ -1,4 +1,4 @@
-"""Kubernetes objects, read into the observation's types."""
+"""Converts Kubernetes objects into the observation's types."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FATAL_WAITS = frozenset(
 
 
 def pod_state(pod: Object) -> PodState:
-    """Return what matters of a pod."""
+    """Return the observed state of a pod."""
     metadata, status = pod["metadata"], pod.get("status", {})
     conditions = {c["type"]: c for c in status.get("conditions", [])}
     ready = conditions.get("Ready", {})
@@ -57,7 +57,7 @@ def _running_since(containers: Sequence[Object]) -> datetime | None:
 
 
 def pod_trouble(pod: Object) -> str:
-    """Return why a pod does not run, ``""`` when nothing is wrong that Kubernetes tells."""
+    """Return the reason why a pod does not run; ``""`` if Kubernetes reports no problem."""
     status = pod.get("status", {})
     for condition in status.get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
@@ -76,16 +76,16 @@ def pod_trouble(pod: Object) -> str:
 
 
 def _last_words(log: str) -> str:
-    """Return the line of a log's end that says why a process ended: Java's exceptions, else the very last one."""
+    """Return the line at a log's end that explains why a process ended: a Java exception, otherwise the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    # The cause stands deeper in a stack trace than what it led to.
+    # The cause is deeper in a stack trace than the exceptions that it led to.
     telling = [line for line in lines if "Exception: " in line or "Error: " in line or "No space left" in line]
     words = (telling or lines or [""])[-1]
     return f": {words[:160]}" if words else ""
 
 
 def pods_selector(stateful_set: Object) -> str:
-    """Return a StatefulSet's selector as API requests spell it (``LabelSelector``: every label and every expression must hold)."""
+    """Return a StatefulSet's selector in the syntax of API requests (``LabelSelector``: all labels and expressions must match)."""
     selector = stateful_set["spec"]["selector"]
     terms = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items()]
     for expression in selector.get("matchExpressions", []):
@@ -107,7 +107,7 @@ def pods_selector(stateful_set: Object) -> str:
 
 
 def pods_of(stateful_set: Object, pods: Sequence[Object]) -> tuple[PodState, ...]:
-    """Return the pods that this very StatefulSet owns, by ordinal."""
+    """Return the pods that this StatefulSet owns, by ordinal."""
     uid = stateful_set["metadata"]["uid"]
     mine = [p for p in pods if any(r.get("uid") == uid for r in p["metadata"].get("ownerReferences", []))]
     return tuple(sorted((pod_state(p) for p in mine), key=lambda p: p.ordinal))
@@ -120,12 +120,12 @@ def container_of(stateful_set: Object, name: str) -> Object | None:
 
 
 def environment_of(container: Object) -> dict[str, str]:
-    """Return the variables that are given as plain values."""
+    """Return the variables with plain values."""
     return {e["name"]: e.get("value", "") for e in container.get("env", []) if "valueFrom" not in e}
 
 
 def settings_of(spec: MigrationSpec, container: Object, properties_text: str) -> tuple[dict[str, str], frozenset[str]]:
-    """Return the Kafka settings of a container, and those that come from a reference and cannot be read."""
+    """Return the Kafka settings of a container, and the names of settings that come from a reference and cannot be read."""
     if spec.brokers.config_style is ConfigStyle.PROPERTIES:
         return parse_properties(properties_text), frozenset()
     prefix = spec.brokers.env_prefix
@@ -137,7 +137,7 @@ def settings_of(spec: MigrationSpec, container: Object, properties_text: str) ->
 
 
 def drift_of(spec: MigrationSpec, facts: overlays.BrokerFacts, stateful_set: Object) -> tuple[str, ...]:
-    """Return which of our fields in a StatefulSet no longer have our value."""
+    """Return the operator's fields in a StatefulSet that have another value."""
     template = stateful_set["spec"]["template"]
     annotation = template["metadata"].get("annotations", {}).get(ANNOTATION_CONFIGURATION, "")
     mode = BrokerMode.of(annotation)
@@ -162,7 +162,7 @@ def drift_of(spec: MigrationSpec, facts: overlays.BrokerFacts, stateful_set: Obj
 
 
 def last_writer(obj: Object) -> str:
-    """Return who besides us wrote an object's fields last, and when, from ``managedFields``; ``""`` when nobody is on record."""
+    """Return the last writer of an object's fields besides the operator, and the time, from ``managedFields``; ``""`` if none is recorded."""
     entries = [
         e
         for e in obj["metadata"].get("managedFields") or []
@@ -177,13 +177,13 @@ def last_writer(obj: Object) -> str:
 
 
 def mounted_config_map(stateful_set: Object) -> str:
-    """Return the name of the ConfigMap that our controllers' template really mounts as their configuration."""
+    """Return the name of the ConfigMap that the controllers' template mounts as their configuration."""
     volumes = stateful_set["spec"]["template"]["spec"].get("volumes", [])
     return next((str(v.get("configMap", {}).get("name", "")) for v in volumes if v["name"] == "config"), "")
 
 
 def migration_flag(config_map: Object | None) -> bool | None:
-    """Return what the controllers' ConfigMap says about the migration flag; None where it could not be read."""
+    """Return the migration flag in the controllers' ConfigMap; None if it cannot be read."""
     text = ((config_map or {}).get("data") or {}).get("controller.properties")
     if text is None:
         return None
@@ -191,7 +191,7 @@ def migration_flag(config_map: Object | None) -> bool | None:
 
 
 def written_by(config_map: Object | None) -> str:
-    """Return a ConfigMap's name with who wrote it last besides us, for a message."""
+    """Return a ConfigMap's name and its last writer besides the operator, for a message."""
     if config_map is None:
         return ""
     writer = last_writer(config_map)
@@ -201,14 +201,14 @@ def written_by(config_map: Object | None) -> str:
 def foreign_changes(
     spec: MigrationSpec, was: Object, volumes_before: Sequence[Object], ours: Collection[str], stateful_set: Object
 ) -> tuple[str, ...]:
-    """Return what of the user's own part of the template changed since it was recorded: image, environment, volumes.
+    """Return the changes in the user's part of the template since it was recorded: image, environment, volumes.
 
     Parameters
     ----------
     was
-        The Kafka container as it was recorded.
+        The recorded Kafka container.
     ours
-        Variables that the migration sets; they are `drift_of`'s business.
+        Variables that the migration sets; `drift_of` reports those.
     """
     container = container_of(stateful_set, spec.brokers.container)
     if container is None:
@@ -230,7 +230,7 @@ def foreign_changes(
 
 
 def own_state(stateful_set: Object, pods: Sequence[Object], container: str) -> StatefulSetState:
-    """Return what matters of any StatefulSet: pods, revision, configuration, lock, image of Kafka's container."""
+    """Return the observed state of any StatefulSet: pods, revision, configuration, lock, image of Kafka's container."""
     metadata, status = stateful_set["metadata"], stateful_set.get("status", {})
     template = stateful_set["spec"]["template"]
     return StatefulSetState(
@@ -263,7 +263,7 @@ def brokers_state(
     drift: tuple[str, ...],
     references: frozenset[str],
 ) -> StatefulSetState:
-    """Return what matters of a StatefulSet of brokers; ``before`` has the user's own settings."""
+    """Return the observed state of a StatefulSet of brokers; ``before`` contains the user's own settings."""
     return replace(
         own_state(stateful_set, pods, spec.brokers.container),
         container_found=container_of(stateful_set, spec.brokers.container) is not None,
