@@ -1,1 +1,1 @@
-"""How the operator bears many migrations: idle ones, ones whose clusters do not answer, and ones that roll beside them."""
+"""Measures the operator with many migrations: idle ones, ones with silent clusters, and rolling ones beside them."""

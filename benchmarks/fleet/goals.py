@@ -1,4 +1,4 @@
-"""Runs both scenarios, each in a process of its own, and compares them with the goals."""
+"""Runs both scenarios, each in its own process, and compares the figures with the goals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One operator process with a fleet of migrations, measured from inside; run as a process of its own."""
+"""One operator process with a fleet of migrations, measured from inside. It runs in its own process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kraftbridge.services.clients import ClusterClients, open_clients
 from kraftbridge.services.observe import observer
 
 SILENT_SECONDS: Final = 10.0
-"""How long the name server is silent about the clusters that do not answer."""
+"""How long the name server does not answer for the silent clusters."""
 AT_REST_SECONDS: Final = 4.0
 """A migration that is looked at less often than this has nothing left to do."""
 _NO_CHANGE: Final = ("/selfsubjectaccessreviews",)
@@ -59,7 +59,7 @@ class Scenario:
         self._stop = threading.Event()
 
     def run(self, settle_seconds: float, seconds: float) -> dict[str, Any]:
-        """Build the fleet, let it come to rest, measure it at rest, then beside migrations that roll."""
+        """Create the fleet, wait until it is idle, measure it idle, then beside rolling migrations."""
         self._configure()
         self.clusters.surroundings()
         with self.api.running():
@@ -151,7 +151,7 @@ class Scenario:
             self.clusters.clone("idle-0", f"idle-{i}", i)
 
     def _turn(self) -> None:
-        """Send each migration back when it has arrived, and forward again."""
+        """Send each migration back when it arrives, and then forward again."""
         while not self._stop.wait(0.3):
             with self.store._lock:  # noqa: SLF001 - a fake's own lock
                 self.store.settle()

@@ -1,4 +1,4 @@
-"""Single metadata changes, and whether one broker serves them yet: what the benchmark measures."""
+"""The single metadata changes of the benchmark, and the check whether one broker already serves each."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class View:
 
 
 def is_visible(change: Change, view: View) -> bool:
-    """Tell whether a view already shows a change."""
+    """Return whether a view already shows a change."""
     partitions = view.topics.get(change.topic)
     match change:
         case CreateTopic() | GrowTopic():

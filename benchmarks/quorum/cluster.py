@@ -1,4 +1,4 @@
-"""One cluster of three brokers that goes from ZooKeeper over dual-write to KRaft, as processes on this host."""
+"""One cluster of three brokers that migrates from ZooKeeper over dual-write to KRaft, as processes on this host."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class BenchmarkCluster(KafkaProcesses):
         self.wait_for_port(name, self.zookeeper_ports[server])
 
     def to_dual_write(self) -> None:
-        """Start the controllers and restart the brokers into migration mode; returns once ZooKeeper mirrors the log."""
+        """Start the controllers and restart the brokers in migration mode. Returns when ZooKeeper mirrors the log."""
         cluster_id = self.zookeeper.observe().cluster_id
         if cluster_id is None:
             raise ProcessFailedError("ZooKeeper holds no cluster id")
@@ -191,7 +191,7 @@ class BenchmarkCluster(KafkaProcesses):
         return f"controller-{self.quorum.quorum_state().leader_id}"
 
     def wait_healthy(self) -> None:
-        """Return once every broker has loaded its replicas and every ISR is full, by the brokers' own gauges."""
+        """Wait until every broker has loaded its replicas and every ISR is full, according to the brokers' gauges."""
 
         def healthy() -> bool:
             seen = [replicas(port) for port in self.broker_metrics_ports.values()]

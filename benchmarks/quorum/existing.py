@@ -1,4 +1,4 @@
-"""Runs the benchmark on a running cluster: creates, changes and deletes topics of its own, and restarts no node."""
+"""Runs the benchmark on a running cluster. It creates, changes and deletes its own topics, and restarts no node."""
 
 from __future__ import annotations
 

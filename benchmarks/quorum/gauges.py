@@ -1,4 +1,4 @@
-"""What the nodes say of themselves: time to fsync, to commit, to apply (KIP-595, "Quorum Performance")."""
+"""Reads the nodes' own figures: time to fsync, to commit, to apply (KIP-595, "Quorum Performance")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carries a workload out on its schedule and sees each change arrive at every broker."""
+"""Sends a workload on its schedule, and observes when each change is visible at every broker."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Progress:
 
 
 class _Watcher(threading.Thread):
-    """Asks one broker, again and again, for the changes that it has not shown yet."""
+    """Polls one broker for the changes that it has not shown yet."""
 
     def __init__(self, broker: int, address: tuple[str, int], security: Security) -> None:
         super().__init__(name=f"watch-{broker}", daemon=True)

@@ -1,4 +1,4 @@
-"""The figures as Markdown tables and as one self-contained HTML page: no scripts, pictures as inline SVG."""
+"""The figures as Markdown tables and as one self-contained HTML page without scripts; pictures are inline SVG."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def charts(summary: Summary, size: int) -> tuple[Chart, ...]:
 
 
 def _place(quantile: float) -> float:
-    """Return where a quantile stands: the nearer to 1 the more room, as that is what one wants to see."""
+    """Return the position of a quantile. Quantiles near 1 get more space."""
     scale = -math.log10(1 - min(quantile, 0.999) + 1e-12) / 3
     return _LEFT + _WIDTH * (1.0 if quantile >= 1 else scale)
 

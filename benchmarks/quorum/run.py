@@ -1,4 +1,4 @@
-"""The runs: in each round one cluster goes from ZooKeeper over dual-write to KRaft and gets the same changes in every mode."""
+"""The runs: in each round, one cluster migrates from ZooKeeper over dual-write to KRaft and gets the same changes in every mode."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class _Running:
 
 
 class _Round:
-    """One walk of one cluster through the modes."""
+    """One migration of one cluster through the modes."""
 
     def __init__(self, plan: Plan, cluster: BenchmarkCluster, file: SampleFile, setting: Setting) -> None:
         self._plan = plan
@@ -210,7 +210,7 @@ class _Round:
         self._cluster.wait_healthy()
 
     def _warm_up(self, tag: str) -> None:
-        """Run a little of everything, so that no mode pays for what its JVMs do for the first time."""
+        """Run a short part of everything, so that no mode includes the start-up cost of its JVMs."""
         for workload in workloads(_WARM_UP, BROKERS, self._background, f"{tag}-warm", 90 + self._setting.round):
             run_workload(workload, self._cluster.addresses, self._security)
         self._remove(burst_topics(_WARM_UP, f"{tag}-warm"))
@@ -280,7 +280,7 @@ class _Round:
         self._incident(Name.DURING_FAILOVER, number, kill, former)
 
     def _incident(self, name: Name, number: int, act: Callable[[], dict[str, float]], node: str) -> None:
-        """Let something happen to a node while changes go on; the node's new process belongs to this thread."""
+        """Trigger an incident at a node while changes continue. The node's new process belongs to this thread."""
         workload = incident_workload(name, self._plan.load, self._background, self._setting.mode, number)
         started, samples = threading.Event(), list[Sample]()
         addresses = self._cluster.addresses

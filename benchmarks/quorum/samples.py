@@ -1,4 +1,4 @@
-"""Raw results as JSON Lines: one row per change, incident, gauge, stage and run, told apart by ``type``."""
+"""Raw results as JSON Lines: one row for each change, incident, gauge, stage and run, distinguished by ``type``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 MODES: Final = ("zookeeper", "dual-write", "kraft")
-"""What a cluster runs on: the label of its samples, in the order of a migration."""
+"""The mode of the cluster: the label of its samples, in the order of a migration."""
 
 
 @dataclass(frozen=True, slots=True)

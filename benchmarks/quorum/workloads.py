@@ -1,4 +1,4 @@
-"""What is changed, and when: every arrival is fixed before a run begins (open loop). Pure."""
+"""The changes and their times. Every arrival is fixed before a run begins (open loop). Pure."""
 
 from __future__ import annotations
 

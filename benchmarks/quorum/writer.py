@@ -99,7 +99,7 @@ class ChangeWriter:
             self._connection = None
 
     def connect(self) -> None:
-        """Connect now, so that the first change doesn't pay for it.
+        """Connect now, so that the first change does not include the connection time.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class ChangeWriter:
         self._controller(CONNECT_SECONDS)
 
     def write(self, change: Change, timeout_seconds: float) -> int:
-        """Write one change, again and again until it is acknowledged; return how often it was tried.
+        """Write one change and retry until it is acknowledged; return the number of attempts.
 
         A KRaft controller acknowledges once the record is committed. In ZooKeeper mode the controller has written the znodes, and for new topics
         and partitions waits until it knows their leaders (``DelayedCreatePartitions``).

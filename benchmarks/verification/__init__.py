@@ -1,1 +1,1 @@
-"""The verification benchmark: each figure of the verification beside a yardstick."""
+"""The verification benchmark: each figure of the verification beside a baseline."""

@@ -1,4 +1,4 @@
-"""Each function measures one figure of the verification beside its yardstick."""
+"""Each function measures one figure of the verification beside its baseline."""
 
 from __future__ import annotations
 

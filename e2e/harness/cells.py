@@ -1,4 +1,4 @@
-"""Results of the matrix as JSON Lines, one object per cell, so that an interrupted run loses only its own cell."""
+"""Results of the matrix as JSON Lines, one object for each cell. An interrupted run loses only its own cell."""
 
 import json
 from collections.abc import Iterable
@@ -11,14 +11,14 @@ from e2e.harness.matrix import UNFELT, Column, Fault
 
 
 class Outcome(StrEnum):
-    """How the phase ended in which the fault struck."""
+    """The end of the phase with the fault."""
 
     FINISHED = "finished"
-    """The phase was left, forward (or back, where that was asked for), without help."""
+    """The phase was left without help, forward, or back if that was requested."""
     STOPPED = "stopped"
-    """It was not left, and the operator names the reason."""
+    """The phase was not left, and the operator names the reason."""
     FAILED = "failed"
-    """It was not left and nobody said why, or a promise was broken."""
+    """The phase was not left and the operator named no reason, or a guarantee was broken."""
 
 
 @dataclass(frozen=True)
@@ -29,21 +29,21 @@ class Cell:
     column: Column
     outcome: Outcome
     reason: str
-    """Why it stopped or failed; for a finished cell what the operator named meanwhile."""
+    """The reason why it stopped or failed. For a finished cell, the reasons that the operator named in the meantime."""
     struck: str
-    """What exactly was done, to whom."""
+    """The exact action and its object."""
     seconds: float
-    """From the strike until the phase was left."""
+    """Seconds from the fault until the phase was left."""
     phase_seconds: float
     """The whole visit to the phase."""
     said: tuple[str, ...]
-    """What the status said for some seconds between strike and end."""
+    """Status messages that stood for some seconds between fault and end."""
     longest_stall_s: float
     """Longest time that a producer waited for an acknowledgement meanwhile."""
     errors: dict[str, int]
     """Errors that clients saw meanwhile."""
     broken: tuple[str, ...]
-    """Promises about restarts that were not kept meanwhile."""
+    """Guarantees about restarts that were broken in the meantime."""
     figures: dict[str, Any] = field(default_factory=dict)
     """What else was measured, such as the seconds without a controller of a rollback."""
     run: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Cell:
 
     @property
     def good(self) -> bool:
-        """Whether it ended as promised."""
+        """Whether the cell ended as guaranteed."""
         run = self.run
         return (
             self.outcome is not Outcome.FAILED

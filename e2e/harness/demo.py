@@ -39,12 +39,12 @@ CHAOS = tuple(c for c in Column if c not in (Column.PREFLIGHT, Column.COPY, Colu
 
 
 class BlockedError(Exception):
-    """The migration does not go on without somebody's help."""
+    """The migration does not continue without help."""
 
 
 @dataclass
 class Terminal:
-    """What is printed: a line when something begins, how long it took when it ends, a line per change of a migration."""
+    """The output: a line when a step begins, its duration when it ends, and a line for each change of a migration."""
 
     console: Console
     begin: float = field(default_factory=time.monotonic)
@@ -76,7 +76,7 @@ class Terminal:
 
 @dataclass(frozen=True)
 class Story:
-    """One run of the demo."""
+    """One run of the demonstration."""
 
     kube: Kube
     cluster: ForeignCluster
@@ -143,7 +143,7 @@ class Story:
         raise AssertionError("following ends with Completed or an exception")
 
     def leave_zookeeper(self) -> dict[str, str]:
-        """Do as a user would after ``Completed``: see that ZooKeeper is unused, stop it, and use the cluster."""
+        """Do what a user does after ``Completed``: check that ZooKeeper is unused, stop it, and use the cluster."""
         terminal, cluster = self.terminal, self.cluster
         with_session = cluster.pods_with_zookeeper_session()
         if with_session:
@@ -154,7 +154,7 @@ class Story:
         return terminal.step("using the cluster in every way, without ZooKeeper", cluster.prove_serving)
 
     def run(self) -> int:
-        """Tell it all; return the exit code."""
+        """Run all steps; return the exit code."""
         terminal, cluster = self.terminal, self.cluster
         self.prepare()
         load = Load(cluster)
@@ -196,7 +196,7 @@ def strike(text: str) -> tuple[Fault, Column]:
 
 
 def clean(kube: Kube, operator: OperatorInstall, cluster: ForeignCluster) -> None:
-    """Remove what a demo left, however it ended; refuses what the demo did not make."""
+    """Remove the objects of a demonstration, however it ended. Objects that it did not create are refused."""
     if kube.is_ours(cluster.namespace) is False:
         kube.remove_namespace(cluster.namespace)  # raises, and says why
     if kube.is_ours(cluster.namespace):

@@ -1,4 +1,4 @@
-"""kubectl, as a person would use it, against the embedded cluster or the one in ``KUBE_CONTEXT``."""
+"""kubectl, as a user would use it, against the embedded cluster or the cluster of ``KUBE_CONTEXT``."""
 
 import json
 import os
@@ -17,11 +17,11 @@ OWNER_LABEL = "kraftbridge.dev/e2e"
 
 
 class CommandFailedError(Exception):
-    """A command ended with a code other than zero; the message has its words."""
+    """A command ended with an exit code other than zero. The message contains its output."""
 
 
 class NotOursError(Exception):
-    """The harness was asked to change something that it did not make."""
+    """The harness was asked to change an object that it did not create."""
 
 
 def run(

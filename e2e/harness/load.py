@@ -1,4 +1,4 @@
-"""Clients' load while something happens to the cluster, and what the clients felt."""
+"""The clients' load during an event in the cluster, and its impact on the clients."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -12,12 +12,12 @@ WARM_UP_LINES = 6
 
 
 RECONNECTING = frozenset({"consumer:_RESOLVE"})
-"""What librdkafka tells a consumer of connections that it makes again by itself: a pod that is being replaced has no name in DNS."""
+"""librdkafka's messages about connections that it restores by itself: a pod that is being replaced has no name in DNS."""
 
 
 @dataclass(frozen=True)
 class ClientImpact:
-    """What producer and consumer felt from start to stop."""
+    """The impact on producer and consumer from start to stop."""
 
     sent: int
     acked: int

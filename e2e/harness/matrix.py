@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Column(StrEnum):
-    """When a fault strikes: in a phase of the migration, or at one moment of it."""
+    """The time of a fault: a phase of the migration, or a moment in it."""
 
     PREFLIGHT = "Preflight"
     PROVISIONING_QUORUM = "ProvisioningQuorum"
@@ -26,7 +26,7 @@ class Column(StrEnum):
 
 
 class Fault(StrEnum):
-    """What is done to the cluster. ``ROLLBACK`` is no fault: its user changes ``spec.target`` to ZooKeeper."""
+    """A change to the cluster. ``ROLLBACK`` is no fault: the user sets ``spec.target`` to ZooKeeper."""
 
     OPERATOR_KILLED = "operator-killed"
     OPERATOR_FROZEN = "operator-frozen"

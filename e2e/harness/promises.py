@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 GRACE_S = 3.0
-"""What the operator decided upon may be this old when its act is seen."""
+"""Maximum age of the observation on which the operator bases an action."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ def broken_restarts(
     struck_uids: AbstractSet[str],
     window: tuple[float, float],
 ) -> list[str]:
-    """Return how promise 3 was broken within a window of time.
+    """Return the broken guarantees about restarts within a period.
 
-    A broker may be stopped only while every other broker is up, and nothing may be stopped while a partition is below its min ISR. What went
-    wrong less than ``GRACE_S`` before a stop could not be known when it was decided. A pod that is down itself may be restarted: that can only help.
-    Controllers that stop together are a quorum that is taken away, which needs no ISR.
+    A broker may be stopped only while every other broker is up, and no pod may be stopped while a partition is below its min ISR.
+    Problems that began less than ``GRACE_S`` before a stop were unknown at the decision. A pod that is already down may be restarted.
+    Controllers that stop together are the end of a quorum, which needs no ISR.
     """
     broken = []
     every_stop = stops(samples, struck_uids)
@@ -92,7 +92,7 @@ def broken_restarts(
 
 
 def brokers_down_by_us(samples: Sequence[PodsSeen], brokers: AbstractSet[str], struck_uids: AbstractSet[str]) -> int:
-    """Return how many brokers were down at once, at most, of those that no fault had stopped."""
+    """Return the maximum number of brokers that were down at once without a fault."""
     most = 0
     ours: set[str] = set()
     last_uid: dict[str, str] = {}

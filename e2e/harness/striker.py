@@ -13,13 +13,13 @@ from e2e.harness.strikes import NotStruckError, Strikes, Struck, at_log_line
 from kubernetes.client.exceptions import ApiException
 
 DELAY_S = 1.5
-"""Long enough to be in the middle of what a phase does, short enough to be still in it."""
+"""Long enough to be in the middle of a phase, and short enough that the phase has not ended."""
 COPY_BEGINS = "Starting ZK migration"
 """KRaftMigrationDriver logs it when every broker has registered and it begins to read ZooKeeper."""
 COPY_ENDED = "Finished initial migration of ZK metadata to KRaft"
 STEADY_S = 3.0
 BETWEEN_S = 12.0
-"""Between two faults in one phase: the first one's end has been seen by then."""
+"""Pause between two faults in one phase, so that the effects of the first one are seen."""
 
 
 @dataclass
@@ -59,13 +59,13 @@ class Visit:
 
     @property
     def steady(self) -> tuple[str, ...]:
-        """What was said for more than a moment, at most six of them."""
+        """Return the messages that stood for more than a moment, at most six."""
         long = sorted((seconds, text) for text, seconds in self.said.values() if seconds >= STEADY_S)[-6:]
         return tuple(f"{text} ({seconds:.0f} s)" for seconds, text in reversed(long))
 
 
 class Striker:
-    """Strikes by plan while a migration is followed."""
+    """Injects planned faults while it follows a migration."""
 
     def __init__(self, strikes: Strikes, plan: Mapping[Column, Sequence[Fault]], say: Callable[[str], None]) -> None:
         self.strikes, self.say = strikes, say

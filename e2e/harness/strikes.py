@@ -31,22 +31,22 @@ NO_SUCH_IMAGE = "localhost/kraftbridge-verifier:no-such-tag"
 
 
 class NotStruckError(Exception):
-    """The fault could not be done just now; nothing has happened."""
+    """The fault was not possible at this time, and nothing was changed."""
 
 
 @dataclass
 class Struck:
-    """A fault that was done."""
+    """A fault that was injected."""
 
     what: str
     uids: frozenset[str] = frozenset()
     """UIDs of the pods that it stopped."""
     undo: Callable[[], None] | None = None
-    """Ends what lasts; called once ``named`` fits, or after a time."""
+    """Ends a lasting fault; called when ``named`` matches, or after a time."""
     named: re.Pattern[str] | None = None
-    """What the status has to say about it before it is undone."""
+    """Text that the status must contain before the fault ends."""
     missed: Callable[[View], str] = lambda _: ""
-    """Why it had no effect after all, ``""`` if it had."""
+    """The reason why the fault had no effect; ``""`` if it had one."""
     undo_at_latest_s: float = 120.0
     at: float = field(default_factory=time.time)
 
@@ -59,7 +59,7 @@ class Struck:
 
 @dataclass(frozen=True)
 class Strikes:
-    """Does faults to one foreign cluster and its migration."""
+    """Injects faults into one foreign cluster and its migration."""
 
     cluster: ForeignCluster
     operator: OperatorInstall

@@ -64,12 +64,12 @@ READ_VERBS = frozenset({"get", "list", "serves", "pod_logs", "may"})
 
 
 class Killed(BaseException):
-    """The operator process dies here."""
+    """The operator process ends here."""
 
 
 @dataclass
 class Clock:
-    """Time that tests move."""
+    """A clock that tests move."""
 
     now: datetime = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
@@ -396,7 +396,7 @@ class FakeKubernetes:
 
 @dataclass
 class _Writing:
-    """Around each write: faults before it, controllers after it, faults after it."""
+    """Wraps each write: faults before it, controllers after it, faults after it."""
 
     kubernetes: FakeKubernetes
     verb: str

@@ -1,4 +1,4 @@
-"""Golden files: what builders are expected to build, as YAML that a person can review."""
+"""Golden files: the expected output of builders, as YAML that a person can review."""
 
 from __future__ import annotations
 

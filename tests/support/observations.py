@@ -1,4 +1,4 @@
-"""Healthy situations for every phase: what `decide` is given when its next gate is open, and small ways to spoil them."""
+"""Healthy situations for every phase, the input of `decide` when its next gate is open, and small ways to break them."""
 
 from __future__ import annotations
 

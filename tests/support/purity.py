@@ -1,4 +1,4 @@
-"""Which functions of a package change the draft of a decision that they take: found in the syntax tree, through every call.
+"""Finds the functions of a package that change the draft of a decision, through every call, in the syntax tree.
 
 ``python -m tests.support.purity DIRECTORY`` prints the count for another tree.
 """
@@ -61,7 +61,7 @@ def _parameter(node: ast.FunctionDef) -> ast.arg | None:
 
 
 def _imported(tree: ast.Module) -> dict[str, tuple[str, str]]:
-    """Return what names stand for: modules as ``(module, "")``, functions as ``(module, function)``."""
+    """Return the imports of a module: modules as ``(module, "")``, functions as ``(module, function)``."""
     names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("kraftbridge.phases"):

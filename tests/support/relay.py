@@ -18,7 +18,7 @@ _CHUNK_BYTES = 1 << 16
 class Relay:
     """Carries bytes between clients and one server.
 
-    While a direction is held, what arrives waits here and was never sent; `cut` throws it away with its connection.
+    While a direction is held, the relay keeps the bytes that arrive. `cut` discards them with the connection.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -39,26 +39,26 @@ class Relay:
         self.close()
 
     def hold_requests(self) -> None:
-        """Let nothing more reach the server."""
+        """Stop forwarding to the server."""
         self._requests.clear()
 
     def hold_replies(self) -> None:
-        """Let nothing more reach the clients."""
+        """Stop forwarding to the clients."""
         self._replies.clear()
 
     def wait_for_silence(self, seconds: float, at_most_seconds: float) -> None:
-        """Return once nothing was carried for some seconds: what could still arrive has arrived."""
+        """Wait until nothing was forwarded for some seconds, so that everything in flight has arrived."""
         deadline = time.monotonic() + at_most_seconds
         while time.monotonic() < min(self._last_carried + seconds, deadline):
             time.sleep(0.05)
 
     def release(self) -> None:
-        """Carry both directions again."""
+        """Forward both directions again."""
         self._requests.set()
         self._replies.set()
 
     def cut(self) -> None:
-        """Close all connections, with whatever was held in them."""
+        """Close all connections and discard the held bytes."""
         with self._lock:
             connections, self._connections = self._connections, []
         for connection in connections:
@@ -102,6 +102,6 @@ class Relay:
 
 @contextmanager
 def relay_to(port: int) -> Iterator[Relay]:
-    """Give a relay to a port of this host."""
+    """Start a relay to a port of this host for a ``with`` block."""
     with Relay(port) as relay:
         yield relay

@@ -1,4 +1,4 @@
-"""Traps planted into the stored dump of a real cluster, and how Kafka 3.9.1 ends with each."""
+"""Traps planted into the stored dump of a real cluster, with Kafka 3.9.1's result for each."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ TRAPS: Mapping[str, Trap] = {
         settings={"password.encoder.secret": ENCODER_SECRET},
     ),
 }  # fmt: skip
-"""Every trap of the evidence, and those that were found since. Ends were seen with Kafka 3.9.1; `tests/rehearsal` holds them."""
+"""All known traps. The results were observed with Kafka 3.9.1 and are in `tests/rehearsal`."""
 
 IN_CI = ("quota-unknown-user", "broker-config-abc", "acl-unknown-type")
 """One that sticks, one that dies, one that loses."""

@@ -1,4 +1,4 @@
-"""ZooKeeper servers of any release as processes on this host, loopback only; they die with the test run."""
+"""ZooKeeper servers of any release as processes on this host, loopback only. They end with the test run."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Ensemble:
         raise AssertionError(f"ZooKeeper did not open port {port} in {timeout_seconds:.0f} s:\n{logs}")
 
     def kill(self, index: int) -> None:
-        """End one server at once."""
+        """Kill one server."""
         process = self._processes.pop(index)
         process.kill()
         process.wait(10)

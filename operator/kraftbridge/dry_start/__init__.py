@@ -1,1 +1,1 @@
-"""Judging a dry start: reading what the agent reports, and comparing configurations. Pure."""
+"""Evaluates a dry start: parses the agent's reports and compares configurations. Pure."""

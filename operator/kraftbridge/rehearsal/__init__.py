@@ -1,1 +1,1 @@
-"""Kafka's own migration on a copy of a cluster's metadata: one scratch ZooKeeper, one real controller, registrations in place of brokers."""
+"""Runs Kafka's own migration on a copy of a cluster's metadata: a scratch ZooKeeper, a real controller, and substitutes for the brokers."""

@@ -1,6 +1,6 @@
-"""The tree from before against the log at the end of the copy: what Kafka lost or changed.
+"""Compares the original tree with the log at the end of the copy, to find the entities that Kafka lost or changed.
 
-The same entities and the same equality as the Spark job's, in one process and without a session: a rehearsal's tree fits into memory.
+Entities and equality are those of the Spark job, in one process and without a session, because the tree of a rehearsal fits into memory.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from kraftbridge.verification.sources.rows import LOG, ZOOKEEPER
 
 @dataclass(slots=True)
 class TreeComparison:
-    """What came of comparing.
+    """The result of a comparison.
 
     Attributes
     ----------
     copy_end_offset
-        Offset of the copy's `EndTransactionRecord`; None: the log holds no finished copy.
+        Offset of the copy's `EndTransactionRecord`. None if the log contains no finished copy.
     compared
-        Entities that one side or both hold.
+        Number of entities on either side.
     unreadable
-        Znodes that this library cannot understand, by path: what Kafka made of them is not compared.
+        Znodes that this library cannot decode, by path. Their copies are not compared.
     """
 
     copy_end_offset: int | None = None
@@ -45,12 +45,12 @@ class TreeComparison:
 
 
 def compare_copy(dump: Path, chroot: str, log_directory: Path, encoder_secret: str | None) -> TreeComparison:
-    """Compare a dump with the log that a copy of it has left.
+    """Compare a dump with the log of its copy.
 
     Parameters
     ----------
     encoder_secret
-        The controllers' `password.encoder.secret`; without it encrypted configs are compared by length.
+        The controllers' `password.encoder.secret`. Without it, encrypted configs are compared by length.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def _difference(kind: EntityKind, key: str, zookeeper: str | None, log: str | No
 
 
 def changed_paths(before: Path, chroot: str, after: Path) -> tuple[list[str], list[str], list[str]]:
-    """Return which znodes with data, or without children, are gone, new or changed in a later dump of the scratch tree (without chroot).
+    """Return the removed, added and changed znodes of a later dump of the scratch tree (without chroot). Empty folders are ignored.
 
     Raises
     ------
@@ -118,4 +118,4 @@ def _is_kafkas_own(path: str) -> bool:
 
 _OWN_PATHS: Final = frozenset({"/", "/controller", "/controller_epoch", "/migration", "/feature"})
 _OWN_FOLDERS: Final = ("/zookeeper", "/brokers/ids/", "/config/changes", "/brokers/seqid", "/isr_change_notification", "/kafka-acl-changes", "/kafka-acl-extended-changes")  # fmt: skip
-"""What a controller writes for itself, and the registrations, which were disarmed."""
+"""Znodes that a controller writes for itself, and the registrations, which were disarmed."""

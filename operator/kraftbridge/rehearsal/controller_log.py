@@ -1,4 +1,4 @@
-"""What the scratch controller's output says: how far the migration is, whether it only repeats itself, and its complaints."""
+"""Reads the scratch controller's output: the stages of the migration, repeated attempts, and errors."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ _STAGES: Final = {
 }
 """Lines of ``KRaftMigrationDriver`` in Kafka 3.9."""
 _RETRY: Final = re.compile("Will retry|Unhandled error in|Still waiting for ZK brokers")
-"""Lines that ``KRaftMigrationDriver`` writes again and again, with a pause that doubles, while it cannot go on."""
+"""Lines that ``KRaftMigrationDriver`` repeats, with doubling pauses, while it cannot continue."""
 _WITHOUT_COPY: Final = "Ignoring image"
-"""Written as often where the driver waits for an image that holds what ZooKeeper holds; without a copy none will ever come."""
+"""Repeated while the driver waits for an image with ZooKeeper's content. Without a copy, no such image ever exists."""
 _LEVEL: Final = re.compile(r"\[[^]]+\] (WARN|ERROR|FATAL) ")
 _NORMAL: Final = re.compile(
     "since it is offline|Performing controller activation|could not be established|Error connecting to node"
     "|it is not connected|was not established|was unsuccessful|No meta.properties|Session establishment"
 )
-"""What a controller without real brokers always complains of."""
+"""Errors that a controller without real brokers always logs."""
 _MAXIMUM_WORDS: Final = 25
 _MAXIMUM_CHARACTERS: Final = 400
 
 
 @dataclass(slots=True)
 class ControllerLog:
-    """The output, read on as it grows.
+    """The output of the controller, read while it grows.
 
     Attributes
     ----------
     stages
-        When each stage was first reached.
+        Time of the first line of each stage.
     retries
-        Lines since the last new stage that only say that something is tried again.
+        Number of lines about repeated attempts since the last new stage.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class ControllerLog:
     _position: int = 0
 
     def read_on(self) -> None:
-        """Take in what was written since."""
+        """Read the lines that were written since the last call."""
         with self.path.open("rb") as file:
             file.seek(self._position)
             raw = file.read()
@@ -72,7 +72,7 @@ class ControllerLog:
                 self.retries = 0
 
     def words(self) -> list[str]:
-        """Return warnings and errors, each with the exception below it and its cause, without repetitions."""
+        """Return warnings and errors, each with its exception and the cause, without repetitions."""
         lines = self.path.read_text(errors="replace").splitlines()
         found: dict[str, str] = {}
         never_copied = Stage.COPY_BEGINS not in self.stages
@@ -83,13 +83,13 @@ class ControllerLog:
             text = re.sub(r"^\[[^]]+\] ", "", line)
             parts = [text, *_exception_below(lines[number + 1 : number + 80])]
             if "Still waiting for" in line and Stage.BROKERS_REGISTERED in self.stages:
-                continue  # it waited, and then went on
+                continue  # the controller waited, and then continued
             key = re.sub(r"\d+", "#", " ".join(parts))[:300]
             found.setdefault(key, " | ".join(part[:_MAXIMUM_CHARACTERS] for part in parts))
         return list(found.values())[:_MAXIMUM_WORDS]
 
     def faults(self) -> list[str]:
-        """Return what the controller itself calls a fault and survives (``LoggingFaultHandler``)."""
+        """Return the faults that the controller reports and survives (``LoggingFaultHandler``)."""
         return [text for text in self.words() if "LoggingFaultHandler" in text and " fault: " in text]
 
     def summary(self, pattern: str) -> str | None:
@@ -103,7 +103,7 @@ SYNCED: Final = r"(Made the following ZK writes[^{]*\{.*?\}|Did not make any ZK 
 
 
 def _exception_below(lines: Iterable[str]) -> list[str]:
-    """Return the exception's first line and its last cause, from the lines below a complaint."""
+    """Return the first line of an exception and its last cause, from the lines below an error."""
     found: list[str] = []
     cause = ""
     for line in lines:

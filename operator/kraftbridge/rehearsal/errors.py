@@ -1,7 +1,7 @@
-"""What can go wrong with a rehearsal itself; what goes wrong in Kafka is its result."""
+"""Errors of a rehearsal itself. Failures of Kafka are its result."""
 
 from __future__ import annotations
 
 
 class RehearsalError(Exception):
-    """The rehearsal could not be carried through; the message says what to do."""
+    """The rehearsal could not be completed. The message contains the next step."""

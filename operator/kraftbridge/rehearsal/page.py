@@ -1,4 +1,4 @@
-"""The result as one self-contained HTML page: no scripts, nothing loaded from elsewhere."""
+"""Renders the result as one self-contained HTML page without scripts and external resources."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The rehearsal's two processes on this machine, loopback only: a scratch ZooKeeper and a scratch controller.
+"""The two processes of a rehearsal on this machine, loopback only: a scratch ZooKeeper and a scratch controller.
 
-They die with the thread that started them, also by SIGKILL.
+They end with the thread that started them, also after SIGKILL.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ ZOOKEEPER_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 CONTROLLER_CLASS: Final = "kafka.Kafka"
 FORMAT_CLASS: Final = "kafka.tools.StorageTool"
 _PORTS: Final = range(20_000, 32_000)
-"""Below the ephemeral range, so that no outgoing connection takes one before its process is there."""
+"""Below the ephemeral range, so that no outgoing connection takes a port before its process starts."""
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None)
 _MIB: Final = 1 << 20
 _ZNODE_BYTES: Final = 64 * _MIB
-"""``jute.maxbuffer`` of the scratch ZooKeeper, so that only the controller's own limit counts, as in the real takeover."""
+"""``jute.maxbuffer`` of the scratch ZooKeeper. Only the controller's own limit counts, as in the real takeover."""
 _COLLECTION = re.compile(r"(\d+)([KMG])->(\d+)([KMG])\(\d+[KMG]\)")
 _UNITS: Final[Mapping[str, int]] = {"K": 1 << 10, "M": _MIB, "G": 1 << 30}
 LOG4J: Final = (
@@ -41,13 +41,13 @@ LOG4J: Final = (
     "log4j.appender.out.layout=org.apache.log4j.PatternLayout\n"
     "log4j.appender.out.layout.ConversionPattern=[%d{ISO8601}] %p %m (%c)%n\n"
     "log4j.logger.state.change.logger=WARN\n"
-    # One line for each partition otherwise: 110 MB for 200,000 of them.
+    # Otherwise Kafka logs one line for each partition: 110 MB for 200,000 partitions.
     "log4j.logger.org.apache.kafka.controller.ReplicationControlManager=WARN\n"
 )
 
 
 class Processes(Protocol):
-    """Starts, watches and ends the scratch processes; their output is in ``NAME.log`` of the working directory."""
+    """Starts, watches and ends the scratch processes. Their output is in ``NAME.log`` of the working directory."""
 
     def format_storage(self, properties: Path, cluster_id: str, release_version: str) -> None:
         """Format the controller's log directory."""
@@ -168,7 +168,7 @@ def _java() -> str:
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
+    """Return a free port of the loopback interface."""
     for port in random.sample(_PORTS, 200):
         with socket.socket() as probe:
             try:
@@ -180,7 +180,7 @@ def free_port() -> int:
 
 
 class ClosedPorts:
-    """Ports that are taken and on which nobody listens: whoever connects is refused, and nobody else can get them."""
+    """Ports that are bound and not listening. Connections are refused, and no other process can use the ports."""
 
     def __init__(self, count: int) -> None:
         self._sockets = [socket.socket() for _ in range(count)]
@@ -189,13 +189,13 @@ class ClosedPorts:
         self.numbers: tuple[int, ...] = tuple(each.getsockname()[1] for each in self._sockets)
 
     def close(self) -> None:
-        """Let the ports go."""
+        """Release the ports."""
         for each in self._sockets:
             each.close()
 
 
 def wait_for_port(processes: Processes, name: str, port: int, timeout_seconds: float) -> str | None:
-    """Return None once the port is open, else why it will not be."""
+    """Return None when the port is open, otherwise the reason why it will not open."""
     deadline = time.monotonic() + timeout_seconds
     while time.monotonic() < deadline:
         if (code := processes.exit_code(name)) is not None:
@@ -210,7 +210,7 @@ def wait_for_port(processes: Processes, name: str, port: int, timeout_seconds: f
 
 
 def heap_after_collections(log: Path) -> int | None:
-    """Return the most bytes of heap that were in use after a garbage collection (``-Xlog:gc``); None without one."""
+    """Return the highest heap use after a garbage collection in bytes (``-Xlog:gc``); None if there was no collection."""
     try:
         text = log.read_text(errors="replace")
     except OSError:

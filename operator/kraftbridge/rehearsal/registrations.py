@@ -1,7 +1,7 @@
-"""Registrations in place of brokers: each tells the controller that it is a broker in migration mode, and keeps telling it so.
+"""Substitutes for brokers: each registers with the controller as a broker in migration mode and sends heartbeats.
 
-A registration carries disarmed endpoints (`kraftbridge.rehearsal.tree.disarm`): the controller takes brokers' addresses from it alone
-(``ControllerRegistration``, ``BrokerRegistrationRequest``), so no request ever leaves for a real broker.
+A registration contains disarmed endpoints (`kraftbridge.rehearsal.tree.disarm`). The controller takes brokers' addresses only from the
+registrations (``ControllerRegistration``, ``BrokerRegistrationRequest``), so no request reaches a real broker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONNECT_SECONDS: Final = 10.0
 _REQUEST_SECONDS: Final = 30.0
 _HEARTBEAT_PERIOD_SECONDS: Final = 2.0
 _FAR_OFFSET: Final = 2**62
-"""A broker is unfenced once it has the metadata up to its own registration (``BrokerHeartbeatManager``)."""
+"""The controller unfences a broker when the broker has the metadata up to its own registration (``BrokerHeartbeatManager``)."""
 _TRY_AGAIN: Final = frozenset({6, 7, 15, NOT_CONTROLLER})
 """Not leader, request timed out, coordinator not available, not controller."""
 
@@ -55,7 +55,7 @@ class Registrations:
     Attributes
     ----------
     refused
-        Why the controller refused a registration, by broker id.
+        Reason for a refused registration, by broker id.
     unfenced
         Brokers that the controller has unfenced.
     """
@@ -71,7 +71,7 @@ class Registrations:
     _thread: threading.Thread | None = None
 
     def register(self, deadline_seconds: float) -> None:
-        """Register every broker; returns once each is accepted or refused.
+        """Register every broker. Returns when each is accepted or refused.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class Registrations:
                 )
                 for listener in broker.listeners
             ],
-            # A broker in migration mode supports the one level of its inter.broker.protocol.version.
+            # A broker in migration mode supports only the level of its inter.broker.protocol.version.
             "features": [
                 request.Feature(
                     name="metadata.version", min_supported_version=self.level, max_supported_version=self.level
@@ -144,7 +144,7 @@ class Registrations:
                     while not self._stop.is_set():
                         self._beat_once(connection)
                         self._stop.wait(_HEARTBEAT_PERIOD_SECONDS)
-            except WireError:  # the watch over the process says what is wrong
+            except WireError:  # the observer of the process reports the error
                 self._stop.wait(_HEARTBEAT_PERIOD_SECONDS)
 
     def _beat_once(self, connection: Connection) -> None:

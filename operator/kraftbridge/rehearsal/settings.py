@@ -1,4 +1,4 @@
-"""The scratch controller's configuration: the real controllers', with what would reach out of the rehearsal replaced."""
+"""The scratch controller's configuration: the real controllers' settings, except those that would reach outside of the rehearsal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REPLACED: Final[Mapping[str, str]] = {
     "super.users": "the rehearsal's own principal is added",
     "principal.builder.class": "the listener has no TLS and SASL, whose sessions it may expect",
 }
-"""Settings that a rehearsal replaces, and why."""
+"""Settings that a rehearsal replaces, with the reason."""
 _REPLACED_FOLDERS: Final = ("zookeeper.ssl.", "ssl.", "sasl.", "listener.name.")
 _ANONYMOUS: Final = "User:ANONYMOUS"
 
@@ -50,7 +50,7 @@ def controller_properties(
     log_directory: Path,
     brokers: Sequence[BrokerRegistration],
 ) -> tuple[str, dict[str, str]]:
-    """Return the scratch controller's properties file, and which of the real settings were replaced and why."""
+    """Return the scratch controller's properties file, and the replaced settings with reasons."""
     names = list(dict.fromkeys(listener.name for broker in brokers for listener in broker.listeners))
     kept = {key: value for key, value in settings.items() if _reason(key) is None}
     replaced = {key: reason for key in settings if (reason := _reason(key)) is not None}
@@ -62,7 +62,7 @@ def controller_properties(
         "log.dirs": str(log_directory),
         "listeners": f"{_LISTENER}://127.0.0.1:{port}",
         "controller.listener.names": _LISTENER,
-        # A registration of a migrating broker without this listener is refused (`ClusterControlManager`).
+        # The controller refuses a registration of a migrating broker without this listener (`ClusterControlManager`).
         "inter.broker.listener.name": inter_broker if inter_broker in names else names[0],
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in dict.fromkeys([_LISTENER, *names])),
         "zookeeper.metadata.migration.enable": "true",

@@ -33,7 +33,7 @@ _QUOTAS: Final[Mapping[str, Mapping[str, str]]] = {
     "clients": _CLIENT_QUOTAS,
     "ips": {"connection_creation_rate": _INT},
 }
-"""What ``QuotaConfigs`` of Kafka 3.9 knows, by the folder of the entity."""
+"""Quotas of ``QuotaConfigs`` in Kafka 3.9, by the folder of the entity."""
 _SCRAM_PREFIX: Final = "SCRAM-SHA-"
 _SCRAM_FIELDS: Final = frozenset({"salt", "stored_key", "server_key", "iterations"})
 _TOPIC_PARTS: Final = 3
@@ -41,7 +41,7 @@ _TOPIC_PARTS: Final = 3
 
 @dataclass(slots=True)
 class _Tree:
-    """What the checks across znodes need."""
+    """The data for checks across znodes."""
 
     brokers: set[int] = field(default_factory=set)
     topics: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -52,12 +52,12 @@ class _Tree:
 
 
 def mends(dump: Path, chroot: str, given: Collection[str]) -> list[Mend]:
-    """Return the known traps in a dump, each with the command that mends it.
+    """Return the known traps in a dump, each with the command that repairs it.
 
     Parameters
     ----------
     given
-        Settings that the controllers have.
+        Names of the controllers' settings.
 
     Raises
     ------
@@ -335,7 +335,7 @@ def _is_int(text: str) -> bool:
 
 
 def _is_url_encoded(name: str) -> bool:
-    """Return whether ``java.net.URLDecoder`` takes it."""
+    """Return whether ``java.net.URLDecoder`` accepts the name."""
     try:
         unquote(name, errors="strict")
     except UnicodeDecodeError:
@@ -354,7 +354,7 @@ def _delete(path: str) -> str:
 
 
 def _without(path: str, keys: Iterable[str]) -> str:
-    """Return the command that takes keys out of a znode's config; the other values, maybe secrets, are not in it."""
+    """Return the command that removes keys from a znode's config. It does not contain the other values, which may be secret."""
     deletions = " | ".join(f"del(.config[{json.dumps(key)}])" for key in keys)
     current = f'$(zookeeper-shell.sh "$ZOOKEEPER" get {shlex.quote(path)} | tail -n 1 | jq -c {shlex.quote(deletions)})'
     return f'zookeeper-shell.sh "$ZOOKEEPER" set {shlex.quote(path)} "{current}"'

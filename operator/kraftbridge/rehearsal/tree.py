@@ -1,7 +1,7 @@
-"""The tree to rehearse on: read from a dump, disarmed, and written as a ZooKeeper snapshot file.
+"""The tree of a rehearsal: read from a dump, disarmed, and written as a ZooKeeper snapshot file.
 
-A snapshot, since znodes made by a client would all have version 0, and Kafka copies a state znode's version as the partition's epoch
-(``ZkPartitionMigrationClient``, KIP-866). Format: ``FileSnap`` and ``DataTree.serialize`` of ZooKeeper 3.8.
+A snapshot is necessary because znodes that a client creates all have version 0, and Kafka copies a state znode's version as the partition's
+epoch (``ZkPartitionMigrationClient``, KIP-866). Format: ``FileSnap`` and ``DataTree.serialize`` of ZooKeeper 3.8.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from kraftbridge.models.rehearsal import TreeSize
 from kraftbridge.rehearsal.errors import RehearsalError
 
 _OF_THE_QUORUM: Final = frozenset({"/controller", "/migration"})
-"""Left out where a KRaft controller is in charge already; else they are part of what Kafka finds."""
+"""Omitted if a KRaft controller has already claimed ZooKeeper; otherwise Kafka reads them."""
 _OWN: Final = ("/zookeeper", "/zookeeper/config", "/zookeeper/quota")
-"""ZooKeeper's own znodes, which every server has."""
+"""ZooKeeper's own znodes, which every server creates."""
 _MAGIC: Final = 0x5A4B534E  # "ZKSN"
 _FORMAT: Final = 2
 _OPEN_TO_ALL: Final = -1
@@ -45,7 +45,7 @@ class SecurityProtocol(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One endpoint as it is registered."""
+    """One registered endpoint."""
 
     name: str
     host: str
@@ -55,7 +55,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """What is registered in place of a broker."""
+    """The registration of a broker's substitute."""
 
     id: int
     rack: str | None
@@ -64,12 +64,12 @@ class BrokerRegistration:
 
 @dataclass(slots=True)
 class SnapshotWriter:
-    """Takes znodes in any order, then writes them as one snapshot, parents before their children.
+    """Collects znodes in any order, then writes them as one snapshot, parents before their children.
 
     Attributes
     ----------
     closed_ports
-        Ports of the loopback interface on which nobody listens; brokers' endpoints are pointed at them.
+        Closed ports of the loopback interface, which replace the brokers' endpoints.
     """
 
     closed_ports: tuple[int, ...]
@@ -82,14 +82,14 @@ class SnapshotWriter:
     _last_zxid: int = 0
 
     def take(self, znodes: Iterable[Znode]) -> None:
-        """Take znodes in, disarmed.
+        """Add znodes and disarm them.
 
-        A tree on which a KRaft controller has worked is taken as it was before: without its claim.
+        If a KRaft controller has claimed the tree, the claim is removed.
 
         Raises
         ------
         RehearsalError
-            The dump is redacted, or holds no brokers or no cluster id.
+            The dump is redacted, or contains no brokers or no cluster id.
         """
         claims = []
         for znode in znodes:
@@ -141,7 +141,7 @@ class SnapshotWriter:
 
     @property
     def size(self) -> TreeSize:
-        """How much was taken in."""
+        """Return the size of the tree."""
         return TreeSize(
             znodes=sum(map(len, self._levels)),
             topics=self.topics,
@@ -150,7 +150,7 @@ class SnapshotWriter:
         )
 
     def write(self, folder: Path) -> None:
-        """Write the snapshot into a ZooKeeper data directory, and let go of the znodes."""
+        """Write the snapshot into a ZooKeeper data directory, and release the znodes."""
         folder.mkdir(parents=True, exist_ok=True)
         for path in _OWN:
             self._add(Znode(path, b""))
@@ -164,7 +164,7 @@ class SnapshotWriter:
         self._levels.clear()
 
     def _add_parents(self) -> None:
-        """Add the folders that a dump leaves out where they hold no data."""
+        """Add the folders that a dump omits because they contain no data."""
         for depth in range(len(self._levels) - 1, 0, -1):
             above = self._levels[depth - 1]
             for path in self._levels[depth]:
@@ -197,9 +197,9 @@ def _serialized(znode: Znode) -> bytes:
 def disarm(
     identity: int, data: bytes | None, closed_ports: tuple[int, ...]
 ) -> tuple[bytes | None, BrokerRegistration | None]:
-    """Return a broker's znode with all endpoints on closed loopback ports, and what to register in its place.
+    """Return a broker's znode with all endpoints on closed loopback ports, and its registration.
 
-    A znode that cannot be understood is emptied of addresses by leaving it as it is: Kafka reads no address in it either.
+    A znode that cannot be decoded is not changed, because Kafka reads no address in it either.
     """
     try:
         body = json.loads(data or b"")
