@@ -14,7 +14,7 @@ HEAD = """# Faults in every phase
 
 The end-to-end harness injects each fault into a real cluster (three brokers, 336 partitions, 40 records/s of client load, on the embedded Kubernetes) during a phase of a migration.
 A cell covers the time from the injection until the end of the phase. Clients, inventory and the guarantees about restarts are checked against observed pods, partitions and
-clients, not against the status of the operator. One run injects one fault in every phase in which it makes sense, and other faults in the remaining phases.
+clients, not against the status of the operator. One run injects one fault in every phase to which it applies, and other faults in the remaining phases.
 
 | Command | Effect | Duration |
 |---|---|---|
@@ -22,8 +22,13 @@ clients, not against the status of the operator. One run injects one fault in ev
 | `make e2e` | the end-to-end tier alone: the same cells marked † | 10 to 15 minutes |
 | `make e2e-matrix` | every cell without a result, run by run; `ARGS="FAULT … --limit N"`, `ARGS=--again` repeats those that failed, `ARGS=--plan` only shows what is missing | 6 to 13 minutes per run |
 
-A number is the time in seconds from the injection until the end of the phase, including the wait for the user in `AwaitingFinalization`. **✗** means that a guarantee was broken or that the operator reported no
-reason, *stopped* that the operator stopped and reported the reason, · that the cell has no result, n/a that the combination makes no sense (below).
+| Cell | Meaning |
+|---|---|
+| a number | Seconds from the injection until the end of the phase, including the wait for the user in `AwaitingFinalization` |
+| **✗** | A guarantee was broken, or the operator reported no reason |
+| *stopped* | The operator stopped and reported the reason |
+| · | No result |
+| n/a | The combination is not tested (see below) |
 """
 
 
@@ -42,7 +47,7 @@ def page(known: Known) -> str:
         "\n## Messages of the operator\n",
         "The messages shown longest, with the seconds for which each was shown between the injection and the end of the phase.\n",
         *_said(known),
-        "\n## Combinations that make no sense\n",
+        "\n## Combinations that are not tested\n",
         *_not_sensible(),
     ]
     return "\n".join(parts) + "\n"

@@ -148,7 +148,7 @@ def test_another_unreadable_znode_is_an_error(
     store: ZooKeeperStore, admin: KazooClient, path: str, payload: bytes
 ) -> None:
     admin.create(path, payload, makepath=True)
-    with pytest.raises(ObservationError, match="cannot be understood"):
+    with pytest.raises(ObservationError, match="cannot be decoded"):
         store.observe()
 
 

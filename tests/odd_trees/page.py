@@ -58,7 +58,7 @@ class Result:
 
 
 STRICTER = {
-    "topic config: empty, of a topic that is not there": "one rule for configs of topics that are gone: others are lost",
+    "topic config: empty, of a topic that is not there": "Kafka loses other configs of topics that do not exist, and the check treats all of them alike",
 }
 """What the check blocks on although Kafka loses nothing, and why."""
 MILDER: dict[str, str] = {}
@@ -95,19 +95,19 @@ def page() -> str:
     table = Counter((r.end, blocks(found[r.plant])) for r in results)
     parts = [
         "# Odd ZooKeeper trees\n",
-        "What Kafka's own controllers make of odd trees, and what the tree verification says before. A generator (`tests/odd_trees`) makes every kind of znode with each field missing, of",
-        f"another type, version, sign, range or encoding: {len(by_name)} plants. `make odd-trees` runs them through a real Kafka controller in migration mode, with a scratch ZooKeeper and",
-        f"registrations in place of brokers, and keeps what it did; {len(results)} were run with Kafka {', '.join(sorted({r.kafka for r in results if r.kafka}))}. Plants that the check lets pass",
-        "share trees, which are taken apart where Kafka fails.\n",
-        "| Kafka | trees | the check blocks | the check lets pass |",
+        "This page compares Kafka's behavior on odd trees with the findings of the tree verification. A generator (`tests/odd_trees`) creates every kind of znode with each field missing, or of",
+        f"another type, version, sign, range or encoding: {len(by_name)} plants. `make odd-trees` migrates them with a real Kafka controller in migration mode, a scratch ZooKeeper and",
+        f"substitutes for the brokers, and records the result. {len(results)} plants were run with Kafka {', '.join(sorted({r.kafka for r in results if r.kafka}))}. Several plants that the check",
+        "accepts share a tree. If Kafka fails on such a tree, each plant is run alone.\n",
+        "| Kafka | trees | the check blocks | the check accepts |",
         "|---|---|---|---|",
         *(
             f"| {end} | {table[end, True] + table[end, False]} | {table[end, True]} | {table[end, False]} |"
             for end in End
             if table[end, True] + table[end, False]
         ),
-        "\n## Where Kafka fails, or loses something\n",
-        "| plant | Kafka | the check says |",
+        "\n## Plants on which Kafka fails or loses metadata\n",
+        "| plant | Kafka | findings of the check |",
         "|---|---|---|",
         *(
             f"| {_cell(r.plant)} | {r.end} | {', '.join(sorted({f.code for f in found[r.plant] if f.severity is Severity.BLOCKING})) or 'nothing'} |"
@@ -116,8 +116,8 @@ def page() -> str:
         ),
         "\n## Stricter than Kafka\n",
         *(f"- {_cell(name)}: {why}." for name, why in STRICTER.items()),
-        "- A znode that cannot be decoded is never a pass.",
-        "\nHost names in `/config/ips` pass: whether they resolve is known to the controllers alone.",
+        "- The check blocks every znode that cannot be decoded.",
+        "\nThe check accepts host names in `/config/ips`, because only the controllers can resolve them.",
     ]
     return "\n".join(parts) + "\n"
 

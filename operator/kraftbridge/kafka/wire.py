@@ -225,7 +225,7 @@ class Connection:
     def _left(self) -> float:
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError("the time for the whole call is up")
+            raise TimeoutError("the call exceeded its time limit")
         return left
 
 

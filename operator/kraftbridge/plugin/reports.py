@@ -45,7 +45,7 @@ def read_report(kubernetes: KubernetesPort, migration: Migration, run_id: str | 
     packed = ((config_map or {}).get("data") or {}).get(REPORT_KEY)
     if packed is None:
         raise PluginError(
-            f"ConfigMap {migration.namespace}/{name} is gone or has no report; spec.verification.keepRuns says how many are kept"
+            f"ConfigMap {migration.namespace}/{name} does not exist or has no report; spec.verification.keepRuns sets how many runs are kept"
         )
     text = unpacked(packed)
     return text, VerificationReport.model_validate_json(text)

@@ -274,7 +274,9 @@ class Reconciler:
             return known[1]
         if known is not None:
             log.info(
-                "%s/%s: connections are opened anew: spec or credentials changed", identity.namespace, identity.name
+                "%s/%s: the spec or the credentials changed: reopening the connections",
+                identity.namespace,
+                identity.name,
             )
             known[1].close()
         clients = self._open_clients(

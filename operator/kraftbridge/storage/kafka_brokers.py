@@ -221,7 +221,9 @@ class BrokerClient:
         """Send a request to one broker on its kept connection."""
         host, port = address
         if time.monotonic() > until:
-            return Unobserved(f"broker {broker} at {host}:{port}", "not asked any more: others did not answer in time")
+            return Unobserved(
+                f"broker {broker} at {host}:{port}", "not asked, because other nodes did not answer in time"
+            )
         kept = self._of_each.pop(broker, None)
         if kept is not None and kept.usable and kept.address == f"{host}:{port}":
             try:

@@ -289,7 +289,7 @@ class ControllerClient:
 
     def _features_of(self, node: int, until: float) -> NodeFeatures | Unobserved:
         if time.monotonic() > until:
-            return Unobserved(f"controller {node}", "not asked any more: others did not answer in time")
+            return Unobserved(f"controller {node}", "not asked, because other nodes did not answer in time")
         try:
             return self._ask_node(node, lambda connection: connection.features(REQUEST_SECONDS), CONNECT_SECONDS)
         except WireError as e:

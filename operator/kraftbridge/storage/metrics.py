@@ -96,12 +96,14 @@ def parse_controller_metrics(node_id: int, page: str) -> ControllerMetrics:
                 "and kafka.server:type=raft-metrics?"
             )
         if not math.isfinite(value) or value != int(value):
-            raise ValueError(f"gauge {name} says {value}, which is no whole number")
+            raise ValueError(f"gauge {name} has the value {value}, which is not a whole number")
         return int(value)
 
     state = _ZK_MIGRATION_STATES.get(whole("ZkMigrationState"))
     if state is None:
-        raise ValueError(f"gauge ZkMigrationState says {gauges['ZkMigrationState']}, unknown to Kafka 3.9")
+        raise ValueError(
+            f"gauge ZkMigrationState has the value {gauges['ZkMigrationState']}, which Kafka 3.9 does not define"
+        )
     return ControllerMetrics(
         node_id=node_id,
         active=whole("ActiveControllerCount") == 1,

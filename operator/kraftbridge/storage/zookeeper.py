@@ -179,7 +179,7 @@ class ZooKeeperStore:
                 canary=canary_quota(read[f"/config/users/{CANARY_USER}"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise ObservationError(self._source, f"a znode cannot be understood: {type(e).__name__}: {e}") from e
+            raise ObservationError(self._source, f"a znode cannot be decoded: {type(e).__name__}: {e}") from e
 
     def acls(self) -> ZooKeeperAcls:
         """Return the ACLs of the znodes that KRaft controllers read and write.
@@ -291,7 +291,7 @@ class ZooKeeperStore:
         except (KazooException, KazooTimeoutError, OSError) as e:
             raise ActionError(f"{operation} failed: {self._explain(e)}") from e
         except (ValueError, KeyError, TypeError) as e:
-            raise ActionError(f"{operation}: /controller cannot be understood: {e}") from e
+            raise ActionError(f"{operation}: /controller cannot be decoded: {e}") from e
 
     def _raise_controller_epoch(
         self, client: KazooClient, migrating: Znode | None, claimed_epoch: int, deadline: float

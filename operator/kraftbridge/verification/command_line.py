@@ -204,8 +204,8 @@ def _dump(options: argparse.Namespace) -> int:
     logger.info("%d znodes in %s", count, options.output)
     if unread:
         logger.error(
-            "%d of them could not be read or listed, nor what is below them: the dump says so, and a verification of it is "
-            "Inconclusive; dump with credentials that may read the whole tree",
+            "%d of them could not be read or listed, and everything below them is missing. The dump records this, and a verification "
+            "of it is Inconclusive. Write the dump with credentials that can read the whole tree.",
             unread,
         )
         return EXIT_INCOMPLETE

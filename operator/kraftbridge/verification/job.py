@@ -148,8 +148,7 @@ def read_logs(run: Run) -> DataFrame:
     first = run.fence.first_offset
     if inputs.profile is Profile.DUAL_WRITE and (first is None or first < 0):
         run.outcome.problems.append(
-            "ZooKeeper mirrors no log: /migration is absent or says that nothing was copied; "
-            "the cluster is not in dual-write"
+            "ZooKeeper mirrors no log: /migration is absent or contains no offset; the cluster is not in dual-write"
         )
     several = len(inputs.voters) > 1
     plan = LogPlan(

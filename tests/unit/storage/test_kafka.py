@@ -493,7 +493,7 @@ def test_silent_nodes_do_not_use_up_everybodys_time(make_node: MakeNode, monkeyp
     monkeypatch.setattr(broker, "_ask", lambda _: broker._known.update({0: node.address}))
     for seen in (broker.features()[0], controllers_of(node).features()[3000]):
         assert isinstance(seen, Unobserved)
-        assert "not asked any more" in str(seen)
+        assert "not asked, because" in str(seen)
 
 
 def feature_results(top: int = 0, each: int = 0, words: str | None = None) -> Any:

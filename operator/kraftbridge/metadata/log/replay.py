@@ -168,7 +168,7 @@ class LogReplay:
                 if batch.is_control:
                     control.extend(batch.control_types())
                 elif ControlType.SNAPSHOT_FOOTER in control:
-                    raise CorruptBatchError(f"{snapshot.name} goes on after its footer")
+                    raise CorruptBatchError(f"{snapshot.name} continues after its footer")
                 else:
                     yield batch
 
@@ -235,7 +235,9 @@ class LogReplay:
         if self._epochs and batch.base_offset != self.end_offset:
             raise LogGapError(f"{name}: offset {self.end_offset} is followed by {batch.base_offset}")
         if not self._epochs and batch.base_offset > self.end_offset:
-            raise LogGapError(f"{name}: the snapshot ends at {self.end_offset}, the log goes on at {batch.base_offset}")
+            raise LogGapError(
+                f"{name}: the snapshot ends at {self.end_offset}, the log continues at {batch.base_offset}"
+            )
         if not self._epochs or self._epochs[-1][1] != batch.epoch:
             if self._epochs and batch.epoch < self._epochs[-1][1]:
                 raise CorruptBatchError(f"{name}: epoch falls from {self._epochs[-1][1]} to {batch.epoch}")

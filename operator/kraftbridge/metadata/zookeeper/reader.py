@@ -218,7 +218,9 @@ class ZooKeeperReader:
             self._client = new_session(hosts, self.access.session_timeout_seconds, _RETRIES, credentials, tls)
             self._client.start(timeout=self.access.session_timeout_seconds)
         except (KazooTimeoutError, KazooException, OSError, ssl.SSLError, InvalidSpecError) as error:
-            raise ZooKeeperUnavailableError(f"ZooKeeper at {hosts} did not let the verifier in: {error}") from error
+            raise ZooKeeperUnavailableError(
+                f"ZooKeeper at {hosts} refused the session, or did not answer: {error}"
+            ) from error
 
     def close(self) -> None:
         """End the session."""

@@ -253,7 +253,7 @@ def _seen(look: Callable[[], T]) -> T | Unobserved:
     except ObservationError as e:
         return Unobserved(e.source, e.reason)
     except (ValueError, KeyError, TypeError) as e:
-        return Unobserved("an object of the API server", f"it cannot be understood: {type(e).__name__}: {e}")
+        return Unobserved("an object of the API server", f"it cannot be parsed: {type(e).__name__}: {e}")
 
 
 def _requests(pod: Object) -> dict[str, int]:
