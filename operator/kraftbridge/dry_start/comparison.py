@@ -1,4 +1,4 @@
-"""Compares what a copy gives to Kafka with what runs, and with what the overlay of a mode means to change."""
+"""Compares the configuration that a copy gives to Kafka with the running one, and with the changes that the overlay of a mode makes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.survey import BrokerSetting, SettingSource
 
 _ZOOKEEPER_SETTINGS: Final = ("zookeeper.", "inter.broker.protocol.")
-"""A KRaft broker ignores them; an overlay may drop them (KIP-866)."""
+"""A KRaft broker ignores these settings, so an overlay may remove them (KIP-866)."""
 _MIGRATION_FLAG: Final = "zookeeper.metadata.migration.enable"
 _MODE_SETTINGS: Final = (_MIGRATION_FLAG, "process.roles")
 _NOT_SET: Final = "not set"
@@ -21,7 +21,7 @@ _NOT_SET: Final = "not set"
 
 @dataclass(frozen=True, slots=True)
 class SettingDifference:
-    """A setting that has two values; sensitive ones are not shown."""
+    """A setting with two values. Values of sensitive settings are hidden."""
 
     name: str
     expected: str
@@ -34,18 +34,20 @@ class SettingDifference:
 
 
 def differences_from_running(copy: CopyOutcome, running: Sequence[BrokerSetting]) -> tuple[SettingDifference, ...]:
-    """Return where a copy in the present mode is not what runs.
+    """Return the differences between a copy in the current mode and the running broker.
 
     Parameters
     ----------
     copy
-        A copy that reached Kafka's start.
+        A copy that reached the start of Kafka.
     running
-        What DescribeConfigs of this broker lists. A dynamic value hides the static one, and a sensitive one is not told: neither is compared.
+        The result of DescribeConfigs for this broker. A dynamic value hides the static one, and sensitive values are not returned.
+        Both are not compared.
 
     Notes
     -----
-    DescribeConfigs calls a setting static when it or a synonym is given (``ConfigHelper.createBrokerConfigEntry``); the agent lists the same.
+    DescribeConfigs reports a setting as static if the setting or a synonym is given (``ConfigHelper.createBrokerConfigEntry``). The
+    agent lists the same settings.
     """
     start = copy.start
     if start is None:
@@ -66,14 +68,14 @@ def differences_from_running(copy: CopyOutcome, running: Sequence[BrokerSetting]
 
 
 def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tuple[SettingDifference, ...]:
-    """Return where a copy in another mode is not the present one with the overlay's settings, and nothing else.
+    """Return the differences between a copy in another mode and the current configuration with the overlay's settings.
 
     Parameters
     ----------
     present
-        The same pod's copy in its present mode.
+        The copy of the same pod in its current mode.
     changed
-        Its copy in the other mode.
+        The copy of the same pod in the other mode.
     """
     before, after = present.start, changed.start
     if before is None or after is None:
@@ -85,13 +87,13 @@ def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tupl
     if kraft:
         expected.pop(_MIGRATION_FLAG, None)
     differences = []
-    # A channel that does not reach the broker shows in the overlay's own settings, first of all in those that make the mode.
+    # A missing overlay shows first in the settings that define the mode.
     for name in sorted(
         expected.keys() | found.keys(), key=lambda n: (n not in _MODE_SETTINGS, n not in changed.overlay, n)
     ):
         wanted, given = expected.get(name), found.get(name)
         dropped = kraft and given is None and name.startswith(_ZOOKEEPER_SETTINGS)
-        # A setting that is hashed on one side only was refused by Kafka on the other: its complaint is a finding of its own.
+        # A setting that is hashed on one side only was refused by Kafka on the other side, which is a separate finding.
         if wanted == given or dropped:
             continue
         differences.append(SettingDifference(name, _described(wanted), _described(given)))
@@ -142,16 +144,16 @@ def _shown(value: str | None) -> str:
 
 
 def settings_named(text: str, names: Mapping[str, object], prefix: str) -> tuple[str, ...]:
-    """Return which settings a text names, by their own names or as environment variables.
+    """Return the settings in a text, by their own names or as environment variables.
 
     Parameters
     ----------
     text
-        Words of Kafka or of an image.
+        Output of Kafka or of an image.
     names
         Known settings.
     prefix
-        Of the image's environment variables: ``KAFKA_`` or ``KAFKA_CFG_``.
+        Prefix of the image's environment variables: ``KAFKA_`` or ``KAFKA_CFG_``.
     """
     upper = text.upper()
     return tuple(sorted(n for n in names if n in text or prefix + n.upper().replace(".", "_") in upper))

@@ -1,4 +1,4 @@
-"""Which copies a dry start makes, and what they are made from as one hash."""
+"""The copies of a dry start, and a hash of everything that they are created from."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ OTHER_MODES = (BrokerMode.MIGRATION, BrokerMode.KRAFT)
 
 
 def copies_of(stateful_set: str, ordinals: Sequence[int]) -> tuple[CopyKey, ...]:
-    """Return the copies of one StatefulSet: every ordinal in its present mode, the first and the last in the other modes.
+    """Return the copies of one StatefulSet: every ordinal in its current mode, the first and the last in the other modes.
 
-    The first and the last show what depends on the ordinal; the present mode of all shows that the copies are faithful.
+    The first and the last show settings that depend on the ordinal. The current mode of all of them shows that the copies are faithful.
     """
     ends = dict.fromkeys((min(ordinals), max(ordinals))) if ordinals else {}
     return (
@@ -50,6 +50,6 @@ def _named(config_map: Mapping[str, Any] | None, secret: Mapping[str, Any] | Non
 
 
 def fingerprint(parts: Iterable[Any]) -> str:
-    """Return a hash of everything that copies are made from; values of Secrets do not show in it."""
+    """Return a hash of everything that the copies are created from. It does not reveal values of Secrets."""
     text = json.dumps(list(parts), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Reads what the agent wrote into a copy's log (``agent/src``)."""
+"""Parses the agent's output in a copy's log (``agent/src``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TELLING: Final = re.compile(
 
 
 def kafka_start(log: str) -> KafkaStart | None:
-    """Return what the copy would start; None when the log has no result of the agent, or one that cannot be understood."""
+    """Return the configuration that the copy would start; None if the log has no valid result of the agent."""
     for line in reversed(log.splitlines()):
         _, found, text = line.partition(RESULT)
         if found:
@@ -32,7 +32,7 @@ def kafka_start(log: str) -> KafkaStart | None:
 
 
 def programs(log: str) -> tuple[JavaProgram, ...]:
-    """Return the JVMs that the agent skipped or let run, from the log alone."""
+    """Return the JVMs in the log that the agent skipped or allowed."""
     found = []
     for line in log.splitlines():
         _, is_note, text = line.partition(NOTE)
@@ -45,12 +45,12 @@ def programs(log: str) -> tuple[JavaProgram, ...]:
 
 
 def agent_loaded(log: str) -> bool:
-    """Whether the log shows a JVM that took the variables which name the agent: HotSpot and OpenJ9 then say ``Picked up`` on standard error."""
+    """Return whether the log shows a JVM with the agent's variables: HotSpot and OpenJ9 then print ``Picked up`` on standard error."""
     return any(line.lstrip().startswith("Picked up ") for line in log.splitlines())
 
 
 def last_words(log: str) -> str:
-    """Return what the image itself said last: the lines that tell of a mistake, else its last lines; at most 600 characters."""
+    """Return the last output of the image: lines that look like errors, otherwise the last lines; at most 600 characters."""
     own = [line.strip() for line in log.splitlines() if line.strip() and not line.lstrip().startswith(_NOISE)]
     telling = [line for line in own if _TELLING.search(line)]
     text = " | ".join(dict.fromkeys((telling or own)[-4:]))

@@ -1,6 +1,7 @@
 """The probe of a dry start's fence, and the first init container of every copy.
 
-With ``--closed`` it ends well only once no address can be reached, in two rounds in a row. With ``--agent`` it then brings what the agent needs.
+With ``--closed`` it succeeds only when no address can be reached in two consecutive rounds. With ``--agent`` it then provides the agent's
+files.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 EXIT_REACHED: Final = 3
-"""An address was still reached when the time was over."""
+"""Exit code: an address could still be reached when the time was up."""
 AGENT: Final = Path("/opt/kraftbridge/dry-start-agent.jar")
 TERMINATION_LOG: Final = Path("/dev/termination-log")
 _CONNECT_SECONDS: Final = 1.5
@@ -47,10 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def reached_after(addresses: Sequence[str], within_seconds: float) -> list[str]:
-    """Return the addresses that can still be reached after a time; none once no address was reached in two rounds in a row.
+    """Return the addresses that can still be reached after a time; none if no address was reached in two consecutive rounds.
 
-    Policies may take a while to be enforced after a pod has started, so an address that is reached at first is tried again. Only an established
-    connection counts: some enforcers refuse a connection that they do not allow.
+    A network plugin may enforce policies some time after a pod has started, so an address that is reached at first is tried again. Only
+    an established connection counts, because some plugins refuse forbidden connections.
     """
     if not addresses:
         return []
@@ -66,7 +67,7 @@ def reached_after(addresses: Sequence[str], within_seconds: float) -> list[str]:
 
 
 def connects(address: str) -> bool:
-    """Whether a TCP connection to an address can be established."""
+    """Return whether a TCP connection to an address can be established."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
@@ -76,7 +77,7 @@ def connects(address: str) -> bool:
 
 
 def tell(reached: Sequence[str]) -> None:
-    """Write the addresses that were reached to the log and as the termination message."""
+    """Write the reached addresses to the log and as the termination message."""
     message = json.dumps({"reached": list(reached)})
     print(message, file=sys.stderr)  # noqa: T201 - a container's log
     with suppress(OSError):
@@ -84,7 +85,7 @@ def tell(reached: Sequence[str]) -> None:
 
 
 def bring(directory: Path, salt: Path) -> None:
-    """Put the agent and the salt where every container of the copy reads them, whatever its user."""
+    """Put the agent and the salt where every container of the copy can read them as any user."""
     for source, name in ((AGENT, "agent.jar"), (salt, "salt")):
         target = directory / name
         shutil.copyfile(source, target)
@@ -94,7 +95,7 @@ def bring(directory: Path, salt: Path) -> None:
 
 
 def write_meta_properties(directory: Path, text: str) -> None:
-    """Write what the disk of the running broker holds, readable and writable for whatever user the image runs as."""
+    """Write the `meta.properties` of the running broker, readable and writable for any user of the image."""
     missing = [p for p in (directory, *directory.parents) if not p.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     for each in missing:

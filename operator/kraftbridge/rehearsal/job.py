@@ -1,7 +1,8 @@
-"""`python -m kraftbridge.rehearsal.job read|run`: our two containers of a rehearsal's pod.
+"""`python -m kraftbridge.rehearsal.job read|run`: the two containers of a rehearsal's pod that run this package.
 
-`read` is the init container: it dumps the tree while ZooKeeper can be reached. Once it has ended, the operator closes the pod by a NetworkPolicy.
-`run` starts Kafka only when no address that answered before answers any more. Its result is a line of its log, since a closed pod reaches nobody.
+`read` is the init container: it dumps the tree while ZooKeeper can be reached. When it has ended, the operator isolates the pod with a
+NetworkPolicy. `run` starts Kafka only when none of the earlier addresses can be reached any more. It writes its result into its log,
+because an isolated pod has no other way out.
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse_with
 logger = logging.getLogger("kraftbridge.rehearsal")
 
 FENCE_SECONDS: Final = 120.0
-"""How long the operator and the network plugin may take to close the pod."""
+"""Time limit for the operator and the network plugin to isolate the pod."""
 _ADDRESSES: Final = "addresses.json"
 _DUMP: Final = "tree.jsonl.gz"
 _RUNNER: Final = "runner.sh"
 _CONNECT_SECONDS: Final = 2.0
 _MAXIMUM_CHARACTERS: Final = 180_000
-"""Of both lines together: an API server gives the operator 256 KiB of a log."""
+"""Size limit of both lines together: the API server gives the operator 256 KiB of a log."""
 _SAMPLES: Final = 500
 Address = tuple[str, int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one of the two containers and return its exit code; `run` writes a result whatever happens."""
+    """Run one of the two containers and return its exit code. `run` always writes a result."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     parser = argparse.ArgumentParser(prog="python -m kraftbridge.rehearsal.job", description=__doc__)
@@ -75,14 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def read(request_directory: Path, work: Path) -> None:
-    """Dump the tree, note which addresses can be reached, and bring the start command of Kafka's containers.
+    """Dump the tree, record the addresses that can be reached, and write the start command of Kafka's containers.
 
     Raises
     ------
     MetadataError
         ZooKeeper cannot be read.
     RehearsalError
-        No address of ZooKeeper is known to answer, so a fence could not be proven.
+        No address of ZooKeeper answers, so the isolation could not be proven.
     """
     request = _request(request_directory)
     with ZooKeeperReader(request.zookeeper) as reader:
@@ -100,7 +101,7 @@ def run(
     work: Path,
     rehearsal: Callable[[Path, Path], RehearsalResult] | None = None,
 ) -> int:
-    """Rehearse behind the fence and write the result to the log."""
+    """Rehearse in the isolated pod and write the result to the log."""
     started = datetime.now(UTC)
     try:
         result = (rehearsal or _rehearse)(request_directory, work)
@@ -144,7 +145,7 @@ def _request(directory: Path) -> RehearsalRequest:
 
 
 def reachable(request: RehearsalRequest) -> Iterator[Address]:
-    """Yield the addresses of ZooKeeper, of the brokers and of the API server that can be connected to; nothing if ZooKeeper's cannot."""
+    """Yield the reachable addresses of ZooKeeper, the brokers and the API server; nothing if ZooKeeper cannot be reached."""
     zookeeper = list(_open(_hosts(request.zookeeper.connect.partition("/")[0])))
     if not zookeeper:
         return
@@ -185,7 +186,7 @@ def _tell(result: RehearsalResult) -> None:
 
 
 def lines(result: RehearsalResult, limit: int = _MAXIMUM_CHARACTERS) -> list[str]:
-    """Return the lines of the log that carry a result and, where there is room, its page; long lists are halved until the result fits."""
+    """Return the log lines with the result and, if it fits, the page. Long lists are halved until the result fits."""
     while len(packed := _packed(result.to_json())) > limit and (result.differences or result.words or result.mends):
         result = result.model_copy(
             update={

@@ -1,6 +1,6 @@
-"""A rehearsal in a pod: ZooKeeper and controller run in containers of the controllers' image, told what to do by files on a shared volume.
+"""A rehearsal in a pod: ZooKeeper and the controller run in containers of the controllers' image, controlled by files on a shared volume.
 
-The containers share the pod's network namespace, so every port is a loopback port here, too.
+The containers share the pod's network namespace, so every port is a loopback port here too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kraftbridge.rehearsal.processes import FORMAT, FORMAT_CLASS, LOG4J, java_ar
 _FORMAT_HEAP_BYTES: Final = 256 << 20
 _FORMAT_SECONDS: Final = 120.0
 STOP: Final = "stop"
-"""File whose presence ends all containers."""
+"""The containers end when this file exists."""
 _STOP_SECONDS: Final = 20.0
 _PAUSE_SECONDS: Final = 0.1
 _CONNECT_SECONDS: Final = 2.0
@@ -42,7 +42,7 @@ for name in $NAMES; do
   mv "$name.exit.part" "$name.exit"
 done
 """
-"""Start command of both containers (``sh -c``). ``WORK``: the shared volume; ``NAMES``: what the container runs, one after the other."""
+"""Start command of both containers (``sh -c``). ``WORK`` is the shared volume; ``NAMES`` are the processes, in order."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class PodProcesses:
     Attributes
     ----------
     libraries
-        Directory with Kafka's jars, as the containers see it.
+        Directory with Kafka's jars in the containers.
     work
         The shared volume.
     """
@@ -96,7 +96,7 @@ class PodProcesses:
         self._started.append(name)
 
     def exit_code(self, name: str) -> int | None:
-        """Return the code with which a process has ended, None while it runs."""
+        """Return the exit code of a process; None while it runs."""
         try:
             return int((self.work / f"{name}.exit").read_text())
         except FileNotFoundError:
@@ -111,17 +111,17 @@ class PodProcesses:
 
 
 def await_fence(addresses: Sequence[tuple[str, int]], timeout_seconds: float) -> None:
-    """Return once no address can be connected to; Kafka must not start before.
+    """Wait until no address accepts a connection. Kafka must not start earlier.
 
     Parameters
     ----------
     addresses
-        Literal addresses and ports that answered before the fence: those of ZooKeeper and of the API server.
+        Addresses and ports that answered before the isolation: those of ZooKeeper and of the API server.
 
     Raises
     ------
     RehearsalError
-        An address still answers: the network plugin enforces no NetworkPolicy.
+        An address still answers, so the network plugin does not enforce NetworkPolicies.
     """
     if not addresses:
         raise RehearsalError("no address to probe the fence with: the dump must name ZooKeeper's addresses")

@@ -56,7 +56,7 @@ class Processes(Protocol):
         """Start a process."""
 
     def exit_code(self, name: str) -> int | None:
-        """Return the code with which a process has ended, None while it runs."""
+        """Return the exit code of a process; None while it runs."""
 
     def close(self) -> None:
         """End all processes."""
@@ -121,7 +121,7 @@ class LocalProcesses:
             )
 
     def exit_code(self, name: str) -> int | None:
-        """Return the code with which a process has ended, None while it runs."""
+        """Return the exit code of a process; None while it runs."""
         return self._processes[name].poll()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""One rehearsal, from a dump to its result."""
+"""Runs one rehearsal, from a dump to its result."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _MIB: Final = 1 << 20
 _MAXIMUM_LISTENERS: Final = 16
 _START_SECONDS: Final = 120.0
 _RETRIES_THAT_MEAN_STUCK: Final = 6
-"""With pauses that double from 0.1 s these are 6 to 25 s without progress (``KRaftMigrationDriver``, ``ExponentialBackoff``)."""
+"""Number of retries without progress. With doubling pauses from 0.1 s, they take 6 to 25 s (``KRaftMigrationDriver``, ``ExponentialBackoff``)."""
 _OUT_OF_MEMORY_EXIT: Final = 3
 """Exit code under ``-XX:+ExitOnOutOfMemoryError``."""
 _SETTLE_SECONDS: Final = 1.0
@@ -69,20 +69,20 @@ _MUCH_WAITING: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class RehearsalOptions:
-    """How to rehearse.
+    """Options of a rehearsal.
 
     Attributes
     ----------
     kafka_home
         A Kafka 3.9 distribution, or its ``libs`` directory.
     work
-        Scratch directory; emptied before, left for a look afterwards.
+        Scratch directory. It is cleared before the rehearsal and remains afterwards.
     settings
         Settings of the real controllers: ``password.encoder.secret``, ``delegation.token.secret.key`` and others.
     release_version
         The brokers' ``inter.broker.protocol.version``.
     timeout_seconds
-        Limit of the migration, from the registration of the brokers; None: by the size of the tree.
+        Time limit of the migration, from the registration of the brokers. None derives it from the size of the tree.
     """
 
     kafka_home: Path
@@ -97,7 +97,7 @@ class RehearsalOptions:
 
 
 def rehearse(dump: Path, options: RehearsalOptions) -> RehearsalResult:
-    """Rehearse the migration of a dumped tree on this machine; ends everything that it started.
+    """Rehearse the migration of a dumped tree on this machine, and end all processes afterwards.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def rehearse(dump: Path, options: RehearsalOptions) -> RehearsalResult:
 
 
 def rehearse_with(processes: Processes, dump: Path, options: RehearsalOptions) -> RehearsalResult:
-    """Rehearse with processes that somebody else provides; `options.work` is theirs, too.
+    """Rehearse with the given processes, which use `options.work` too.
 
     Raises
     ------
@@ -222,7 +222,7 @@ class _Rehearsal:
         return port
 
     def _watch(self, log: ControllerLog) -> None:
-        """Wait for dual-write, or for the certainty that it will not come."""
+        """Wait for dual-write, or until it is certain that Kafka cannot reach it."""
         limit = self.options.timeout_seconds or 120 + self.tree.partitions / 300
         deadline = time.monotonic() + limit
         while time.monotonic() < deadline:
@@ -372,7 +372,7 @@ class _Rehearsal:
 
 
 def _batch_size(copied: str | None) -> int | None:
-    """Return a greater batch size where the copy, by Kafka's own summary, spent much of its time waiting for commits of small batches."""
+    """Return a larger batch size if the copy spent much of its time waiting for commits of small batches, according to Kafka's summary."""
     match = _WAITED.search(copied or "")
     if match is None:
         return None

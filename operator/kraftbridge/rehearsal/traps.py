@@ -1,4 +1,4 @@
-"""Finds the znodes at which Kafka 3.9 stops, waits for ever or loses metadata, and the command that repairs each.
+"""Finds the znodes at which Kafka 3.9 stops, waits without end or loses metadata, and the command that repairs each.
 
 Each trap was planted in a dump and rehearsed with Kafka 3.9.1; ``docs/rehearsal.md`` has the table. Codes are those of
 `kraftbridge.models.catalogue`. Run the commands against the live ZooKeeper before the takeover. ``$ZOOKEEPER`` is the value of

@@ -1,7 +1,7 @@
-"""Runs dry starts: makes the fenced copies, waits for them, collects what they report, and removes everything again.
+"""Runs dry starts: creates the fenced copies, waits for them, collects their reports, and deletes the copies.
 
-A dry start takes some seconds, so it runs beside the loop; its report is part of a later observation. One that dies with its operator is
-repeated: its pods end by themselves, and the next run removes what is left.
+A dry start takes some seconds, so it runs beside the loop. A later observation contains its report. If the operator stops during a dry
+start, the next operator repeats it: the pods end by themselves, and the next run deletes the rest.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from kraftbridge.storage.ports import KubernetesPort, Object
 log = logging.getLogger(__name__)
 
 WAIT_SECONDS: Final = 90.0
-"""How long a pod of a dry start may take from its creation."""
+"""Time limit for a pod of a dry start, from its creation."""
 _STUCK_SECONDS: Final = 20.0
-"""How long an image that cannot be pulled, or a container that cannot be made, is waited for."""
+"""Time limit for pulling an image and for creating a container."""
 _POLL_SECONDS: Final = 0.5
 _LOG_LINES: Final = 400
 _POD: Final = ("v1", "Pod")
@@ -53,7 +53,7 @@ _DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"  # noqa: S108 - Kafka's default of l
 
 @dataclass(slots=True)
 class _Entry:
-    """What is kept of one migration's dry starts."""
+    """The dry starts of one migration."""
 
     running: str = ""
     report: DryStartReport | None = None
@@ -61,26 +61,26 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One StatefulSet that copies are made from."""
+    """One StatefulSet that is copied."""
 
     stateful_set: Object
     pods: Mapping[int, Object]
     """The live pods by ordinal."""
     parts: tuple[Any, ...] = field(default=())
-    """What the fingerprint is made from."""
+    """The input of the fingerprint."""
 
 
 class DryStarter(Protocol):
     """Runs dry starts beside the loop."""
 
     def forget(self, uid: str) -> None:
-        """Drop what is kept of a migration."""
+        """Remove the reports of a migration."""
 
     def fingerprint(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> str:
-        """Return the fingerprint of what copies would be made from now."""
+        """Return the fingerprint of the copies that would be created now."""
 
     def state(self, identity: Identity, fingerprint: str) -> DryStartState:
-        """Return where a migration's dry start stands."""
+        """Return the state of a migration's dry start."""
 
     def start(
         self,
@@ -90,7 +90,7 @@ class DryStarter(Protocol):
         clients: ClusterClients,
         action: RunDryStart,
     ) -> None:
-        """Begin a dry start in the background unless one is under way."""
+        """Start a dry start in the background if none is running."""
 
 
 class DryStarts:
@@ -103,21 +103,21 @@ class DryStarts:
         self._entries: dict[str, _Entry] = {}
 
     def forget(self, uid: str) -> None:
-        """Drop what is kept of a migration."""
+        """Remove the reports of a migration."""
         self._entries.pop(uid, None)
 
     def fingerprint(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> str:
-        """Return the fingerprint of what copies would be made from now.
+        """Return the fingerprint of the copies that would be created now.
 
         Raises
         ------
         ObservationError
-            A StatefulSet or something that it refers to cannot be read.
+            A StatefulSet, or an object that it refers to, cannot be read.
         """
         return _fingerprint(spec, self._settings, self._sources(identity, spec, status))
 
     def state(self, identity: Identity, fingerprint: str) -> DryStartState:
-        """Return where a migration's dry start stands."""
+        """Return the state of a migration's dry start."""
         entry = self._entries.setdefault(identity.uid, _Entry())
         return DryStartState(fingerprint, entry.running, entry.report)
 
@@ -129,7 +129,7 @@ class DryStarts:
         clients: ClusterClients,
         action: RunDryStart,
     ) -> None:
-        """Begin a dry start in the background unless one is under way."""
+        """Start a dry start in the background if none is running."""
         entry = self._entries.setdefault(identity.uid, _Entry())
         if entry.running:
             return
@@ -141,7 +141,7 @@ class DryStarts:
                 report = self._run(identity, spec, status, clients, action)
             except MigrationError as e:
                 report = DryStartReport(action.fingerprint, problem=str(e))
-            except Exception as e:  # preflight must not wait in vain, whatever happened
+            except Exception as e:  # preflight must get an answer in any case
                 log.exception("%s/%s: dry start", identity.namespace, identity.name)
                 report = DryStartReport(action.fingerprint, problem=f"the operator failed: {type(e).__name__}: {e}")
             log.info("%s/%s: dry start of %d copies took %.1f s", identity.namespace, identity.name, len(report.copies), time.monotonic() - began)  # fmt: skip
@@ -265,7 +265,7 @@ class DryStarts:
         return found
 
     def _closed(self, identity: Identity, spec: MigrationSpec, sources: Sequence[_Source]) -> tuple[str, ...]:
-        """Return the addresses that copies must not reach; each is one that the operator itself reaches, else failing would prove nothing.
+        """Return the addresses that copies must not reach. The operator reaches each of them; otherwise a failed connection would prove nothing.
 
         Raises
         ------
@@ -303,7 +303,7 @@ class DryStarts:
         Raises
         ------
         ActionError
-            The probe pod did not run, so nothing is known.
+            The probe pod did not run, so the result is unknown.
         """
         pod = builder.probe_pod(facts, closed)
         name = pod["metadata"]["name"]
@@ -336,12 +336,12 @@ class DryStarts:
         )
 
     def _create(self, facts: DryStartFacts, pod: Object) -> None:
-        """Create a pod that no node may run yet, compare what admission made of it, and let it run.
+        """Create a gated pod, compare the admitted pod with the requested one, and remove the gate.
 
         Raises
         ------
         ActionError
-            The API server refuses it, or admission changed it; it is deleted before it ran.
+            The API server refuses the pod, or admission changed it. A changed pod is deleted before it runs.
         """
         name = pod["metadata"]["name"]
         made = self._kubernetes.create(pod)
@@ -356,7 +356,7 @@ class DryStarts:
         self._kubernetes.merge_patch(*_POD, facts.namespace, name, {"spec": {"schedulingGates": None}})
 
     def _wait(self, facts: DryStartFacts, waited: set[str]) -> dict[str, Object]:
-        """Return the pods as they were last seen, once all have ended, are stuck, or the time is over."""
+        """Return the last state of the pods when all have ended or are stuck, or the time is up."""
         deadline = time.monotonic() + WAIT_SECONDS
         stuck_since: dict[str, float] = {}
         while True:
@@ -411,7 +411,7 @@ class DryStarts:
         try:
             return self._kubernetes.pod_logs(facts.namespace, pod, container, _LOG_LINES) or ""
         except MigrationError:
-            return ""  # a container that never ran has none
+            return ""  # a container that never ran has no log
 
     def _list(self, facts: DryStartFacts, run: str = "") -> tuple[Object, ...]:
         labels = {LABEL_MIGRATION: facts.migration, LABEL_ROLE: builder.ROLE} | ({LABEL_RUN: run} if run else {})
@@ -419,7 +419,7 @@ class DryStarts:
         return self._kubernetes.list(*_POD, facts.namespace, selector)
 
     def _remove(self, facts: DryStartFacts) -> None:
-        """Delete all pods of the migration's dry starts and empty their Secret; the NetworkPolicy stays until the migration goes."""
+        """Delete all pods of the migration's dry starts and clear their Secret. The NetworkPolicy remains until the migration is deleted."""
         for pod in self._list(facts):
             self._kubernetes.delete(*_POD, facts.namespace, pod["metadata"]["name"], grace_seconds=0)
         deadline = time.monotonic() + _STUCK_SECONDS

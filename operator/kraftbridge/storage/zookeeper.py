@@ -332,7 +332,7 @@ class ZooKeeperStore:
         return client
 
     def _check_names(self, deadline: float) -> None:
-        """Start no session whose servers have no address: kazoo would look the names up for ever, each look-up without a limit."""
+        """Refuse to start a session if no server's name resolves: kazoo would repeat the look-ups without end and without a time limit."""
         seconds = min(_RESOLVE_SECONDS, deadline - time.monotonic())
         answers = resolve_all((host for host, _ in _host_ports(self._hosts)), seconds)
         failures = [answer for answer in answers.values() if isinstance(answer, OSError)]

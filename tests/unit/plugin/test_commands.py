@@ -221,7 +221,7 @@ def test_a_report_is_written_as_page_or_as_json(
 
 def test_a_report_that_is_gone_or_torn_is_told(run: Run, migrate: Any, kubernetes: FakeKubernetes) -> None:
     migrate(status("AwaitingFinalization"))
-    assert "is gone" in str(run("report").exception)
+    assert "does not exist or has no report" in str(run("report").exception)
     assert "runs with a report: demo-v3" in str(run("report", "--run", "demo-v9").exception)
     with_report(kubernetes, packed_report()[:40])
     assert "cannot be unpacked" in str(run("report").exception)

@@ -1,4 +1,4 @@
-"""Carries out the actions of a rehearsal."""
+"""Executes the actions of a rehearsal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kraftbridge.services.facts import Facts
 from kraftbridge.storage.ports import KubernetesPort
 
 _LOG_LINES = 200
-"""A container runtime keeps a long line in parts of 16 KiB."""
+"""A container runtime splits long lines into parts of 16 KiB."""
 
 
 def carry_out(
@@ -41,7 +41,7 @@ def carry_out(
     status: MigrationStatus,
     action: LaunchRehearsal | FenceRehearsal | CollectRehearsal | RemoveRehearsal,
 ) -> None:
-    """Do one action of a rehearsal; each may be repeated.
+    """Execute one action of a rehearsal. Each action can be repeated.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def _facts(
 
 
 def _result(kubernetes: KubernetesPort, namespace: str, pod: str) -> tuple[str, str]:
-    """Return the result as JSON and the page as the log has it; without a result one that says so."""
+    """Return the result as JSON and the page from the log; without a result, one that reports its absence."""
     words = "its pod is gone"
     for container in (builder.CONTAINER, builder.READER):
         log = kubernetes.pod_logs(namespace, pod, container, _LOG_LINES) if pod else None
@@ -108,4 +108,4 @@ def _create(kubernetes: KubernetesPort, obj: dict[str, Any]) -> None:
     try:
         kubernetes.create(obj)
     except ConflictError:
-        return  # made by an earlier try
+        return  # an earlier attempt created it

@@ -345,7 +345,7 @@ class Observer:
 def _needed(
     spec: MigrationSpec, status: MigrationStatus, facts: BrokerFacts | None, name: str
 ) -> GuardedStatefulSet | None:
-    """Return what a template needs for KRaft: as status has it, else computed from what was recorded; None without either."""
+    """Return the settings that a template needs for KRaft, from the status or computed from the recorded state; None without either."""
     known = status.hand_over.stateful_sets if status.hand_over is not None else ()
     found = next((s for s in known if s.name == name), None)
     return found if found is not None or facts is None else hand_over.required(spec, facts, name)

@@ -1,4 +1,4 @@
-"""Rehearsals, read from their ConfigMaps and pods."""
+"""Reads rehearsals from their ConfigMaps and pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kraftbridge.storage.ports import KubernetesPort, Object
 
 
 def running_rehearsal(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus) -> RehearsalRun | None:
-    """Return how far the rehearsal is that status says is under way, None when none is.
+    """Return the state of the rehearsal that runs according to the status; None if none runs.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def _of_pod(kubernetes: KubernetesPort, identity: Identity, run_id: str, pod: Ob
     if ended is not None or status.get("phase") == "Failed" or (reader is not None and reader.get("exitCode")):
         return RehearsalRun(run_id, RehearsalProgress.ENDED, pod=name)
     if trouble := workloads.pod_trouble(pod):
-        # What has no place yet may get one; an image that cannot be pulled needs somebody.
+        # A pod without a place can still get one. An image that cannot be pulled needs a user.
         waits = "Unschedulable" in trouble
         progress = RehearsalProgress.READING if waits else RehearsalProgress.CANNOT_START
         return RehearsalRun(run_id, progress, trouble, name)
