@@ -218,7 +218,7 @@ class KafkaProcesses:
         """Return the end of a process's output."""
         return "\n".join((self.directory / f"{name}.log").read_text(errors="replace").splitlines()[-lines:])
 
-    def wait_for_port(self, name: str, port: int, timeout_seconds: float = 60.0) -> None:
+    def wait_for_port(self, name: str, port: int, timeout_seconds: float = 150.0) -> None:
         """Return once the port is open; fails at once when the process has ended."""
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:

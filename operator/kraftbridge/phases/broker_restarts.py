@@ -66,6 +66,15 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
     roll = brokers.roll_of(draft)
     if isinstance(roll, Unobserved):
         return Wait(str(roll))
+    if (lost := brokers.lost_broker(draft)) is not None:
+        if (
+            draft.status.phase is Phase.TAKING_OVER
+            and not roll.pending
+            and (waiting := verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER))
+            is not None
+        ):
+            return waiting  # it is the last one that registers: the copy starts then
+        return restarts.paused(draft) or restart_broker(draft, lost[1], lost[0])
     if not roll.pending:
         return None
     # The controller copies the metadata once the last broker registers, so the tree is verified right before that restart.

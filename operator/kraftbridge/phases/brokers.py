@@ -76,6 +76,19 @@ def broken_broker(step: StepContext, roll: Roll, mode: BrokerMode) -> tuple[Stat
     return broken[0] if broken and gates.all_serve(step, others) else None
 
 
+def lost_broker(step: StepContext) -> tuple[StatefulSetState, PodState] | None:
+    """Return a broker that came back by itself, as it must be, and never registered, while every other broker serves.
+
+    No operation follows it, so `deadlines` does not see it; what follows is the same as there: it is restarted.
+    """
+    sets = step.stateful_sets()
+    if isinstance(sets, Unobserved) or step.status.operation is not None:
+        return None
+    lost = [(s, p) for s in sets for p in s.pods if not p.deleting and not is_outdated(s, p) and _is_lost(step, p)]
+    others = frozenset(i for name, i in step.status.broker_ids.items() if not lost or name != lost[0][1].name)
+    return lost[0] if lost and gates.all_serve(step, others) else None
+
+
 def _is_down(step: StepContext, pod: PodState) -> bool:
     return not pod.ready and (pod.running_since is None or step.now - pod.running_since >= DEAF_FOR)
 

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from tests.support.observations import BROKER_IDS, NOW, Situation, cluster, rolling
+from tests.support.observations import BROKER_IDS, NOW, Situation, cluster, open_gate, rolling
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import Decision, RestartPod
@@ -64,6 +64,31 @@ def test_it_is_stalled_and_not_restarted_while_another_broker_is_away() -> None:
     assert not [a for a in late.actions if isinstance(a, RestartPod)]
     assert stalled(late) == ("True", Reason.DEADLINE_EXCEEDED)
     assert str(Stage.UNREGISTERED) in late.status.message
+
+
+def came_back(seconds: float, phase: Phase = Phase.ROLLING_BROKERS) -> Situation:
+    """Return a phase in which broker 0 came back by itself, is Ready for some time, and no other broker lists it."""
+    fine = unregistered(0) if phase is Phase.ROLLING_BROKERS else open_gate(phase)
+    (item,) = fine.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    pods = tuple(replace(p, ready_since=NOW - timedelta(seconds=seconds)) if p.ordinal == 0 else p for p in item.pods)
+    others = cluster(brokers=frozenset({1, 2}), under_replicated=("t-0",), under_replicated_count=1)
+    return fine.with_status(operation=None).observing(
+        stateful_sets=(replace(item, pods=pods),),
+        cluster=others,
+        cluster_by_broker=dict.fromkeys(BROKER_IDS[1:], others),
+    )
+
+
+@pytest.mark.parametrize("phase", [Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION])
+def test_a_broker_that_came_back_by_itself_and_never_registers_is_restarted(phase: Phase) -> None:
+    assert not [a for a in came_back(100, phase).decide().actions if isinstance(a, RestartPod)]
+    late = came_back(200, phase)
+    assert [a.node_id for a in late.decide().actions if isinstance(a, RestartPod)] == [0]
+    alone = cluster(brokers=frozenset({2}), under_replicated=("t-0",), under_replicated_count=1)
+    another = late.observing(cluster=alone, cluster_by_broker={2: alone})
+    assert not [a for a in another.decide().actions if isinstance(a, RestartPod)], "another one is away as well"
+    assert not [a for a in late.asking(paused=True).decide().actions if isinstance(a, RestartPod)]
 
 
 @pytest.mark.parametrize(("kind", "direction", "stage"), product(OperationKind, Direction, Stage))
