@@ -10,6 +10,7 @@ from unittest import mock
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.phases import canary, controller_change, deadlines, gates, healing, rehearsing, rollback, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
+from kraftbridge.phases.forward import preflight
 
 
 def _verdict_is_taken_for_granted(*_: Any) -> None:
@@ -51,6 +52,11 @@ def _nobody_rehearses(*_: Any, **__: Any) -> None:
     """Take every rehearsal for one that works."""
 
 
+def _the_name_is_enough(migration: str, _uid: str, attempt: int) -> str:
+    """Name the controllers without the resource's UID, as up to da8c3d4."""
+    return f"{migration}-kraft" if attempt == 1 else f"{migration}-kraft-{attempt}"
+
+
 def _nothing_is_kept(*_: Any) -> bool:
     """Overwrite what has not been archived."""
     return True
@@ -65,6 +71,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "one-voiced": (gates, "cluster_blockers", _one_broker_is_believed),
     "hurried": (rollback, "_controller_agreed", _nobody_waits_for_the_controller),
     "unrehearsed": (rehearsing, "ensure_rehearsal", _nobody_rehearses),
+    "nameless": (preflight, "controllers_name", _the_name_is_enough),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }
 

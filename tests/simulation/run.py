@@ -31,6 +31,8 @@ from kraftbridge.models.status import MigrationStatus, VerificationStatus, rende
 from kraftbridge.phases import machine
 from kraftbridge.phases.draft import Identity
 
+SAME_NAME = 0.5
+"""Part of the migrations that begin anew after a rollback which do so as another resource of the same name."""
 MAX_AGE_SECONDS = 300
 REHEARSAL_MAX_AGE_SECONDS = 600
 SYNC_PATIENCE_SECONDS = 20
@@ -166,6 +168,8 @@ class Run:
         self.last_healed: tuple[object, ...] = ()
         """The healing that ended last, to tell the next one's failovers from its."""
         self.looked_at = 0.0
+        self.controllers_of: dict[str, str] = {}
+        """Name of the controllers' StatefulSet, which their volumes carry, and the UID of the resource that made it."""
         self.trail: list[str] = []
 
     def _spec_of(self, target: Target, sets: int) -> MigrationSpec:
@@ -216,6 +220,8 @@ class Run:
                         and self.status.attempt <= 2
                         and self.random.random() < 0.3
                     ):
+                        if self.random.random() < SAME_NAME:
+                            self._create_again()
                         self._edit(target=Target.KRAFT)  # and migrates again
                         calm_until = self.cluster.time.now + PATIENCE.total_seconds()
                         continue
@@ -337,6 +343,18 @@ class Run:
         self.canary_committed, self.outcomes = None, ()
         self.status = MigrationStatus.model_validate_json(self.status.model_dump_json(by_alias=True, exclude_none=True))
         self.cluster.time.advance(self.random.choice([0.5, 5.0, 60.0]))
+
+    def _create_again(self) -> None:
+        """Let the user delete the resource at rest and create one of the same name: nothing of the earlier one may be used."""
+        self.coverage.faults["same_name"] += 1
+        self.identity = Identity("kafka", "demo", f"{int(self.identity.uid[:8], 16) ^ 0xFFFFFFFF:08x}-uid", 1)
+        self.cluster.identity = self.identity
+        self.status = MigrationStatus()
+        self.canary_committed, self.outcomes, self.former_look = None, (), None
+        self.entered_finalizing = False
+        self.failovers.clear()
+        self.down_by_us.clear()
+        self.last_healed = ()
 
     # --------------------------------------------------------------------------------------------- faults
 
@@ -524,6 +542,8 @@ class Run:
         if guarded and any(until > self.looked_at for until in self.cluster.leases_taken.values()):
             self._break(f"{type(action).__name__} while another operator holds a Lease")
         match action:
+            case ApplyControllers() if self._volumes_of_another():
+                self._break("the controllers start on the volumes of an earlier resource of the same name")
             case ApplyControllers(ControllerMode.FINAL) if not self.entered_finalizing:
                 self._break("controllers lose the migration flag before Finalizing")
             case RestartPod(_, uid, node) if node in BROKERS:
@@ -613,6 +633,14 @@ class Run:
             c.mode is ControllerMode.FINAL for c in kafka.controllers.values() if c.up
         ):
             self._break(f"a controller runs without the migration flag in {self.status.phase}")
+
+    def _volumes_of_another(self) -> bool:
+        """Whether the volumes that go with the controllers' name were an earlier resource's."""
+        controllers = self.status.controllers
+        return (
+            controllers is not None
+            and self.controllers_of.setdefault(controllers.name, self.identity.uid) != self.identity.uid
+        )
 
     def _volumes_trouble(self) -> str:
         removed = self.spec.rollback.controller_volumes is ControllerVolumes.REMOVE

@@ -58,6 +58,7 @@ def test_a_rehearsal_that_fails_hangs_or_knows_nothing_keeps_the_gate_closed() -
         ("untold", "the controllers reach no broker"),
         ("hurried", "for the controller, not"),
         ("unrehearsed", "without a fresh rehearsal"),
+        ("nameless", "volumes of an earlier resource"),
         ("unkept", "has not been archived"),
     ],
 )
