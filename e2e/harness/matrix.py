@@ -62,7 +62,7 @@ WHAT = {
 }
 _NO_QUORUM = "there are no controllers yet"
 _NO_RUN = "no verification runs in it"
-_CONTROLLERS_GO = "the controllers stop in this phase; before that it is the cell of DualWrite"
+_CONTROLLERS_GO = "the controllers stop in this phase; before that, the cell of DualWrite covers it"
 _ONE_COPY = "it lasts a second; faults of ZooKeeper and brokers are in TakingOver"
 _ENDED = "this phase cannot be rolled back"
 _NOT_MIRRORED = "ZooKeeper is what is copied, or nothing reads it"
@@ -95,7 +95,7 @@ NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
         if column not in (Column.TAKING_OVER, Column.ROLLING_BROKERS)
     },
     (Fault.DRIVER_KILLED_ARMED, Column.ROLLING_BACK): "its run is released as soon as it is ready",
-    (Fault.IMAGE_MISSING, Column.ROLLING_BACK): "as in RollingBrokers: the same gate",
+    (Fault.IMAGE_MISSING, Column.ROLLING_BACK): "the cell of RollingBrokers covers the same gate",
     **{
         (Fault.ZOOKEEPER_EDITED, column): _NOT_MIRRORED
         for column in (Column.PREFLIGHT, Column.PROVISIONING_QUORUM, Column.FINALIZING)
@@ -103,7 +103,7 @@ NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
     (Fault.ZOOKEEPER_EDITED, Column.AWAITING_FINALIZATION): "its gate accepts a recent verdict (`verification.maxAgeSeconds`), and the metadata log is authoritative",
     (Fault.ZOOKEEPER_EDITED, Column.TAKING_OVER): _WRITTEN_ANEW,
     (Fault.ZOOKEEPER_EDITED, Column.ROLLING_BROKERS): _WRITTEN_ANEW,
-    (Fault.ZOOKEEPER_EDITED, Column.ROLLING_BACK): "as in DualWrite: the same gate",
+    (Fault.ZOOKEEPER_EDITED, Column.ROLLING_BACK): "the cell of DualWrite covers the same gate",
     (Fault.ROLLBACK, Column.PREFLIGHT): "nothing was changed, so there is nothing to roll back; the operator reports it",
     (Fault.ROLLBACK, Column.COPY): "part of TakingOver: the operator waits for its end before it stops the controllers",
     (Fault.ROLLBACK, Column.FINALIZING): _ENDED,
