@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run() -> int:
-    """Run the operator until it is told to stop."""
+    """Run the operator until SIGTERM or SIGINT."""
     import kopf  # noqa: PLC0415 - --help and --version need no kopf
 
     from kraftbridge import handlers  # noqa: F401, PLC0415 - importing registers them

@@ -14,7 +14,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="KRAFTBRIDGE_", use_attribute_docstrings=True)
 
     operator_image: str
-    """Image of this very operator: init container and log server in the controllers' pods."""
+    """Image of this operator, for the init container and the log server in the controllers' pods."""
     verifier_image: str = ""
     """Image of the verification where a migration names none."""
     verifier_service_account: str = "kraftbridge-verifier"
@@ -30,9 +30,9 @@ class Settings(BaseSettings):
     cluster_domain: str = "cluster.local"
     """DNS domain of the Kubernetes cluster."""
     instance: str = Field(default_factory=socket.gethostname)
-    """Who holds Leases: the operator's pod."""
+    """Name of the operator's pod, which identifies it as holder of Leases."""
     metrics_port: int = 8000
-    """Port of our own Prometheus metrics."""
+    """Port of the operator's Prometheus metrics."""
     liveness_port: int = 8080
     """Port of the health endpoint."""
     max_concurrent_rolls: int = Field(default=5, ge=0)

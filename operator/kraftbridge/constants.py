@@ -1,4 +1,4 @@
-"""Names that the outside world sees: group, labels, annotations, field manager, ports."""
+"""Names that users and other programs see: API group, labels, annotations, field manager, ports."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ PLURAL: Final = "kafkamigrations"
 SHORT_NAME: Final = "kmig"
 
 FIELD_MANAGER: Final = "kraftbridge"
-"""Field manager of everything that we own or overlay by server-side apply."""
+"""Field manager of every object that the operator owns or overlays by server-side apply."""
 
 FINALIZER: Final = f"{GROUP}/migration"
 
 LABEL_MIGRATION: Final = f"{GROUP}/migration"
-"""On every object that we make: the name of the migration."""
+"""On every object that the operator creates: the name of the migration."""
 LABEL_ROLE: Final = f"{GROUP}/role"
 """``controller`` on the controllers' pods, ``verifier`` on pods of a verification, ``rehearsal`` on the pod of a rehearsal."""
 LABEL_RUN: Final = f"{GROUP}/run-id"
@@ -46,7 +46,7 @@ CANARY_USER: Final = "kraftbridge-canary"
 
 
 def canary_topic(value: int) -> str:
-    """Return the name of the topic that proves that the KRaft controller tells every broker what changes; it is removed again."""
+    """Return the name of the canary topic, which shows that the KRaft controller's changes reach every broker."""
     return f"kraftbridge-canary-{value}"
 
 

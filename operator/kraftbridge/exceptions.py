@@ -1,25 +1,25 @@
-"""Domain errors. They know no client library; ``handlers`` translates them for kopf."""
+"""Domain errors. They depend on no client library; ``handlers`` translates them for kopf."""
 
 from __future__ import annotations
 
 
 class MigrationError(Exception):
-    """Base of everything that kraftbridge raises on purpose."""
+    """Base class of kraftbridge's own errors."""
 
 
 class InvalidSpecError(MigrationError):
-    """``spec`` cannot be used as it is; only its author can help."""
+    """``spec`` is invalid; the user must correct it."""
 
 
 class ObservationError(MigrationError):
-    """Something could not be seen; try again.
+    """A source could not be observed; the next step tries again.
 
     Parameters
     ----------
     source
-        What did not answer.
+        The source that did not answer.
     reason
-        What it said, or how long it was silent.
+        Its error, or how long it did not answer.
     """
 
     def __init__(self, source: str, reason: str) -> None:
@@ -29,11 +29,11 @@ class ObservationError(MigrationError):
 
 
 class ActionError(MigrationError):
-    """An act failed; try again."""
+    """An action failed; the next step repeats it."""
 
 
 class ConflictError(ActionError):
-    """The object changed since it was read (409); read it anew."""
+    """The object changed since it was read (409); read it again."""
 
 
 class EvictionBlockedError(ActionError):
@@ -41,7 +41,7 @@ class EvictionBlockedError(ActionError):
 
 
 class ActionRefusedError(ActionError):
-    """The API server or Kafka refuses the act for good (403, 422, an authorization error)."""
+    """The API server or Kafka refuses the action permanently (403, 422, an authorization error)."""
 
 
 class TooLargeError(ActionRefusedError):

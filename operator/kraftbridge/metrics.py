@@ -87,7 +87,7 @@ _WITHOUT_MIRROR: Final = frozenset({Phase.PREFLIGHT, Phase.FINALIZING, Phase.COM
 
 
 def export(namespace: str, name: str, status: MigrationStatus) -> None:
-    """Set the metrics of one migration from its status; what is not known has no sample."""
+    """Set the metrics of one migration from its status; an unknown value has no sample."""
     migration = (namespace, name)
     for phase in Phase:
         PHASE.labels(*migration, phase).set(phase is status.phase)
@@ -119,7 +119,7 @@ def export(namespace: str, name: str, status: MigrationStatus) -> None:
 
 
 def forget(namespace: str, name: str) -> None:
-    """Remove every sample of a migration that is gone."""
+    """Remove every sample of a deleted migration."""
     for gauge in _OF_A_MIGRATION:
         gauge.remove_by_labels({"namespace": namespace, "name": name})
 

@@ -1,4 +1,4 @@
-"""What a mode asks of the brokers, as an overlay on the user's StatefulSet. Pure."""
+"""Renders a mode of the brokers as an overlay on the user's StatefulSet. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REMOVED_IN_KRAFT = ("zookeeper.metadata.migration.enable",)
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """What an overlay is computed from: the user's own values, before we changed any."""
+    """Inputs of an overlay: the user's original values."""
 
     namespace: str
     controllers: str

@@ -90,7 +90,7 @@ exec /opt/kafka/bin/kafka-server-start.sh $properties
 
 @dataclass(frozen=True, slots=True)
 class ControllersFacts:
-    """What the controllers' objects are computed from."""
+    """Inputs of the controllers' objects."""
 
     namespace: str
     migration: str
@@ -369,7 +369,7 @@ def _kafka_container(spec: MigrationSpec, facts: ControllersFacts) -> dict[str, 
         "resources": controllers.resources,
         # Ready says only that the port is open; whether there is a quorum is the operator's to judge.
         "readinessProbe": {"tcpSocket": {"port": CONTROLLER_PORT}, "periodSeconds": 2},
-        # Why it ended (a full disk, say) is then in the pod's status, where we may read it.
+        # The pod's status then holds the reason of its end, such as a full disk, and the operator may read it there.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": RESTRICTED,
         "volumeMounts": mounts,

@@ -1,4 +1,4 @@
-"""The Lease that keeps other operators and other migrations from one StatefulSet (``coordination.k8s.io/v1``). Pure."""
+"""The Lease that excludes other operators and migrations from a StatefulSet (``coordination.k8s.io/v1``). Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def lease_name(stateful_set: str) -> str:
 
 
 def holder_identity(lock: str, instance: str) -> str:
-    """Return ``holderIdentity``: which migration, and which process of which operator."""
+    """Return ``holderIdentity``: the migration and the operator's process."""
     return f"{lock} by {instance}"
 
 
@@ -33,7 +33,7 @@ def fresh_lease(namespace: str, stateful_set: str, migration: str, holder: str, 
 
 
 def renewed_spec(holder: str, now: datetime, *, before: dict[str, Any]) -> dict[str, Any]:
-    """Return the ``spec`` of a Lease that is renewed, or taken over from whoever held it ``before``."""
+    """Return the ``spec`` of a Lease that is renewed, or taken over from the holder in ``before``."""
     spec = _spec(holder, now)
     if before.get("holderIdentity") == holder:
         return spec

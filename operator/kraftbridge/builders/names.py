@@ -1,4 +1,4 @@
-"""Names and labels of the objects that we make."""
+"""Names and labels of the operator's objects."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def uid_in(name: str, migration: str) -> str:
 
 
 def _keyed(name: str, uid: str, attempt: int) -> str:
-    """Return a name that only one resource and one attempt have: a new resource of the same name has another UID."""
+    """Return a name that is unique to one resource and attempt; a new resource of the same name has another UID."""
     keyed = f"{name}-{uid[:UID_LENGTH]}"
     return keyed if attempt == 1 else f"{keyed}-{attempt}"
 
 
 def log_reader_secret(controllers: str) -> str:
-    """Return the name of the Secret with what a reader of the logs needs: CA certificate and token."""
+    """Return the name of the Secret with the CA certificate and token for readers of the logs."""
     return f"{controllers}-log-reader"
 
 

@@ -1,4 +1,4 @@
-"""What the operator needs of the API server in a migration's namespace; the chart grants it (``tests/chart/test_rbac.py`` compares)."""
+"""Rights that the operator needs in a migration's namespace; the chart grants them (``tests/chart/test_rbac.py`` compares both)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RUNNERS: Final = {
 
 
 def needed_rights(spec: MigrationSpec, *, spark_operator: bool) -> tuple[Right, ...]:
-    """Return every right that a migration will use in its namespace, before it is needed."""
+    """Return every right that a migration uses in its namespace."""
     runner = spec.verification.runner if spark_operator else Runner.JOB
     runners = {runner, *([Runner.JOB] if spec.rehearsal.enabled else [])}
     wanted = {**_ALWAYS, **{_RUNNERS[each]: ("get", "create", "delete") for each in runners}}

@@ -1,4 +1,4 @@
-"""Kafka settings, from and to the forms in which images take them."""
+"""Converts Kafka settings from and to environment variables and properties files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def render_properties(settings: Mapping[str, str]) -> str:
-    """Return a properties file; what would end a line or a key is escaped."""
+    """Return a properties file; characters that end a line or a key are escaped."""
     return "".join(javaproperties.join_key_value(k, v) + "\n" for k, v in sorted(settings.items()))
 
 

@@ -1,4 +1,4 @@
-"""kopf's side: the only package that imports it. Handlers are thin; what they call is in ``services``."""
+"""The kopf handlers. Only this package imports kopf. Handlers are thin and call ``services``."""
 
 from kraftbridge.handlers import migration, startup
 

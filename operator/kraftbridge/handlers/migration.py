@@ -1,4 +1,4 @@
-"""The daemon that drives one migration and alone writes it, and deletion."""
+"""Handlers of a KafkaMigration: the daemon that reconciles it, an index of phases, and deletion."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ERROR_SECONDS: Final = 2.0
 async def drive(
     *, namespace: str | None, name: str, uid: str, meta: kopf.Meta, memo: Any, stopped: Any, **_: Any
 ) -> None:
-    """Take the migration a step further whenever one is due.
+    """Reconcile the migration whenever a step is due.
 
     A coroutine costs no thread while nothing is due. Steps run on worker threads of the fleet, never on kopf's.
     """
@@ -49,7 +49,7 @@ async def drive(
 
 @kopf.on.event(GROUP, VERSION, PLURAL)
 async def note(*, type: str | None, uid: str, body: kopf.Body, memo: Any, **_: Any) -> None:  # noqa: A002 - kopf's name
-    """Take note of every migration's phase, also of those that no step was taken for yet."""
+    """Record every migration's phase, also of those that have not been reconciled yet."""
     memo.fleet.note(uid, body.get("status") or {}, gone=type == "DELETED")
 
 
@@ -57,7 +57,7 @@ async def note(*, type: str | None, uid: str, body: kopf.Body, memo: Any, **_: A
 async def delete(
     *, namespace: str | None, name: str, uid: str, annotations: kopf.Annotations, memo: Any, retry: int, **_: Any
 ) -> None:
-    """Release a migration that holds nothing of the user's; drive any other on until it does, or until it is abandoned."""
+    """Release a migration that owns no object of the user; reconcile any other until it owns none or is abandoned."""
     fleet: Fleet = memo.fleet
     place = str(namespace), name
     abandoned = annotations.get(ANNOTATION_ABANDON) == "true"

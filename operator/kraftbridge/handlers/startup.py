@@ -21,18 +21,18 @@ BEAT_SECONDS: Final = 1.0
 
 @kopf.on.startup()
 async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> None:
-    """Make the fleet and set kopf up."""
+    """Create the fleet and configure kopf."""
     ours = Settings()
     settings.persistence.finalizer = FINALIZER
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP, key="last-handled")
-    # Our own events only: kopf's have the type Error, which Kubernetes does not know.
+    # Post only the operator's own events: kopf's have the type Error, which Kubernetes does not know.
     settings.posting.enabled = False
     # A deletion waits for a step that is under way; by default kopf looks only a minute later whether it has ended.
     settings.background.cancellation_polling = 1.0
     settings.watching.server_timeout = 270
     settings.watching.client_timeout = 300
-    # A line per tick and per probe says nothing.
+    # Do not log a line per tick and per probe.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     logging.getLogger("kopf.activities").setLevel(logging.WARNING)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)

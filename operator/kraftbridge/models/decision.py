@@ -14,7 +14,7 @@ from kraftbridge.models.status import FindingStatus, MigrationStatus
 
 @dataclass(frozen=True, slots=True)
 class LockStatefulSet:
-    """Mark the user's StatefulSet as ours to change, keep its former strategy, and set ``OnDelete``."""
+    """Lock the user's StatefulSet, record its update strategy, and set ``OnDelete``."""
 
     name: str
 
@@ -29,14 +29,14 @@ class HoldLease:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseLease:
-    """Give our Lease on a StatefulSet up."""
+    """Release the Lease on a StatefulSet."""
 
     stateful_set: str
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigureBrokers:
-    """Overlay one StatefulSet's template for a mode, keeping former values; restarts nothing under OnDelete."""
+    """Overlay one StatefulSet's template for a mode and record its original values; under OnDelete this restarts nothing."""
 
     stateful_set: str
     mode: BrokerMode
@@ -44,7 +44,7 @@ class ConfigureBrokers:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseStatefulSet:
-    """Give the StatefulSet's update strategy back and take the lock away."""
+    """Restore the StatefulSet's update strategy and remove the lock."""
 
     name: str
 
@@ -66,12 +66,12 @@ class RestartPod:
     node_id: int
     grace_seconds: int
     ready: bool = True
-    """Whether it serves; one that does not is deleted, since a PodDisruptionBudget would keep it for ever."""
+    """Whether the pod serves. A pod that does not is deleted, since a PodDisruptionBudget could block its eviction for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchVerification:
-    """Make the run's ConfigMap and application; it arms itself and waits."""
+    """Create the run's ConfigMap and application; it prepares its session and waits for its release."""
 
     run_id: str
     profile: Profile
@@ -80,7 +80,7 @@ class LaunchVerification:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseVerification:
-    """Give the armed run its go."""
+    """Release the armed run."""
 
     run_id: str
 
@@ -95,7 +95,7 @@ class RemoveVerification:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveDifferences:
-    """Keep in a Secret of its own what ZooKeeper holds where a run found differences; a failover will overwrite it."""
+    """Archive ZooKeeper's values of a run's differences in a Secret, before a failover overwrites them."""
 
     run_id: str
     secret: str
@@ -103,7 +103,7 @@ class ArchiveDifferences:
 
 @dataclass(frozen=True, slots=True)
 class WriteCanary:
-    """Make our canary topic and set our canary quota at the active KRaft controller."""
+    """Create the canary topic and set the canary quota at the active KRaft controller."""
 
     value: int
     replicas: int
@@ -112,7 +112,7 @@ class WriteCanary:
 
 @dataclass(frozen=True, slots=True)
 class RemoveCanary:
-    """Remove our canary quota and topic."""
+    """Remove the canary quota and topic."""
 
     value: int
 
@@ -161,16 +161,16 @@ class RemoveRehearsal:
 
 @dataclass(frozen=True, slots=True)
 class RestoreStatefulSet:
-    """Give every field of the user's StatefulSet its former value and owner back; restarts nothing under OnDelete."""
+    """Restore the original value and owner of every changed field of the user's StatefulSet; under OnDelete this restarts nothing."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class StopControllers:
-    """Delete the controllers' StatefulSet with what belongs to it, and stop its pods at once.
+    """Delete the controllers' StatefulSet and its objects, and stop its pods at once.
 
-    A leader's graceful shutdown would wait for a successor that never comes. Their volumes stay as archives unless ``volumes`` says otherwise.
+    A leader's graceful shutdown would wait for a successor that never comes. The volumes stay as archives unless ``volumes`` is set.
     """
 
     name: str
@@ -195,7 +195,7 @@ class PublishFindings:
 
 @dataclass(frozen=True, slots=True)
 class PublishFinalManifest:
-    """Write the ConfigMap that shows what the user's next release should contain."""
+    """Write the ConfigMap with the fields that the user's next release should contain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,14 +235,14 @@ Action = (
 
 
 class EventType(StrEnum):
-    """Types of Kubernetes events; there are only these two."""
+    """Types of Kubernetes events; Kubernetes knows only these two."""
 
     NORMAL = "Normal"
     WARNING = "Warning"
 
 
 class EventReason(StrEnum):
-    """Reasons of our events; they are API."""
+    """Reasons of the operator's events; they are API."""
 
     PHASE_ENTERED = "PhaseEntered"
     BROKER_RESTARTING = "BrokerRestarting"
@@ -268,7 +268,7 @@ class EventReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event to post; nothing may depend on it."""
+    """An event to post. Events may be lost, so nothing depends on one."""
 
     type: EventType
     reason: EventReason
@@ -277,7 +277,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The outcome of one step, whole: the status to publish, then the acts, then when to look again."""
+    """The outcome of one step: the status to publish, the actions to execute afterwards, and when to reconcile again."""
 
     status: MigrationStatus
     actions: tuple[Action, ...] = ()

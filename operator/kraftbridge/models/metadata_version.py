@@ -157,11 +157,11 @@ _CONFLUENT = re.compile(r"(?:^|/)cp-(?:enterprise-)?(?:kafka|server)$")
 _CONFLUENT_MAJOR = {7: 3, 8: 4}
 """Confluent Platform 7.x has Apache Kafka 3.x, 8.x has 4.x ("Supported Versions and Interoperability")."""
 _PLAUSIBLE = range(2, 5)
-"""Majors that are taken for Kafka's own: a tag such as 17.2 of somebody's own image counts something else."""
+"""Major versions that Kafka has; a tag such as 17.2 is another product's version."""
 
 
 class LevelCause(StrEnum):
-    """Why a node runs at the level that it does."""
+    """Reason why a node runs at its level."""
 
     FINALIZED = "finalized"
     SOFTWARE_TOO_OLD = "the software is too old for a finalized metadata.version"
@@ -173,7 +173,7 @@ class LevelCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EffectiveLevel:
-    """What a node runs at: 0 is "no metadata.version", None is unknown."""
+    """Level at which a node runs: 0 is "no metadata.version", None is unknown."""
 
     level: int | None
     cause: LevelCause
@@ -182,7 +182,7 @@ class EffectiveLevel:
 def effective_level(
     software: Release, protocol: Release | None, finalized: int | None, since: Release = FLAG_SINCE
 ) -> EffectiveLevel:
-    """Return at which level a node would run (the table of cases in KIP-778's discussion).
+    """Return the level at which a node runs (the table of cases in KIP-778's discussion).
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def effective_level(
 
 
 def release_of(image: str) -> Release | None:
-    """Return which Kafka an image has by the conventions of its publisher; None where its name does not tell.
+    """Return the Kafka release of an image by the conventions of its publisher; None if its name does not state it.
 
     Known: apache/kafka, bitnami/kafka and others whose last name has "kafka" in it and whose tag begins with Kafka's version; Confluent's
     by the platform's version; Strimzi's ``0.45.0-kafka-3.9.0``. A digest alone or a tag such as ``latest`` tells nothing.

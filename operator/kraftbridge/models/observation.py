@@ -37,31 +37,31 @@ class PodState:
     ready_since: datetime | None
     deleting: bool
     configuration: str
-    """Our annotation on it, ``""`` on a pod that we never configured."""
+    """Value of the configuration annotation, ``""`` on a pod that the operator never configured."""
     revision: str
     """``controller-revision-hash``."""
     ip: str
     trouble: str = ""
-    """Why it does not run: ``ImagePullBackOff: …``, ``CrashLoopBackOff: last exit 1``, ``Unschedulable: …``."""
+    """Reason why the pod does not run: ``ImagePullBackOff: …``, ``CrashLoopBackOff: last exit 1``, ``Unschedulable: …``."""
     running_since: datetime | None = None
-    """When the last of its containers was started; None while one does not run."""
+    """When the last of its containers started; None while a container does not run."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """The Lease on a StatefulSet; an empty holder: nobody has it."""
+    """The Lease on a StatefulSet; ``holder`` is empty while nobody holds it."""
 
     holder: str = ""
     ours: bool = False
     age_seconds: float = 0.0
-    """For how long we have seen it without a renewal."""
+    """Time since the operator first observed the current renewal, in seconds."""
     expired: bool = False
     resource_version: str = ""
     """Of the Lease object, ``""`` when there is none."""
 
     @property
     def held_by_another(self) -> bool:
-        """Whether somebody else has it, and goes on renewing it."""
+        """Whether another holder has the Lease and renews it."""
         return bool(self.holder) and not self.ours and not self.expired
 
 
@@ -74,10 +74,10 @@ class StatefulSetState:
     replicas: int
     update_strategy: str
     configuration: str
-    """Our annotation on its pod template."""
+    """Value of the configuration annotation on its pod template."""
     update_revision: str
     observed: bool
-    """Whether its controller has seen the newest generation."""
+    """Whether the StatefulSet controller has observed the newest generation."""
     lock: str
     """Value of the lock annotation, ``""`` without one."""
     container_found: bool
@@ -88,16 +88,16 @@ class StatefulSetState:
     java_tool_options: str
     volumes: frozenset[str]
     drift: tuple[str, ...]
-    """Fields of ours whose value is no longer ours."""
+    """Fields of the overlay whose value another writer has changed."""
     pods: tuple[PodState, ...]
     deleting: bool = False
     former: tuple[ChangedField, ...] = ()
-    """What the fields that a migration sets were before, and whose."""
+    """Original value and owner of each field that a migration sets."""
     lease: LeaseState | Unobserved = NOT_NEEDED
     foreign: tuple[str, ...] = ()
-    """What others changed in the user's own part of the template since the migration began."""
+    """Changes that other writers made to the user's part of the template since the migration started."""
     last_writer: str = ""
-    """Field manager that wrote it last, besides us."""
+    """Last field manager other than the operator that wrote it."""
     required: GuardedStatefulSet | None = None
     """What its template needs for KRaft; None where that is not known."""
     lacking: tuple[str, ...] = ()
@@ -105,21 +105,21 @@ class StatefulSetState:
     owner_renders: bool = False
     """Whether the owner of the template is on record as rendering all of it."""
     image: str = ""
-    """Image of the template's Kafka container, ``""`` where it was not looked at."""
+    """Image of the template's Kafka container, ``""`` if it was not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllersWorkload:
-    """Our controllers' StatefulSet and pods; ``stateful_set`` is None before it exists."""
+    """StatefulSet and pods of the KRaft controllers; ``stateful_set`` is None before it exists."""
 
     stateful_set: StatefulSetState | None
     format_allowed: bool | None = None
-    """What the applied ConfigMap says about formatting blank volumes; None where it could not be read."""
+    """Whether the applied ConfigMap allows blank volumes to be formatted; None if it could not be read."""
     volume_uids: Mapping[int, str] = field(default_factory=dict)
     migration_flag: bool | None = None
-    """What the ConfigMap that its template mounts says about ``zookeeper.metadata.migration.enable``; None where it could not be read."""
+    """Value of ``zookeeper.metadata.migration.enable`` in the ConfigMap that the template mounts; None if it could not be read."""
     config_writer: str = ""
-    """Who wrote that ConfigMap last besides us, in words."""
+    """Last writer of that ConfigMap other than the operator, as text for a message."""
 
 
 # ------------------------------------------------------------------------------------------------ ZooKeeper
@@ -127,11 +127,11 @@ class ControllersWorkload:
 
 @dataclass(frozen=True, slots=True)
 class ControllerZnode:
-    """``/controller``: who is controller (``kafka.zk.ControllerZNode``)."""
+    """Znode ``/controller``: the current controller (``kafka.zk.ControllerZNode``)."""
 
     broker_id: int
     kraft_controller_epoch: int
-    """-1 while ZooKeeper's own controller holds it."""
+    """-1 while a ZooKeeper-mode broker is controller."""
     ephemeral: bool
 
 
@@ -157,7 +157,7 @@ class BrokerZnode:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperState:
-    """The znodes that show where a migration stands."""
+    """The znodes that show the progress of a migration."""
 
     cluster_id: str | None
     controller: ControllerZnode | None
@@ -168,7 +168,7 @@ class ZooKeeperState:
     pending_topic_deletions: tuple[str, ...]
     reassignments: bool
     canary: float | None
-    """Value of our canary quota, None when it is absent."""
+    """Value of the canary quota, None if it is absent."""
 
 
 # ------------------------------------------------------------------------------------------------ Kafka
@@ -201,7 +201,7 @@ class QuorumState:
 
 @dataclass(frozen=True, slots=True)
 class NodeFeatures:
-    """What one broker or controller says of itself (ApiVersions, KIP-584)."""
+    """Features that one broker or controller reports (ApiVersions, KIP-584)."""
 
     finalized: Mapping[str, int]
     """Level of each finalized feature, such as ``metadata.version``, as its own image has it; empty before the first image."""
@@ -215,13 +215,13 @@ class NodeFeatures:
 
 @dataclass(frozen=True, slots=True)
 class FeatureAnswer:
-    """What the active controller says to a change of metadata.version that it was asked to validate only (KIP-778)."""
+    """Answer of the active controller to a validate-only change of metadata.version (KIP-778)."""
 
     level: int
     upgrade: Upgrade
     accepted: bool
     words: str = ""
-    """Kafka's own words when it refuses."""
+    """Kafka's error message when it refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class ControllerMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ControllerProbe:
-    """What the probe of the controller has found in this phase."""
+    """Result of the controller probe in this phase."""
 
     longest_milliseconds: int
     """The longest time without an accepted write; 0: there was none."""
@@ -293,17 +293,17 @@ class TopicRedundancy:
 
 
 class RunState(StrEnum):
-    """How far a verification's application is."""
+    """State of a verification's application."""
 
     MISSING = "Missing"
     PENDING = "Pending"
     ARMED = "Armed"
-    """Its driver holds a warm session and waits for our go."""
+    """Its driver has a warm Spark session and waits for its release."""
     RUNNING = "Running"
     FINISHED = "Finished"
     FAILED = "Failed"
     CANNOT_START = "CannotStart"
-    """A pod of it waits for what does not come by itself, such as an image that cannot be pulled."""
+    """A pod of it cannot start without help, for example because its image cannot be pulled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,12 +367,12 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class ActionOutcome:
-    """How an action of the last step ended; forgotten when the operator restarts, so acts must bear repetition."""
+    """Result of an action of the last step. A restart of the operator loses it, so every action must be repeatable."""
 
     action: str
     error: str = ""
     refused: bool = False
-    """The API server or Kafka said no for good; repeating it will not help."""
+    """The API server or Kafka refused the action permanently; repeating it does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,29 +393,29 @@ class Observation:
     runner_available: bool | Unobserved
     """Whether the API server serves what ``verification.runner`` needs."""
     cluster_by_broker: Mapping[int, ClusterState | Unobserved] | Unobserved = NOT_NEEDED
-    """As several brokers serve it, each asked itself: one broker's answer may be old. Others are asked at the next look."""
+    """The cluster as several brokers serve it, since one broker's answer may be old. The next observation asks other brokers."""
     canary_by_broker: Mapping[int, bool | Unobserved] | Unobserved = NOT_NEEDED
-    """Whether each broker itself serves the canary's topic; looked at while there is a canary."""
+    """Whether each broker serves the canary's topic; observed while there is a canary."""
     controller_by_broker: Mapping[int, int | Unobserved] | Unobserved = NOT_NEEDED
-    """Whom each broker takes for the controller; looked at while rolling back."""
+    """The controller that each broker names; observed during a rollback."""
     registered_controllers: frozenset[int] | Unobserved = NOT_NEEDED
-    """Controllers registered with the active one; looked at until the copy is complete."""
+    """Controllers registered with the active one; observed until the copy is complete."""
     admission_policy: bool | Unobserved = NOT_NEEDED
-    """Whether other writers' changes of locked StatefulSets are refused; looked at in preflight."""
+    """Whether the API server refuses other writers' changes of locked StatefulSets; observed in preflight."""
     features: Mapping[int, NodeFeatures | Unobserved] | Unobserved = NOT_NEEDED
-    """Of every broker that Metadata lists and every controller, by node id; looked at once the migration is complete."""
+    """Features of every controller and of every broker that Metadata lists, by node id; observed once the migration is complete."""
     feature_answer: FeatureAnswer | Unobserved = NOT_NEEDED
-    """Looked at while status says that a change of metadata.version is to be validated."""
+    """Observed while status asks for the validation of a change of metadata.version."""
     clues: Mapping[str, tuple[Clue, ...]] | Unobserved = NOT_NEEDED
-    """By node: what its log says about why nothing moves; read once a phase has been slow for a while."""
+    """Known log lines by node; observed once a phase has made no progress for a while."""
     survey: Survey | Unobserved = NOT_NEEDED
-    """What preflight alone looks at."""
+    """Parts that only preflight observes."""
     archive: Archive | Unobserved | None = None
-    """The archive that status names, None while it does not exist; looked at until it was seen."""
+    """The archive that status names, None while it does not exist; observed until it exists."""
     controller_probe: ControllerProbe | None = None
-    """Probed while a controller is about to change."""
+    """Observed while a change of the controller is expected."""
     canary_committed: int | None = None
-    """The canary value that the active controller last acknowledged to us."""
+    """The canary value that the active controller last acknowledged."""
     dry_start: DryStartState | Unobserved = NOT_NEEDED
     """Where the dry start of the brokers' pods stands."""
     rehearsal: RehearsalState | Unobserved = NOT_NEEDED

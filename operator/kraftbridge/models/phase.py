@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Target(StrEnum):
-    """What the user asks for in ``spec.target``."""
+    """Values of ``spec.target``."""
 
     PREFLIGHT = "Preflight"
     QUORUM_READY = "QuorumReady"
@@ -36,12 +36,12 @@ class Phase(StrEnum):
 
     @property
     def reversible(self) -> bool:
-        """Whether the way back to ZooKeeper is still open in this phase."""
+        """Whether the migration can be rolled back from this phase."""
         return self not in (Phase.FINALIZING, Phase.COMPLETED)
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing of the user's is held by us in this phase, so that the resource may go."""
+        """Whether the migration owns no object of the user in this phase, so that the resource may be deleted."""
         return self in (Phase.PREFLIGHT, Phase.COMPLETED, Phase.ROLLED_BACK)
 
 
@@ -55,7 +55,7 @@ FORWARD: tuple[Phase, ...] = (
     Phase.FINALIZING,
     Phase.COMPLETED,
 )
-"""The phases of the way forward, in order."""
+"""The forward phases, in order."""
 
 LAST_PHASE: dict[Target, Phase] = {
     Target.PREFLIGHT: Phase.PREFLIGHT,

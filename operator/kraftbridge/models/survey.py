@@ -1,6 +1,6 @@
-"""What preflight alone looks at: rights, room for the controllers, budgets, ZooKeeper's ACLs, what the brokers really run.
+"""Parts that only preflight observes: rights, capacity, disruption budgets, ZooKeeper's ACLs, the brokers' running configuration.
 
-Each part is either seen or `Unobserved`, which is a blocking finding of its own.
+Each part is either present or `Unobserved`; preflight makes a blocking finding of an `Unobserved` one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ZooKeeperAcls:
     topics: frozenset[str]
     """Children of ``/brokers/topics``: every topic, whoever may see it."""
     topics_without_acl: int = 0
-    """Topics whose znodes were not looked at, because there are too many."""
+    """Number of topics whose znodes were not read, because there are too many."""
 
 
 class SettingSource(StrEnum):
@@ -73,7 +73,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class ControllersDemand:
-    """What the controllers' pods will ask for, read from the StatefulSet that the operator would apply."""
+    """Requests of the controllers' pods, read from the StatefulSet that the operator would apply."""
 
     pods: int
     containers: tuple[Demand, ...]
@@ -92,7 +92,7 @@ class Quota:
 
     name: str
     left: Mapping[str, int]
-    """What is left of each resource: millicores, bytes or a count."""
+    """Remaining amount of each resource: millicores, bytes or a count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a node has left, and who may go there."""
+    """Free capacity of a node, and the pods that it admits."""
 
     node: str
     labels: Mapping[str, str]
@@ -125,7 +125,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The nodes' room."""
+    """Free capacity of the nodes."""
 
     rooms: tuple[Room, ...]
     all_pods_seen: bool
@@ -172,7 +172,7 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """What the operator's principal may see of the cluster."""
+    """The part of the cluster that the operator's principal may describe."""
 
     topics: frozenset[str]
     """Topics in Metadata, which silently leaves out what may not be described."""
@@ -191,7 +191,7 @@ class Survey:
     reassigning: tuple[str, ...] | Unobserved
     """``topic-partition`` of reassignments under way (KIP-455)."""
     brokers: Mapping[int, tuple[BrokerSetting, ...] | Unobserved] | Unobserved
-    """What each running broker says of its own configuration."""
+    """Running configuration of each broker (DescribeConfigs)."""
     listener_settings: frozenset[str] | Unobserved
     """Names of the settings in the controllers' ``listener.properties``."""
     demand: ControllersDemand | Unobserved

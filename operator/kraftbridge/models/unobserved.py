@@ -1,4 +1,4 @@
-"""What could not be seen."""
+"""The value of a part of the observation that is unknown. `observation` and `survey` both need it, so neither defines it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing_extensions import override
 
 @dataclass(frozen=True, slots=True)
 class Unobserved:
-    """Something that could not be seen: unknown, which is never "yes"."""
+    """A part of the observation that is unknown. A gate that needs it stays closed."""
 
     source: str
-    """What did not answer: ``ZooKeeper zookeeper-0:2181``, ``controller 3001``."""
+    """The source that did not answer: ``ZooKeeper zookeeper-0:2181``, ``controller 3001``."""
     reason: str
 
     @override
