@@ -179,7 +179,7 @@ def is_local(registry: str) -> bool:
 
 def size(reference: str) -> str:
     """Return an image's size as buildah lists it."""
-    return run("buildah", "images", "--format", "{{.Size}}", reference).strip()
+    return run("buildah", "images", "--format", "{{.Size}}", reference).split("\n")[0]  # one line for each of its names
 
 
 def lint_workflows() -> None:
