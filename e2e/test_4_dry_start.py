@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from e2e.harness.foreign import ForeignCluster
 from e2e.harness.kube import Kube, eventually
-from e2e.harness.migration import Migration, View, manifest
+from e2e.harness.migration import KAFKA_IMAGE, Migration, View, manifest
 from e2e.harness.operator_install import OperatorInstall
 
 NAMESPACE = "kafka-dry-start"
 UNDER_WAY = "Copies of the brokers' pods are started"
+HOST_PATH = Path("/var/tmp/kraftbridge-dry-start-host-path")
 COPIES = "kraftbridge.dev/role=dry-start"
 OPEN = {
     "apiVersion": "networking.k8s.io/v1",
@@ -72,6 +75,49 @@ def test_copies_of_an_ordinary_cluster_start_what_runs(cluster: ForeignCluster) 
 def test_a_channel_that_does_not_reach_the_brokers_is_named(cluster: ForeignCluster) -> None:
     found = _dry_start_findings(_judged(cluster, "wrong-prefix", {"envPrefix": "KAFKA_CFG_"}))
     assert "zookeeper.metadata.migration.enable" in found["DryStartOverlayLost"]["reason"]
+
+
+def test_what_reaches_for_the_cluster_or_the_node_does_no_harm_and_passes(cluster: ForeignCluster) -> None:
+    """The template is changed and no broker restarts: an init container tries ZooKeeper by name and address, and writes to a host path."""
+    (zookeeper,) = cluster.kube.list("pods", NAMESPACE, f"app={cluster.zookeeper}")
+    targets = f"{cluster.zookeeper}-0.{cluster.zookeeper} {zookeeper['status']['podIP']}"
+    script = f"""touch /host/written
+for host in {targets}; do if timeout 3 bash -c "exec 3<>/dev/tcp/$host/2181" 2>/dev/null; then echo "error: reached $host"; exit 1; fi; done"""
+    reach = {
+        "name": "reach",
+        "image": KAFKA_IMAGE,
+        "command": ["bash", "-c", script],
+        "volumeMounts": [{"name": "host", "mountPath": "/host"}],
+    }
+    volume = {"name": "host", "hostPath": {"path": str(HOST_PATH), "type": "DirectoryOrCreate"}}
+    with _template(cluster, {"initContainers": [reach], "volumes": [volume]}):
+        assert _dry_start_findings(_judged(cluster, "reaching")) == {}
+    assert not cluster.kube.embedded or not HOST_PATH.exists(), "the copy had the node's disk"
+
+
+def test_an_entrypoint_that_clears_the_environment_is_told(cluster: ForeignCluster) -> None:
+    """Kafka itself starts in such a copy, and ends since it finds no ZooKeeper."""
+    script = """printf 'broker.id=0\nzookeeper.connect=%s\nzookeeper.connection.timeout.ms=3000\nlog.dirs=/tmp/data\n' "$KAFKA_ZOOKEEPER_CONNECT" > /tmp/s
+exec env -i PATH="$PATH" java -Xmx128m -cp '/opt/kafka/libs/*' kafka.Kafka /tmp/s"""
+    with _template(cluster, {"containers": [{"name": "kafka", "command": ["bash", "-c", script]}]}):
+        found = _dry_start_findings(_judged(cluster, "cleared"))
+    assert set(found) == {"DryStartImpossible"}
+    assert "no JVM that loaded the agent" in found["DryStartImpossible"]["reason"]
+
+
+@contextmanager
+def _template(cluster: ForeignCluster, pod: dict[str, Any]) -> Iterator[None]:
+    """Change the brokers' pod template while no pod restarts, and give the former one back."""
+    name = cluster.brokers
+    before = cluster.kube.get("statefulset", name, NAMESPACE)["spec"]
+    patch = ["patch", "statefulset", name, "-n", NAMESPACE, "--type"]
+    hold = {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}, "template": {"spec": pod}}
+    cluster.kube.kubectl(*patch, "strategic", "-p", json.dumps({"spec": hold}))
+    try:
+        yield
+    finally:
+        back = [{"op": "replace", "path": "/spec/template", "value": before["template"]}]
+        cluster.kube.kubectl(*patch, "json", "-p", json.dumps(back))
 
 
 def test_a_policy_that_opens_every_pod_is_found_before_any_copy_starts(cluster: ForeignCluster) -> None:
