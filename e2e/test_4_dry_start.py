@@ -3,18 +3,16 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 from e2e.harness.foreign import ForeignCluster
 from e2e.harness.kube import Kube, eventually
-from e2e.harness.migration import KAFKA_IMAGE, Migration, View, manifest
+from e2e.harness.migration import Migration, View, manifest
 from e2e.harness.operator_install import OperatorInstall
 
 NAMESPACE = "kafka-dry-start"
 UNDER_WAY = "Copies of the brokers' pods are started"
-HOST_PATH = Path("/var/tmp/kraftbridge-dry-start-host-path")
 COPIES = "kraftbridge.dev/role=dry-start"
 OPEN = {
     "apiVersion": "networking.k8s.io/v1",
@@ -75,24 +73,6 @@ def test_copies_of_an_ordinary_cluster_start_what_runs(cluster: ForeignCluster) 
 def test_a_channel_that_does_not_reach_the_brokers_is_named(cluster: ForeignCluster) -> None:
     found = _dry_start_findings(_judged(cluster, "wrong-prefix", {"envPrefix": "KAFKA_CFG_"}))
     assert "zookeeper.metadata.migration.enable" in found["DryStartOverlayLost"]["reason"]
-
-
-def test_what_reaches_for_the_cluster_or_the_node_does_no_harm_and_passes(cluster: ForeignCluster) -> None:
-    """The template is changed and no broker restarts: an init container tries ZooKeeper by name and address, and writes to a host path."""
-    (zookeeper,) = cluster.kube.list("pods", NAMESPACE, f"app={cluster.zookeeper}")
-    targets = f"{cluster.zookeeper}-0.{cluster.zookeeper} {zookeeper['status']['podIP']}"
-    script = f"""touch /host/written
-for host in {targets}; do if timeout 3 bash -c "exec 3<>/dev/tcp/$host/2181" 2>/dev/null; then echo "error: reached $host"; exit 1; fi; done"""
-    reach = {
-        "name": "reach",
-        "image": KAFKA_IMAGE,
-        "command": ["bash", "-c", script],
-        "volumeMounts": [{"name": "host", "mountPath": "/host"}],
-    }
-    volume = {"name": "host", "hostPath": {"path": str(HOST_PATH), "type": "DirectoryOrCreate"}}
-    with _template(cluster, {"initContainers": [reach], "volumes": [volume]}):
-        assert _dry_start_findings(_judged(cluster, "reaching")) == {}
-    assert not cluster.kube.embedded or not HOST_PATH.exists(), "the copy had the node's disk"
 
 
 def test_an_entrypoint_that_clears_the_environment_is_told(cluster: ForeignCluster) -> None:

@@ -30,6 +30,7 @@ ssl.keystore.password=keystore-secret
 listener.name.inside.ssl.key.password=listener-secret
 my.plugin.password.file=plugin-secret
 authorizer.class.name=com.example.NotInThisImage
+super.users=User:admin
 """
 
 
@@ -62,7 +63,10 @@ def test_the_configuration_is_reported_and_no_secret_is_told(tmp_path: Path, age
     assert start is not None
     assert start.valid
     assert start.kafka == "3.9.1"
-    assert {n: start.settings[n].value for n in ("broker.id", "log.dirs", "broker.rack", "log.retention.ms")} == {
+    assert {
+        n: start.settings[n].value for n in ("broker.id", "log.dirs", "broker.rack", "log.retention.ms", "super.users")
+    } == {
+        "super.users": "User:admin",
         "broker.id": "1",
         "log.dirs": "/data/a,/data/b",
         "broker.rack": "a b",

@@ -53,7 +53,8 @@ def run_preflight_phase(draft: Draft) -> Outcome:
         draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.PROGRESSING, dry_start.UNDER_WAY)
         return Wait(dry_start.UNDER_WAY)
     survey = draft.observation.survey
-    if not isinstance(survey, Unobserved) and draft.status.broker_settings != (settings := taken_over(survey)):
+    settings = {} if isinstance(survey, Unobserved) else taken_over(survey, draft.observation.dry_start)
+    if not isinstance(survey, Unobserved) and draft.status.broker_settings != settings:
         draft.update(broker_settings=settings)
         if draft.spec.rehearsal.enabled:
             return Wait("the settings that the controllers take over from the brokers were recorded")

@@ -2,16 +2,19 @@
 
 The template is only the channel by which the migration changes settings. An image may ignore it (a mounted properties file), and a script may set
 values that it does not show. So preflight judges the running settings, and the controllers get those. DescribeConfigs is not complete either: it hides
-the values of secrets and of plugins' settings (``ConfigHelper``).
+the values of secrets and of plugins' settings (``ConfigHelper``). A dry start shows those of Kafka's own authorizers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from kraftbridge.models.broker_settings import COPIED
 from kraftbridge.models.catalogue import Code
+from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.observation import StatefulSetState, Unobserved
+from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.status import FindingStatus
 from kraftbridge.models.survey import BrokerSetting, SettingSource, Survey
 from kraftbridge.phases.draft import StepContext
@@ -32,15 +35,34 @@ HIDDEN_BY_KAFKA = {
 _EXPANDED = ("$(", "${")
 
 
-def seen_settings(survey: Survey) -> Seen:
-    """Return the running settings of the brokers that answered."""
+def seen_settings(survey: Survey, dry_start: DryStartState | Unobserved) -> Seen:
+    """Return what the brokers that answered run with; a value that Kafka hides is taken from the broker's copy in its present mode."""
     if isinstance(survey.brokers, Unobserved):
         return {}
     return {
-        broker: {s.name: s for s in settings}
+        broker: _completed({s.name: s for s in settings}, _given(broker, dry_start))
         for broker, settings in survey.brokers.items()
         if not isinstance(settings, Unobserved)
     }
+
+
+def _given(broker: int, dry_start: DryStartState | Unobserved) -> Mapping[str, str]:
+    """Return the values that a broker's copy in its present mode shows; none without a dry start of what is there now."""
+    report = None if isinstance(dry_start, Unobserved) else dry_start.current
+    for copy in report.copies if report is not None else ():
+        if (
+            copy.broker_id == broker
+            and copy.key.mode is BrokerMode.ZOOKEEPER
+            and copy.start is not None
+            and copy.start.valid
+        ):
+            return {name: s.value for name, s in copy.start.settings.items() if s.value is not None}
+    return {}
+
+
+def _completed(settings: dict[str, BrokerSetting], given: Mapping[str, str]) -> dict[str, BrokerSetting]:
+    hidden = [s for s in settings.values() if s.value is None and s.source is SettingSource.STATIC and s.name in given]
+    return settings | {s.name: replace(s, value=given[s.name]) for s in hidden}
 
 
 def findings(step: StepContext, seen: Seen) -> Iterator[FindingStatus]:
@@ -91,7 +113,10 @@ def _of_broker(item: StatefulSetState, broker: int, running: Mapping[str, Broker
 
 
 def _hidden(step: StepContext, sets: tuple[StatefulSetState, ...], seen: Seen) -> Iterator[FindingStatus]:
-    """Find settings of authorizers that no broker serves and no template shows."""
+    """Ask for what no broker serves, and neither a template nor a copy shows."""
+    state = step.observation.dry_start
+    if not isinstance(state, Unobserved) and not state.off and state.current is None:
+        return  # the copies that are awaited may show it; the gate stays closed until then
     given = {"super.users": bool(step.spec.controllers.super_users)}
     for setting, place in HIDDEN_BY_KAFKA.items():
         running = any(setting in settings and settings[setting].value is None for settings in seen.values())
@@ -100,13 +125,13 @@ def _hidden(step: StepContext, sets: tuple[StatefulSetState, ...], seen: Seen) -
             yield finding(Code.SETTING_NOT_SERVED, "brokers", setting=setting, place=place)
 
 
-def taken_over(survey: Survey) -> dict[str, str]:
+def taken_over(survey: Survey, dry_start: DryStartState | Unobserved) -> dict[str, str]:
     """Return the running settings that the controllers take over from the brokers.
 
     If brokers differ, the value of the broker with the highest id counts.
     """
     found: dict[str, str] = {}
-    for _, settings in sorted(seen_settings(survey).items()):
+    for _, settings in sorted(seen_settings(survey, dry_start).items()):
         found |= {
             name: own.value
             for name in (*COPIED, *CHANGED_FROM_THE_TEMPLATE)

@@ -68,13 +68,12 @@ def _brokers(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     if isinstance(survey.brokers, Unobserved):
         yield finding(Code.BROKER_CONFIGURATION_UNKNOWN, "brokers", reason=survey.brokers)
         return
-    seen: dict[int, dict[str, BrokerSetting]] = {}
     for broker, settings in survey.brokers.items():
         if isinstance(settings, Unobserved):
             yield finding(Code.BROKER_CONFIGURATION_UNKNOWN, f"broker/{broker}", reason=settings)
-        else:
-            seen[broker] = {s.name: s for s in settings}
-            yield from _refused(broker, seen[broker])
+    seen = effective.seen_settings(survey, draft.observation.dry_start)
+    for broker, running in seen.items():
+        yield from _refused(broker, running)
     yield from effective.findings(draft, seen)
     yield from _left_aside(seen)
     yield from _needed_by_controllers(draft, survey, seen)

@@ -50,6 +50,8 @@ public final class DryStartAgent {
     private static final String KAFKA = "kafka.Kafka";
     private static final String STORAGE_TOOL = "kafka.tools.StorageTool";
     private static final String DOCKER_WRAPPER = "kafka.docker.KafkaDockerWrapper";
+    /** Settings of Kafka's own authorizers: {@code KafkaConfig} does not define them, so it calls them sensitive; they hold names of principals and a flag. */
+    private static final List<String> OF_AUTHORIZERS = Arrays.asList("super.users", "allow.everyone.if.no.acl.found");
     private static final int EXIT_AGENT_FAILED = 97;
     private static final int EXIT_UNNAMED_PROGRAM = 98;
     private static final int TERMINATION_MESSAGE_BYTES = 4096;
@@ -231,7 +233,7 @@ public final class DryStartAgent {
             for (Map.Entry<?, ?> entry : given.entrySet()) {
                 String name = String.valueOf(entry.getKey());
                 Object found = type.getMethod("configType", String.class).invoke(null, name);
-                boolean sensitive = (Boolean) type.getMethod("maybeSensitive", option).invoke(null, found);
+                boolean sensitive = !OF_AUTHORIZERS.contains(name) && (Boolean) type.getMethod("maybeSensitive", option).invoke(null, found);
                 String value = String.valueOf(entry.getValue());
                 if (values.containsKey(name) && !sensitive && Boolean.TRUE.equals(option.getMethod("isDefined").invoke(found))) {
                     Object spelled = definition.getMethod("convertToString", Object.class, valueType)

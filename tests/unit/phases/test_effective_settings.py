@@ -1,0 +1,178 @@
+"""What runs is the truth: where a template hides or invents a setting of the brokers, preflight says so, and the controllers get what runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.support.observations import (
+    BROKER_IDS,
+    RUNNING,
+    Situation,
+    broker_set,
+    dry_start_of,
+    open_gate,
+    setting,
+    survey,
+)
+
+from kraftbridge.builders.controllers import ControllersFacts, controller_settings
+from kraftbridge.models.dry_start import DryStartReport, DryStartState, GivenSetting
+from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
+from kraftbridge.models.status import FindingStatus
+from kraftbridge.models.survey import BrokerSetting, SettingSource
+
+OFF = DryStartState("", off=True)
+AUTHORIZER = setting("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer")
+HIDDEN_FLAG = setting("allow.everyone.if.no.acl.found", None, known=False)
+
+
+def situation(
+    *running: BrokerSetting, dry_start: DryStartState = OFF, template: dict[str, str] | None = None
+) -> Situation:
+    """Return preflight of brokers that run with further settings, with a template that says something else."""
+    names = {s.name for s in running}
+    base = [s for s in RUNNING if s.name not in names]
+    case = open_gate(Phase.PREFLIGHT).observing(
+        survey=survey(brokers=dict.fromkeys(BROKER_IDS, (*base, *running))), dry_start=dry_start
+    )
+    if template is None:
+        return case
+    item = broker_set()
+    return case.observing(stateful_sets=(replace(item, settings={**item.settings, **template}),))
+
+
+def found(case: Situation) -> dict[str, FindingStatus]:
+    return {f.code: f for f in case.decide().status.findings}
+
+
+def given(**settings: GivenSetting) -> DryStartState:
+    """Return a dry start whose copies in the present mode show further settings."""
+    state = dry_start_of(brokers=dict.fromkeys(BROKER_IDS, RUNNING))
+    assert state.report is not None
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    copies = [
+        replace(c, start=replace(c.start, settings={**c.start.settings, **named})) if c.start is not None else c
+        for c in state.report.copies
+    ]
+    return replace(state, report=replace(state.report, copies=tuple(copies)))
+
+
+@pytest.mark.parametrize(
+    ("code", "case", "words"),
+    [
+        ("SettingHidden", situation(AUTHORIZER), "authorizer.class.name=kafka.security.authorizer.AclAuthorizer"),
+        ("SettingHidden", situation(setting("listener.security.protocol.map", "A:SSL"), template={"listener.security.protocol.map": ""}), "listener.security.protocol.map=A:SSL"),
+        ("SettingNotRunning", situation(template={"delete.topic.enable": "false"}), "sets delete.topic.enable=false, and the broker runs without it"),
+        ("SettingNotRunning", situation(setting("unclean.leader.election.enable", "true"), template={"unclean.leader.election.enable": "false"}), "runs with true"),
+        ("SettingNotServed", situation(HIDDEN_FLAG), "allow.everyone.if.no.acl.found"),
+        ("AuthorizerZooKeeperElsewhere", situation(setting("authorizer.zookeeper.url", None, known=False)), "authorizer.zookeeper.url"),
+        ("AuthorizerZooKeeperElsewhere", situation(template={"authorizer.zookeeper.url": "zk:2181/acls"}), "authorizer.zookeeper.url"),
+        ("PluginNotOnControllers", situation(setting("principal.builder.class", "com.example.Names")), "com.example.Names"),
+    ],
+)  # fmt: skip
+def test_a_disagreement_between_template_and_broker_blocks(code: str, case: Situation, words: str) -> None:
+    assert code not in found(situation())
+    assert words in found(case)[code].reason
+    assert case.decide().status.phase is Phase.PREFLIGHT
+
+
+def test_an_absent_broker_id_is_a_generated_one() -> None:
+    without = tuple(s for s in RUNNING if s.name != "broker.id")
+    case = open_gate(Phase.PREFLIGHT).observing(
+        survey=survey(brokers=dict.fromkeys(BROKER_IDS, without)), dry_start=OFF
+    )
+    assert "neither broker.id nor node.id is set" in found(case)["GeneratedBrokerIds"].reason
+    assert case.decide().status.phase is Phase.PREFLIGHT
+
+
+def test_the_order_of_a_list_and_the_case_of_a_flag_are_no_disagreement() -> None:
+    running = setting("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256"), setting("delete.topic.enable", "false")
+    template = {"sasl.enabled.mechanisms": "SCRAM-SHA-256, PLAIN", "delete.topic.enable": "False"}
+    assert "SettingNotRunning" not in found(situation(*running, template=template))
+
+
+def controllers_get(case: Situation) -> dict[str, str]:
+    """Return the controllers' settings after preflight has passed."""
+    status = case.decide().status
+    assert status.phase is Phase.PROVISIONING_QUORUM, status.message
+    facts = ControllersFacts(
+        namespace="kafka",
+        migration="demo",
+        name="demo-kraft",
+        cluster_id="id",
+        broker_settings=status.broker_settings,
+        operator_image="i",
+        operator_namespace="n",
+        broker_selectors=(),
+    )
+    return controller_settings(case.spec, facts, ControllerMode.MIGRATION)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("delete.topic.enable", "false"),
+        ("auto.leader.rebalance.enable", "false"),
+        ("unclean.leader.election.enable", "true"),
+        ("ssl.principal.mapping.rules", "RULE:^CN=(.*?),.*$/$1/"),
+    ],
+)
+def test_what_runs_reaches_the_controllers_although_no_template_shows_it(name: str, value: str) -> None:
+    assert controllers_get(situation()).get(name) != value
+    assert controllers_get(situation(setting(name, value)))[name] == value
+
+
+def test_a_dynamic_value_is_copied_by_kafka_itself_and_not_by_us() -> None:
+    case = situation(setting("min.insync.replicas", "2", SettingSource.DYNAMIC_DEFAULT))
+    assert controllers_get(case).get("min.insync.replicas") != "2"
+
+
+def test_a_value_that_kafka_hides_is_taken_from_the_copy() -> None:
+    shown = given(allow_everyone_if_no_acl_found=GivenSetting("true"))
+    case = situation(HIDDEN_FLAG, dry_start=shown)
+    assert "SettingNotServed" not in found(case)
+    assert controllers_get(case)["allow.everyone.if.no.acl.found"] == "true"
+
+
+def test_super_users_that_only_the_copy_shows_are_compared_with_the_controllers() -> None:
+    shown = given(super_users=GivenSetting("User:admin;User:ops"))
+    running = (AUTHORIZER, setting("super.users", None, known=False))
+    template = {"authorizer.class.name": AUTHORIZER.value or ""}
+    assert (
+        "User:ops"
+        in found(situation(*running, dry_start=shown, template=template))["SuperUsersMissingOnControllers"].reason
+    )
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        OFF,
+        given(),
+        given(allow_everyone_if_no_acl_found=GivenSetting(hash="ab")),
+        replace(given(allow_everyone_if_no_acl_found=GivenSetting("true")), fingerprint="another"),
+    ],
+    ids=["off", "the copy lacks it", "the copy hides it", "a dry start of an older template"],
+)
+def test_without_a_copy_that_shows_it_a_hidden_value_stays_unknown(state: DryStartState) -> None:
+    decision = situation(HIDDEN_FLAG, dry_start=state).decide()
+    assert decision.status.phase is Phase.PREFLIGHT
+    assert "allow.everyone.if.no.acl.found" not in decision.status.broker_settings
+
+
+def test_a_copy_in_another_mode_or_one_that_kafka_refuses_shows_nothing() -> None:
+    state = given(allow_everyone_if_no_acl_found=GivenSetting("true"))
+    assert state.report is not None
+    for spoil in ({"start": None}, {"refused": True}):
+        copies: list[Any] = []
+        for each in state.report.copies:
+            if each.key.mode is not BrokerMode.ZOOKEEPER:
+                copies.append(each)
+            elif "refused" in spoil and each.start is not None:
+                copies.append(replace(each, start=replace(each.start, valid=False)))
+            else:
+                copies.append(replace(each, start=None))
+        spoiled = replace(state, report=DryStartReport("same", tuple(copies)))
+        assert "SettingNotServed" in found(situation(HIDDEN_FLAG, dry_start=spoiled))
