@@ -37,7 +37,9 @@ def enabled(phase: Phase = Phase.PREFLIGHT, **changes: Any) -> Situation:
     case = open_gate(phase)
     fine = case.asking(rehearsal=RehearsalSpec(enabled=True, **changes)).observing(rehearsal=RehearsalState(DIGEST))
     survey = case.observation.survey
-    return fine if isinstance(survey, Unobserved) else fine.with_status(broker_settings=taken_over(survey))
+    if isinstance(survey, Unobserved):
+        return fine
+    return fine.with_status(broker_settings=taken_over(survey, fine.observation.dry_start))
 
 
 def ended(verdict: RehearsalVerdict, seconds_ago: float = 5.0, **changes: Any) -> RehearsalStatus:
