@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes.config import kube_config
 from typer.testing import CliRunner, Result
 
 from kraftbridge.exceptions import ConflictError
@@ -32,6 +33,8 @@ def typed(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Typed]:
         monkeypatch.setattr(module, "API_VERSION", f"{GROUP}/v1alpha1")
     for key, value in cluster.environment.items():
         monkeypatch.setenv(key, value)
+    if "KUBECONFIG" in cluster.environment:  # The client library reads the variable when it is imported.
+        monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", cluster.environment["KUBECONFIG"])
     brokers = stateful_set(BROKERS)
     brokers["spec"]["template"]["spec"]["containers"][0]["env"] = [
         {"name": "KAFKA_ZOOKEEPER_CONNECT", "value": "zookeeper:2181"},
