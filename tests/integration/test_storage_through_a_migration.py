@@ -185,7 +185,7 @@ class Walk:
         self.note("dual-write: canary removed again", lambda: self.controllers.remove_canary(4711))
         self.wait("dual-write: ZooKeeper without canary", self.zookeeper.observe, lambda s: s.canary is None)
         self.wait("dual-write: metrics", self.metrics, is_in(ZkMigrationState.MIGRATION))
-        self.note("dual-write: each broker", self.brokers.cluster_by_broker)
+        self.wait("dual-write: each broker", self.brokers.cluster_by_broker, serve_the_same)
         self.processes.signal("broker-1", signal.SIGSTOP)  # in a pod it would stay Ready
         self.wait("dual-write: metrics while broker 1 hangs", self.metrics, lambda m: m.fenced_brokers > 0)
         self.note("dual-write: each broker while broker 1 hangs", self.brokers.cluster_by_broker)
@@ -406,6 +406,11 @@ def test_a_broker_that_hangs_is_seen_although_the_other_serves_a_healthy_cluster
     views = record[f"broker {broker} silent: each broker"]
     assert isinstance(views[broker], Unobserved)
     assert isinstance(views[1 - broker], ClusterState)
+
+
+def serve_the_same(views: dict[int, ClusterState | Unobserved]) -> bool:
+    """Return whether every broker has been told of the canary's end, which takes a moment."""
+    return len({view.partitions for view in views.values() if isinstance(view, ClusterState)}) == 1
 
 
 def test_brokers_in_dual_write_serve_the_same_metadata(record: Record) -> None:

@@ -539,14 +539,14 @@ class Cluster:
             return RehearsalState(fingerprint, RehearsalRun(run_id, RehearsalProgress.MISSING))
         if run.progress is not RehearsalProgress.FINISHED:
             return RehearsalState(fingerprint, RehearsalRun(run_id, run.progress, pod=f"{run_id}-pod"))
-        now = self.moment(self.time.now)
+        ended = self.moment(self.time.now if run.ended_at is None else run.ended_at)
         result = RehearsalResult(
             verdict=run.verdict,
             reason="as it is",
             ending=Ending.DUAL_WRITE,
             forecast=Forecast(no_controller_seconds=2.0),
-            started_at=now,
-            finished_at=now,
+            started_at=ended,
+            finished_at=ended,
         )
         return RehearsalState(fingerprint, RehearsalRun(run_id, RehearsalProgress.FINISHED, result=result))
 

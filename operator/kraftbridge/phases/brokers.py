@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from kraftbridge.models.observation import PodState, StatefulSetState, Unobserved, ZooKeeperState
+from kraftbridge.models.observation import PodState, QuorumState, StatefulSetState, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import BrokersStatus, OperationKind
 from kraftbridge.phases import gates
@@ -84,7 +84,21 @@ def lost_broker(step: StepContext) -> tuple[StatefulSetState, PodState] | None:
     sets = step.stateful_sets()
     if isinstance(sets, Unobserved) or step.status.operation is not None:
         return None
-    lost = [(s, p) for s in sets for p in s.pods if not p.deleting and not is_outdated(s, p) and _is_lost(step, p)]
+    return _lost_broker(step, _lost_brokers(step, sets))
+
+
+def _lost_brokers(step: StepContext, sets: tuple[StatefulSetState, ...]) -> list[tuple[StatefulSetState, PodState]]:
+    return [
+        (s, p)
+        for s in sets
+        for p in s.pods
+        if not p.deleting and not is_outdated(s, p) and (_is_lost(step, p) or _is_absent_from_quorum(step, s, p))
+    ]
+
+
+def _lost_broker(
+    step: StepContext, lost: list[tuple[StatefulSetState, PodState]]
+) -> tuple[StatefulSetState, PodState] | None:
     others = frozenset(i for name, i in step.status.broker_ids.items() if not lost or name != lost[0][1].name)
     return lost[0] if lost and gates.all_serve(step, others) else None
 
@@ -96,8 +110,26 @@ def _is_down(step: StepContext, pod: PodState) -> bool:
 def _is_lost(step: StepContext, pod: PodState) -> bool:
     """Return whether a broker runs and never registered: its pod has long been Ready, and no broker that answers lists it."""
     broker, views = step.status.broker_ids.get(pod.name), gates.views_of_cluster(step)
-    settled = pod.ready and pod.ready_since is not None and step.now - pod.ready_since > LOST_AFTER
-    return settled and bool(views) and not any(broker in v.brokers for v in views)
+    return _is_settled(step, pod) and bool(views) and not any(broker in v.brokers for v in views)
+
+
+def _is_absent_from_quorum(step: StepContext, stateful_set: StatefulSetState, pod: PodState) -> bool:
+    """Return whether the quorum lacks a registration, and this broker, long Ready, does not fetch the metadata log.
+
+    In migration mode ZooKeeper still lists such a broker, so the other brokers do, too. Every broker in migration or KRaft mode is an
+    observer of the quorum (``KafkaServer`` starts a ``KafkaRaftManager`` if the migration is enabled; DescribeQuorum, KIP-595).
+    """
+    quorum, broker = step.observation.quorum, step.status.broker_ids.get(pod.name)
+    return (
+        _is_settled(step, pod)
+        and isinstance(quorum, QuorumState)
+        and broker not in quorum.observers
+        and bool(registration_blockers(step, BrokerMode.of(stateful_set.configuration)))
+    )
+
+
+def _is_settled(step: StepContext, pod: PodState) -> bool:
+    return pod.ready and pod.ready_since is not None and step.now - pod.ready_since > LOST_AFTER
 
 
 _LED_BY_KRAFT = (
@@ -125,9 +157,13 @@ def another_is_broken(step: StepContext, mode: BrokerMode) -> bool:
     views, operation, roll = gates.views_of_cluster(step), step.status.operation, roll_of(step)
     if not views or isinstance(roll, Unobserved) or operation is None:
         return False
-    broken = broken_broker(step, roll, mode)
+    sets = step.stateful_sets()
+    lost = [] if isinstance(sets, Unobserved) else _lost_brokers(step, sets)
+    others = [sp for sp in lost if sp[1].name != operation.pod]
+    broken = broken_broker(step, roll, mode) or _lost_broker(step, others)
     back = operation.kind is OperationKind.RESTART_CONTROLLER or (
-        all(operation.node_id in v.brokers and operation.node_id not in v.lagging for v in views)
+        len(others) == len(lost)
+        and all(operation.node_id in v.brokers and operation.node_id not in v.lagging for v in views)
     )
     return back and broken is not None and broken[1].name != operation.pod
 

@@ -115,6 +115,8 @@ def _record(draft: Draft, record: RehearsalStatus, running: RehearsalRunStatus, 
         record,
         running,
         verdict=result.verdict,
+        # The operator may have been away meanwhile; a result does not become younger by being collected late.
+        finished_at=min(draft.now, result.finished_at),
         reason=result.reason[:_MAXIMUM_TEXT],
         partitions=result.tree.partitions,
         copy_seconds=forecast.copy_seconds,
@@ -163,13 +165,13 @@ def _end(
     ended = RehearsalStatus.model_validate(
         {
             "minimum_batch_size": record.minimum_batch_size,
+            "finished_at": draft.now,
             **fields,
             "count": record.count,
             "run_id": running.run_id,
             "digest": running.digest,
             "verdict": verdict,
             "launched_at": running.launched_at,
-            "finished_at": draft.now,
             "report": running.run_id,
         }
     )

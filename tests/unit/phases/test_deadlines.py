@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from tests.support.observations import BROKER_IDS, NOW, Situation, cluster, open_gate, rolling
+from tests.support.observations import BROKER_IDS, NOW, Situation, cluster, open_gate, quorum, rolling
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import Decision, RestartPod
@@ -89,6 +89,44 @@ def test_a_broker_that_came_back_by_itself_and_never_registers_is_restarted(phas
     another = late.observing(cluster=alone, cluster_by_broker={2: alone})
     assert not [a for a in another.decide().actions if isinstance(a, RestartPod)], "another one is away as well"
     assert not [a for a in late.asking(paused=True).decide().actions if isinstance(a, RestartPod)]
+
+
+def missing_in_quorum(observers: frozenset[int], ready_for: float = 400) -> Situation:
+    """Return TakingOver: broker 1 is back after its restart, broker 0 came back by itself, and the quorum has one of the two.
+
+    ZooKeeper lists both, so every broker serves both.
+    """
+    fine = rolling(Phase.TAKING_OVER, 2)
+    (item,) = fine.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    since = NOW - timedelta(seconds=ready_for)
+    operation = Operation(
+        kind=OperationKind.RESTART_BROKER, node_id=1, pod="kafka-1", pod_uid="gone", started_at=since, last_pod_ready_at=since
+    )  # fmt: skip
+    metrics = {
+        i: replace(m, migrating_zk_brokers=1) if isinstance(m, ControllerMetrics) else m
+        for i, m in fine.observation.metrics.items()
+    }
+    return fine.with_status(operation=operation).observing(
+        stateful_sets=(replace(item, pods=tuple(replace(p, ready_since=since) for p in item.pods)),),
+        metrics=metrics,
+        quorum=replace(quorum(), observers=observers),
+    )
+
+
+def restarted(case: Situation) -> list[int]:
+    """Return the brokers that this step restarts."""
+    return [a.node_id for a in case.decide().actions if isinstance(a, RestartPod)]
+
+
+def test_the_broker_that_the_quorum_lacks_is_restarted_although_zookeeper_lists_it() -> None:
+    assert restarted(missing_in_quorum(frozenset({1, 2}))) == [0]
+    assert restarted(missing_in_quorum(frozenset({1, 2}), ready_for=100)) == []
+
+
+@pytest.mark.parametrize("observers", [frozenset({0, 2}), frozenset({0, 1, 2}), frozenset({2})])
+def test_no_other_broker_than_its_own_is_restarted_unless_the_quorum_lacks_just_that(observers: frozenset[int]) -> None:
+    assert restarted(missing_in_quorum(observers)) == [1]
 
 
 @pytest.mark.parametrize(("kind", "direction", "stage"), product(OperationKind, Direction, Stage))

@@ -326,3 +326,14 @@ def test_status_survives_the_api_server() -> None:
     text = decision.status.model_dump_json(by_alias=True, exclude_none=True)
     assert type(decision.status).model_validate_json(text) == decision.status
     assert replace(IDENTITY, rehearse="again") != IDENTITY
+
+
+def test_a_result_that_is_collected_late_is_as_old_as_it_is() -> None:
+    """The operator was away for two hours while the rehearsal's result waited for it."""
+    finished = NOW - timedelta(hours=2)
+    case = under_way(RehearsalProgress.FINISHED, result=result(finished_at=finished))
+    record = case.decide().status.rehearsal
+    assert record is not None
+    assert record.finished_at == finished
+    late = enabled(max_age_seconds=3600).with_status(rehearsal=record)
+    assert [type(a) for a in late.decide().actions] == [LaunchRehearsal]
