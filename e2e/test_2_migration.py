@@ -47,7 +47,7 @@ def test_demo(demo_exit_code: int) -> None:
     status = json.loads((ARTIFACTS / "kafkamigration-final.json").read_text())["status"]
     assert status["phase"] == "Completed"
     passed = {v["gate"] for v in status["verifications"] if v.get("verdict") == "Consistent"}
-    assert passed >= {"TakingOver", "RollingBrokers", "AwaitingFinalization", "Completed"}
+    assert passed >= {"TakingOver", "DualWrite", "RollingBrokers", "AwaitingFinalization", "Completed"}
     assert summary["broken_promises"] == []
     assert summary["clients"]["lost"] == 0
 

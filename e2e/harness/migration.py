@@ -95,7 +95,8 @@ def controller_sets(kube: Kube, namespace: str, migration: str) -> set[str]:
 def controller_volumes(kube: Kube, namespace: str, migration: str) -> set[str]:
     """Return the names of the claims that a migration's controllers have, or have left."""
     claims = kube.list("persistentvolumeclaim", namespace, f"kraftbridge.dev/migration={migration}")
-    return {claim["metadata"]["name"] for claim in claims}
+    names = {claim["metadata"]["name"] for claim in claims}
+    return {name for name in names if not name.endswith("-tree")}  # that one keeps what ZooKeeper held
 
 
 @dataclass(frozen=True)

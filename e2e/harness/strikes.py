@@ -223,7 +223,7 @@ class Strikes:
 
     def _driver_killed(self, view: View) -> Struck:
         run_id = view.verifications[-1]["runId"]
-        selector = f"kraftbridge.dev/run-id={run_id},spark-role=driver"
+        selector = f"kraftbridge.dev/run-id={run_id},spark-role!=executor"  # a Job's pod has no such label
         pods = [
             p
             for p in self.cluster.kube.list("pods", self.cluster.namespace, selector)

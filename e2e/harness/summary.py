@@ -9,7 +9,7 @@ from e2e.harness.migration import View
 from rich.console import Console
 from rich.table import Table
 
-REQUIRED_PROFILES = ("zookeeper", "dual-write", "replicas")
+REQUIRED_PROFILES = ("zookeeper", "copy", "dual-write", "replicas")
 
 
 @dataclass(frozen=True)

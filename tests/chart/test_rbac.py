@@ -114,7 +114,7 @@ def test_every_binding_binds_an_existing_role_to_an_existing_account(render: Ren
         ("", "services", {"get", "create", "patch", "update"}),
         ("", "configmaps", {"get", "list", "create", "patch", "update", "delete"}),
         ("", "secrets", {"get", "create", "patch", "update"}),
-        ("", "persistentvolumeclaims", {"get", "list"}),
+        ("", "persistentvolumeclaims", {"get", "list", "create"}),
         ("policy", "poddisruptionbudgets", {"get", "list", "create", "patch"}),
         ("networking.k8s.io", "networkpolicies", {"get", "create", "patch", "update"}),
         ("sparkoperator.k8s.io", "sparkapplications", {"get", "list", "watch", "create", "patch", "delete"}),

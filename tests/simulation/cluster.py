@@ -315,6 +315,7 @@ class Cluster:
             case ApplyControllers(mode, format_allowed):
                 self._apply_controllers(mode, format_allowed=format_allowed)
             case StopControllers(_, _, volumes):
+                self.tree_kept = False  # the next attempt has a volume of its own
                 self._stop_controllers(volumes=volumes)
             case RestartPod(_, uid, node_id):
                 workload = self.set_of(node_id) if node_id in BROKERS else self.controllers
@@ -411,12 +412,16 @@ class Cluster:
             case _:
                 pass
 
+    tree_kept: bool = False
+    """A watch has read the tree before the claim of this attempt."""
     generation_of: dict[str, int] = {}
     """Generation that a run's request was written with."""
 
     def _armed(self, run: Run, state: RunState) -> None:
         if run.state is RunState.PENDING:
             run.state = state
+            if run.record.profile is Profile.COPY and state is RunState.ARMED and self.kafka.claim_epoch < 0:
+                self.tree_kept = True
             if run.released and state is RunState.ARMED:
                 self._begin(run)
 
@@ -450,6 +455,9 @@ class Cluster:
                 if kafka.edited or kafka.lost_write:
                     return Verdict.INCONSISTENT
                 return Verdict.CONSISTENT if kafka.mirroring() else Verdict.INCONCLUSIVE
+            case Profile.COPY:
+                # The volume keeps the tree that a watch has read before the claim, whichever run compares it.
+                return Verdict.CONSISTENT if self.tree_kept else Verdict.INCONCLUSIVE
             case Profile.REPLICAS:
                 return Verdict.CONSISTENT if all(c.up for c in kafka.controllers.values()) else Verdict.INCONCLUSIVE
 
@@ -715,9 +723,9 @@ class Cluster:
         }
 
     def _run(self, status: MigrationStatus) -> VerificationRun | None:
-        if not status.verifications:
+        record = status.followed_run
+        if record is None:
             return None
-        record = status.verifications[-1]
         run = self.runs.get(record.run_id)
         if run is None:
             return VerificationRun(record.run_id, RunState.MISSING)

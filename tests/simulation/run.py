@@ -524,6 +524,8 @@ class Run:
             ]
             if not any(now - at <= REHEARSAL_MAX_AGE_SECONDS + 185 for at in ended):
                 self._break(f"{after.phase} entered without a fresh rehearsal that works")
+        if after.phase is Phase.DUAL_WRITE and not self._passed_at(after, Profile.COPY, Phase.DUAL_WRITE):
+            self._break("DualWrite entered although no run has found that the copy lost nothing")
         if after.phase is Phase.DUAL_WRITE and self.cluster.kafka.deaf:
             self._break("TakingOver was left although the controllers reach no broker")
         if after.phase is Phase.FINALIZING:

@@ -78,12 +78,14 @@ CONTROLLERS = f"{IDENTITY.name}-kraft"
 RUN_ID = f"{IDENTITY.name}-{IDENTITY.uid[:8]}-1"
 GATE_RUN: dict[Phase, tuple[Profile, Phase]] = {
     Phase.PROVISIONING_QUORUM: (Profile.ZOOKEEPER, Phase.TAKING_OVER),
+    Phase.TAKING_OVER: (Profile.COPY, Phase.DUAL_WRITE),
     Phase.DUAL_WRITE: (Profile.DUAL_WRITE, Phase.ROLLING_BROKERS),
     Phase.ROLLING_BROKERS: (Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION),
     Phase.AWAITING_FINALIZATION: (Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION),
     Phase.FINALIZING: (Profile.REPLICAS, Phase.COMPLETED),
 }
 """Which verification opens the gate out of a phase; phases that are not here are left without one."""
+COPY_PURPOSE = "attempt-1"
 
 FINE_SETTINGS = {
     "broker.id": "",
@@ -349,6 +351,17 @@ def record(
     return VerificationStatus(**(fields | changes))
 
 
+def gate_record(phase: Phase, verdict: Verdict | None = Verdict.CONSISTENT, **changes: Any) -> VerificationStatus:
+    """Return the verification that opens the gate out of a phase."""
+    purpose = COPY_PURPOSE if phase is Phase.TAKING_OVER else "entry"
+    return record(*GATE_RUN[phase], purpose, verdict, **changes)
+
+
+def watching(**changes: Any) -> VerificationStatus:
+    """Return the run that watches the tree before the last broker restarts: ready, and not released."""
+    return gate_record(Phase.TAKING_OVER, finished=False, **({"released_at": None} | changes))
+
+
 def summary(of: VerificationStatus, verdict: Verdict = Verdict.CONSISTENT, **changes: Any) -> VerdictSummary:
     """Return the verdict that a run would write."""
     fields: dict[str, Any] = {
@@ -406,13 +419,11 @@ class Situation:
 
     def judged(self, verdict: Verdict | None = Verdict.CONSISTENT, **changes: Any) -> Situation:
         """Return the same with another record of the gate's verification."""
-        profile, gate = GATE_RUN[self.status.phase]
-        return self.with_status(verifications=(record(profile, gate, verdict=verdict, **changes),))
+        return self.with_status(verifications=(gate_record(self.status.phase, verdict, **changes),))
 
     def reporting(self, verdict: VerdictSummary | None, state: RunState = RunState.FINISHED) -> Situation:
         """Return the same while the gate's run is released, not judged yet, and has written ``verdict``."""
-        profile, gate = GATE_RUN[self.status.phase]
-        pending = record(profile, gate, finished=False)
+        pending = gate_record(self.status.phase, finished=False)
         return self.with_status(verifications=(pending,)).observing(run=VerificationRun(RUN_ID, state, verdict=verdict))
 
 
@@ -457,7 +468,7 @@ def _status(phase: Phase, **changes: Any) -> MigrationStatus:
         else None,
     }
     if phase in GATE_RUN:
-        fields["verifications"] = (record(*GATE_RUN[phase]),)
+        fields["verifications"] = (gate_record(phase),)
         fields["verification_count"] = 1
     if FORWARD.index(phase) >= FORWARD.index(Phase.TAKING_OVER):
         fields["canary"] = CanaryStatus(
@@ -534,7 +545,8 @@ def rolling(phase: Phase, done: int, **set_changes: Any) -> Situation:
     fine = open_gate(phase)
     if phase is Phase.TAKING_OVER:
         item = partly_rolled(done, BrokerMode.MIGRATION, None, **set_changes)
-        verified = tuple(record(Profile.ZOOKEEPER, Phase.TAKING_OVER, p) for p in ("entry", "last-broker"))
+        sound = tuple(record(Profile.ZOOKEEPER, Phase.TAKING_OVER, p) for p in ("entry", "last-broker"))
+        verified = (*sound, watching(run_id=f"{RUN_ID}-copy"))
         return fine.with_status(canary=None, migration_offset=None, verifications=verified).observing(
             stateful_sets=(item,),
             zookeeper=zookeeper(taken_over=False),

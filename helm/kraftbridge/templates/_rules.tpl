@@ -101,10 +101,14 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
 - apiGroups: [sparkoperator.k8s.io]
   resources: [sparkapplications]
   verbs: [get, list, watch, create, patch, delete]
-# The same as a Job where no Spark operator is installed; a rehearsal is a Job, too.
+# The same as a Job where no Spark operator is installed. A rehearsal and the watch of the tree during Kafka's copy are always Jobs.
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]
+# The volume that keeps the tree from before the takeover; it goes with the migration.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [create]
 # The run's request, go and verdict; delete removes the ConfigMaps of old runs.
 - apiGroups: [""]
   resources: [configmaps]

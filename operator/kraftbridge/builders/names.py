@@ -74,6 +74,11 @@ def controller_claim(controllers: str, node_id: int) -> str:
     return f"data-{controllers}-{node_id}"
 
 
+def tree_claim(controllers: str) -> str:
+    """Return the name of the PersistentVolumeClaim with the tree from before the takeover; the attempt is part of the controllers' name."""
+    return f"{controllers}-tree"
+
+
 def broker_config_map(source: str, mode: str) -> str:
     """Return the name of the ConfigMap that a ``Properties`` style StatefulSet mounts in a mode."""
     return f"{source}-{GROUP.partition('.')[0]}-{mode.lower()}"

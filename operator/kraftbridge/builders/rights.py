@@ -19,25 +19,22 @@ _ALWAYS: Final[dict[tuple[str, str, str], tuple[str, ...]]] = {
     ("", "services", ""): _APPLY,
     ("", "configmaps", ""): (*_APPLY, "list", "delete"),
     ("", "secrets", ""): _APPLY,
-    ("", "persistentvolumeclaims", ""): ("get", "list"),
+    ("", "persistentvolumeclaims", ""): ("get", "list", "create"),
     ("policy", "poddisruptionbudgets", ""): (*_APPLY, "list"),
     ("networking.k8s.io", "networkpolicies", ""): _APPLY,
     ("coordination.k8s.io", "leases", ""): ("get", "create", "patch", "delete"),
     ("events.k8s.io", "events", ""): ("create",),
+    ("batch", "jobs", ""): ("get", "create", "delete"),
     ("rbac.authorization.k8s.io", "roles", ""): ("create", "delete"),
     ("rbac.authorization.k8s.io", "rolebindings", ""): ("create", "delete"),
 }
-_RUNNERS: Final = {
-    Runner.SPARK_APPLICATION: ("sparkoperator.k8s.io", "sparkapplications", ""),
-    Runner.JOB: ("batch", "jobs", ""),
-}
+_SPARK_OPERATOR: Final = ("sparkoperator.k8s.io", "sparkapplications", "")
 
 
 def needed_rights(spec: MigrationSpec, *, spark_operator: bool) -> tuple[Right, ...]:
     """Return every right that a migration uses in its namespace."""
-    runner = spec.verification.runner if spark_operator else Runner.JOB
-    runners = {runner, *([Runner.JOB] if spec.rehearsal.enabled else [])}
-    wanted = {**_ALWAYS, **{_RUNNERS[each]: ("get", "create", "delete") for each in runners}}
+    spark = spark_operator and spec.verification.runner is Runner.SPARK_APPLICATION
+    wanted = {**_ALWAYS, **({_SPARK_OPERATOR: ("get", "create", "delete")} if spark else {})}
     return tuple(
         Right(verb, group, resource, sub) for (group, resource, sub), verbs in wanted.items() for verb in verbs
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,13 @@ UID = 185
 """User of the verifier image, as in Spark's own images."""
 
 JOB_MEMORY = "1Gi"
+_LOCAL_MASTER = "local[2]"
+
+WATCH_SECONDS = 604_800
+"""How long a watch of the tree may wait for the takeover: as long as somebody may pause before the last broker."""
+
+TREE_VOLUME_SIZE = "1Gi"
+"""A compressed dump of two million partitions takes about 100 MiB; two are written at a time."""
 
 KEPT_SECONDS = 86_400
 """How long an application stays after its end, should its removal be lost."""
@@ -34,6 +42,7 @@ KEPT_SECONDS = 86_400
 MAXIMUM_DIFFERENCES = 5_000
 """How many differing entities a report names: what healing overwrites is archived by it, so few of them would not do."""
 _MOUNTS = "/etc/kraftbridge"
+_TREE_FOLDER = "/var/lib/kraftbridge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +91,15 @@ def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
         else None,
         compare_served=spec.verification.compare_served and facts.profile is Profile.DUAL_WRITE,
         password_encoder_secret_path=f"{_MOUNTS}/password-encoder/{spec.controllers.password_encoder_secret.key}"
-        if spec.controllers.password_encoder_secret
+        # The tree that a watch keeps holds no cipher text, so its passwords are compared by their length.
+        if spec.controllers.password_encoder_secret and facts.profile is not Profile.COPY
         else None,
         config_map=ConfigMapReference(namespace=facts.namespace, name=names.verification_config_map(facts.run_id)),
         sample_limit=MAXIMUM_DIFFERENCES,
-        armed_deadline_seconds=float(spec.verification.deadline_seconds),
+        tree_path=f"{_TREE_FOLDER}/tree.jsonl.gz" if facts.profile is Profile.COPY else None,
+        armed_deadline_seconds=float(
+            WATCH_SECONDS if facts.profile is Profile.COPY else spec.verification.deadline_seconds
+        ),
         deadline_seconds=float(spec.verification.deadline_seconds),
     )
 
@@ -119,8 +132,30 @@ def access(facts: RunFacts) -> list[dict[str, Any]]:
     ]
 
 
+def tree_claim(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
+    """Return the claim of the volume that keeps the tree from before the takeover, for as long as the migration exists."""
+    storage_class = spec.controllers.storage.storage_class_name
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": names.tree_claim(facts.controllers),
+            "namespace": facts.namespace,
+            "labels": names.labels(facts.migration, **{LABEL_ROLE: "verifier"}),
+            "ownerReferences": [_owner(facts)],
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": TREE_VOLUME_SIZE}},
+            **({"storageClassName": storage_class} if storage_class else {}),
+        },
+    }
+
+
 def application(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> dict[str, Any]:
-    """Return what runs the verification."""
+    """Return what runs the verification; profile `copy` is always a Job, whose only pod has the volume with the tree."""
+    if facts.profile is Profile.COPY:
+        return _copy_job(spec, facts)
     return _spark_application(spec, facts) if runner is Runner.SPARK_APPLICATION else _job(spec, facts)
 
 
@@ -148,7 +183,7 @@ def _volumes(spec: MigrationSpec, facts: RunFacts) -> dict[str, str]:
         secrets["zookeeper"] = spec.zookeeper.secret_name
     if spec.brokers.client_config_secret:
         secrets["client"] = spec.brokers.client_config_secret
-    if spec.controllers.password_encoder_secret:
+    if spec.controllers.password_encoder_secret and facts.profile is not Profile.COPY:
         secrets["password-encoder"] = spec.controllers.password_encoder_secret.name
     return secrets
 
@@ -237,16 +272,43 @@ def _spark_application(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
 
 def _job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
     verification = spec.verification
-    command = ["/opt/spark/bin/spark-submit", "--master", "local[2]", "--driver-memory", verification.driver_memory]
-    for key, value in _spark_conf().items():
-        if value and not any(word in key for word in ("kubernetes", "executor", "scheduler")):
-            command += ["--conf", f"{key}={value}"]
+    command = ["/opt/spark/bin/spark-submit", *_local_options(spec)]
     template = _pod_template(
         spec, facts, "verifier",
         image=facts.image,
         command=[*command, MAIN, *_arguments(facts)],
         resources={"requests": {"cpu": verification.core_request, "memory": JOB_MEMORY}},
     )  # fmt: skip
+    return _job_of(facts, template, 2 * verification.deadline_seconds)
+
+
+def _copy_job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
+    template = _pod_template(
+        spec, facts, "verifier",
+        image=facts.image,
+        # Python first: the tree is watched without a JVM, which starts when Kafka copies.
+        command=["python", MAIN, *_arguments(facts)],
+        env=[
+            {"name": "MASTER", "value": _LOCAL_MASTER},
+            {"name": "PYSPARK_SUBMIT_ARGS", "value": shlex.join([*_local_options(spec), "pyspark-shell"])},
+        ],
+        resources={"requests": {"cpu": spec.verification.core_request, "memory": JOB_MEMORY}},
+    )  # fmt: skip
+    pod = template["spec"]
+    pod["volumes"].append({"name": "tree", "persistentVolumeClaim": {"claimName": names.tree_claim(facts.controllers)}})
+    pod["containers"][0]["volumeMounts"].append({"name": "tree", "mountPath": _TREE_FOLDER})
+    return _job_of(facts, template, WATCH_SECONDS + 2 * spec.verification.deadline_seconds)
+
+
+def _local_options(spec: MigrationSpec) -> list[str]:
+    options = ["--master", _LOCAL_MASTER, "--driver-memory", spec.verification.driver_memory]
+    for key, value in _spark_conf().items():
+        if value and not any(word in key for word in ("kubernetes", "executor", "scheduler")):
+            options += ["--conf", f"{key}={value}"]
+    return options
+
+
+def _job_of(facts: RunFacts, template: dict[str, Any], deadline_seconds: int) -> dict[str, Any]:
     template["spec"] |= {"serviceAccountName": facts.service_account, "restartPolicy": "Never"}
     return {
         "apiVersion": "batch/v1",
@@ -256,7 +318,7 @@ def _job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
         "spec": {
             "backoffLimit": 0,
             "ttlSecondsAfterFinished": KEPT_SECONDS,
-            "activeDeadlineSeconds": 2 * verification.deadline_seconds,
+            "activeDeadlineSeconds": deadline_seconds,
             "template": template,
         },
     }

@@ -138,9 +138,11 @@ class VerificationRequest(_Model):
     phase: str = ""
     profile: Profile
     zookeeper: ZooKeeperAccess | None = None
-    """Needed by the profiles `zookeeper` and `dual-write`."""
+    """Needed by the profiles `zookeeper`, `copy` and `dual-write`."""
+    tree_path: str | None = None
+    """File in which profile `copy` keeps the tree as it is read, secrets as hashes: a dump as `watch` writes it."""
     voters: list[VoterAccess] = Field(default_factory=list)
-    """Every voter; needed by the profiles `dual-write` and `replicas`."""
+    """Every voter; needed by all profiles but `zookeeper`."""
     controller_config_path: str | None = None
     """Properties file for the controllers' listener: ``security.protocol``, ``sasl.*``, ``ssl.*`` with PEM stores."""
     token_path: str | None = None

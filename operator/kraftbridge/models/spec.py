@@ -197,6 +197,8 @@ class VerificationSpec(Model):
     """Which differences between ZooKeeper and the metadata log a controller failover may heal, unasked."""
     keep_runs: Annotated[int, Field(ge=1, le=50)] = 10
     """How many finished runs keep their application and report ConfigMap."""
+    accepted_copy: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """Run id of the ``copy`` verification whose verdict you accept, as in ``status.verifications``: the migration goes on although the copy lost, or may have lost, what its report lists."""
     compare_served: bool = False
     """Compare with the log what every broker serves, too (Metadata, DescribeConfigs), before the brokers are rolled and after.
 

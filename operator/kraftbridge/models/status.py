@@ -644,6 +644,12 @@ class MigrationStatus(StatusModel):
     final_manifest: str = ""
     """ConfigMap with the manifests that the user's next release should contain."""
 
+    @property
+    def followed_run(self) -> VerificationStatus | None:
+        """The verification that is looked after: the newest that has not ended, else the newest."""
+        unfinished = (v for v in reversed(self.verifications) if v.finished_at is None)
+        return next(unfinished, self.verifications[-1] if self.verifications else None)
+
 
 def rendered_spec(spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec:
     """Return the spec with the ``controllers`` that the controllers' objects are rendered from."""

@@ -11,7 +11,17 @@ from kraftbridge.models.observation import PodState, StatefulSetState, Unobserve
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.report import Profile
 from kraftbridge.models.status import NodeStatus, Operation, OperationKind
-from kraftbridge.phases import brokers, controller_restarts, deadlines, gates, healing, restarts, tracking, verifying
+from kraftbridge.phases import (
+    brokers,
+    controller_restarts,
+    copied,
+    deadlines,
+    gates,
+    healing,
+    restarts,
+    tracking,
+    verifying,
+)
 from kraftbridge.phases.deadlines import PastDeadline
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
@@ -83,11 +93,7 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
         # Launch during the hold: a Spark start beside a restarting broker would prolong the restart.
         verifying.launch_ahead(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)
     if (broken := brokers.broken_broker(draft, roll, mode)) is not None:
-        if (
-            last
-            and (waiting := verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER))
-            is not None
-        ):
+        if last and (waiting := _ensure_copy_prepared(draft)) is not None:
             return waiting
         return restarts.paused(draft) or restart_broker(draft, broken[1], broken[0])
     if (waiting := restarts.finish_hold(draft)) is not None:
@@ -103,10 +109,7 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
         and (waiting := healing.ensure_mirror_moves(draft)) is not None
     ):
         return replace(waiting, message=f"before the next broker restarts: {waiting.message}")
-    if (
-        last
-        and (waiting := verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)) is not None
-    ):
+    if last and (waiting := _ensure_copy_prepared(draft)) is not None:
         return waiting
     if (waiting := restarts.paused(draft)) is not None:
         return waiting
@@ -178,6 +181,14 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState) 
         f"Restarting broker {node_id} (pod {pod.name}) with configuration {stateful_set.configuration}",
     )
     return Wait(f"broker {node_id}: pod {pod.name} is being stopped")
+
+
+def _ensure_copy_prepared(draft: Draft) -> Wait | None:
+    """Return None once what Kafka will copy is sound, kept and watched; the copy starts when the last broker registers."""
+    waiting = verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)
+    if waiting is not None or draft.status.phase is not Phase.TAKING_OVER:
+        return waiting
+    return copied.ensure_tree_watched(draft)
 
 
 def _others_serve(step: StepContext, node_id: int) -> bool:

@@ -28,10 +28,38 @@ ENTRY = "entry"
 
 
 def launch_ahead(draft: Draft, profile: Profile, gate: Phase, purpose: str = ENTRY) -> None:
-    """Launch the run for a gate ahead of time, unless one exists; it waits for its release."""
-    record = _latest(draft, profile, gate, purpose)
-    if record is None and _unfinished(draft) is None:
+    """Launch the run for a gate ahead of time, unless one is there; it waits for its go."""
+    record, other = latest(draft, profile, gate, purpose), _unfinished(draft)
+    if record is None and (other is None or _goes_beside(profile, other)):
         _launch(draft, profile, gate, purpose)
+
+
+def relaunch_ended(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
+    """Launch the run for a gate, or launch it again once it has ended without a verdict, unless another one is under way."""
+    record = latest(draft, profile, gate, purpose)
+    ended = record is not None and record.finished_at is not None and record.verdict is None
+    due = ended and record is not None and draft.now - (record.finished_at or draft.now) >= RETRY_AFTER
+    if (record is None or due) and _unfinished(draft) is None:
+        _launch(draft, profile, gate, purpose)
+
+
+def ensure_armed(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> Wait | None:
+    """Return None once the run for a gate is ready and waits for its go, else what is being waited for."""
+    record = latest(draft, profile, gate, purpose)
+    if record is None or (record.finished_at is not None and draft.now - record.finished_at >= RETRY_AFTER):
+        _launch(draft, profile, gate, purpose)
+        return _wait(f"verification {profile} before {gate} is being launched")
+    if record.finished_at is not None:
+        tries = _tries(draft, profile, gate, purpose)
+        message = f"verification {record.run_id} ended before it was ready ({record.reason}); tried {tries} time(s), again in {RETRY_AFTER.seconds} s"
+        return Wait(message, WaitKind.VERIFICATION, Reason.INCONCLUSIVE, stalled=tries >= MAX_INCONCLUSIVE)
+    if record.ready_at is not None:
+        return None
+    if draft.now - record.launched_at > timedelta(seconds=draft.spec.verification.deadline_seconds):
+        _give_up(draft, record, f"not ready within {draft.spec.verification.deadline_seconds} s")
+    run = draft.observation.run
+    why = run.message if isinstance(run, VerificationRun) and run.run_id == record.run_id else ""
+    return _wait(f"verification {record.run_id} is starting{': ' + why if why else ''}")
 
 
 def ensure_verdict(draft: Draft, profile: Profile, gate: Phase, purpose: str = ENTRY) -> Wait | None:
@@ -39,7 +67,7 @@ def ensure_verdict(draft: Draft, profile: Profile, gate: Phase, purpose: str = E
 
     A verdict counts only with the run id, profile, phase and generation with which the run was launched.
     """
-    record = _latest(draft, profile, gate, purpose)
+    record = latest(draft, profile, gate, purpose)
     if record is None:
         _launch(draft, profile, gate, purpose)
         return _wait(f"verification {profile} before {gate} is being launched")
@@ -76,8 +104,8 @@ def ensure_verdict(draft: Draft, profile: Profile, gate: Phase, purpose: str = E
 
 
 def counts(step: StepContext, gate: Phase, purpose: str) -> dict[str, int] | None:
-    """Return the number of entities of each kind that the latest consistent run compared; None when the run is not kept any more."""
-    record = _latest(step, Profile.REPLICAS, gate, purpose)
+    """Return how many entities of each kind the latest passed run compared; None when it is not kept any more."""
+    record = latest(step, Profile.REPLICAS, gate, purpose)
     if record is None or record.verdict is not Verdict.CONSISTENT:
         return None
     return {kind: counts.compared for kind, counts in record.counts.items()}
@@ -89,7 +117,10 @@ def _follow(draft: Draft, record: VerificationStatus) -> Wait:
         return _wait(
             str(run) if isinstance(run, Unobserved) else f"verification {record.run_id} has not been observed yet"
         )
-    deadline = record.launched_at + timedelta(seconds=draft.spec.verification.deadline_seconds)
+    # A watch of the tree waits for the takeover as long as that takes; its comparison does not.
+    armed = record.profile is Profile.COPY and record.ready_at is not None
+    begun = record.released_at or draft.now if armed else record.launched_at
+    deadline = begun + timedelta(seconds=draft.spec.verification.deadline_seconds)
     match run.state:
         case RunState.FINISHED:
             return _judge(draft, record, run.verdict)
@@ -179,8 +210,8 @@ def give_up_all_but(draft: Draft, gate: Phase) -> None:
 
 def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
     for other in draft.status.verifications:
-        if other.finished_at is None:
-            # The operator follows one run at a time.
+        if other.finished_at is None and not _goes_beside(profile, other):
+            # One run at a time is looked after: ``MigrationStatus.followed_run``.
             draft.act(RemoveVerification(other.run_id, keep_report=False))
             _finish(draft, other, None, "given up: another gate needs its place")
     number = draft.status.verification_count + 1
@@ -195,12 +226,24 @@ def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
         report=f"{run_id}-verification",
     )
     runs = (*draft.status.verifications, record)
-    old = [v for v in runs[: -draft.spec.verification.keep_runs] if not healing.unarchived(draft, v.run_id)]
+    old = [v for v in runs[: -draft.spec.verification.keep_runs] if not _is_kept(draft, v)]
     for each in old:
         draft.act(RemoveVerification(each.run_id, keep_report=False))
     draft.update(verifications=tuple(v for v in runs if v not in old), verification_count=number)
     draft.act(LaunchVerification(run_id, profile, gate))
     draft.tell(EventReason.VERIFICATION_STARTED, f"Verification {run_id} ({profile}) before {gate} launched")
+
+
+def _goes_beside(profile: Profile, other: VerificationStatus) -> bool:
+    """Whether a run leaves an unfinished one alone: the watch of the tree goes on while the tree is checked before the last restart."""
+    return profile is Profile.ZOOKEEPER and other.profile is Profile.COPY
+
+
+def _is_kept(step: StepContext, record: VerificationStatus) -> bool:
+    """Whether a run outlives ``spec.verification.keepRuns``: nothing else ever shows what the copy lost."""
+    return healing.unarchived(step, record.run_id) or (
+        record.profile is Profile.COPY and record.verdict in {Verdict.CONSISTENT, Verdict.INCONSISTENT}
+    )
 
 
 def _relaunch(draft: Draft, record: VerificationStatus) -> None:
@@ -251,7 +294,8 @@ def _replace(draft: Draft, record: VerificationStatus) -> None:
     draft.update(verifications=tuple(record if v.run_id == record.run_id else v for v in draft.status.verifications))
 
 
-def _latest(step: StepContext, profile: Profile, gate: Phase, purpose: str) -> VerificationStatus | None:
+def latest(step: StepContext, profile: Profile, gate: Phase, purpose: str) -> VerificationStatus | None:
+    """Return the newest run for a gate."""
     matching = [v for v in step.status.verifications if (v.profile, v.gate, v.purpose) == (profile, gate, purpose)]
     return matching[-1] if matching else None
 
@@ -261,8 +305,8 @@ def _tries(step: StepContext, profile: Profile, gate: Phase, purpose: str) -> in
 
 
 def _unfinished(step: StepContext) -> VerificationStatus | None:
-    last = step.status.verifications[-1] if step.status.verifications else None
-    return last if last is not None and last.finished_at is None else None
+    run = step.status.followed_run
+    return run if run is not None and run.finished_at is None else None
 
 
 def _wait(message: str) -> Wait:

@@ -11,6 +11,7 @@ from typing import Final
 from kraftbridge.metadata.errors import LogUnavailableError, MetadataError
 from kraftbridge.metadata.log.files import LOG_FOLDER, FilesOwner, LocalLogFiles, open_log_files
 from kraftbridge.metadata.log.replay import LogEnd, log_end
+from kraftbridge.metadata.zookeeper.reader import split_connect
 from kraftbridge.models.report import BrokerAccess, Profile, VerificationRequest, VoterState, ZooKeeperAccess
 from kraftbridge.verification.quorum import QuorumUnavailableError, QuorumView, describe_quorum
 from kraftbridge.verification.sources.brokers import brokers_behind
@@ -88,7 +89,7 @@ def live_inputs(request: VerificationRequest) -> Inputs:
         raise BadInputError(f"profile {request.profile} needs `voters`")
     inputs = Inputs(
         profile=request.profile,
-        zookeeper=request.zookeeper if needs_zookeeper else None,
+        zookeeper=_tree(request) if needs_zookeeper else None,
         voters=[],
         states=[],
         live=True,
@@ -107,6 +108,20 @@ def live_inputs(request: VerificationRequest) -> Inputs:
     else:
         _apply_logs(inputs)
     return inputs
+
+
+def _tree(request: VerificationRequest) -> ZooKeeperAccess | Dump | None:
+    """Return where the tree is: ZooKeeper, or for profile `copy` the file that the watch has kept."""
+    if request.profile is not Profile.COPY or request.zookeeper is None:
+        return request.zookeeper
+    if request.tree_path is None:
+        raise BadInputError("profile copy needs `treePath`")
+    path = Path(request.tree_path)
+    if not path.is_file():
+        raise BadInputError(
+            f"there is no reading of the tree from before the sync ({path}): nothing was watching when Kafka copied it"
+        )
+    return Dump(path, split_connect(request.zookeeper.connect)[1])
 
 
 def _brokers(request: VerificationRequest) -> Sequence[BrokerAccess]:

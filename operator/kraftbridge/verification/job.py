@@ -39,6 +39,7 @@ from kraftbridge.verification.inputs import Dump, Inputs, live_inputs
 from kraftbridge.verification.run import Run, conclude, difference_of_flagged, notes_among
 from kraftbridge.verification.session import open_session, set_shuffle_size, warm_up
 from kraftbridge.verification.sources.rows import ZOOKEEPER, Leg, LogPlan, Note, ZooKeeperPlan, voter_place
+from kraftbridge.verification.watch import keep_tree
 
 logger = logging.getLogger(__name__)
 
@@ -349,19 +350,26 @@ def armed_run(config_map: RunConfigMap) -> VerificationReport:
 
     The session is warmed up in the meantime, unless the release is already there.
 
+    A run of profile `copy` watches the tree first. It announces itself when the tree from before the takeover is kept, and opens its
+    session once a KRaft controller has claimed ZooKeeper. It keeps its report beside the tree.
+
     Raises
     ------
     NotWantedError
         The release did not come in time.
     """
     request = config_map.request()
+    tree = keep_tree(config_map, request) if request.profile is Profile.COPY else None
     session = open_session(local=True)
     if config_map.go(request.run_id) is None:  # otherwise the gate is waiting
         warm_up(session)
-    config_map.announce(request.run_id)
+    if tree is None:
+        config_map.announce(request.run_id)
     logger.info("run %s is armed: waiting for its go", request.run_id)
     go = config_map.await_go(request.run_id, request.armed_deadline_seconds)
     logger.info("go for run %s, given at %s", go.run_id, go.at)
     report = verify_live(session, request)
+    if tree is not None:
+        tree.with_name("report.json").write_text(report.to_json(indent=2) + "\n", encoding="utf-8")
     config_map.publish(report)
     return report

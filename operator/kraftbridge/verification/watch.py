@@ -1,4 +1,4 @@
-"""Reads the tree while Kafka copies it: once before, and again when a KRaft controller claims `/controller`.
+"""Reads the tree while Kafka copies it: before, from time to time, and again when a KRaft controller claims `/controller`.
 
 The copy's end is written into `/migration` before the sync begins (``KRaftMigrationDriver.MigrateMetadataEvent``), so a reading after which
 `/migration` still names no offset has seen nothing of the sync, which deletes from ZooKeeper whatever the log lacks.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,14 +16,20 @@ from typing import Final
 from kraftbridge.metadata.copying import is_krafts
 from kraftbridge.metadata.errors import ZooKeeperUnavailableError
 from kraftbridge.metadata.zookeeper.dump import write_dump
-from kraftbridge.metadata.zookeeper.reader import Data, Operation, Read, ZooKeeperReader, znode
+from kraftbridge.metadata.zookeeper.reader import Data, Operation, Read, ZooKeeperReader, split_connect, znode
 from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH, Znode
-from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.models.report import VerificationRequest, ZooKeeperAccess
+from kraftbridge.verification.configmap import NotWantedError, RunConfigMap
+from kraftbridge.verification.inputs import BadInputError
 
 logger = logging.getLogger(__name__)
 
 _CONTROLLER: Final = "/controller"
 _PAUSE_SECONDS: Final = 0.05
+_PAUSE_AFTER_LOSS_SECONDS: Final = 1.0
+_LEAST_PAUSE_BETWEEN_READINGS_SECONDS: Final = 10.0
+_READING_SHARE: Final = 20
+"""A large tree is read for at most a twentieth of the time until the claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,41 +51,130 @@ class Watched:
     znodes: int
 
 
-def watch(access: ZooKeeperAccess, output: Path, chroot: str, *, redact: bool, deadline_seconds: float) -> Watched:
-    """Write a dump of the tree now, and in its place another one as soon as a KRaft controller has claimed ZooKeeper.
+def watch(
+    access: ZooKeeperAccess,
+    output: Path,
+    chroot: str,
+    *,
+    redact: bool,
+    deadline_seconds: float,
+    resume: bool = False,
+    on_watching: Callable[[], None] | None = None,
+) -> Watched:
+    """Write a dump of the tree now and from time to time, and in its place another one as soon as a KRaft controller has claimed ZooKeeper.
+
+    Parameters
+    ----------
+    redact
+        Replace secrets by their hashes.
+    deadline_seconds
+        How long to wait for the claim.
+    resume
+        A KRaft controller may be in charge already: then ``output`` may hold what an earlier watch has read, and is replaced only by
+        a reading from before the sync.
+    on_watching
+        Called once, when ``output`` holds the tree from before the takeover or there is nothing left to wait for.
 
     Raises
     ------
     ZooKeeperUnavailableError
-        ZooKeeper could not be read, or a KRaft controller is in charge already.
+        ZooKeeper could not be read, or, without ``resume``, a KRaft controller is in charge already.
     """
     deadline = time.monotonic() + deadline_seconds
+    count = 0
     with ZooKeeperReader(access) as reader:
         reader.synchronize()
-        if _is_claimed(reader):
+        claimed = _is_claimed(reader)
+        if claimed and not resume:
             raise ZooKeeperUnavailableError(
                 "a KRaft controller has claimed /controller already: the tree from before the takeover cannot be read any more"
             )
-        count, _ = write_dump(_walk(reader), output, chroot, redact=redact)
-        logger.info("%d znodes in %s, read before the takeover; waiting for the claim", count, output)
-        while not _is_claimed(reader):
-            if time.monotonic() > deadline:
+        next_reading, told = 0.0, False
+        while not claimed:
+            now = time.monotonic()
+            if now > deadline:
                 return Watched(claimed=False, complete=False, znodes=count)
+            if now >= next_reading:
+                count = _keep(_walk_unclaimed(reader), output, chroot, redact=redact)
+                took = time.monotonic() - now
+                next_reading = time.monotonic() + max(_LEAST_PAUSE_BETWEEN_READINGS_SECONDS, _READING_SHARE * took)
+                if not told:
+                    logger.info("%d znodes in %s, read before the takeover; waiting for the claim", count, output)
+            if not told and on_watching is not None:
+                on_watching()
+            told = True
             time.sleep(_PAUSE_SECONDS)
+            claimed = _is_claimed(reader)
         later = output.with_name(f"claimed-{output.name}")
         claimed_count, _ = write_dump(_walk(reader), later, chroot, redact=redact)
         (fenced,) = reader.read([Read(Operation.DATA, _CONTROLLER)])
-        if fenced.offset > 0:
+        complete = fenced.offset <= 0
+        if complete:
+            later.replace(output)
+        else:
             later.unlink()
-            return Watched(claimed=True, complete=False, znodes=count)
-        later.replace(output)
-        return Watched(claimed=True, complete=True, znodes=claimed_count)
+        if not told and on_watching is not None:
+            on_watching()
+        return Watched(claimed=True, complete=complete, znodes=claimed_count if complete else count)
+
+
+def keep_tree(config_map: RunConfigMap, request: VerificationRequest) -> Path:
+    """Keep the tree from before the sync in the request's file, secrets as hashes, and return the file once ZooKeeper is claimed.
+
+    The run is announced when the tree from before the takeover is kept. A lost session begins the watch anew.
+
+    Raises
+    ------
+    BadInputError
+        The request names no ZooKeeper or no file.
+    NotWantedError
+        No KRaft controller claimed ZooKeeper before the armed deadline.
+    """
+    if request.zookeeper is None or request.tree_path is None:
+        raise BadInputError("profile copy needs `zookeeper` and `treePath`")
+    tree, chroot = Path(request.tree_path), split_connect(request.zookeeper.connect)[1]
+    until = time.monotonic() + request.armed_deadline_seconds
+    announced = False
+
+    def announce() -> None:
+        nonlocal announced
+        if not announced:
+            config_map.announce(request.run_id)
+            announced = True
+
+    while (left := until - time.monotonic()) > 0:
+        try:
+            seen = watch(
+                request.zookeeper, tree, chroot, redact=True, deadline_seconds=left, resume=True, on_watching=announce
+            )
+        except ZooKeeperUnavailableError as error:
+            logger.warning("the watch of the tree begins anew: %s", error)
+            time.sleep(_PAUSE_AFTER_LOSS_SECONDS)
+            continue
+        if seen.claimed:
+            when = "while Kafka copied it" if seen.complete else "before the claim, or not at all"
+            logger.info("the tree in %s was read %s", tree, when)
+            return tree
+    raise NotWantedError(f"no KRaft controller claimed ZooKeeper within {request.armed_deadline_seconds:g} s")
+
+
+def _keep(znodes: Iterator[Znode], output: Path, chroot: str, *, redact: bool) -> int:
+    """Replace the dump at once, so that it is whole whenever the process ends."""
+    fresh = output.with_name(f"unclaimed-{output.name}")
+    count, _ = write_dump(znodes, fresh, chroot, redact=redact)
+    fresh.replace(output)
+    return count
 
 
 def _is_claimed(reader: ZooKeeperReader) -> bool:
     (fenced,) = reader.read([Read(Operation.DATA, _CONTROLLER)])
     result = fenced.results[0][1]
     return isinstance(result, Data) and is_krafts(_CONTROLLER, result.data)
+
+
+def _walk_unclaimed(reader: ZooKeeperReader) -> Iterator[Znode]:
+    """Yield every znode but `/controller`: a claim in the middle of a reading must not make it one from after the claim."""
+    return (each for each in _walk(reader) if each.path != _CONTROLLER)
 
 
 def _walk(reader: ZooKeeperReader) -> Iterator[Znode]:

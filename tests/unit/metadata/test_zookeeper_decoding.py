@@ -215,19 +215,46 @@ def test_an_acl_is_one_however_often_it_is_written():
     assert len(of("/kafka-acl/Topic/t", {"version": 1, "acls": [entry, entry]})) == 1
 
 
+TOKEN = {
+    "version": 3,
+    "owner": "User%3Aa%20b",
+    "tokenRequester": "User%3Ac",
+    "renewers": [],
+    "issueTimestamp": 1,
+    "maxTimestamp": 2,
+    "expiryTimestamp": 3,
+    "tokenId": "t",
+}
+
+
 def test_tokens_of_old_versions_have_no_requester():
-    body = {
-        "owner": "User%3Aa%20b",
-        "renewers": [],
-        "issueTimestamp": 1,
-        "maxTimestamp": 2,
-        "expiryTimestamp": 3,
-        "tokenId": "t",
-    }
-    (attributes,) = of("/delegation_token/tokens/t", body).values()
+    (attributes,) = of("/delegation_token/tokens/t", TOKEN).values()
+    assert (attributes["owner"], attributes["requester"]) == ("User:a b", "User:c")
+    (attributes,) = of("/delegation_token/tokens/t", TOKEN | {"version": 2, "tokenRequester": 1}).values()
     assert attributes["owner"] == attributes["requester"] == "User:a b"
     with pytest.raises(UndecodableZnodeError, match="holds the token"):
-        of("/delegation_token/tokens/other", body)
+        of("/delegation_token/tokens/other", TOKEN)
+
+
+def test_a_plus_in_a_token_s_owner_is_a_blank_to_kafka():
+    (attributes,) = of("/delegation_token/tokens/t", TOKEN | {"owner": "User%3Aa+b"}).values()
+    assert attributes["owner"] == "User:a b"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"version": value} for value in (None, 0, -1, 4, 99, 2**31, 1.5, 3.0, True, "3")),
+        *({"owner": value} for value in (None, "", " ", "alice", "User%3Aal%zz", 1)),
+        *({"tokenRequester": value} for value in (None, "", " ", "alice")),
+        *({"renewers": value} for value in (None, [None], ["bob"], [["User%3Abob"]], "User%3Abob")),
+        {"tokenId": None},
+    ],
+    ids=str,
+)
+def test_a_token_at_which_kafka_s_copy_aborts_is_no_token(change):
+    with pytest.raises(UndecodableZnodeError):
+        of("/delegation_token/tokens/t", TOKEN | change)
 
 
 def test_ipv6_endpoints_have_the_log_s_form():

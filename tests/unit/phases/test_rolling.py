@@ -23,6 +23,7 @@ from tests.support.observations import (
     quorum,
     record,
     rolling,
+    watching,
     zookeeper,
 )
 
@@ -269,7 +270,9 @@ def test_the_broker_that_is_controller_comes_last(phase: Phase) -> None:
 
 def test_what_the_copy_will_read_is_verified_right_before_the_last_broker() -> None:
     last = rolling(Phase.TAKING_OVER, 2)
-    entry_only = last.with_status(verifications=(record(Profile.ZOOKEEPER, Phase.TAKING_OVER, "entry"),))
+    entry_only = last.with_status(
+        verifications=(record(Profile.ZOOKEEPER, Phase.TAKING_OVER, "entry"), watching(run_id="copy"))
+    )
     decision = entry_only.decide()
     assert not restarts(decision)
     launched = of_kind(decision.actions, LaunchVerification)
@@ -285,7 +288,7 @@ def test_what_the_copy_will_read_is_verified_right_before_the_last_broker() -> N
     [
         (Phase.TAKING_OVER, 0, []),
         (Phase.TAKING_OVER, 1, [(Profile.ZOOKEEPER, Phase.TAKING_OVER)]),
-        (Phase.TAKING_OVER, 2, [(Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)]),
+        (Phase.TAKING_OVER, 2, []),
         (Phase.ROLLING_BROKERS, 0, []),
         (Phase.ROLLING_BROKERS, 1, []),
         (Phase.ROLLING_BROKERS, 2, [(Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)]),
@@ -294,7 +297,7 @@ def test_what_the_copy_will_read_is_verified_right_before_the_last_broker() -> N
 def test_a_run_is_launched_ahead_of_time_but_never_beside_a_restart(
     phase: Phase, done: int, launched: list[tuple[Profile, Phase]]
 ) -> None:
-    entered = (record(Profile.ZOOKEEPER, Phase.TAKING_OVER, "entry"),)
+    entered = (record(Profile.ZOOKEEPER, Phase.TAKING_OVER, "entry"), watching(run_id="copy"))
     verified = (*entered, record(Profile.ZOOKEEPER, Phase.TAKING_OVER, "last-broker"))
     before = verified if phase is Phase.ROLLING_BROKERS or done == 2 else entered
     restart = rolling(phase, done).with_status(verifications=before).decide()

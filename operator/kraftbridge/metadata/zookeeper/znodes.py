@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
-from urllib.parse import unquote
 
 from kraftbridge.metadata.entities import (
     REDACTED_PREFIX,
@@ -291,26 +290,42 @@ def _acls(path: str, resource: tuple[str, str, str], data: bytes | None, offset:
         yield Entity(EntityKind.ACL, key, "{}", offset)
 
 
+_TOKEN_VERSION: Final = 3
+"""The first with `tokenRequester` (KIP-373), and the last."""
+
+
 def _token(path: str, identity: str, data: bytes | None, offset: int) -> Entity:
+    """Return a token as Kafka reads it (``DelegationTokenManagerZk.fromBytes``); Kafka's copy aborts at what it cannot read."""
     body = json_object(path, data)
-    owner, requester = body.get("owner"), body.get("tokenRequester", body.get("owner"))
-    renewers = body.get("renewers", [])
-    if not isinstance(owner, str) or not isinstance(requester, str) or not isinstance(renewers, list):
-        raise UndecodableZnodeError(f"{path}: owner, tokenRequester or renewers are not texts")
-    if body.get("tokenId", identity) != identity:
+    version = integer(path, body, "version", 1, _TOKEN_VERSION)
+    renewers = body.get("renewers")
+    if not isinstance(renewers, list):
+        raise UndecodableZnodeError(f"{path}: renewers are not a list")
+    if body.get("tokenId") != identity:
         raise UndecodableZnodeError(f"{path} holds the token {body.get('tokenId')!r}")
     limits = (-(2**63), 2**63 - 1)
+    owner = _principal(path, "owner", body.get("owner"))
     value = canonical_json(
         {
-            "owner": unquote(owner),
-            "requester": unquote(requester),
-            "renewers": sorted(unquote(str(renewer)) for renewer in renewers),
+            "owner": owner,
+            "requester": owner
+            if version < _TOKEN_VERSION
+            else _principal(path, "tokenRequester", body.get("tokenRequester")),
+            "renewers": sorted(_principal(path, "renewers", renewer) for renewer in renewers),
             "issueTimestampMs": integer(path, body, "issueTimestamp", *limits),
             "maxTimestampMs": integer(path, body, "maxTimestamp", *limits),
             "expirationTimestampMs": integer(path, body, "expiryTimestamp", *limits),
         }
     )
     return Entity(EntityKind.DELEGATION_TOKEN, identity, value, offset)
+
+
+def _principal(path: str, field: str, text: Any) -> str:
+    """Return a principal of a token (``SecurityUtils.parseKafkaPrincipal``)."""
+    name = _name(path, text) if isinstance(text, str) else None
+    if name is None or ":" not in name:
+        raise UndecodableZnodeError(f"{path}: {field} names no principal of the form TYPE:NAME")
+    return name
 
 
 def _producer_ids(path: str, data: bytes, offset: int) -> Entity:

@@ -46,7 +46,7 @@ from kraftbridge.models.decision import (
 )
 from kraftbridge.models.observation import ActionOutcome
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.report import GO_KEY, Go
+from kraftbridge.models.report import GO_KEY, Go, Profile
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
 from kraftbridge.phases.draft import Identity
@@ -273,6 +273,8 @@ class Actuator:
             runs.SPARK_API_VERSION, "SparkApplication"
         ):
             runner = Runner.JOB
+        if action.profile is Profile.COPY:
+            self._create(runs.tree_claim(spec, facts))
         self._create(runs.config_map(spec, facts))
         for obj in runs.access(facts):
             self._create(obj)

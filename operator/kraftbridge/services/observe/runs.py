@@ -18,8 +18,10 @@ from kraftbridge.storage.ports import KubernetesPort
 
 
 def last_run(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus) -> VerificationRun:
-    """Return the state of the last run in the status."""
-    run_id = status.verifications[-1].run_id
+    """Return how far the run is that is looked after."""
+    followed = status.followed_run
+    assert followed is not None, "asked for only where there is a run"
+    run_id = followed.run_id
     config_map = kubernetes.get("v1", "ConfigMap", identity.namespace, names.verification_config_map(run_id))
     if config_map is None:
         return VerificationRun(run_id, RunState.MISSING)
