@@ -113,7 +113,7 @@ def test_closed_sets_are_enums() -> None:
     assert NODES[".status.conditions[].type"]["enum"] == list(ConditionType)
     assert NODES[".spec.controllers.replicas"] == {
         "type": "integer",
-        "description": "Odd; one is for tests only.",
+        "description": "Number of controllers. Three tolerate the loss of one, five the loss of two; use one for tests only.",
         "default": 3,
         "enum": [1, 3, 5],
     }
@@ -135,7 +135,7 @@ def test_keys_of_map_lists_are_required_or_have_a_default() -> None:
 
 
 def test_every_field_of_the_spec_that_has_a_docstring_shows_it() -> None:
-    assert NODES[".spec.zookeeper.connect"]["description"].startswith("The brokers' `zookeeper.connect`:")
+    assert NODES[".spec.zookeeper.connect"]["description"].startswith("Value of the brokers' `zookeeper.connect`:")
     assert "``" not in crd.as_yaml()
 
 

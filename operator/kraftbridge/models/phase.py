@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Target(StrEnum):
-    """Values of ``spec.target``."""
+    """Values of ``spec.target``: the point up to which the operator migrates."""
 
     PREFLIGHT = "Preflight"
     QUORUM_READY = "QuorumReady"

@@ -1,4 +1,4 @@
-"""``spec`` of a KafkaMigration: what the user states. The CRD is generated from these models (``make crds``)."""
+"""``spec`` of a KafkaMigration: the desired state. ``make crds`` generates the CRD from these models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-
 
 
 class Model(BaseModel):
-    """Base of everything read from or written to the API server: camelCase outside, frozen inside."""
+    """Base of all models that the API server stores. Fields are camelCase in the API; instances are frozen."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, use_attribute_docstrings=True
@@ -33,13 +33,16 @@ class SecretKey(Model):
 
 
 class ZooKeeperSpec(Model):
-    """How to reach the ZooKeeper ensemble that the brokers use."""
+    """Connection to the ZooKeeper ensemble that the brokers use."""
 
     connect: Annotated[str, Field(min_length=1, pattern=r"^[^/\s,]+(,[^/\s,]+)*(/\S*)?$")]
-    """The brokers' ``zookeeper.connect``: host:port pairs and the chroot, as in ``zk-0.zk:2181,zk-1.zk:2181/kafka``."""
+    """Value of the brokers' ``zookeeper.connect``: host:port pairs and the chroot, for example ``zk-0.zk:2181,zk-1.zk:2181/kafka``."""
     secret_name: Name | None = None
-    """Secret with ``username`` and ``password`` (``scheme``: ``sasl``, or ``digest`` for the operator alone) and, for TLS, ``ca.crt``, ``tls.crt`` and ``tls.key``.
-    The KRaft controllers use it, too: Kafka authenticates to ZooKeeper by SASL or by certificate."""
+    """Secret with the credentials for ZooKeeper. The operator and the KRaft controllers use it.
+
+    Keys: ``username``, ``password`` and ``scheme`` (``sasl`` or ``digest``); ``ca.crt``, ``tls.crt`` and ``tls.key`` for TLS.
+    Only the operator can use ``digest``, because Kafka authenticates to ZooKeeper by SASL or by certificate. If omitted, the connection has no credentials.
+    """
 
 
 class StatefulSetRef(Model):
@@ -53,16 +56,16 @@ class ConfigStyle(StrEnum):
     """How the brokers' pods get their Kafka configuration."""
 
     ENV = "Env"
-    """Environment variables, as in Confluent's, Apache's and Bitnami's images."""
+    """The pod template sets environment variables, as for the images of Confluent, Apache and Bitnami."""
     PROPERTIES = "Properties"
-    """A properties file in a ConfigMap that the pods mount."""
+    """The pods mount a properties file from a ConfigMap."""
 
 
 class PropertiesSource(Model):
-    """Where a ``Properties`` style StatefulSet has its file."""
+    """Location of the properties file, for ``configStyle: Properties``."""
 
     volume: str
-    """Name of the volume in the pod template that mounts the ConfigMap; it is repointed at one ConfigMap per phase."""
+    """Name of the volume in the pod template that mounts the ConfigMap. In each mode the operator makes the volume refer to its own ConfigMap."""
     config_map: Name
     """Name of the ConfigMap that the volume mounts."""
     key: str = "server.properties"
@@ -70,22 +73,24 @@ class PropertiesSource(Model):
 
 
 class BrokersSpec(Model):
-    """The brokers to migrate, as the user runs them."""
+    """The brokers to migrate."""
 
     stateful_sets: Annotated[tuple[StatefulSetRef, ...], Field(min_length=1, max_length=32)]
-    """StatefulSets of the brokers. List all of them: Kafka starts the copy when every registered broker runs in migration mode (KIP-866)."""
+    """StatefulSets of the brokers. List all of them: Kafka copies the metadata only when every registered broker runs in migration mode (KIP-866)."""
     container: Annotated[str, Field(min_length=1)] = "kafka"
     """Name of the container that runs Kafka."""
     config_style: ConfigStyle = ConfigStyle.ENV
+    """Channel from which the image takes the Kafka configuration: ``Env`` or ``Properties``."""
     env_prefix: Literal["KAFKA_", "KAFKA_CFG_"] = "KAFKA_"
-    """Prefix of the variables that become Kafka settings: ``KAFKA_`` (Confluent, Apache) or ``KAFKA_CFG_`` (Bitnami)."""
+    """Prefix of the environment variables that the image turns into Kafka settings: ``KAFKA_`` (Confluent, Apache) or ``KAFKA_CFG_`` (Bitnami)."""
     properties: PropertiesSource | None = None
+    """Location of the properties file. Required with ``configStyle: Properties``."""
     bootstrap_servers: Annotated[str, Field(min_length=1, pattern=r"^[^\s,:]+:[0-9]+(,[^\s,:]+:[0-9]+)*$")]
-    """Addresses of brokers as host:port, separated by commas, as pods in this namespace resolve them."""
+    """Addresses of brokers as host:port, separated by commas. Pods in the namespace of the migration must be able to resolve them."""
     client_config_secret: Name | None = None
-    """Secret with ``client.properties`` (security.protocol, sasl.*, ssl.*) for the operator's and the verifier's clients."""
+    """Secret whose key ``client.properties`` configures the Kafka clients of the operator and the verifier (security.protocol, sasl.*, ssl.*). If omitted, they connect without encryption and authentication."""
     metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """Port at which the brokers serve Prometheus metrics, if they do."""
+    """Port at which the brokers serve Prometheus metrics. The operator does not read it today."""
 
     @model_validator(mode="after")
     def _properties_style_names_its_file(self) -> BrokersSpec:
@@ -98,43 +103,45 @@ class ListenerSpec(Model):
     """Security of the controllers' listener."""
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "SSL"
-    """``PLAINTEXT`` is for demonstrations only: a blocking finding until the user accepts it."""
+    """Security protocol of the listener. ``PLAINTEXT`` is for tests only: preflight reports it as the blocking finding ``ControllerListenerPlaintext``."""
     secret_name: Name | None = None
-    """Secret with ``listener.properties`` for the controllers' listener and, for TLS, the files that it names."""
+    """Secret whose key ``listener.properties`` configures the listener. For TLS the Secret also holds the files that these properties name."""
 
 
 class StorageSpec(Model):
     """Volume of each controller's metadata log."""
 
     size: Annotated[str, Field(pattern=r"^[0-9]+(Ki|Mi|Gi|Ti)?$")] = "10Gi"
-    """Size of the volume."""
+    """Size of the volume, as a quantity in bytes."""
     storage_class_name: Name | None = None
-    """StorageClass of the volume. The default class of the cluster if omitted."""
+    """StorageClass of the volume. If omitted, the default class of the Kubernetes cluster."""
 
 
 class ControllersSpec(Model):
     """The KRaft controller quorum that the operator provisions."""
 
     replicas: Literal[1, 3, 5] = 3
-    """Odd; one is for tests only."""
+    """Number of controllers. Three tolerate the loss of one, five the loss of two; use one for tests only."""
     first_node_id: Annotated[int, Field(ge=0, le=2_000_000_000)] = 3000
-    """Node id of the first controller; ids must not collide with broker ids."""
+    """Node id of the first controller. The others get the ids that follow. No broker may have one of these ids."""
     image: Annotated[str, Field(min_length=1)] = "apache/kafka:3.9.1"
-    """A Kafka 3.9 image with the official layout (``/opt/kafka/bin``)."""
+    """Image of the controllers: Kafka 3.9 with the layout of the official image (``/opt/kafka/bin``)."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """Pull policy of the image."""
     listener: ListenerSpec = ListenerSpec()
+    """Security of the controllers' listener."""
     super_users: tuple[str, ...] = ()
-    """``super.users`` of the controllers, such as ``User:admin``."""
+    """Principals in ``super.users`` of the controllers, for example ``User:admin``."""
     password_encoder_secret: SecretKey | None = None
-    """The brokers' ``password.encoder.secret``: without it encrypted broker configurations are copied as cipher text."""
+    """Key of a Secret that holds the brokers' ``password.encoder.secret``. Without it, Kafka copies encrypted passwords as cipher text (KAFKA-14801)."""
     storage: StorageSpec = StorageSpec()
+    """Volume of each controller's metadata log."""
     heap_options: str = "-Xms512m -Xmx512m"
-    """Heap of each controller, as in KAFKA_HEAP_OPTS. 200,000 partitions need more than 512m."""
+    """JVM options for the heap of each controller, the value of KAFKA_HEAP_OPTS. 200,000 partitions need more than the default of 512 MiB."""
     resources: Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})] = {}
     """Resource requirements of the Kafka container, as in a pod."""
     config: dict[str, str] = {}
-    """Further Kafka settings of the controllers; those that the migration itself sets cannot be changed here."""
+    """Further Kafka settings of the controllers. Settings that the migration itself sets cannot be changed here."""
     node_selector: dict[str, str] = {}
     """Labels of the nodes on which the controllers may run."""
     tolerations: Annotated[
@@ -152,153 +159,160 @@ class ControllersSpec(Model):
 
 
 class Runner(StrEnum):
-    """What runs a verification."""
+    """Kind of object that runs a verification."""
 
     SPARK_APPLICATION = "SparkApplication"
-    """Kubeflow's Spark operator (``sparkoperator.k8s.io/v1beta2``)."""
+    """A SparkApplication of the Kubeflow Spark operator (``sparkoperator.k8s.io/v1beta2``)."""
     JOB = "Job"
-    """A ``batch/v1`` Job with Spark in local mode, where no Spark operator is installed."""
+    """A ``batch/v1`` Job with Spark in local mode."""
 
 
 class Healing(StrEnum):
-    """Which differences in dual-write the operator heals by itself, as Kafka would: by a controller failover."""
+    """Differences in dual-write that the operator heals without being asked, by a failover of the active controller."""
 
     NEVER = "Never"
-    """None: somebody restarts the active controller, or repairs them otherwise."""
+    """No difference. An administrator restarts the active controller or repairs ZooKeeper."""
     PARTITION_STATE = "PartitionState"
-    """A lost write of a partition's leader, ISR or epochs, and a mirror that stands still."""
+    """A lost write of a partition's leader, ISR or epochs, and a sync to ZooKeeper that makes no progress."""
     AUTO = "Auto"
-    """Everything that the failover rewrites, also what somebody wrote to ZooKeeper alone; it is archived first."""
+    """All data that the failover rewrites, including data that was written to ZooKeeper alone. The operator archives that data first."""
 
 
 class VerificationSpec(Model):
-    """How metadata is verified before each gate."""
+    """Verification of the metadata before each gate."""
 
     runner: Runner = Runner.SPARK_APPLICATION
+    """Kind of object that runs a verification. Without the Spark operator, verifications run as Jobs."""
     image: str | None = None
-    """Image of driver and executors; the chart's default where it is left out."""
+    """Image of driver and executors. If omitted, the default of the chart."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """Pull policy of the image."""
     service_account: Name | None = None
-    """Service account of the driver; the chart's default (``kraftbridge-verifier``) where it is left out."""
+    """Service account of the driver. If omitted, the default of the chart (``kraftbridge-verifier``)."""
     executors: Annotated[int, Field(ge=1, le=100)] = 1
     """Number of Spark executors. A Job runs none."""
     driver_memory: Annotated[str, Field(pattern=r"^[0-9]+[mg]$")] = "768m"
-    """Heap of the Spark driver."""
+    """Heap of the Spark driver: a number and ``m`` (MiB) or ``g`` (GiB)."""
     executor_memory: Annotated[str, Field(pattern=r"^[0-9]+[mg]$")] = "768m"
-    """Heap of each Spark executor."""
+    """Heap of each Spark executor: a number and ``m`` (MiB) or ``g`` (GiB)."""
     core_request: Annotated[str, Field(pattern=r"^[0-9]+m?$")] = "50m"
-    """What driver and executor each ask for, which is also their share of a node that is short of CPU: keep it below the brokers'."""
+    """CPU request of the driver and of each executor, in cores. It is also their share of a node that is short of CPU: keep it below the brokers' request."""
     max_age_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
-    """How old a passed verdict may be when its gate opens."""
+    """Maximum age of a verdict when its gate opens, in seconds. The operator repeats an older verification."""
     deadline_seconds: Annotated[int, Field(ge=30, le=86_400)] = 900
-    """How long one run may take, from its start."""
+    """Maximum duration of one run from its launch, in seconds."""
     healing: Healing = Healing.PARTITION_STATE
-    """Which differences between ZooKeeper and the metadata log a controller failover may heal, unasked."""
+    """Differences between ZooKeeper and the metadata log that the operator heals without being asked, by a controller failover."""
     keep_runs: Annotated[int, Field(ge=1, le=50)] = 10
-    """How many finished runs keep their application and report ConfigMap."""
+    """Number of finished runs whose application and report ConfigMap the operator keeps."""
     accepted_copy: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    """Run id of the ``copy`` verification whose verdict you accept, as in ``status.verifications``: the migration goes on although the copy lost, or may have lost, what its report lists."""
-    compare_served: bool = False
-    """Compare with the log what every broker serves, too (Metadata, DescribeConfigs), before the brokers are rolled and after.
+    """Run id of the ``copy`` verification whose verdict the user accepts, as in ``status.verifications``.
 
-    The verifier then connects to each broker's advertised listener with ``brokers.clientConfigSecret``; its principal needs
-    Describe and DescribeConfigs on every topic and DescribeConfigs on the cluster.
+    The migration then goes on although the copy lost, or may have lost, the entities in the report of that run.
+    """
+    compare_served: bool = False
+    """Whether a verification of dual-write also compares the metadata log with the answers of every broker (Metadata, DescribeConfigs).
+
+    The verifier then connects to each broker's advertised listener with ``brokers.clientConfigSecret``. Its principal needs
+    Describe and DescribeConfigs on every topic, and DescribeConfigs on the cluster.
     """
 
 
 class AcceptedFinding(Model):
-    """A preflight finding that the user accepts; it stays visible."""
+    """A preflight finding that the user accepts. The finding stays in the status."""
 
     code: Annotated[str, Field(min_length=1)]
     """Code of the finding."""
     object: str = "*"
-    """The finding's object, or ``*`` for every object."""
+    """Object of the finding. ``*`` accepts the finding for every object."""
 
 
 class PreflightSpec(Model):
-    """What the user decided about preflight findings."""
+    """Decisions about preflight findings."""
 
     accepted: tuple[AcceptedFinding, ...] = ()
-    """Blocking findings in spite of which the migration proceeds."""
+    """Blocking findings that no longer hold up the migration. docs/findings.md says which codes can be accepted."""
 
 
 class RehearsalSpec(Model):
-    """Kafka's own migration on a copy of the metadata, in preflight, before anything is touched."""
+    """Rehearsal in preflight: Kafka migrates a copy of the metadata, and the cluster is not changed."""
 
     enabled: bool = False
-    """Whether preflight rehearses. The pod needs a network plugin that enforces NetworkPolicies."""
+    """Whether preflight runs a rehearsal. The network plugin must enforce NetworkPolicies."""
     resources: Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})] = {}
-    """Resource requirements of each container of the rehearsal's pod, as in a pod. The copy of the tree is kept in memory and counts."""
+    """Resource requirements of each container of the rehearsal's pod. The copy of the ZooKeeper tree is in memory and counts towards the memory limit."""
     timeout_seconds: Annotated[int, Field(ge=60, le=86_400)] = 1800
-    """How long one rehearsal may take, from its start."""
+    """Maximum duration of one rehearsal from its launch, in seconds."""
     max_age_seconds: Annotated[int, Field(ge=60, le=2_592_000)] = 86_400
-    """How old a rehearsal may be when preflight passes, and when the first broker restarts. An older one is repeated."""
+    """Maximum age of a rehearsal, in seconds, when preflight passes and when the first broker restarts. The operator repeats an older rehearsal."""
 
 
 class OnDeletion(StrEnum):
-    """What happens when the resource is deleted while brokers and ZooKeeper are in the hands of its migration."""
+    """Reaction to the deletion of the resource while its migration configures brokers and ZooKeeper."""
 
     BLOCK = "Block"
-    """Stop at the next safe point and wait for the user's word."""
+    """Stop at the next safe point, and wait until the user sets ``target: ZooKeeper`` or ``onDeletion: Finish``."""
     ROLL_BACK = "RollBack"
-    """Go back to ZooKeeper as by ``target: ZooKeeper``, then let it go."""
+    """Roll back to ZooKeeper as with ``target: ZooKeeper``, then remove the finalizer."""
     FINISH = "Finish"
-    """Go on to ``target``; the resource goes once the migration is completed or rolled back."""
+    """Go on to ``target``. The operator removes the finalizer when the migration is completed or rolled back."""
 
 
 class HandOver(StrEnum):
-    """What happens with the brokers' StatefulSets after ``Completed``."""
+    """Protection of the brokers' StatefulSets after ``Completed``."""
 
     GUARD = "Guard"
-    """A pod template without what KRaft needs is refused, until the owner of the template is seen to render it."""
+    """The admission policy refuses a pod template that lacks a setting that KRaft needs, until the owner of the template renders these settings."""
     RELEASE = "Release"
-    """No template is refused any more. The guard does not come back."""
+    """The admission policy refuses no template. The guard does not come back."""
 
 
 class ControllerVolumes(StrEnum):
-    """What a rollback does with the controllers' volumes."""
+    """Treatment of the controllers' volumes by a rollback."""
 
     KEEP = "Keep"
-    """They stay as archives; a later attempt makes its own and never mounts them."""
+    """The volumes stay as archives. A later attempt creates its own volumes and never mounts these."""
     REMOVE = "Remove"
+    """The rollback deletes the volumes."""
 
 
 class RollbackSpec(Model):
-    """How to go back."""
+    """Rollback to ZooKeeper."""
 
     accept_loss: bool = False
-    """Go back although ZooKeeper does not have everything: what was written to the metadata log alone is lost."""
+    """Whether to roll back although ZooKeeper lacks records of the metadata log. These records are then lost."""
     controller_volumes: ControllerVolumes = ControllerVolumes.KEEP
+    """Whether the rollback keeps or removes the controllers' volumes."""
 
 
 class StrategySpec(Model):
     """Pace of the migration."""
 
     address_cache_seconds: Annotated[int, Field(ge=0, le=3600)] = 35
-    """Hold between two restarts while some JVM may have an old address in its cache (30 s by default)."""
+    """Pause after a broker's restart, in seconds, while a JVM may cache an old address. A JVM caches addresses for 30 s by default."""
     short_address_cache_seconds: Annotated[int, Field(ge=0, le=3600)] = 3
-    """Hold between two restarts once every JVM of the cluster caches addresses for a second only."""
+    """Pause after a broker's restart, in seconds, when every JVM of the cluster caches addresses for one second."""
     hybrid_soak_seconds: Annotated[int, Field(ge=0)] = 0
-    """How long to stay in dual-write with the brokers on ZooKeeper before the gate is tried."""
+    """Time in phase DualWrite before its gate is tried, in seconds. The brokers use ZooKeeper in this phase."""
     pure_soak_seconds: Annotated[int, Field(ge=0)] = 0
-    """How long to stay in dual-write with all brokers on KRaft before finalization may begin."""
+    """Time in phase AwaitingFinalization before finalization may begin, in seconds. All brokers run KRaft in this phase."""
     session_timeout_hold_seconds: Annotated[int, Field(ge=0, le=600)] = 12
-    """Hold after the last controller's restart; longer than ``broker.session.timeout.ms`` (9 s)."""
+    """Pause after the last restart of a controller, in seconds. Keep it longer than ``broker.session.timeout.ms`` (9 s by default)."""
     sync_patience_seconds: Annotated[int, Field(ge=10, le=3600)] = 120
-    """How long ``/migration`` may stand still while the log moves on before the active controller is restarted; a new controller writes the whole image first."""
+    """Time in seconds that the offset in ``/migration`` may stay the same while the log grows. The operator then restarts the active controller; the next one writes its whole image to ZooKeeper."""
     phase_deadline_seconds: Annotated[int, Field(ge=60, le=604_800)] = 1800
-    """How long a phase may wait without progress before ``Stalled`` says what for."""
+    """Time in seconds that a phase may wait without progress. The condition ``Stalled`` then becomes True and names the cause."""
     termination_grace_seconds: Annotated[int, Field(ge=1, le=3600)] = 300
-    """Least grace period of a broker's eviction; a longer ``terminationGracePeriodSeconds`` of the pod is kept."""
+    """Minimum grace period of a broker's eviction, in seconds. A longer ``terminationGracePeriodSeconds`` of the pod takes precedence."""
 
 
 class MigrationSpec(Model):
-    """What the user asks for."""
+    """Desired state of the migration."""
 
     target: Target = Target.KRAFT_BROKERS
+    """Point up to which the operator migrates. ``KRaftBrokers`` stops before finalization, which cannot be undone. ``ZooKeeper`` rolls back."""
     paused: bool = False
-    """Stops at the next safe point."""
+    """Whether the operator stops at the next safe point. It goes on when the value is false again."""
     zookeeper: ZooKeeperSpec
     brokers: BrokersSpec
     controllers: ControllersSpec = ControllersSpec()
@@ -308,12 +322,14 @@ class MigrationSpec(Model):
     strategy: StrategySpec = StrategySpec()
     rollback: RollbackSpec = RollbackSpec()
     on_deletion: OnDeletion = OnDeletion.BLOCK
-    """What a deletion half-way does; a namespace that is being deleted never waits."""
+    """Reaction to a deletion of the resource during the migration. The deletion of the whole namespace never waits."""
     hand_over: HandOver = HandOver.GUARD
-    """What happens with the brokers' StatefulSets after ``Completed``."""
+    """Protection of the brokers' StatefulSets after ``Completed``."""
     metadata_version: Annotated[str, Field(json_schema_extra={"enum": list(NAMES)})] | None = None
-    """metadata.version to bring the cluster to once the migration is complete (KIP-778), up or, where Kafka loses nothing, down: ``3.9-IV0``, or
-    ``3.9`` for a release's last one. Left out: nothing is changed."""
+    """metadata.version of the cluster after the migration (KIP-778), for example ``3.9-IV0``. ``3.9`` means the last level of that release.
+
+    The operator changes to a higher level, or to a lower one if Kafka loses no metadata. If omitted, the operator does not change the level.
+    """
 
     @field_validator("metadata_version")
     @classmethod

@@ -1,4 +1,4 @@
-"""``status`` of a KafkaMigration: all that the operator remembers. Everything else is observed anew."""
+"""``status`` of a KafkaMigration: the state that the operator keeps. The operator observes everything else again in each reconciliation."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import ControllersSpec, MigrationSpec, Model
 
 UID_LENGTH = 8
-"""How many characters of a resource's UID names carry: enough to tell apart resources of one name in one namespace."""
+"""Number of characters of a resource's UID in the names of its objects. They tell apart resources that had the same name in one namespace."""
 
 
 class StatusModel(Model):
-    """Base of status parts; fields of a newer operator are passed over."""
+    """Base of the parts of the status. Fields that a newer operator wrote are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -30,15 +30,15 @@ class FindingsReport(StatusModel):
     """A ConfigMap with every finding of preflight."""
 
     config_map: str
-    """Its name; ``findings.json.gz`` in ``binaryData`` holds the list."""
+    """Name of the ConfigMap. ``findings.json.gz`` in its ``binaryData`` holds the list."""
     total: int
-    """How many findings there are."""
+    """Number of findings."""
     digest: str
-    """SHA-256 of the list, to tell whether it is up to date."""
+    """SHA-256 of the list. It shows whether the ConfigMap is up to date."""
 
 
 class FindingStatus(StatusModel):
-    """A preflight finding; ``code`` is API."""
+    """A finding of preflight. ``code`` is part of the API."""
 
     code: str
     """Code of the finding."""
@@ -47,26 +47,27 @@ class FindingStatus(StatusModel):
     object: str
     """Object that the finding is about."""
     reason: str
-    """What is wrong."""
+    """Problem that was found."""
     fix: str
-    """What to do."""
+    """Action that removes the problem."""
     accepted: bool = False
     """Whether spec.preflight.accepted lists the finding."""
 
 
 class OperationKind(StrEnum):
-    """What is being done to one node."""
+    """Kind of an operation on one node."""
 
     RESTART_BROKER = "RestartBroker"
     RESTART_CONTROLLER = "RestartController"
 
 
 class Operation(StatusModel):
-    """The act in progress, recorded before it begins; the pod's UID makes it safe to repeat."""
+    """Operation in progress. The operator records it before it begins; the pod's UID makes it safe to repeat."""
 
     kind: OperationKind
+    """Kind of the operation."""
     node_id: int
-    """Broker or controller that is restarted."""
+    """Node id of the broker or controller that is restarted."""
     pod: str
     """Name of its pod."""
     pod_uid: str
@@ -74,7 +75,7 @@ class Operation(StatusModel):
     started_at: datetime
     """When the operation was recorded."""
     last_pod_ready_at: datetime | None = None
-    """When the successor was first seen Ready."""
+    """Time at which the new pod was first observed to be Ready."""
 
 
 class NodeStatus(StatusModel):
@@ -83,157 +84,160 @@ class NodeStatus(StatusModel):
     id: int
     """Node id."""
     role: str
-    """broker or controller."""
+    """``broker`` or ``controller``."""
     pod: str
     """Name of its pod."""
     stateful_set: str
     """Name of its StatefulSet."""
     mode: str
-    """Mode of the configuration that its pod runs."""
+    """Mode of the configuration with which its pod runs."""
     ready: bool = False
     """Whether its pod is Ready."""
     registered: bool | None = None
-    """Whether the quorum lists it (broker registration, or voter)."""
+    """Whether the quorum lists the node: as a registered broker, or as a voter. Unset while it is not known."""
     restarts: int = 0
-    """Restarts that this migration did."""
+    """Number of restarts by this migration."""
 
 
 class BrokersStatus(StatusModel):
-    """The brokers in one line."""
+    """Summary of the brokers."""
 
     total: int = 0
     """Number of brokers."""
     in_mode: int = 0
     """Number of brokers that have reached ``mode``."""
     mode: BrokerMode = BrokerMode.ZOOKEEPER
-    """The mode that ``in_mode`` brokers have reached, of the roll that is under way or was the last."""
+    """Mode of the present rolling restart, or of the last one."""
     summary: str = "0/0"
-    """``inMode``/``total``."""
+    """``inMode`` and ``total`` as text, for example ``2/3``."""
 
 
 class QuorumStatus(StatusModel):
-    """The KRaft controller quorum as last seen; offsets as strings, since they may pass 53 bits."""
+    """The KRaft controller quorum as last observed. Offsets are strings, because they may exceed 53 bits."""
 
     leader_id: int | None = None
     """Node id of the active controller."""
     leader_epoch: int | None = None
     """Epoch of the active controller."""
     leader_since: datetime | None = None
-    """Since when this leader has been seen without a change."""
+    """Time since which this leader has been observed without a change."""
     max_lag_records: str | None = None
-    """Records by which the slowest voter is behind the leader."""
+    """Number of records by which the slowest voter lags behind the leader."""
     high_watermark: str | None = None
     """High watermark of the metadata log."""
 
 
 class MigrationOffset(StatusModel):
-    """``/migration``'s offset at one time: a later, greater one proves that ZooKeeper is being written."""
+    """Offset in znode ``/migration``. An offset that grows proves that the active controller writes to ZooKeeper."""
 
     offset: str
-    """Offset of the metadata log that ZooKeeper mirrors."""
+    """Offset of the metadata log up to which ZooKeeper mirrors it."""
     seen_at: datetime
-    """When the offset was read."""
+    """Time at which the offset was read."""
     moved_at: datetime | None = None
-    """When the offset was last seen to have grown."""
+    """Time at which the offset was last observed to have grown."""
     standing_since: datetime | None = None
-    """Since when it has been seen standing still, without a look at ZooKeeper having failed in between."""
+    """Time since which the offset has not changed. A failed read of ZooKeeper resets it."""
 
 
 class CanaryStatus(StatusModel):
-    """A harmless metadata change made by us, awaited in both stores."""
+    """A harmless change of metadata by the operator. The operator waits until both stores have it."""
 
     value: int
     """Value of the client quota that was written."""
     written_at: datetime
-    """When the change was recorded."""
+    """Time at which the change was recorded."""
     committed_at: datetime | None = None
-    """The active controller acknowledged it: it is in the metadata log."""
+    """Time at which the active controller acknowledged the change: it is in the metadata log."""
     mirrored_at: datetime | None = None
-    """It was read back from ZooKeeper."""
+    """Time at which the change was read from ZooKeeper."""
     served_at: datetime | None = None
-    """Every broker was seen to serve it itself."""
+    """Time at which every broker was observed to serve the change."""
     removing_at: datetime | None = None
-    """Its removal was first asked for."""
+    """Time at which the removal was first requested."""
     removed_at: datetime | None = None
-    """It was seen gone from ZooKeeper."""
+    """Time at which ZooKeeper was observed not to have the change any more."""
 
 
 class VerificationStatus(StatusModel):
-    """One verification run, newest last."""
+    """One verification run."""
 
     run_id: str
     """Id of the run."""
     profile: Profile
+    """Profile of the run: the sources that it compares."""
     gate: Phase
-    """The phase whose entry (or last restart) it guards."""
+    """Phase whose entry, or whose last restart, the run guards."""
     purpose: str
-    """Distinguishes two runs for one gate, such as ``entry`` and ``last-broker``."""
+    """Purpose of the run. It tells apart two runs for one gate, for example ``entry`` and ``last-broker``."""
     generation: int
     """Generation of the resource for which the run was launched."""
     launched_at: datetime
-    """When the run was launched."""
+    """Time at which the run was launched."""
     ready_at: datetime | None = None
-    """When its Spark session was open."""
+    """Time at which its Spark session was open."""
     released_at: datetime | None = None
-    """When it was released to read."""
+    """Time at which the operator released it to read."""
     finished_at: datetime | None = None
-    """When its verdict was read."""
+    """Time at which its verdict was read."""
     verdict: Verdict | None = None
+    """Verdict of the run. Unset until it ends."""
     reason: str = ""
     """Reason of the verdict."""
     counts: dict[str, KindCounts] = {}
-    """By kind of entity."""
+    """Numbers of entities, by kind of entity."""
     differing: int = 0
     """Number of entities that differ."""
     mirror_differing: int = 0
-    """Of these, entities that a controller failover would heal, because only ZooKeeper differs from the log."""
+    """Number of these that a controller failover would heal, because only ZooKeeper differs from the log."""
     partition_state_differing: int = 0
-    """Of these, partitions that only lack their newest state in ZooKeeper."""
+    """Number of these that are partitions whose newest state ZooKeeper lacks."""
     report: str = ""
     """Name of the ConfigMap with the report."""
 
 
 class HealingKind(StrEnum):
-    """What a controller failover is to heal."""
+    """Problem that a controller failover heals."""
 
     DIFFERENCES = "Differences"
-    """ZooKeeper differs from the log although nothing is in flight."""
+    """ZooKeeper differs from the log although no change is in flight."""
     STUCK_SYNC = "StuckSync"
-    """``/migration`` stands still while the log moves on."""
+    """The offset in ``/migration`` stays the same while the log grows."""
 
 
 class HealingStatus(StatusModel):
-    """Healing by controller failovers: KRaft is the truth, and a new active controller writes its whole image to ZooKeeper."""
+    """Healing by controller failovers: a new active controller writes its whole image to ZooKeeper."""
 
     kind: HealingKind
+    """Problem that is healed."""
     started_at: datetime
-    """When healing began."""
+    """Time at which healing began."""
     run_id: str = ""
-    """The verification whose differences are to be healed."""
+    """Id of the verification that found the differences."""
     entities: int = 0
     """Number of entities that differ."""
     archive: str = ""
-    """Secret that keeps what ZooKeeper held before, for good."""
+    """Name of the Secret with the data that ZooKeeper held before. The operator never deletes it."""
     archived_at: datetime | None = None
-    """When the archive was written."""
+    """Time at which the archive was written."""
     failovers: int = 0
-    """Counted before each, at most three."""
+    """Number of failovers, at most three. The operator counts each one before it begins."""
     failover_at: datetime | None = None
-    """When the last failover was recorded."""
+    """Time at which the last failover was recorded."""
     failover_epoch: int = -1
     """``kraft_controller_epoch`` in ``/migration`` before the last failover."""
     resumed_offset: str | None = None
     """Offset in ``/migration`` when a newer epoch was first seen in it."""
     synced_at: datetime | None = None
-    """When the offset was then seen to move: the new controller has written its image."""
+    """Time at which the offset was then observed to grow: the new controller has written its image."""
     given_up_at: datetime | None = None
-    """When healing was given up."""
+    """Time at which healing was given up."""
     finished_at: datetime | None = None
-    """When healing succeeded."""
+    """Time at which healing succeeded."""
 
 
 class WaitKind(StrEnum):
-    """What a migration is waiting for, for the account of its time."""
+    """Kind of a wait. ``status.history`` sums up the time of each kind."""
 
     WORK = "Work"
     HOLD = "Hold"
@@ -243,112 +247,114 @@ class WaitKind(StrEnum):
 
 
 class Waiting(StatusModel):
-    """What is being waited for now."""
+    """The present wait."""
 
     kind: WaitKind
+    """Kind of the wait."""
     since: datetime
-    """Since when."""
+    """Time at which the wait began."""
 
 
 class PhaseRecord(StatusModel):
-    """One visit to a phase. Waits are whole seconds' sums of what ``Waiting`` showed."""
+    """One visit to a phase. Each wait is the sum of its times, in whole seconds."""
 
     phase: Phase
     entered_at: datetime
-    """When the phase was entered."""
+    """Time at which the phase was entered."""
     left_at: datetime | None = None
-    """When the phase was left."""
+    """Time at which the phase was left."""
     hold_seconds: int = 0
-    """Time in holds between restarts."""
+    """Time in holds between restarts, in seconds."""
     soak_seconds: int = 0
-    """Time in soaks."""
+    """Time in soaks, in seconds."""
     verification_wait_seconds: int = 0
-    """Time spent waiting for verifications."""
+    """Time spent waiting for verifications, in seconds."""
     user_wait_seconds: int = 0
-    """Time spent waiting for the user."""
+    """Time spent waiting for the user, in seconds."""
 
 
 class RenderedControllers(ControllersSpec):
-    """``spec.controllers`` as the controllers' objects are rendered from it; fields of a newer operator are passed over."""
+    """``spec.controllers`` from which the controllers' objects are rendered. Fields that a newer operator wrote are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
     @classmethod
     def of(cls, spec: ControllersSpec) -> RenderedControllers:
-        """Return what ``spec.controllers`` renders."""
+        """Return ``spec`` as a value of the status."""
         return cls.model_validate(spec.model_dump())
 
 
 class ControllersChange(StatusModel):
-    """A change of ``spec.controllers`` that is rolled out, one voter at a time."""
+    """A change of ``spec.controllers``. The operator rolls it out one voter at a time."""
 
     to: RenderedControllers
-    """What the voters get."""
+    """Configuration that the voters get."""
     before: RenderedControllers
-    """What they had."""
+    """Configuration that the voters had."""
     started_at: datetime
-    """When the change was recorded, before any controller restarted."""
+    """Time at which the change was recorded, before any controller restarted."""
     active_restarted_at: datetime | None = None
-    """When the active controller was last restarted for it; ``/migration`` must move after that."""
+    """Time of the last restart of the active controller for this change. The offset in ``/migration`` must grow after it."""
     failed: str = ""
-    """Which controller did not come back, and why; it got ``before`` back."""
+    """The controller that did not come back, and the reason. The operator gave it ``before`` again."""
 
 
 class ControllersStatus(StatusModel):
-    """The quorum that we made."""
+    """The controllers that the operator created."""
 
     name: str
     """Name of its StatefulSet, Service and ConfigMap."""
     node_ids: tuple[int, ...]
     """Node ids of the voters."""
     mode: ControllerMode = ControllerMode.MIGRATION
+    """Mode of the controllers' configuration."""
     format_allowed: bool = True
-    """False once every voter was formatted: a blank volume must not start by itself then (a blank voter votes)."""
+    """Whether a controller may format a blank volume. False once every voter was formatted, because a voter with a blank volume can elect a leader that lacks records."""
     volume_uids: dict[str, str] = {}
     """UID of each voter's PersistentVolumeClaim, by node id."""
     rendered: RenderedControllers | None = None
-    """What its objects are rendered from; None until the voters are formatted: ``spec.controllers`` itself."""
+    """Configuration from which the objects are rendered. Unset until the voters are formatted; ``spec.controllers`` applies until then."""
     change: ControllersChange | None = None
-    """The change that is rolled out, or that failed."""
+    """The change of ``spec.controllers`` that is in progress, or that failed."""
 
 
 class RestartRecord(StatusModel):
-    """One restart that we did, for the account of the migration's impact."""
+    """One restart by the operator."""
 
     node_id: int
-    """Broker or controller that was restarted."""
+    """Node id of the broker or controller that was restarted."""
     phase: Phase
     attempt: int
     """Attempt of the migration."""
     began_at: datetime
-    """When its pod was asked to stop."""
+    """Time at which its pod was asked to stop."""
     ready_at: datetime | None = None
-    """When the successor was Ready."""
+    """Time at which the new pod was Ready."""
     finished_at: datetime
-    """When every broker served again with full ISRs, or the quorum agreed."""
+    """Time at which every broker served again and every ISR was complete, or at which the quorum agreed on a leader."""
 
 
 class ControllerUnavailability(StatusModel):
-    """The longest time in one phase during which no controller took a metadata write."""
+    """The longest time in one phase during which no controller accepted a metadata write."""
 
     phase: Phase
     attempt: int
     """Attempt of the migration."""
     milliseconds: int
-    """From the first refused probe (a ``CreateTopics`` that only validates, four times a second) to the next accepted one."""
+    """Time from the first refused probe to the next accepted one, in milliseconds. A probe is a ``CreateTopics`` that only validates, four times a second."""
     ended_at: datetime
-    """When a controller took a write again."""
+    """Time at which a controller accepted a write again."""
 
 
 class RehearsalRunStatus(StatusModel):
-    """A rehearsal under way."""
+    """A rehearsal that runs."""
 
     run_id: str
-    """Id of the run, and name of its Job."""
+    """Id of the run, which is also the name of its Job."""
     digest: str
-    """Of what it judges."""
+    """Digest of the input: the controllers' configuration, image and heap."""
     launched_at: datetime
-    """When it was launched."""
+    """Time at which it was launched."""
 
 
 class RehearsedLoss(StatusModel):
@@ -357,137 +363,140 @@ class RehearsedLoss(StatusModel):
     entity: str
     """Kind and key of the entity."""
     what: str
-    """What ZooKeeper holds, and what the metadata log held after the copy."""
+    """The value in ZooKeeper, and the value in the metadata log after the copy."""
 
 
 class RehearsedMend(StatusModel):
-    """A known trap in the ZooKeeper tree."""
+    """A znode with a known problem, and its remedy."""
 
     znode: str
     """Path of the znode."""
     problem: str
-    """What Kafka would do because of it."""
+    """Effect of the znode on the migration."""
     command: str
-    """What mends it."""
+    """Command that removes the problem."""
 
 
 class RehearsalStatus(StatusModel):
-    """Kafka's own migration on a copy of the metadata: the last one that ended, and the one under way."""
+    """The last rehearsal that ended, and the one that runs."""
 
     running: RehearsalRunStatus | None = None
-    """The rehearsal under way."""
+    """The rehearsal that runs."""
     count: int = 0
     """Number of rehearsals that this migration has launched."""
     run_id: str = ""
-    """Id of the last one that ended."""
+    """Id of the last rehearsal that ended. The fields below describe it."""
     digest: str = ""
-    """Of what it judged: the controllers' configuration, image and heap."""
+    """Digest of its input: the controllers' configuration, image and heap."""
     verdict: RehearsalVerdict | None = None
+    """Verdict of the rehearsal. Unset until one has ended."""
     reason: str = ""
     """Reason of the verdict."""
     launched_at: datetime | None = None
-    """When the last one that ended was launched."""
+    """Time at which it was launched."""
     finished_at: datetime | None = None
-    """When its result was read."""
+    """Time at which its result was read."""
     partitions: int = 0
-    """Partitions in the tree."""
+    """Number of partitions in the ZooKeeper tree."""
     copy_seconds: float | None = None
-    """Time of the copy from ZooKeeper."""
+    """Duration of the copy from ZooKeeper, in seconds."""
     sync_seconds: float | None = None
-    """Time of the sync to ZooKeeper after it."""
+    """Duration of the sync to ZooKeeper after the copy, in seconds."""
     seconds_without_controller: float | None = None
-    """From the claim of ``/controller`` to dual-write: what the takeover is expected to take."""
+    """Time from the claim of ``/controller`` to dual-write, in seconds. It is the forecast for the takeover."""
     heap_needed_bytes: int | None = None
-    """Heap that each controller needs for this tree, with headroom."""
+    """Heap that each controller needs for this tree, with headroom, in bytes."""
     minimum_batch_size: int | None = None
-    """Value of zookeeper.metadata.migration.min.batch.size that the measured copy calls for; None: Kafka's default."""
+    """Value of zookeeper.metadata.migration.min.batch.size that follows from the measured copy. Unset: Kafka's default."""
     differing: int = 0
-    """Number of entities that were lost or changed; ``losses`` names the first ones."""
+    """Number of entities that were lost or changed. ``losses`` names the first 20."""
     losses: tuple[RehearsedLoss, ...] = ()
     """Entities that were lost or changed, at most 20."""
     mends: tuple[RehearsedMend, ...] = ()
-    """Known traps in the tree and what mends them, at most 20."""
+    """Znodes with a known problem and their remedies, at most 20."""
     report: str = ""
-    """Name of the ConfigMap with the whole result and its page."""
+    """Name of the ConfigMap with the whole result and its HTML page."""
 
 
 class ImpactStatus(StatusModel):
-    """What the migration cost, as measured by the operator; clients' stalls are for clients to measure."""
+    """Impact of the migration, as the operator measures it. It does not contain delays that clients observe."""
 
     controller_unavailable: tuple[ControllerUnavailability, ...] = ()
     """Longest time without an active controller, per phase and attempt."""
     forecast_takeover_milliseconds: int | None = None
-    """Time without a controller in the takeover, as the last rehearsal measured it; ``controllerUnavailable`` of TakingOver is the real one."""
+    """Forecast of the time without a controller in the takeover, in milliseconds, from the last rehearsal. ``controllerUnavailable`` of phase TakingOver is the measured time."""
     restarts: tuple[RestartRecord, ...] = ()
-    """Oldest first, the last 300."""
+    """The last 300 restarts, oldest first."""
 
 
 class RollbackStatus(StatusModel):
-    """The step of a rollback in which ZooKeeper becomes the truth again."""
+    """The step of a rollback that returns control of the metadata from the KRaft controllers to a broker."""
 
     attempt: int
     """Attempt of the migration that was rolled back."""
     controllers_stopped_at: datetime | None = None
-    """When the KRaft controllers were asked to stop: nobody is controller from about here."""
+    """Time at which the KRaft controllers were asked to stop. The cluster has no controller from about this time."""
     high_watermark: str = ""
-    """Of the metadata log then."""
+    """High watermark of the metadata log at that time."""
     mirrored_offset: str = ""
-    """Up to which ZooKeeper mirrored it then; the records between them are NoOpRecords, or the user accepted their loss."""
+    """Offset up to which ZooKeeper mirrored the log at that time. The records after it are NoOpRecords, or the user accepted their loss."""
     controller_back_at: datetime | None = None
-    """When a broker was first seen to hold ``/controller``."""
+    """Time at which a broker was first observed to hold ``/controller``."""
     controller_unavailable_milliseconds: int | None = None
-    """Between these two, by the operator's looks."""
+    """Time between these two, in milliseconds, as the operator observed it."""
 
 
 class ChangedField(StatusModel):
-    """A field of somebody else's object that we set, and what it was."""
+    """A field of another owner's object that the operator set, and its earlier value."""
 
     object: str
     """Object whose field was changed."""
     field: str
     """Path of the field."""
     before: str
-    """The former value, or where it is kept when it may be secret."""
+    """The earlier value, or the object that keeps it if it may be secret."""
     owner: str
-    """Field manager before."""
+    """Field manager that owned the field before."""
 
 
 class MetadataVersionState(StrEnum):
-    """How far metadata.version is from what ``spec.metadataVersion`` asks for."""
+    """State of the change of metadata.version that ``spec.metadataVersion`` requests."""
 
     OBSERVED = "Observed"
-    """Nothing is asked for and nothing is changed."""
+    """``spec.metadataVersion`` is not set. The operator changes nothing."""
     WAITING = "Waiting"
-    """For the end of the migration, for a node, or for the cluster's health."""
+    """The change waits for the end of the migration, for a node, or for the cluster's health."""
     REFUSED = "Refused"
-    """By a node's range, by Kafka's word, or by a pod template; nothing was changed."""
+    """A node does not support the level, Kafka refuses it, or a pod template is too old. Nothing was changed."""
     VALIDATING = "Validating"
-    """The active controller is asked to validate only."""
+    """The operator asks the active controller to validate the change without making it."""
     VERIFYING_BEFORE = "VerifyingBefore"
+    """A verification runs before the change."""
     CHANGING = "Changing"
-    """The change is on record, and sent until Kafka has committed it and every node has applied it."""
+    """The change is recorded. The operator sends it until Kafka has committed it and every node has applied it."""
     VERIFYING_AFTER = "VerifyingAfter"
+    """A verification runs after the change."""
     IN_FORCE = "InForce"
-    """Every node has applied what is asked for."""
+    """Every node has applied the requested level."""
 
 
 class NodeLevels(StatusModel):
-    """What one node says of metadata.version."""
+    """Levels of metadata.version that one node reports."""
 
     id: int
     """Node id."""
     role: str
-    """broker or controller."""
+    """``broker`` or ``controller``."""
     finalized: str
-    """As its own image has it, \"\" before the first one."""
+    """Finalized level in the node's own metadata image. Empty before the first image."""
     lowest: str
-    """Lowest level that it supports."""
+    """Lowest level that the node supports."""
     highest: str
-    """Highest level that it supports."""
+    """Highest level that the node supports."""
 
 
 class MetadataVersionChange(StatusModel):
-    """One change of metadata.version, on record before Kafka is asked for it."""
+    """One change of metadata.version. The operator records it before it sends the request to Kafka."""
 
     number: int
     """Number of the change."""
@@ -496,42 +505,44 @@ class MetadataVersionChange(StatusModel):
     to_level: int
     """Level after."""
     upgrade: Upgrade
+    """Type of the change, as in Kafka's UpdateFeatures request."""
     after_offset: str
-    """High watermark when it was recorded: a node that has applied the log beyond it has applied the change."""
+    """High watermark of the metadata log when the change was recorded."""
     started_at: datetime
-    """When the change was recorded."""
+    """Time at which the change was recorded."""
     applied_at: datetime | None = None
-    """When every broker and controller was seen to have applied it."""
+    """Time at which every broker and controller was observed to have applied it."""
     finished_at: datetime | None = None
-    """When the verification after it had passed."""
+    """Time at which the verification after the change passed."""
     counts: str = ""
-    """How the numbers of entities of the verifications before and after compare."""
+    """Comparison of the numbers of entities before and after the change."""
 
 
 class MetadataVersionStatus(StatusModel):
-    """metadata.version (KIP-778) as the cluster has it and as the user wants it."""
+    """metadata.version (KIP-778) of the cluster, and the requested level."""
 
     state: MetadataVersionState = MetadataVersionState.OBSERVED
+    """State of the change."""
     current: str | None = None
-    """What the active controller has finalized."""
+    """Level that the active controller has finalized."""
     target: str | None = None
     """Level that spec.metadataVersion names."""
     target_level: int | None = None
     """Number of that level."""
     upgrade: Upgrade | None = None
-    """What the active controller is asked to validate."""
+    """Type of the change that the active controller is asked to validate."""
     message: str = ""
-    """What the change waits for, or why it was refused."""
+    """Condition for which the change waits, or the reason of the refusal."""
     nodes: tuple[NodeLevels, ...] = ()
     """Levels of every broker and controller."""
     changes: int = 0
-    """Changes that this migration has begun."""
+    """Number of changes that this migration has begun."""
     change: MetadataVersionChange | None = None
-    """The last one."""
+    """The last change."""
 
     @property
     def validates(self) -> bool:
-        """Whether the active controller's word is to be looked at."""
+        """Whether the answer of the active controller to a validation is needed."""
         return (
             self.state in (MetadataVersionState.VALIDATING, MetadataVersionState.REFUSED) and self.upgrade is not None
         )
@@ -545,7 +556,7 @@ class RequiredVariable(StatusModel):
     value: str
     """Value that it must have."""
     entry: bool = False
-    """Whether the value must be one entry of a comma-separated list; other entries are the user's."""
+    """Whether the value must be one entry of a comma-separated list. Other entries are allowed."""
 
     @property
     def words(self) -> str:
@@ -554,53 +565,55 @@ class RequiredVariable(StatusModel):
 
 
 class GuardedStatefulSet(StatusModel):
-    """What the pod template of a StatefulSet must have for its brokers to run KRaft; the admission policy reads this."""
+    """Settings that the pod template of a StatefulSet must have so that its brokers run KRaft. The admission policy reads this."""
 
     name: str
     """Name of the StatefulSet."""
     container: str
     """Name of Kafka's container."""
     variables: tuple[RequiredVariable, ...] = ()
-    """Style ``Env``: environment variables."""
+    """Required environment variables, with ``configStyle: Env``."""
     volume: str = ""
-    """Style ``Properties``: volume with the properties file."""
+    """Volume with the properties file, with ``configStyle: Properties``."""
     config_map: str = ""
-    """Style ``Properties``: ConfigMap that the volume must mount, unless the template says ``kraftbridge.dev/broker-mode: KRaft``."""
+    """ConfigMap that the volume must mount, with ``configStyle: Properties``. A template with ``kraftbridge.dev/broker-mode: KRaft`` may mount another one."""
 
 
 class HandOverStatus(StatusModel):
-    """Whose the configuration of the brokers is after ``Completed``."""
+    """Hand-over of the brokers' configuration to its owners after ``Completed``."""
 
     guarded: bool
-    """Whether a template without what KRaft needs is refused."""
+    """Whether the admission policy refuses a pod template that lacks a setting that KRaft needs."""
     stateful_sets: tuple[GuardedStatefulSet, ...] = ()
-    """What each StatefulSet of brokers needs."""
+    """Required settings of each StatefulSet of brokers."""
     missing: tuple[str, ...] = ()
-    """What the templates lack now: a broker that restarts with it does not run KRaft."""
+    """Settings that the pod templates lack now. A broker that restarts without them does not run KRaft."""
     ended_at: datetime | None = None
-    """When the guard ended."""
+    """Time at which the guard ended."""
 
 
 class MigrationStatus(StatusModel):
-    """All that the operator remembers of one migration."""
+    """Observed state of the migration."""
 
     phase: Phase = Phase.PREFLIGHT
+    """Present phase."""
     target: Target | None = None
+    """Target that the operator works towards."""
     message: str = ""
-    """Always says what is being waited for, and of whom."""
+    """Present wait, for people: its subject first, then the action that ends it."""
     observed_generation: int = 0
     """Generation of the resource that this status describes."""
     conditions: tuple[Condition, ...] = ()
-    """Conditions of the migration; the contract for programs."""
+    """Conditions of the migration. Programs should read these and not ``message``."""
     attempt: int = 1
-    """Number of the attempt; a migration after a rollback is the next one."""
+    """Number of the attempt. A migration after a rollback is the next attempt."""
     cluster_id: str | None = None
     """Id of the Kafka cluster."""
     brokers: BrokersStatus = BrokersStatus()
     broker_ids: dict[str, int] = {}
-    """Broker id by pod, as ZooKeeper had it before anything was changed."""
+    """Broker ids by name of the pod, as ZooKeeper held them before the first change."""
     broker_settings: dict[str, str] = {}
-    """Settings that the controllers take over from the brokers, as these ran with them when preflight passed."""
+    """Settings that the controllers take over from the brokers, with the values of the running brokers when preflight passed."""
     nodes: tuple[NodeStatus, ...] = ()
     """Brokers and controllers."""
     controllers: ControllersStatus | None = None
@@ -609,40 +622,40 @@ class MigrationStatus(StatusModel):
     canary: CanaryStatus | None = None
     operation: Operation | None = None
     hold_until: datetime | None = None
-    """Until when the next restart is held."""
+    """Time until which the next restart is held."""
     hold_reason: str = ""
-    """Why the next restart is held."""
+    """Reason for holding the next restart."""
     verifications: tuple[VerificationStatus, ...] = ()
-    """Verification runs that are kept, newest last."""
+    """Verification runs, newest last. ``spec.verification.keepRuns`` limits their number."""
     verification_count: int = 0
     """Number of runs that this migration has launched."""
     rehearsal: RehearsalStatus | None = None
     impact: ImpactStatus = ImpactStatus()
     rollback: RollbackStatus | None = None
-    """The last rollback's."""
+    """Measurements of the last rollback."""
     healing: HealingStatus | None = None
-    """The healing under way, or the one that was given up."""
+    """The healing in progress, or the one that was given up."""
     healings: tuple[HealingStatus, ...] = ()
-    """Those that succeeded, newest last."""
+    """Healings that succeeded, newest last."""
     findings: tuple[FindingStatus, ...] = ()
-    """Blocking ones first; at most 100, see ``findingsReport``."""
+    """Findings of preflight, blocking ones first, at most 100. ``findingsReport`` names the ConfigMap with all of them."""
     findings_report: FindingsReport | None = None
-    """Where all findings are, when there are more than fit."""
+    """ConfigMap with all findings. Unset while ``findings`` holds all of them."""
     changed_fields: tuple[ChangedField, ...] = ()
     """Fields of other owners' objects that the migration changed."""
     history: tuple[PhaseRecord, ...] = ()
     """Visits to phases, oldest first."""
     waiting: Waiting | None = None
     progress_at: datetime | None = None
-    """When anything last moved; deadlines count from here."""
+    """Time of the last progress. Deadlines count from it."""
     controller_agreed_since: datetime | None = None
-    """Rolling back: since when every broker has named the same broker as controller."""
+    """Time since which every broker has named the same broker as controller, in phase RollingBack."""
     metadata_version: MetadataVersionStatus | None = None
     given_back_at: datetime | None = None
-    """Completed: when no StatefulSet was locked any more."""
+    """Time at which the last lock on a StatefulSet was released, in phase Completed."""
     hand_over: HandOverStatus | None = None
     final_manifest: str = ""
-    """ConfigMap with the manifests that the user's next release should contain."""
+    """Name of the ConfigMap with the manifests that the user's next release should contain."""
 
     @property
     def followed_run(self) -> VerificationStatus | None:
@@ -652,21 +665,21 @@ class MigrationStatus(StatusModel):
 
 
 def rendered_spec(spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec:
-    """Return the spec with the ``controllers`` that the controllers' objects are rendered from."""
+    """Return the spec with the ``controllers`` from which the controllers' objects are rendered."""
     rendered = status.controllers.rendered if status.controllers is not None else None
     return spec if rendered is None else spec.model_copy(update={"controllers": rendered})
 
 
 def controllers_name(migration: str, uid: str, attempt: int) -> str:
-    """Return the name of an attempt's controllers.
+    """Return the name of the controllers of an attempt.
 
-    The migration's UID and the attempt are part of it, so volumes of an earlier attempt, or of an earlier resource of the same name,
-    are never mounted again.
+    The name contains the migration's UID and the attempt. The controllers therefore never mount volumes of an earlier attempt or
+    of an earlier resource of the same name.
     """
     name = f"{migration}-kraft-{uid[:UID_LENGTH]}"
     return name if attempt == 1 else f"{name}-{attempt}"
 
 
 def healing_archive(run_id: str) -> str:
-    """Return the name of the Secret with what ZooKeeper held where a run found differences."""
+    """Return the name of the Secret with the data that ZooKeeper held for the differences of a run."""
     return f"{run_id}-archive"
