@@ -112,6 +112,11 @@ def counts(step: StepContext, gate: Phase, purpose: str) -> dict[str, int] | Non
 
 
 def _follow(draft: Draft, record: VerificationStatus) -> Wait:
+    other = _unfinished(draft)
+    if other is not None and other.run_id != record.run_id:
+        # The gate waits for this run, so none waits for the newer one: the last broker came back by itself before its check was asked for.
+        draft.act(RemoveVerification(other.run_id, keep_report=False))
+        _finish(draft, other, None, "given up: no gate waits for it any more")
     run = draft.observation.run
     if run is None or isinstance(run, Unobserved) or run.run_id != record.run_id:
         return _wait(

@@ -20,7 +20,7 @@ from tests.support.observations import (
 )
 
 from kraftbridge.models.conditions import ConditionType, condition
-from kraftbridge.models.decision import LaunchVerification, ReleaseVerification, RestartPod
+from kraftbridge.models.decision import LaunchVerification, ReleaseVerification, RemoveVerification, RestartPod
 from kraftbridge.models.observation import RunState, VerificationRun
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Profile, Verdict
@@ -72,6 +72,19 @@ def test_the_check_before_the_last_restart_leaves_the_watch_alone() -> None:
     assert followed.profile is Profile.ZOOKEEPER
     checked = before_last(armed).status.followed_run
     assert checked == armed, "once the check has ended the watch is looked after again"
+
+
+def test_a_check_that_nothing_waits_for_any_more_does_not_hide_the_watch() -> None:
+    """The check was launched ahead of the last restart, and the last broker then came back by itself, in migration mode."""
+    armed, check = (
+        watching(run_id="demo-copy"),
+        gate_record(Phase.PROVISIONING_QUORUM, None, run_id="demo-check", finished_at=None),
+    )
+    check = check.model_copy(update={"gate": Phase.TAKING_OVER, "purpose": "last-broker"})
+    stuck = open_gate(Phase.TAKING_OVER).with_status(verifications=(SOUND[0], armed, check))
+    decision = stuck.observing(run=VerificationRun("demo-check", RunState.ARMED)).decide()
+    assert RemoveVerification("demo-check", keep_report=False) in decision.actions
+    assert decision.status.followed_run == armed
 
 
 @pytest.mark.parametrize("seconds", [0, 3600])
