@@ -214,7 +214,8 @@ class Kafka:
     def fenced(self, node: int) -> bool:
         """Whether the quorum takes a registered broker for dead."""
         process = self.brokers[node]
-        return not process.up and self.time.now - process.down_since > FENCED_AFTER
+        # One that runs again and does not register sends no heartbeats for the registration that the quorum has of it.
+        return (not process.up or self.is_unknown(node)) and self.time.now - process.down_since > FENCED_AFTER
 
     def metadata_of(self, node: int) -> tuple[frozenset[int], frozenset[int]]:
         """Return which brokers are up and which are in sync, as one broker serves it (Metadata)."""

@@ -84,6 +84,11 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
             is not None
         ):
             return waiting  # it is the last one that registers: the copy starts then
+        # The quorum lacks this broker, so only what clients notice holds its restart back.
+        if brokers.serves(draft, lost[1]) and (
+            blockers := gates.service_blockers(draft) or gates.redundancy_blockers(draft)
+        ):
+            return gates.restart_wait(draft, blockers)
         return restarts.paused(draft) or restart_broker(draft, lost[1], lost[0])
     if not roll.pending:
         return None

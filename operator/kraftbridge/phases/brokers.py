@@ -87,6 +87,11 @@ def lost_broker(step: StepContext) -> tuple[StatefulSetState, PodState] | None:
     return _lost_broker(step, _lost_brokers(step, sets))
 
 
+def serves(step: StepContext, pod: PodState) -> bool:
+    """Return whether a broker that answers lists this one, so that a restart takes it from clients."""
+    return any(step.status.broker_ids.get(pod.name) in v.brokers for v in gates.views_of_cluster(step))
+
+
 def _lost_brokers(step: StepContext, sets: tuple[StatefulSetState, ...]) -> list[tuple[StatefulSetState, PodState]]:
     return [
         (s, p)

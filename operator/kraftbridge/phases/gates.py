@@ -33,11 +33,21 @@ Blockers = list[str]
 
 
 def cluster_blockers(step: StepContext) -> Blockers:
-    """Every broker's pod is Ready, every ISR is full, every partition has a leader, and all asked brokers serve the same cluster.
+    """Return why the cluster is not whole, or which brokers are not registered where their mode registers them.
 
     A broker's Metadata response shows the last update that it received. So the observer asks several brokers, and asks the quorum and ZooKeeper which
     brokers are alive.
     """
+    blockers = service_blockers(step)
+    return blockers if _is_unseen(step) else [*blockers, *liveness_blockers(step)]
+
+
+def _is_unseen(step: StepContext) -> bool:
+    return isinstance(step.observation.cluster, Unobserved) or isinstance(step.stateful_sets(), Unobserved)
+
+
+def service_blockers(step: StepContext) -> Blockers:
+    """Every broker's pod is Ready, every ISR is full, every partition has a leader, and all asked brokers serve the same cluster."""
     cluster, sets = step.observation.cluster, step.stateful_sets()
     if isinstance(cluster, Unobserved):
         return [str(cluster)]
@@ -48,7 +58,7 @@ def cluster_blockers(step: StepContext) -> Blockers:
     expected = frozenset(step.status.broker_ids.values())
     if not expected:
         blockers.append("broker ids are not known yet")
-    return [*blockers, *cluster.problems(expected), *_disagreements(step, expected), *liveness_blockers(step)]
+    return [*blockers, *cluster.problems(expected), *_disagreements(step, expected)]
 
 
 def _disagreements(step: StepContext, expected: frozenset[int]) -> Blockers:

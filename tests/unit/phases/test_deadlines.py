@@ -124,6 +124,15 @@ def test_the_broker_that_the_quorum_lacks_is_restarted_although_zookeeper_lists_
     assert restarted(missing_in_quorum(frozenset({1, 2}), ready_for=100)) == []
 
 
+def test_a_broker_that_serves_is_not_restarted_for_the_quorum_while_the_cluster_is_not_whole() -> None:
+    behind = cluster(under_replicated=("t-0",), under_replicated_count=1)
+    case = missing_in_quorum(frozenset({1, 2})).observing(
+        cluster=behind, cluster_by_broker=dict.fromkeys(BROKER_IDS, behind)
+    )
+    assert restarted(case) == []
+    assert "t-0" in case.decide().status.message
+
+
 @pytest.mark.parametrize("observers", [frozenset({0, 2}), frozenset({0, 1, 2}), frozenset({2})])
 def test_no_other_broker_than_its_own_is_restarted_unless_the_quorum_lacks_just_that(observers: frozenset[int]) -> None:
     assert restarted(missing_in_quorum(observers)) == [1]
