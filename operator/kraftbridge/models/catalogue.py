@@ -1,4 +1,4 @@
-"""The catalogue of findings: one code, severity, meaning and fix for each fact, whoever checks it. Pure data.
+"""The catalogue of findings: one code, severity, meaning and fix for each fact. Pure data.
 
 Preflight and the verifier make their findings from it (`Code.describe`), acceptance reads it, and ``docs/findings.md`` is generated from it.
 Codes are API. Texts hold ``{details}`` that the check fills in; ``tests/unit/test_catalogue.py`` compares both.
@@ -15,15 +15,15 @@ class Severity(StrEnum):
     """How serious a finding is."""
 
     BLOCKING = "Blocking"
-    """The migration would fail, or lose or damage something: a gate stays closed, a verdict is ``Inconsistent``."""
+    """The migration would fail, or lose or damage data. The gate stays closed; a verdict is ``Inconsistent``."""
     WARNING = "Warning"
-    """Somebody should know; nothing is held up."""
+    """The user should know the fact. The migration goes on."""
     INFORMATION = "Information"
-    """Nothing to do before the migration."""
+    """No action is needed before the migration."""
 
 
 class CheckedBy(StrEnum):
-    """Who looks for a fact."""
+    """Component that checks a fact."""
 
     PREFLIGHT = "preflight"
     TREE = "tree verification"
@@ -33,7 +33,7 @@ class CheckedBy(StrEnum):
     """The verifications of profiles ``dual-write`` and ``replicas``."""
     EVERYWHERE = "preflight, tree verification and comparison of the stores"
     LOGS = "logs of nodes"
-    """The operator reads the logs of controllers, and of brokers that are down, while a phase makes no progress; ``models.clues`` holds the patterns."""
+    """The operator reads the logs of controllers, and of brokers that are down, while a phase makes no progress. ``models.clues`` holds the patterns."""
 
 
 _BLOCKING: Final = Severity.BLOCKING
@@ -54,13 +54,13 @@ class Code(StrEnum):
     Attributes
     ----------
     severity
-        How serious it is; the same wherever it is checked.
+        How serious the finding is. It is the same in every check.
     checked_by
-        Who looks for it.
+        Component that checks the fact.
     meaning, fix
-        What is wrong with what, and what to do; templates.
+        Templates of the problem (subject first) and of the action that removes it.
     acceptable
-        Whether the user may accept a blocking finding in ``spec.preflight.accepted``. The others are unknown or cannot work.
+        Whether the user may accept a blocking finding in ``spec.preflight.accepted``. The migration cannot work with the others, or their fact is not known.
     """
 
     severity: Severity
@@ -72,7 +72,7 @@ class Code(StrEnum):
     def __new__(
         cls, value: str, severity: Severity, checked_by: CheckedBy, meaning: str, fix: str, acceptable: bool = False  # noqa: FBT001, FBT002 - a column of the table below
     ) -> Self:  # fmt: skip
-        """Make a member of the row that stands beside its name."""
+        """Create a member from its row in the table."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.severity, member.checked_by, member.acceptable = severity, checked_by, acceptable
@@ -85,7 +85,7 @@ class Code(StrEnum):
         return frozenset(name for _, name, _, _ in Formatter().parse(self.meaning + self.fix) if name)
 
     def describe(self, **details: object) -> tuple[str, str]:
-        """Return what is wrong and what to do, with the details filled in.
+        """Return the problem and the action, with the details filled in.
 
         Raises
         ------
@@ -99,25 +99,25 @@ class Code(StrEnum):
 
     ACCEPTED_CODE_UNKNOWN = (
         "AcceptedCodeUnknown", _WARNING, _PREFLIGHT,
-        "spec.preflight.accepted names {code}, which is no code of a finding",
-        "Correct it: docs/findings.md lists the codes, docs/renames.md those that changed",
+        "spec.preflight.accepted names {code}, which is not the code of a finding",
+        "Correct the code. docs/findings.md lists all codes, docs/renames.md lists those that changed",
     )
     ADMISSION_POLICY_MISSING = (
         "AdmissionPolicyMissing", _BLOCKING, _PREFLIGHT,
-        "Nothing keeps others from changing the brokers' StatefulSets during the migration: {reason}",
-        "Install the chart with admissionPolicy.enabled=true (Kubernetes 1.30 or newer); or accept this finding, and let nobody apply or upgrade these StatefulSets meanwhile",
+        "No admission policy protects the brokers' StatefulSets from other writers during the migration: {reason}",
+        "Install the chart with admissionPolicy.enabled=true (Kubernetes 1.30 or newer). Or accept this finding, and do not apply or upgrade these StatefulSets during the migration",
         _ACCEPTABLE,
     )
     CONTROLLER_LISTENER_PLAINTEXT = (
         "ControllerListenerPlaintext", _BLOCKING, _PREFLIGHT,
-        "The controllers' listener has neither encryption nor authentication: whoever reaches it may change all metadata",
-        "Set spec.controllers.listener.securityProtocol and its Secret; on a test cluster accept this finding. The operator applies a NetworkPolicy either way",
+        "The controllers' listener has neither encryption nor authentication: every client that reaches it may change all metadata",
+        "Set spec.controllers.listener.securityProtocol and its Secret. On a test cluster, accept this finding. The operator applies a NetworkPolicy in both cases",
         _ACCEPTABLE,
     )
     METADATA_VERSION_OUT_OF_REACH = (
         "MetadataVersionOutOfReach", _WARNING, _PREFLIGHT,
-        "Kafka {release} will refuse {asked} after the migration: it begins at {highest} and goes back without loss to {lowest} only",
-        "Choose a level in between, or leave spec.metadataVersion out",
+        "Kafka {release} will refuse metadata.version {asked} after the migration: the cluster starts at {highest}, and {lowest} is the lowest level without loss of metadata",
+        "Set spec.metadataVersion to a level between these two, or remove it",
     )
     RIGHTS_UNKNOWN = (
         "RightsUnknown", _BLOCKING, _PREFLIGHT,
@@ -136,23 +136,23 @@ class Code(StrEnum):
     )
     SINGLE_CONTROLLER = (
         "SingleController", _WARNING, _PREFLIGHT,
-        "One controller is no quorum: its loss stops every metadata change",
+        "The cluster has one controller: while it is down, no metadata can change",
         "Set spec.controllers.replicas to 3",
     )
     SPARK_OPERATOR_ABSENT = (
         "SparkOperatorAbsent", _INFORMATION, _PREFLIGHT,
-        "The API server knows no sparkoperator.k8s.io/v1beta2: verifications run as Jobs with Spark in local mode",
-        "Install the Kubeflow Spark operator for large clusters; or set spec.verification.runner to Job",
+        "The API server does not serve sparkoperator.k8s.io/v1beta2: verifications run as Jobs with Spark in local mode",
+        "Install the Kubeflow Spark operator for large clusters, or set spec.verification.runner to Job",
     )
     SUPER_USER_ANONYMOUS = (
         "SuperUserAnonymous", _BLOCKING, _PREFLIGHT,
-        "User:ANONYMOUS is a super user of the controllers: whoever reaches them may do everything",
-        "Name a principal in spec.controllers.superUsers; on a test cluster accept this finding",
+        "User:ANONYMOUS is a super user of the controllers: every client that reaches them may do everything",
+        "Name a principal in spec.controllers.superUsers. On a test cluster, accept this finding",
         _ACCEPTABLE,
     )
     SURVEY_UNKNOWN = (
         "SurveyUnknown", _BLOCKING, _PREFLIGHT,
-        "The operator could not look at the cluster's surroundings: {reason}",
+        "The operator could not read the objects of the Kubernetes cluster that the migration needs: {reason}",
         "Read the operator's log: kubectl logs deployment/kraftbridge",
     )
 
@@ -166,7 +166,7 @@ class Code(StrEnum):
     BROKERS_NOT_READY = (
         "BrokersNotReady", _BLOCKING, _PREFLIGHT,
         "{ready} of {replicas} pods are Ready{trouble}",
-        "Bring every broker up first: kubectl describe pod shows what the others wait for",
+        "Wait until every broker is Ready: kubectl describe pod shows what the others wait for",
     )
     CONTAINER_MISSING = (
         "ContainerMissing", _BLOCKING, _PREFLIGHT,
@@ -176,13 +176,13 @@ class Code(StrEnum):
     CUSTOM_AUTHORIZER = (
         "CustomAuthorizer", _BLOCKING, _PREFLIGHT,
         "The brokers use the authorizer {authorizer}, which may need ZooKeeper",
-        "Make sure that it works without ZooKeeper, then accept this finding: brokers and controllers keep it",
+        "Make sure that it works without ZooKeeper, then accept this finding. Brokers and controllers keep the authorizer",
         _ACCEPTABLE,
     )
     FIELDS_MANAGED_BY_OTHERS = (
         "FieldsManagedByOthers", _WARNING, _PREFLIGHT,
-        "The StatefulSet is also written by {writer}",
-        "Apply, upgrade and sync nothing during the migration (Argo CD: switch selfHeal off; Flux: suspend); afterwards take the final manifest in status over into its source",
+        "{writer} also writes the StatefulSet",
+        "Do not apply, upgrade or sync the StatefulSet during the migration (Argo CD: switch selfHeal off; Flux: suspend). Afterwards copy the manifests of the ConfigMap in status.finalManifest into its source",
     )
     GENERATED_BROKER_IDS = (
         "GeneratedBrokerIds", _BLOCKING, _PREFLIGHT,
@@ -191,8 +191,8 @@ class Code(StrEnum):
     )
     IMAGE_TOO_OLD = (
         "ImageTooOld", _WARNING, _PREFLIGHT,
-        "The image {image} starts Kafka {release} by its name: such a broker cannot register with the quorum's metadata.version",
-        "Roll the brokers to an image with Kafka 3.9 first; ignore this where the image has 3.9 under another name",
+        "The image {image} starts Kafka {release}, according to its name. A broker of that release cannot register at the metadata.version of the quorum",
+        "Roll the brokers to an image with Kafka 3.9 first. Ignore this finding if the image contains 3.9 in spite of its name",
     )
     LOCKED_BY_ANOTHER = (
         "LockedByAnother", _BLOCKING, _PREFLIGHT,
@@ -202,7 +202,7 @@ class Code(StrEnum):
     LEFTOVERS_FOUND = (
         "LeftoversFound", _INFORMATION, _PREFLIGHT,
         "Objects of an earlier KafkaMigration of this name remain: {objects}. This migration has another UID and does not use them",
-        "Delete these objects when nothing needs the earlier controllers, their volumes and the recorded original state any more",
+        "Delete these objects when you no longer need the earlier controllers, their volumes and the recorded original state",
     )
     LEFTOVERS_UNKNOWN = (
         "LeftoversUnknown", _WARNING, _PREFLIGHT,
@@ -211,8 +211,8 @@ class Code(StrEnum):
     )
     OWNED_BY_CONTROLLER = (
         "OwnedByController", _BLOCKING, _PREFLIGHT,
-        "The StatefulSet belongs to {owner}, whose controller will put its own template back",
-        "Stop that controller for the time of the migration, then accept this finding",
+        "The StatefulSet belongs to {owner}, whose controller reverts changes of the template",
+        "Stop that controller until the migration is complete, then accept this finding",
         _ACCEPTABLE,
     )
     PROPERTIES_MISSING = (
@@ -237,7 +237,7 @@ class Code(StrEnum):
     )
     WRITERS_UNKNOWN = (
         "WritersUnknown", _BLOCKING, _PREFLIGHT,
-        "It is not known who else writes the brokers' StatefulSets: {reason}",
+        "The operator does not know which other writers change the brokers' StatefulSets: {reason}",
         "Let the operator read the brokers' StatefulSets",
     )
 
@@ -245,29 +245,29 @@ class Code(StrEnum):
 
     BUDGETS_UNKNOWN = (
         "BudgetsUnknown", _BLOCKING, _PREFLIGHT,
-        "It is not known how many brokers may be evicted: {reason}",
-        "Let the operator list poddisruptionbudgets.policy; where a budget is not up to date, wait and then look at its conditions; or accept this finding",
+        "The operator does not know how many brokers may be evicted: {reason}",
+        "Let the operator list poddisruptionbudgets.policy. If the status of a budget is not up to date, wait, then check its conditions. Or accept this finding",
         _ACCEPTABLE,
     )
     CAPACITY_PARTLY_KNOWN = (
         "CapacityPartlyKnown", _INFORMATION, _PREFLIGHT,
-        "The operator sees the pods of its own namespaces only: what others use of the {nodes} nodes is not counted",
-        "Do nothing: a controller that finds no room waits before any broker is touched, and the status says so",
+        "The operator sees only the pods of its own namespaces. It does not count the resources that other pods use on the {nodes} nodes",
+        "No action is needed. If a controller finds no room, the migration waits before it changes a broker, and the status says so",
     )
     CAPACITY_UNKNOWN = (
         "CapacityUnknown", _BLOCKING, _PREFLIGHT,
-        "It is not known whether the controllers find room: {reason}",
-        "Correct spec.controllers, or let the operator list nodes and pods; or accept this finding",
+        "The operator does not know whether the controllers find room: {reason}",
+        "Correct spec.controllers, let the operator list nodes and pods, or accept this finding",
         _ACCEPTABLE,
     )
     DISRUPTION_BUDGET_FORBIDS_ALL = (
         "DisruptionBudgetForbidsAll", _BLOCKING, _PREFLIGHT,
         "The PodDisruptionBudget allows no eviction although all {pods} pods are healthy ({desired} must stay)",
-        "Set maxUnavailable: 1 in it; the operator restarts brokers by eviction, one at a time",
+        "Set maxUnavailable to 1 in the budget. The operator restarts brokers by eviction, one at a time",
     )
     LIMITS_UNKNOWN = (
         "LimitsUnknown", _BLOCKING, _PREFLIGHT,
-        "It is not known what the LimitRanges of the namespace allow: {reason}",
+        "The operator does not know which resources the LimitRanges of the namespace allow: {reason}",
         "Let the operator list limitranges, or accept this finding",
         _ACCEPTABLE,
     )
@@ -278,59 +278,59 @@ class Code(StrEnum):
     )
     NO_DEFAULT_STORAGE_CLASS = (
         "NoDefaultStorageClass", _BLOCKING, _PREFLIGHT,
-        "No StorageClass is the default one, and spec names none; there are: {classes}",
-        "Set spec.controllers.storage.storageClassName; or accept this finding where volumes are bound by hand",
+        "The cluster has no default StorageClass, and spec names none. Existing classes: {classes}",
+        "Set spec.controllers.storage.storageClassName. Accept this finding if you bind volumes by hand",
         _ACCEPTABLE,
     )
     NO_QUOTA_FOR_VERIFICATION = (
         "NoQuotaForVerification", _BLOCKING, _PREFLIGHT,
-        "{resource}: beside the controllers a verification needs {needed}, {left} is left",
-        "Raise the quota, ask for less in spec.verification, or give a default in a LimitRange",
+        "{resource}: besides the controllers, a verification needs {needed}, and {left} is left",
+        "Raise the quota, request less in spec.verification, or set a default in a LimitRange",
         _ACCEPTABLE,
     )
     NO_ROOM_FOR_CONTROLLERS = (
         "NoRoomForControllers", _BLOCKING, _PREFLIGHT,
         "{fitting} of {pods} controllers find room ({demand}) on the {eligible} of {nodes} nodes that may take them",
-        "Add nodes, ask for less in spec.controllers.resources, or relax nodeSelector, tolerations and affinity; accept this finding where an autoscaler adds nodes",
+        "Add nodes, request less in spec.controllers.resources, or relax nodeSelector, tolerations and affinity. Accept this finding if an autoscaler adds nodes",
         _ACCEPTABLE,
     )
     NO_ROOM_FOR_VERIFICATION = (
         "NoRoomForVerification", _BLOCKING, _PREFLIGHT,
-        "Beside the {controllers} controllers {waiting} of the {pods} pods of a verification find no room: {demand}",
-        "Add nodes, or ask for less in spec.verification; accept this finding where an autoscaler adds nodes",
+        "Besides the {controllers} controllers, {waiting} of the {pods} pods of a verification find no room: {demand}",
+        "Add nodes, or request less in spec.verification. Accept this finding if an autoscaler adds nodes",
         _ACCEPTABLE,
     )
     QUOTAS_UNKNOWN = (
         "QuotasUnknown", _BLOCKING, _PREFLIGHT,
-        "It is not known what the ResourceQuotas of the namespace leave: {reason}",
+        "The operator does not know how much the ResourceQuotas of the namespace leave: {reason}",
         "Let the operator list resourcequotas, or accept this finding",
         _ACCEPTABLE,
     )
     QUOTA_NEEDS_REQUESTS = (
         "QuotaNeedsRequests", _BLOCKING, _PREFLIGHT,
-        "The ResourceQuota counts {resource}, which not every container of the controllers states: their pods would be refused",
+        "The ResourceQuota counts {resource}, and not every container of the controllers sets it: the API server would refuse their pods",
         "Set requests and limits in spec.controllers.resources, or a default in a LimitRange",
     )
     QUOTA_TOO_SMALL = (
         "QuotaTooSmall", _BLOCKING, _PREFLIGHT,
-        "{resource}: the {pods} controllers ask for {needed}, {left} is left",
-        "Raise the quota, or ask for less in spec.controllers",
+        "{resource}: the {pods} controllers request {needed}, and {left} is left",
+        "Raise the quota, or request less in spec.controllers",
         _ACCEPTABLE,
     )
     SEVERAL_DISRUPTION_BUDGETS = (
         "SeveralDisruptionBudgets", _BLOCKING, _PREFLIGHT,
         "The PodDisruptionBudgets {budgets} select the same pods: the API server then refuses every eviction",
-        "Leave one of them",
+        "Delete all but one of them",
     )
     STORAGE_CLASSES_UNKNOWN = (
         "StorageClassesUnknown", _BLOCKING, _PREFLIGHT,
-        "It is not known which StorageClasses there are: {reason}",
+        "The operator does not know which StorageClasses exist: {reason}",
         "Let the operator list storageclasses.storage.k8s.io, or accept this finding",
         _ACCEPTABLE,
     )
     STORAGE_CLASS_MISSING = (
         "StorageClassMissing", _BLOCKING, _PREFLIGHT,
-        "There is no StorageClass {wanted}; there are: {classes}",
+        "StorageClass {wanted} does not exist. Existing classes: {classes}",
         "Set spec.controllers.storage.storageClassName to an existing one",
     )
 
@@ -338,8 +338,8 @@ class Code(StrEnum):
 
     BROKERS_NOT_MANAGED = (
         "BrokersNotManaged", _BLOCKING, _PREFLIGHT,
-        "Brokers {brokers} are registered in ZooKeeper and belong to none of spec.brokers.statefulSets",
-        "Name their StatefulSets, too: Kafka copies the metadata only when every broker is in migration mode",
+        "Brokers {brokers} are registered in ZooKeeper and belong to no StatefulSet in spec.brokers.statefulSets",
+        "Add their StatefulSets to spec.brokers.statefulSets. Kafka copies the metadata only when every broker is in migration mode",
     )
     BROKER_IDENTITY_UNKNOWN = (
         "BrokerIdentityUnknown", _BLOCKING, _PREFLIGHT,
@@ -349,7 +349,7 @@ class Code(StrEnum):
     KAFKA_UNREACHABLE = (
         "KafkaUnreachable", _BLOCKING, _PREFLIGHT,
         "The operator cannot read the cluster's metadata from Kafka: {reason}",
-        "Correct spec.brokers.bootstrapServers and clientConfigSecret; the operator's pods must reach the brokers",
+        "Correct spec.brokers.bootstrapServers and clientConfigSecret. The operator's pods must reach the brokers",
     )
     NODE_ID_COLLISION = (
         "NodeIdCollision", _BLOCKING, _PREFLIGHT,
@@ -368,34 +368,34 @@ class Code(StrEnum):
     )
     REASSIGNMENTS_UNKNOWN = (
         "ReassignmentsUnknown", _BLOCKING, _PREFLIGHT,
-        "It is not known whether partitions are being reassigned: {reason}",
+        "The operator does not know whether partitions are being reassigned: {reason}",
         "Let the operator's principal DESCRIBE the cluster",
     )
     REASSIGNMENT_RUNNING = (
         "ReassignmentRunning", _BLOCKING, _EVERYWHERE,
-        "A partition reassignment is under way: {what}",
-        "Let it finish, or cancel it: kafka-reassign-partitions --cancel. A znode /admin/reassign_partitions that stays is an old tool's: delete it",
+        "A partition reassignment is in progress: {what}",
+        "Wait until it ends, or cancel it: kafka-reassign-partitions --cancel. If znode /admin/reassign_partitions stays, an old tool created it: delete it",
     )
     REDUNDANCY_UNKNOWN = (
         "RedundancyUnknown", _BLOCKING, _PREFLIGHT,
-        "It is not known which topics would be unavailable while a broker restarts: {reason}",
+        "The operator does not know which topics would be unavailable while a broker restarts: {reason}",
         "Let the operator's principal describe all topics and their configurations",
     )
     TOPICS_HIDDEN = (
         "TopicsHidden", _BLOCKING, _PREFLIGHT,
         "Kafka does not show the operator {count} topic(s) that ZooKeeper has: {topics}",
-        "Grant DESCRIBE and DESCRIBE_CONFIGS on every topic to the principal of spec.brokers.clientConfigSecret: what it may not see, nobody can verify",
+        "Grant DESCRIBE and DESCRIBE_CONFIGS on every topic to the principal of spec.brokers.clientConfigSecret. The verification cannot cover topics that it may not see",
     )
     TOPIC_AT_MIN_ISR = (
         "TopicAtMinIsr", _BLOCKING, _PREFLIGHT,
         "The topic's replication factor equals min.insync.replicas: producers with acks=all fail while one of its brokers restarts",
-        "Add a replica or lower min.insync.replicas; or accept this finding",
+        "Add a replica, lower min.insync.replicas, or accept this finding",
         _ACCEPTABLE,
     )
     TOPIC_NOT_REPLICATED = (
         "TopicNotReplicated", _BLOCKING, _PREFLIGHT,
-        "The topic's replication factor is 1: it is unavailable while its broker restarts, which happens twice",
-        "Add replicas; or accept this finding",
+        "The topic's replication factor is 1: it is unavailable while its broker restarts. Each broker restarts twice",
+        "Add replicas, or accept this finding",
         _ACCEPTABLE,
     )
     UNDER_REPLICATED_PARTITIONS = (
@@ -405,7 +405,7 @@ class Code(StrEnum):
     )
     VISIBILITY_UNKNOWN = (
         "VisibilityUnknown", _BLOCKING, _PREFLIGHT,
-        "It is not known what the operator's principal may see: {reason}",
+        "The operator does not know which topics its principal may see: {reason}",
         "Correct spec.brokers.bootstrapServers and clientConfigSecret",
     )
 
@@ -418,12 +418,12 @@ class Code(StrEnum):
     )
     BROKER_CONFIGURATION_UNKNOWN = (
         "BrokerConfigurationUnknown", _BLOCKING, _PREFLIGHT,
-        "The configuration that runs is not known: {reason}",
+        "The operator does not know the configuration of the running brokers: {reason}",
         "Let the operator's principal reach every broker, and grant it DESCRIBE_CONFIGS on the cluster",
     )
     CONTROLLED_SHUTDOWN_DISABLED = (
         "ControlledShutdownDisabled", _WARNING, _PREFLIGHT,
-        "controlled.shutdown.enable is false: the broker keeps its leaderships until it is gone, so each of its restarts stalls clients",
+        "controlled.shutdown.enable is false: the broker keeps its leaderships until it stops, so clients wait at each of its restarts",
         "Set controlled.shutdown.enable=true",
     )
     CONTROL_PLANE_LISTENER = (
@@ -433,19 +433,19 @@ class Code(StrEnum):
     )
     DELEGATION_TOKEN_KEY_MISSING = (
         "DelegationTokenKeyMissing", _BLOCKING, _PREFLIGHT,
-        "The brokers use delegation tokens. In KRaft the controllers make them, and they have no delegation.token.secret.key",
-        "Add the brokers' key to listener.properties in the Secret of spec.controllers.listener.secretName; or accept this finding and do without tokens",
+        "The brokers use delegation tokens. In KRaft the controllers issue them, and the controllers have no delegation.token.secret.key",
+        "Add the brokers' key to listener.properties in the Secret of spec.controllers.listener.secretName. Or accept this finding and use no tokens after the migration",
         _ACCEPTABLE,
     )
     DYNAMIC_SETTINGS_IGNORED_BY_KRAFT = (
         "DynamicSettingsIgnoredByKRaft", _WARNING, _PREFLIGHT,
-        "These dynamic settings are copied and have no effect in KRaft: {settings}",
+        "Kafka copies these dynamic settings, and they have no effect in KRaft: {settings}",
         "Delete them: kafka-configs --alter --entity-type brokers --delete-config",
     )
     DYNAMIC_SETTINGS_UNKNOWN = (
         "DynamicSettingsUnknown", _WARNING, _PREFLIGHT,
         "Kafka does not know these dynamic settings; KRaft brokers log an error for each and drop them: {settings}",
-        "Delete them, unless a plugin of yours reads them: kafka-configs --alter --entity-type brokers --delete-config",
+        "Delete them, unless one of your plugins reads them: kafka-configs --alter --entity-type brokers --delete-config",
     )
     INTER_BROKER_PROTOCOL_TOO_LOW = (
         "InterBrokerProtocolTooLow", _BLOCKING, _PREFLIGHT,
@@ -454,22 +454,22 @@ class Code(StrEnum):
     )
     LISTENER_NAME_TAKEN = (
         "ListenerNameTaken", _BLOCKING, _PREFLIGHT,
-        "The broker has a listener {listener} of its own, which is the name of the KRaft controllers' listener",
+        "The broker has a listener {listener}, and the KRaft controllers' listener has the same name",
         "Rename that listener in listeners, advertised.listeners and listener.security.protocol.map",
     )
     LISTENER_SECRET_UNKNOWN = (
         "ListenerSecretUnknown", _BLOCKING, _PREFLIGHT,
-        "It is not known which settings the Secret of the controllers' listener holds: {reason}",
+        "The operator does not know which settings the Secret of the controllers' listener holds: {reason}",
         "Let the operator read the Secret of spec.controllers.listener.secretName",
     )
     MIGRATION_FLAG_ALREADY_SET = (
         "MigrationFlagAlreadySet", _BLOCKING, _PREFLIGHT,
-        "zookeeper.metadata.migration.enable=true is set already ({source}), not by us",
+        "zookeeper.metadata.migration.enable=true is already set ({source}), and not by this migration",
         "Remove it and restart the brokers",
     )
     PASSWORD_BECOMES_PLAIN = (
         "PasswordBecomesPlain", _WARNING, _BOTH,
-        "Dynamic passwords are encrypted in ZooKeeper and plain text in KRaft's metadata log: {passwords}",
+        "Dynamic passwords are encrypted in ZooKeeper, and KRaft's metadata log holds them as plain text: {passwords}",
         "Move them into the brokers' static configuration, or restrict who reads the volumes of controllers and brokers",
     )
     PASSWORD_ENCODER_SECRET_MISSING = (
@@ -479,36 +479,36 @@ class Code(StrEnum):
     )
     PLUGIN_NOT_ON_CONTROLLERS = (
         "PluginNotOnControllers", _BLOCKING, _PREFLIGHT,
-        "Brokers run with {setting}={value}. In KRaft the controllers use this class, and they would not have it",
-        "Set it in spec.controllers.config with an image that has the class; or accept this finding and do without it",
+        "Brokers run with {setting}={value}. In KRaft the controllers use this class, and their image would not have it",
+        "Set it in spec.controllers.config with an image that has the class. Or accept this finding; the controllers then do not use the class",
         _ACCEPTABLE,
     )
     SETTING_HIDDEN = (
         "SettingHidden", _BLOCKING, _PREFLIGHT,
-        "The broker runs with {setting}={value}, and the pod template of StatefulSet {stateful_set} does not show it: the migration would replace it by a value computed without it",
-        "State it in the pod template (environment or properties file), as spec.brokers.configStyle says, and roll the brokers",
+        "The broker runs with {setting}={value}, and the pod template of StatefulSet {stateful_set} does not set it: the migration would replace it by a value that does not contain it",
+        "Set it in the pod template (environment or properties file, as spec.brokers.configStyle says), and roll the brokers",
     )
     SETTING_NOT_RUNNING = (
         "SettingNotRunning", _BLOCKING, _PREFLIGHT,
-        "The pod template of StatefulSet {stateful_set} sets {setting}={stated}, and the broker runs {running}: either the image does not take it from there, or the broker was not restarted since",
-        "Find out from where the image takes its settings (many ignore variables where a properties file is mounted: spec.brokers.configStyle Properties), or restart the broker; accept this finding where both mean the same",
+        "The pod template of StatefulSet {stateful_set} sets {setting}={stated}, and the broker runs {running}: the image does not read the setting there, or the broker was not restarted since the change",
+        "Find out where the image reads its settings, or restart the broker. Many images ignore variables if a properties file is mounted: set spec.brokers.configStyle to Properties then. Accept this finding if both values mean the same",
         _ACCEPTABLE,
     )
     SETTING_NOT_SERVED = (
         "SettingNotServed", _BLOCKING, _PREFLIGHT,
-        "The brokers run with {setting}, which the controllers need; Kafka shows nobody its value, and no pod template has it",
-        "Give its value in {place}",
+        "The brokers run with {setting}, which the controllers need. Kafka does not return its value, and no pod template sets it",
+        "Set its value in {place}",
         _ACCEPTABLE,
     )
     SETTINGS_IGNORED_BY_KRAFT = (
         "SettingsIgnoredByKRaft", _INFORMATION, _PREFLIGHT,
         "KRaft brokers ignore these settings: {settings}",
-        "Remove them with your next release after the migration; they do no harm",
+        "Remove them with your next release after the migration. They do no harm",
     )
     SUPER_USERS_MISSING_ON_CONTROLLERS = (
         "SuperUsersMissingOnControllers", _BLOCKING, _PREFLIGHT,
-        "{users} are super users of the brokers and not of the controllers, which know no ACL before the copy: brokers could not register",
-        "Add them to spec.controllers.superUsers; accept this finding where none of them is the brokers' own principal",
+        "{users} are super users of the brokers and not of the controllers. The controllers have no ACLs before the copy, so brokers could not register",
+        "Add them to spec.controllers.superUsers. Accept this finding if none of them is the principal of the brokers",
         _ACCEPTABLE,
     )
 
@@ -517,26 +517,26 @@ class Code(StrEnum):
     CLUSTER_ID_MISSING = (
         "ClusterIdMissing", _BLOCKING, _BOTH,
         "ZooKeeper has no cluster id: {path} is missing, or is not JSON with an id",
-        "Correct the chroot in spec.zookeeper.connect; in a cluster that never started, start a broker",
+        "Correct the chroot in spec.zookeeper.connect. If the cluster never started, start a broker",
     )
     CONTROLLER_IS_KRAFT = (
         "ControllerIsKRaft", _BLOCKING, _PREFLIGHT,
         "A KRaft quorum has claimed /controller already",
-        "Roll that migration back first",
+        "Roll back the migration of that quorum first",
     )
     CONTROLLER_MISSING = (
         "ControllerMissing", _BLOCKING, _BOTH,
         "/controller is missing: the cluster has no controller",
-        "Start the brokers; one of them becomes the controller within seconds",
+        "Start the brokers. One of them becomes the controller within seconds",
     )
     MIGRATION_ZNODE_STALE = (
         "MigrationZnodeStale", _BLOCKING, _BOTH,
-        "/migration stands at offset {offset} of an earlier migration: a new quorum would overwrite ZooKeeper with an empty image (KAFKA-17146)",
-        "Make sure that no KRaft controller of this cluster runs and that the earlier migration is rolled back; then keep a copy of /migration and delete it",
+        "/migration holds offset {offset} of an earlier migration: a new quorum would overwrite ZooKeeper with an empty image (KAFKA-17146)",
+        "Make sure that no KRaft controller of this cluster runs and that the earlier migration is rolled back. Then keep a copy of /migration and delete it",
     )
     MIGRATION_ZNODE_UNREADABLE = (
         "MigrationZnodeUnreadable", _BLOCKING, _BOTH,
-        "/migration cannot be read, so that controllers would hang (KAFKA-19480): {problem}",
+        "/migration cannot be read, and controllers would hang (KAFKA-19480): {problem}",
         "Delete /migration if no migration ever ran",
     )
     TOPIC_DELETION_PENDING = (
@@ -546,37 +546,37 @@ class Code(StrEnum):
     )
     ZOOKEEPER_ACLS_SAMPLED = (
         "ZooKeeperAclsSampled", _INFORMATION, _PREFLIGHT,
-        "The ACLs of {count} topics' znodes were not looked at",
-        "Do nothing where zookeeper.set.acl never changed; otherwise compare them yourself",
+        "The operator did not read the ACLs of the znodes of {count} topics",
+        "No action is needed if zookeeper.set.acl never changed. Otherwise check these ACLs",
     )
     ZOOKEEPER_ACLS_UNKNOWN = (
         "ZooKeeperAclsUnknown", _BLOCKING, _PREFLIGHT,
-        "The ACLs of Kafka's znodes are not known: {reason}",
+        "The operator does not know the ACLs of Kafka's znodes: {reason}",
         "Correct spec.zookeeper.connect and its Secret",
     )
     ZOOKEEPER_ACL_DENIED = (
         "ZooKeeperAclDenied", _BLOCKING, _PREFLIGHT,
-        "The ACL of {paths} may not even be read with {identity}",
+        "ZooKeeper does not let {identity} read the ACL of {paths}",
         "Give the credentials of the brokers' principal in spec.zookeeper.secretName",
     )
     ZOOKEEPER_ACL_FORBIDS_KRAFT = (
         "ZooKeeperAclForbidsKRaft", _BLOCKING, _PREFLIGHT,
-        "{count} znode(s) may not be written by the KRaft controllers with {identity}: {paths}",
-        "Reset the ACLs (zookeeper-security-migration --zookeeper.acl=unsecure), or give the brokers' credentials in spec.zookeeper.secretName with scheme=sasl, which the controllers use as well; accept this finding only where they authenticate by certificate",
+        "ZooKeeper does not let the KRaft controllers write {count} znode(s) with {identity}: {paths}",
+        "Reset the ACLs (zookeeper-security-migration --zookeeper.acl=unsecure), or give the brokers' credentials in spec.zookeeper.secretName with scheme=sasl, which the controllers use as well. Accept this finding only if they authenticate by certificate",
         _ACCEPTABLE,
     )
     ZOOKEEPER_UNREACHABLE = (
         "ZooKeeperUnreachable", _BLOCKING, _PREFLIGHT,
         "The operator cannot read ZooKeeper: {reason}",
-        "Correct spec.zookeeper.connect and its Secret; the operator's pods must reach ZooKeeper",
+        "Correct spec.zookeeper.connect and its Secret. The operator's pods must reach ZooKeeper",
     )
 
     # ------------------------------------------------------------------------------------------- the ZooKeeper tree
 
     ACL_PATTERN_UNKNOWN = (
         "AclPatternUnknown", _BLOCKING, _TREE,
-        "Kafka 3.9 reads no ACLs below the pattern {pattern!r}, only below prefixed: they are not copied, and both stores would differ for ever",
-        "Delete the znode, or add the ACL anew: kafka-acls --add --resource-pattern-type prefixed",
+        "Kafka 3.9 does not read ACLs below the pattern {pattern!r}, only below prefixed. It does not copy them, and both stores would differ permanently",
+        "Delete the znode, or add the ACL again: kafka-acls --add --resource-pattern-type prefixed",
     )
     ACL_PRINCIPAL_INVALID = (
         "AclPrincipalInvalid", _BLOCKING, _TREE,
@@ -585,8 +585,8 @@ class Code(StrEnum):
     )
     ACL_RESOURCE_TYPE_UNKNOWN = (
         "AclResourceTypeUnknown", _BLOCKING, _TREE,
-        "Resource type {type} is unknown to Kafka 3.9: these ACLs are not copied, and both stores would differ for ever",
-        "Delete the znode, unless an authorizer of yours needs it",
+        "Kafka 3.9 does not know resource type {type}: it does not copy these ACLs, and both stores would differ permanently",
+        "Delete the znode, unless your authorizer needs it",
     )
     ACL_UNKNOWN = (
         "AclUnknown", _BLOCKING, _TREE,
@@ -595,33 +595,33 @@ class Code(StrEnum):
     )
     BROKER_CONFIG_NAME_INVALID = (
         "BrokerConfigNameInvalid", _BLOCKING, _TREE,
-        "{name!r} is no broker id: the controllers would stop in the copy",
+        "{name!r} is not a broker id: the controllers would stop in the copy",
         "Delete the znode",
     )
     BROKER_ID_INVALID = (
         "BrokerIdInvalid", _BLOCKING, _TREE,
-        "{name!r} is no broker id: Kafka never begins the migration",
-        "Delete the znode; no broker makes such a one",
+        "{name!r} is not a broker id: Kafka never begins the migration",
+        "Delete the znode. No broker creates a znode of this name",
     )
     CONTROLLER_EPOCH_BEHIND = (
         "ControllerEpochBehind", _BLOCKING, _TREE,
-        "/controller_epoch is {epoch}, and partition states are of epoch {highest}: after a rollback brokers would refuse the controller (KAFKA-20488)",
-        "Set /controller_epoch to {highest}, then delete /controller so that a broker becomes controller anew",
+        "/controller_epoch is {epoch}, and partition states have epoch {highest}: after a rollback brokers would refuse the controller (KAFKA-20488)",
+        "Set /controller_epoch to {highest}, then delete /controller. A broker becomes controller again",
     )
     CONTROLLER_EPOCH_INVALID = (
         "ControllerEpochInvalid", _BLOCKING, _TREE,
         "/controller_epoch is missing or not a number",
-        "Delete /controller, so that a broker becomes controller anew and writes it",
+        "Delete /controller. A broker becomes controller again and writes it",
     )
     ELECTION_ZNODE = (
         "ElectionZnode", _WARNING, _TREE,
-        "/admin/preferred_replica_election exists: an old tool's leader election is waiting",
-        "Let it finish, or delete the znode",
+        "/admin/preferred_replica_election exists: a leader election of an old tool has not ended",
+        "Wait until it ends, or delete the znode",
     )
     ENTITY_NAME_INVALID = (
         "EntityNameInvalid", _BLOCKING, _TREE,
         "The name {name!r} is no address, or not URL-encoded as Kafka writes it: the controllers would stop in the copy, or write the quota to another znode",
-        "Delete the znode and set the quota anew with kafka-configs",
+        "Delete the znode and set the quota again with kafka-configs",
     )
     ISR_INVALID = (
         "IsrInvalid", _BLOCKING, _TREE,
@@ -640,13 +640,13 @@ class Code(StrEnum):
     )
     ORPHAN_PARTITION_STATE = (
         "OrphanPartitionState", _BLOCKING, _TREE,
-        "The topic has no partition {partition}: the copy ignores this state, and both stores would differ for ever",
+        "The topic has no partition {partition}: the copy ignores this state, and both stores would differ permanently",
         "Delete the znode",
     )
     PARTITION_WITHOUT_STATE = (
         "PartitionWithoutState", _BLOCKING, _TREE,
-        "The partition has no state: the copy would declare every replica in sync and the first one leader",
-        "Delete /controller, so that a broker becomes controller anew and writes the state; or recreate the topic",
+        "The partition has no state: the copy would put every replica into the ISR and make the first one the leader",
+        "Delete /controller. A broker becomes controller again and writes the state. Or recreate the topic",
     )
     PASSWORD_ENCODER_SECRET_WRONG = (
         "PasswordEncoderSecretWrong", _BLOCKING, _TREE,
@@ -655,18 +655,18 @@ class Code(StrEnum):
     )
     PASSWORD_NOT_CHECKED = (
         "PasswordNotChecked", _WARNING, _TREE,
-        "The password {password} is encrypted, and this reading of a dump has no password.encoder.secret to check it with",
+        "The password {password} is encrypted, and the command that reads the dump has no password.encoder.secret to check it",
         "Give the brokers' password.encoder.secret to the command",
     )
     QUOTA_UNKNOWN = (
         "QuotaUnknown", _BLOCKING, _TREE,
-        "Kafka 3.9 has no quota {quota} for {folder}: after the takeover its mirror into ZooKeeper would stick for ever",
+        "Kafka 3.9 has no quota {quota} for {folder}: after the takeover the sync to ZooKeeper would stop at it permanently",
         "Remove it before the takeover: kafka-configs --alter --delete-config {quota}, or take it out of the znode. After the takeover: an AlterClientQuotas request with remove, sent to the active controller",
     )
     QUOTA_INVALID = (
         "QuotaInvalid", _BLOCKING, _TREE,
-        "Quota {quota}={value} is not {expected}: the copy would stop, or the mirror into ZooKeeper would stick for ever",
-        "Set the quota anew: kafka-configs --alter --add-config {quota}=…",
+        "Quota {quota}={value} is not {expected}: the copy would stop, or the sync to ZooKeeper would stop at it permanently",
+        "Set the quota again: kafka-configs --alter --add-config {quota}=…",
     )
     REPLICAS_INVALID = (
         "ReplicasInvalid", _BLOCKING, _TREE,
@@ -675,18 +675,18 @@ class Code(StrEnum):
     )
     REPLICA_ON_UNKNOWN_BROKER = (
         "ReplicaOnUnknownBroker", _BLOCKING, _TREE,
-        "Replicas are on brokers {brokers}, which are not registered: Kafka waits for them for ever and never begins the migration",
+        "Replicas are on brokers {brokers}, which are not registered: Kafka waits for them and never begins the migration",
         "Start these brokers, or reassign the partition: kafka-reassign-partitions --execute",
     )
     STALE_TOPIC_CONFIG = (
         "StaleTopicConfig", _BLOCKING, _TREE,
-        "The znode holds configs of a topic that does not exist: they are not copied, and Kafka deletes the znode after the takeover",
+        "The znode holds configs of a topic that does not exist: Kafka does not copy them, and deletes the znode after the takeover",
         "Delete the znode",
     )
     STALE_TOPIC_ZNODE = (
         "StaleTopicZnode", _WARNING, _TREE,
-        "The znode holds partition states and no topic: a topic that is gone left it behind",
-        "Make sure that no topic of this name exists, then delete the znode with what is below it",
+        "The znode holds partition states of a topic that no longer exists",
+        "Make sure that no topic of this name exists, then delete the znode and its children",
     )
     TOPIC_CONFIG_MISSING = (
         "TopicConfigMissing", _WARNING, _TREE,
@@ -695,12 +695,12 @@ class Code(StrEnum):
     )
     TOPIC_ID_DUPLICATE = (
         "TopicIdDuplicate", _BLOCKING, _TREE,
-        "Several topics have the id {id}: {topics}. After the takeover Kafka would write the state of one into the other, and stick",
+        "Several topics have the id {id}: {topics}. After the takeover Kafka would write the state of one into the other, and the sync would stop",
         "Find the topic to which the id belongs (partition.metadata in the brokers' log directories), then delete and recreate the others",
     )
     TOPIC_ID_INVALID = (
         "TopicIdInvalid", _BLOCKING, _TREE,
-        "The topic's id {id!r} is not 16 bytes in URL-safe base64: the copy would never begin, or change it",
+        "The topic's id {id!r} is not 16 bytes in URL-safe base64: the copy would never begin, or would change the id",
         "Take the id from partition.metadata in the brokers' log directories and write it into the znode",
     )
     TOPIC_NAME_INVALID = (
@@ -711,7 +711,7 @@ class Code(StrEnum):
     TOPIC_WITHOUT_ID = (
         "TopicWithoutId", _BLOCKING, _TREE,
         "The topic has no id (KIP-516): the copy would never begin",
-        "Set inter.broker.protocol.version to 2.8 or later, then delete /controller so that a broker becomes controller anew and assigns ids",
+        "Set inter.broker.protocol.version to 2.8 or later, then delete /controller. A broker becomes controller again and assigns ids",
     )
     TOPIC_WITHOUT_PARTITIONS = (
         "TopicWithoutPartitions", _BLOCKING, _TREE,
@@ -720,7 +720,7 @@ class Code(StrEnum):
     )
     ZNODE_UNDECODABLE = (
         "ZnodeUndecodable", _BLOCKING, _TREE,
-        "The znode cannot be decoded, so that the copy would stop at it or skip it: {problem}",
+        "The znode cannot be decoded: the copy would stop at it or skip it: {problem}",
         "Repair it with Kafka's tools (kafka-configs, kafka-acls, kafka-topics), or delete the znode",
     )
 
@@ -741,13 +741,13 @@ class Code(StrEnum):
     REHEARSAL_LOSES = (
         "RehearsalLoses", _BLOCKING, _PREFLIGHT,
         "On a copy of the metadata Kafka's migration loses or changes it: {what}",
-        "{mend}; preflight then rehearses again by itself. Or accept this finding, and with it the loss",
+        "{mend}; preflight then rehearses again by itself. Or accept this finding and the loss",
         _ACCEPTABLE,
     )
     REHEARSAL_UNKNOWN = (
         "RehearsalUnknown", _BLOCKING, _PREFLIGHT,
-        "It is not known whether Kafka's migration works on this metadata: {reason}",
-        "Remove the cause, and preflight rehearses again by itself; or accept this finding and do without a rehearsal",
+        "The operator does not know whether Kafka's migration works on this metadata: {reason}",
+        "Remove the cause; preflight then rehearses again by itself. Or accept this finding and migrate without a rehearsal",
         _ACCEPTABLE,
     )
 
@@ -756,18 +756,18 @@ class Code(StrEnum):
     DRY_START_DIFFERS = (
         "DryStartDiffers", _BLOCKING, _PREFLIGHT,
         "A copy of pod {pod} would not start with what its broker runs: {differences}",
-        "Restart the broker if its template, ConfigMap or image changed since it started; else find out where it has these settings from. Accept this finding only where each difference is explained",
+        "Restart the broker if its template, ConfigMap or image changed since it started. Otherwise find out where the broker got these settings. Accept this finding only if you can explain each difference",
         _ACCEPTABLE,
     )
     DRY_START_FAILED = (
         "DryStartFailed", _BLOCKING, _PREFLIGHT,
-        "In {mode} mode the image of pod {pod} does not start Kafka, while it does in the present mode: {problem}",
+        "In {mode} mode the image of pod {pod} does not start Kafka, although it does in the present mode: {problem}",
         "Correct {settings} in the brokers' StatefulSet so that the image starts in this mode",
     )
     DRY_START_IMPOSSIBLE = (
         "DryStartImpossible", _BLOCKING, _PREFLIGHT,
-        "The start of the brokers cannot be tried in copies of their pods: {problem}",
-        "Remove the cause; or accept this finding: then the first broker that restarts is the first to try the new configuration",
+        "The operator cannot try the start of the brokers in copies of their pods: {problem}",
+        "Remove the cause. If you accept this finding, the first broker that restarts is the first to try the new configuration",
         _ACCEPTABLE,
     )
     DRY_START_OFF = (
@@ -792,13 +792,13 @@ class Code(StrEnum):
     )
     DRY_START_UNFENCED = (
         "DryStartUnfenced", _BLOCKING, _PREFLIGHT,
-        "A pod that a NetworkPolicy closes reaches {addresses}: no copy of a broker's pod was started",
-        "Use a network plugin that enforces NetworkPolicies, and let no other policy open all pods of the namespace; or accept this finding: then only names that do not resolve and the agent keep the copies from the cluster",
+        "A pod with a NetworkPolicy that denies all traffic reaches {addresses}: the operator started no copy of a broker's pod",
+        "Use a network plugin that enforces NetworkPolicies, and remove policies that allow traffic of all pods of the namespace. If you accept this finding, only names that do not resolve and the agent keep the copies from the cluster",
         _ACCEPTABLE,
     )
     DRY_START_UNKNOWN = (
         "DryStartUnknown", _BLOCKING, _PREFLIGHT,
-        "It is not known what the brokers' pods are made from: {reason}",
+        "The operator does not know the inputs of the brokers' pods: {reason}",
         "Let the operator read the StatefulSets of the brokers, and the ConfigMaps and Secrets that they refer to",
     )
 
@@ -811,18 +811,18 @@ class Code(StrEnum):
     )
     CONFIG_STOPS_FAILOVER = (
         "ConfigStopsFailover", _BLOCKING, _COMPARISON,
-        "ZooKeeper cannot hold the configs {names} of this {type}: every change of the active controller, a healing one too, gets stuck in SYNC_KRAFT_TO_ZK (Unknown config resource type)",
-        "Delete them at the active controller, and dual-write goes on within seconds: kafka-configs --bootstrap-controller HOST:PORT --entity-type {type} --entity-name {name} --alter --delete-config {names}",
+        "ZooKeeper cannot hold the configs {names} of this {type}: after every change of the active controller, also one for healing, the new one stays in SYNC_KRAFT_TO_ZK (Unknown config resource type)",
+        "Delete them at the active controller; dual-write then goes on within seconds: kafka-configs --bootstrap-controller HOST:PORT --entity-type {type} --entity-name {name} --alter --delete-config {names}",
     )
     CHANGED_AFTER_CLAIM = (
         "ChangedAfterClaim", _WARNING, _COMPARISON,
-        "This znode changed after the KRaft controller had claimed /controller, so the copy may have missed the change",
-        "Make the change again with Kafka's tools once the cluster is in dual-write",
+        "This znode changed after the KRaft controller had claimed /controller: the copy may not contain the change",
+        "Repeat the change with Kafka's tools when the cluster is in dual-write",
     )
     TORN_LOG_TAIL = (
         "TornLogTail", _WARNING, _COMPARISON,
-        "The log ends with {size} bytes of an incomplete batch, which are ignored",
-        "Do nothing where the files are a copy of a running controller's; Kafka truncates them when it starts",
+        "The log ends with {size} bytes of an incomplete batch. The verification ignores them",
+        "No action is needed if the files are a copy of a running controller's log. Kafka truncates them when it starts",
     )
 
     # ------------------------------------------------------------------------------------------- logs of nodes that make no progress
@@ -839,21 +839,21 @@ class Code(StrEnum):
     CONFIG_REFUSED = (
         "ConfigRefused", _WARNING, _LOGS,
         "Kafka refuses its configuration: {detail}",
-        "Correct that setting; the operator's own ones are in status.changedFields",
+        "Correct that setting. status.changedFields lists the settings of the operator",
     )
     BLANK_VOLUME = (
         "BlankVolume", _WARNING, _LOGS,
-        "Its volume is blank although it was formatted before; a blank voter would vote",
-        "See docs/operations.md before you let it start",
+        "Its volume is blank although it was formatted before. A voter with a blank volume can elect a leader that lacks records",
+        "Read docs/operations.md before you let it start",
     )
     WRONG_CLUSTER_ID = (
         "WrongClusterId", _WARNING, _LOGS,
         "It belongs to another cluster ({detail})",
-        "Its volume holds another cluster's data: give it the volume that it had, or a new one if it was never formatted",
+        "Its volume holds the data of another cluster. Give it its own volume again, or a new one if it was never formatted",
     )
     NO_AUTH_IN_ZOOKEEPER = (
         "NoAuthInZooKeeper", _WARNING, _LOGS,
-        "ZooKeeper refuses it znode {detail} (NoAuth)",
+        "ZooKeeper denies it access to znode {detail} (NoAuth)",
         "Reset the ACLs (zookeeper-security-migration --zookeeper.acl=unsecure), or give it the brokers' credentials",
     )
     AUTHENTICATION_FAILED = (
@@ -869,50 +869,50 @@ class Code(StrEnum):
     NAME_NOT_RESOLVED = (
         "NameNotResolved", _WARNING, _LOGS,
         "The name {detail} does not resolve",
-        "Look at the cluster's DNS and at the headless Service of that name",
+        "Check the cluster's DNS and the headless Service of that name",
     )
     BROKER_ZNODE_EXISTS = (
         "BrokerZnodeExists", _WARNING, _LOGS,
-        "Its former session still holds {detail}",
-        "Wait for zookeeper.session.timeout.ms: the znode goes with that session",
+        "Its earlier session still holds {detail}",
+        "Wait for zookeeper.session.timeout.ms. ZooKeeper then removes the znode with that session",
     )
     MIGRATION_ZNODE_CONFLICT = (
         "MigrationZnodeConflict", _WARNING, _LOGS,
-        "It cannot write /migration (conditional update failed), so dual-write stands still",
-        "Restart the active controller: the next one writes the whole image anew",
+        "It cannot write /migration (conditional update failed): dual-write makes no progress",
+        "Restart the active controller. The next one writes its whole image to ZooKeeper",
     )
     CONTROLLERS_NOT_READY = (
         "ControllersNotReady", _WARNING, _LOGS,
         "Not every controller is ready to migrate{detail}",
-        "Look at the controller that it names; one that follows its leader but never registers is restarted by the operator",
+        "Check the controller that it names. The operator restarts a controller that follows its leader but never registers",
     )
     BROKERS_NOT_REGISTERED = (
         "BrokersNotRegistered", _WARNING, _LOGS,
         "It waits for ZK brokers [{detail}] to register with KRaft",
-        "Look at these brokers' logs: they must run in migration mode, reach the controllers' listener and be authorized there; one that no longer exists must not be in any assignment",
+        "Check the logs of these brokers. They must run in migration mode, reach the controllers' listener and be authorized there. If a broker no longer exists, remove it from every assignment",
     )
     ZOOKEEPER_SESSION = (
         "ZooKeeperSession", _WARNING, _LOGS,
         "It has no session with ZooKeeper ({detail})",
-        "Look at the ZooKeeper ensemble",
+        "Check the ZooKeeper ensemble",
     )
     LOG_DIR_FAILED = (
         "LogDirFailed", _WARNING, _LOGS,
         "Its log directory {detail} failed",
-        "Look at that volume",
+        "Check that volume",
     )
     FATAL = (
         "Fatal", _WARNING, _LOGS,
-        "It ended by itself: {detail}",
-        "Its log says why, in the lines before",
+        "It stopped: {detail}",
+        "Read the preceding lines of its log for the cause",
     )
     DRIVER_STATE = (
         "DriverState", _INFORMATION, _LOGS,
         "Its migration driver is in state {detail}",
-        "Do nothing: the state says how far the migration driver is",
+        "No action is needed. The state shows the progress of the migration driver",
     )
     # fmt: on
 
 
 ACCEPTABLE: Final = frozenset(str(code) for code in Code if code.acceptable)
-"""Codes of the blocking findings that are the user's to accept."""
+"""Codes of the blocking findings that the user may accept."""

@@ -111,7 +111,7 @@ def test_past_its_deadline_stalled_names_node_and_fix() -> None:
     assert (found.status, found.reason) == ("True", "DeadlineExceeded")
     assert "controller 3000: it waits for ZK brokers [2] to register with KRaft" in found.message
     assert "its migration driver is in state WAIT_FOR_BROKERS" in found.message
-    assert "Look at these brokers' logs" in found.message
+    assert "Check the logs of these brokers" in found.message
     assert "INACTIVE" not in found.message, "a state alone says less than a reason"
 
 

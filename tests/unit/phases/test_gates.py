@@ -370,7 +370,7 @@ FINDINGS: dict[str, tuple[Spoil, str]] = {
     "BrokersNotReady": (sets(pods=(replace(broker_set().pods[0], ready=False), *broker_set().pods[1:])), "2 of 3"),
     "SettingFromReference": (sets(unreadable_settings=frozenset({"listener.security.protocol.map"})), "valueFrom"),
     "InterBrokerProtocolTooLow": (settings(inter_broker_protocol_version="3.3-IV3"), "3.3-IV3"),
-    "MigrationFlagAlreadySet": (settings(zookeeper_metadata_migration_enable="true"), "not by us"),
+    "MigrationFlagAlreadySet": (settings(zookeeper_metadata_migration_enable="true"), "not by this migration"),
     "AlreadyKRaft": (settings(process_roles="broker"), "process.roles"),
     "ControlPlaneListener": (settings(control_plane_listener_name="CP"), "control.plane"),
     "GeneratedBrokerIds": (settings(broker_id="-1"), "-1"),

@@ -110,7 +110,7 @@ BLOCKING: dict[str, tuple[dict[str, Any], str, str]] = {
     "NoQuotaForVerification": (
         {"quotas": (Quota("team", {"requests.cpu": 1780}),)},
         "ResourceQuota/team",
-        "requests.cpu: beside the controllers a verification needs 500m, 250m is left",
+        "requests.cpu: besides the controllers, a verification needs 500m, and 250m is left",
     ),
     "LimitRangeRefuses": (
         {"limits": limit(maximum={"memory": GIB // 2, "cpu": 4000})},
@@ -147,7 +147,7 @@ BLOCKING: dict[str, tuple[dict[str, Any], str, str]] = {
     "MigrationFlagAlreadySet": (
         running(setting("zookeeper.metadata.migration.enable", "true")),
         "broker/0",
-        "not by us",
+        "not by this migration",
     ),
     "ListenerNameTaken": (
         running(setting("listeners", "PLAINTEXT://:9092,CONTROLLER://:9090")),
@@ -173,7 +173,7 @@ BLOCKING: dict[str, tuple[dict[str, Any], str, str]] = {
     "ZooKeeperAclForbidsKRaft": (
         {"zookeeper": ZooKeeperAcls({"/controller": SASL, "/": ANYONE}, (), frozenset({"t"}))},
         "ZooKeeper/zk-0.zk:2181/kafka",
-        "1 znode(s) may not be written by the KRaft controllers with no credentials: /controller",
+        "ZooKeeper does not let the KRaft controllers write 1 znode(s) with no credentials: /controller",
     ),
 }
 

@@ -73,7 +73,7 @@ def test_quotas_count_what_is_left_and_only_those_that_count_us(operator: Operat
     assert not isinstance(found.quotas, Unobserved)
     (quota,) = found.quotas
     assert quota.left == {"pods": 2, "requests.memory": 512 << 20}
-    assert "pods: the 3 controllers ask for 3, 2 is left" in codes(operator)["QuotaTooSmall"]
+    assert "pods: the 3 controllers request 3, and 2 is left" in codes(operator)["QuotaTooSmall"]
 
 
 def test_a_nodes_room_is_what_its_pods_leave(operator: Operator) -> None:
