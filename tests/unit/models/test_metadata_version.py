@@ -159,8 +159,8 @@ def test_preflight_says_early_what_kafka_will_refuse_later() -> None:
     for name in (None, "3.9", "3.7-IV2"):
         assert "MetadataVersionOutOfReach" not in codes(fine.asking(metadata_version=name))
     found = codes(fine.asking(metadata_version="3.6"))["MetadataVersionOutOfReach"]
-    assert "Kafka 3.9 will refuse 3.6-IV2 (14)" in found
-    assert "to 3.7-IV2 (17) only" in found
+    assert "Kafka 3.9 will refuse metadata.version 3.6-IV2 (14)" in found
+    assert "3.7-IV2 (17) is the lowest level without loss of metadata" in found
     severities = {f.code: f.severity for f in fine.asking(metadata_version="3.6").decide().status.findings}
     assert severities["MetadataVersionOutOfReach"] is Severity.WARNING
 
@@ -170,4 +170,4 @@ def test_preflight_warns_of_an_older_kafka_by_its_image() -> None:
     for image in ("apache/kafka:3.9.1", "acme/broker:1", ""):
         assert "ImageTooOld" not in codes(fine.observing(stateful_sets=(replace(broker_set(), image=image),)))
     older = fine.observing(stateful_sets=(replace(broker_set(), image="confluentinc/cp-kafka:7.8.0"),))
-    assert "starts Kafka 3.8 by its name" in codes(older)["ImageTooOld"]
+    assert "starts Kafka 3.8, according to its name" in codes(older)["ImageTooOld"]
