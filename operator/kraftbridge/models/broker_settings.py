@@ -14,7 +14,7 @@ from typing import Final
 
 
 class Fate(StrEnum):
-    """What becomes of a broker's setting."""
+    """Effect of the migration on a broker's setting."""
 
     STAYS = "stays"
     """The KRaft broker reads it as before."""
@@ -27,10 +27,10 @@ class Fate(StrEnum):
 
 
 class Carry(StrEnum):
-    """How a setting gets to the controllers."""
+    """Way in which a setting gets to the controllers."""
 
     COPIED = "copied by the operator"
-    """From the configuration that runs."""
+    """The operator copies it from the configuration of the running brokers."""
     SET = "set by the operator"
     GIVEN = "given by you"
     """A secret, or a class that the controllers' image must have: ``spec.controllers`` or the listener's Secret."""
@@ -38,7 +38,7 @@ class Carry(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettingRule:
-    """One row."""
+    """One row of the table."""
 
     name: str
     fate: Fate
@@ -141,7 +141,7 @@ OF_AUTHORIZERS: Final = frozenset({"allow.everyone.if.no.acl.found", "authorizer
 """Rows that are not in ``KafkaConfig.configDef``: Kafka's own authorizers read them, and DescribeConfigs hides their values."""
 
 COPIED: Final = tuple(name for name, rule in RULES.items() if rule.carry is Carry.COPIED)
-"""What the controllers get from the brokers' configuration."""
+"""Settings that the controllers get from the brokers' configuration."""
 
 CLASSES: Final = tuple(name for name, rule in RULES.items() if rule.carry is Carry.GIVEN and ".class" in name)
 """Plugins that the controllers need in their image."""
@@ -151,4 +151,4 @@ IGNORED_BY_KRAFT: Final = frozenset(
     for name, rule in RULES.items()
     if rule.fate is Fate.DIES or name.startswith(("zookeeper.", "password.encoder."))
 )
-"""What a KRaft broker reads and leaves aside."""
+"""Settings that a KRaft broker ignores."""

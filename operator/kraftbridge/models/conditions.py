@@ -10,31 +10,31 @@ from kraftbridge.models.spec import Model
 
 
 class ConditionType(StrEnum):
-    """Condition types; all of them are present from the first visit. They are API."""
+    """Condition types. They are API. Every condition is present from the first reconciliation."""
 
     READY = "Ready"
-    """The target is reached: what the user asked for holds."""
+    """The migration has reached ``spec.target``."""
     RECONCILING = "Reconciling"
     """The operator is working towards the target (kstatus, abnormal-true)."""
     STALLED = "Stalled"
-    """No progress without somebody's help (kstatus, abnormal-true)."""
+    """The migration makes no progress without help (kstatus, abnormal-true)."""
     PREFLIGHT_PASSED = "PreflightPassed"
     QUORUM_READY = "QuorumReady"
     BROKERS_IN_MIGRATION_MODE = "BrokersInMigrationMode"
     METADATA_MIGRATED = "MetadataMigrated"
     METADATA_CONSISTENT = "MetadataConsistent"
-    """The last gate's verdict."""
+    """Verdict of the last verification before a gate."""
     BROKERS_ON_KRAFT = "BrokersOnKRaft"
     ROLLBACK_POSSIBLE = "RollbackPossible"
     METADATA_VERSION_READY = "MetadataVersionReady"
-    """Every broker and controller has applied the metadata.version that is asked for, and it was verified; Unknown when none is asked for."""
+    """Every broker and controller has applied the requested metadata.version, and a verification passed after it. Unknown if none is requested."""
 
     HANDED_OVER = "HandedOver"
-    """After ``Completed``: the owners of the brokers' StatefulSets render what KRaft needs, or ``spec.handOver`` is ``Release``."""
+    """After ``Completed``: the owners of the brokers' StatefulSets render the settings that KRaft needs, or ``spec.handOver`` is ``Release``."""
 
 
 class Reason(StrEnum):
-    """Reasons of conditions; they are API, messages are not."""
+    """Reasons of conditions. They are API; messages are not."""
 
     INITIALIZING = "Initializing"
     TARGET_REACHED = "TargetReached"
@@ -98,7 +98,7 @@ class Condition(Model):
 
 
 def initial_conditions(now: datetime, generation: int) -> tuple[Condition, ...]:
-    """Return every condition as ``Unknown``, for the first visit."""
+    """Return every condition as ``Unknown``, for the first reconciliation."""
     return tuple(
         Condition(
             type=t,

@@ -40,12 +40,12 @@ class JavaProgram:
 
 @dataclass(frozen=True, slots=True)
 class KafkaStart:
-    """What one copy would start."""
+    """Configuration with which one copy would start Kafka."""
 
     valid: bool
-    """Whether Kafka's own ``KafkaConfig`` takes the configuration."""
+    """Whether Kafka's own ``KafkaConfig`` accepts the configuration."""
     complaint: str = ""
-    """Kafka's words when it does not."""
+    """Kafka's error message if it does not."""
     settings: Mapping[str, GivenSetting] = field(default_factory=dict)
     """What DescribeConfigs would list as static: settings given, and those with a given synonym."""
     system_properties: Mapping[str, GivenSetting] = field(default_factory=dict)
@@ -77,16 +77,16 @@ class CopyKey:
 
 @dataclass(frozen=True, slots=True)
 class CopyOutcome:
-    """How one copy ended."""
+    """Result of one copy."""
 
     key: CopyKey
     broker_id: int
     start: KafkaStart | None
-    """None when Kafka's start was not reached."""
+    """None if the copy did not reach the start of Kafka."""
     problem: str = ""
-    """Why it was not: subject first."""
+    """Reason why it did not, subject first."""
     words: str = ""
-    """What the image itself said last."""
+    """Last lines of output of the image."""
     programs: tuple[JavaProgram, ...] = ()
     """JVMs that the log names where Kafka's start was not reached."""
     overlay: Mapping[str, str] = field(default_factory=dict)
@@ -100,28 +100,28 @@ class DryStartReport:
     """One dry start of all StatefulSets."""
 
     fingerprint: str
-    """Of everything that the copies are made from."""
+    """Fingerprint of all inputs of the copies."""
     copies: tuple[CopyOutcome, ...] = ()
     reached: tuple[str, ...] = ()
     """Addresses that the probe pod reached although the NetworkPolicy closes it; no copy was started then, unless the user accepts that."""
     problem: str = ""
-    """Why there are no copies at all: subject first."""
+    """Reason why there are no copies, subject first."""
 
 
 @dataclass(frozen=True, slots=True)
 class DryStartState:
-    """Where the dry start of a migration stands."""
+    """State of the dry start of a migration."""
 
     fingerprint: str
-    """Of what the copies would be made from now."""
+    """Fingerprint of the present inputs of the copies."""
     running: str = ""
-    """Fingerprint of the dry start under way."""
+    """Fingerprint of the dry start that runs."""
     report: DryStartReport | None = None
-    """The last one that ended."""
+    """The last dry start that ended."""
     off: bool = False
     """Whether the operator is configured without dry starts."""
 
     @property
     def current(self) -> DryStartReport | None:
-        """The report, if it is about what is there now."""
+        """The report, if it is about the present inputs."""
         return self.report if self.report is not None and self.report.fingerprint == self.fingerprint else None

@@ -43,7 +43,7 @@ class EntityKind(StrEnum):
 
 
 class Mirror(StrEnum):
-    """Who keeps ZooKeeper's copy of a kind during dual-write."""
+    """Component that maintains ZooKeeper's copy of a kind during dual-write."""
 
     DRIVER = "driver"
     """The migration driver writes the copy, and moves `/migration` afterwards (``KRaftMigrationDriver``)."""
@@ -54,7 +54,7 @@ class Mirror(StrEnum):
 
 
 class Served(StrEnum):
-    """How brokers in ZooKeeper mode learn what they serve of a kind."""
+    """Channel through which brokers in ZooKeeper mode receive a kind."""
 
     UPDATE_METADATA = "update-metadata"
     """By UpdateMetadata requests, which each broker receives in the log's order (``ControllerChannelManager``)."""
@@ -69,7 +69,7 @@ class Secrecy(StrEnum):
 
     NONE = "none"
     SENSITIVE_CONFIGS = "sensitive-configs"
-    """Configs whose name says so; they are compared by hash or, where encrypted, by length."""
+    """Configs with the name of a password setting. They are compared by hash or, if encrypted, by length."""
     KEYS = "keys"
     """Salt and keys; they are compared by hash."""
 
@@ -288,7 +288,7 @@ ENTITY_KINDS: Final[Mapping[EntityKind, KindFacts]] = {row.kind: row for row in 
 
 
 class KindCounts(BaseModel):
-    """Exact counts of one kind of entity; a place that was not read counts as null."""
+    """Exact counts of one kind of entity. The count of a place that was not read is null."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
 
@@ -296,5 +296,5 @@ class KindCounts(BaseModel):
     log: int | None = None
     served: int | None = None
     compared: int = 0
-    """Entities (distinct keys) that were compared between at least two places, or read where there is one place."""
+    """Number of entities (distinct keys) that were compared between at least two places, or that were read if there is only one place."""
     differing: int = 0

@@ -1,4 +1,4 @@
-"""What was seen of the outside world at one time. A part is either seen or `Unobserved`; a gate never opens on the latter."""
+"""Observation of the clusters at one time. Each part is either observed or `Unobserved`; a gate never opens on an `Unobserved` part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kraftbridge.models.survey import Survey
 from kraftbridge.models.unobserved import Unobserved as Unobserved  # noqa: PLC0414 - the rest of the package knows it from here
 
 LEASE_SECONDS = 30.0
-"""How long a Lease holds without being renewed."""
+"""Time that a Lease is valid without a renewal, in seconds."""
 LEASE_RENEWED_AFTER_SECONDS = 10.0
 
 NOT_NEEDED = Unobserved("it", "not needed in this phase")
@@ -99,9 +99,9 @@ class StatefulSetState:
     last_writer: str = ""
     """Last field manager other than the operator that wrote it."""
     required: GuardedStatefulSet | None = None
-    """What its template needs for KRaft; None where that is not known."""
+    """Settings that its template needs for KRaft; None if they are not known."""
     lacking: tuple[str, ...] = ()
-    """What of that its template lacks."""
+    """Settings of ``required`` that its template lacks."""
     owner_renders: bool = False
     """Whether the owner of the template is on record as rendering all of it."""
     image: str = ""
@@ -317,7 +317,7 @@ class VerificationRun:
 
 
 class RehearsalProgress(StrEnum):
-    """How far a rehearsal's pod is."""
+    """State of a rehearsal's pod."""
 
     MISSING = "Missing"
     READING = "Reading"
@@ -326,11 +326,11 @@ class RehearsalProgress(StrEnum):
     """It has read the tree, and no NetworkPolicy closes its pod yet."""
     RUNNING = "Running"
     ENDED = "Ended"
-    """Its result is to be collected."""
+    """The rehearsal has ended, and its result can be collected."""
     FINISHED = "Finished"
     """Its result is in the ConfigMap."""
     CANNOT_START = "CannotStart"
-    """Its pod waits for what does not come by itself, such as an image that cannot be pulled."""
+    """Its pod cannot start without help, for example because its image cannot be pulled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,17 +346,17 @@ class RehearsalRun:
 
 @dataclass(frozen=True, slots=True)
 class RehearsalState:
-    """What is rehearsed, and where the rehearsal under way stands."""
+    """Input of the rehearsal, and the state of the rehearsal that runs."""
 
     fingerprint: str
     """Of the controllers' configuration, image and heap, of ZooKeeper's address, and of the annotation that asks for another rehearsal."""
     run: RehearsalRun | None = None
-    """The one that status says is under way."""
+    """The rehearsal that the status names as running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The Secret that keeps what ZooKeeper held where a run found differences."""
+    """The Secret with the data that ZooKeeper held for the differences of a run."""
 
     run_id: str
     entities: int
@@ -377,7 +377,7 @@ class ActionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All that was seen for one step. Parts that the phase does not need are Unobserved("…", "not needed")."""
+    """Everything observed for one step. Parts that the phase does not need are Unobserved("…", "not needed")."""
 
     at: datetime
     stateful_sets: tuple[StatefulSetState | Unobserved, ...]

@@ -1,4 +1,4 @@
-"""What a rehearsal answers: verdict, how Kafka ended, what would be lost, and what the real takeover will cost.
+"""Result of a rehearsal: the verdict, how Kafka ended, the entities that were lost, and the forecast for the takeover.
 
 JSON has camelCase names; `schemaVersion` grows when a reader of the former version would misunderstand.
 """
@@ -31,7 +31,7 @@ PAGE_MARK: Final = "kraftbridge-rehearsal-page "
 
 
 class RehearsalVerdict(StrEnum):
-    """What a rehearsal says about the cluster's migration; only `WORKS` opens a gate."""
+    """Verdict of a rehearsal. Only `WORKS` opens a gate."""
 
     WORKS = "Works"
     """Kafka reached dual-write and its log holds everything that ZooKeeper held."""
@@ -40,11 +40,11 @@ class RehearsalVerdict(StrEnum):
     LOSES = "Loses"
     """Kafka reached dual-write and lost or changed something: `differences` says what."""
     UNKNOWN = "Unknown"
-    """The rehearsal could not be carried through, or something could not be compared."""
+    """The rehearsal did not run to its end, or some data could not be compared."""
 
 
 class Ending(StrEnum):
-    """How Kafka's migration ended in the rehearsal."""
+    """End of Kafka's migration in the rehearsal."""
 
     DUAL_WRITE = "DualWrite"
     NEVER_BEGINS = "NeverBegins"
@@ -54,7 +54,7 @@ class Ending(StrEnum):
     STICKS = "Sticks"
     """It retries for ever after the takeover: no way to dual-write, and ZooKeeper's controller is fenced."""
     TIMED_OUT = "TimedOut"
-    """It was still at work when the time was up."""
+    """It had not ended when the time limit was reached."""
     NOT_STARTED = "NotStarted"
     """The rehearsal's own parts did not start."""
 
@@ -82,7 +82,7 @@ class _Model(BaseModel):
 
 
 class TreeSize(_Model):
-    """How much there was to copy."""
+    """Size of the ZooKeeper tree."""
 
     znodes: int = 0
     topics: int = 0
@@ -91,7 +91,7 @@ class TreeSize(_Model):
 
 
 class Forecast(_Model):
-    """What the real takeover will cost, as it was measured here; None where the rehearsal did not get that far."""
+    """Forecast for the takeover from the measured rehearsal. A value is None if the rehearsal did not get that far."""
 
     copy_seconds: float | None = None
     sync_seconds: float | None = None
@@ -106,7 +106,7 @@ class Forecast(_Model):
 
 
 class Mend(_Model):
-    """A known trap in the tree, and the command that mends it."""
+    """A znode with a known problem, and the command that removes it."""
 
     code: Code
     znode: str
@@ -128,12 +128,12 @@ MAXIMUM_PATHS: Final = 200
 
 
 class RehearsalResult(_Model):
-    """Everything that one rehearsal found."""
+    """Result of one rehearsal."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     verdict: RehearsalVerdict
     reason: str
-    """One sentence: why this verdict."""
+    """Reason of the verdict, in one sentence."""
     ending: Ending
     tree: TreeSize = Field(default_factory=TreeSize)
     stages_seconds: dict[Stage, float] = Field(default_factory=dict)
@@ -145,9 +145,9 @@ class RehearsalResult(_Model):
     """Entities of the tree from before that the log at the copy's end does not hold, or holds with other attributes."""
     mends: list[Mend] = Field(default_factory=list)
     problems: list[str] = Field(default_factory=list)
-    """What could not be read, compared or carried through; any entry rules `WORKS` out."""
+    """Problems of the rehearsal itself. Any entry rules out `WORKS`."""
     words: list[str] = Field(default_factory=list)
-    """Kafka's own words: warnings and errors of the controller, without repetitions."""
+    """Warnings and errors in the controller's log, without repetitions."""
     sync: TreeChanges = Field(default_factory=TreeChanges)
     copied: str | None = None
     """Kafka's own summary of the copy."""

@@ -44,7 +44,7 @@ EXIT_NOT_WANTED: Final = 3
 
 
 class Verdict(StrEnum):
-    """What a verification says about the metadata; only `CONSISTENT` opens a gate."""
+    """Verdict of a verification. Only `CONSISTENT` opens a gate."""
 
     CONSISTENT = "Consistent"
     INCONSISTENT = "Inconsistent"
@@ -52,16 +52,16 @@ class Verdict(StrEnum):
 
 
 class Profile(StrEnum):
-    """What a verification compares."""
+    """Sources that a verification compares."""
 
     ZOOKEEPER = "zookeeper"
-    """The ZooKeeper tree is sound: everything that the copy reads can be read and means something."""
+    """Checks the ZooKeeper tree: Kafka can read and decode everything that the copy reads."""
     DUAL_WRITE = "dual-write"
-    """ZooKeeper, the metadata log and (where asked for) the brokers' answers say the same."""
+    """Compares ZooKeeper, the metadata log and, if requested, the answers of the brokers."""
     COPY = "copy"
-    """The tree from before the sync = the log at the end of Kafka's copy: nothing was lost in the takeover."""
+    """Compares the tree before the sync with the log at the end of Kafka's copy."""
     REPLICAS = "replicas"
-    """Every voter's image at one offset is the same."""
+    """Compares the images of all voters at one offset."""
 
 
 class DifferenceState(StrEnum):
@@ -129,7 +129,7 @@ class ConfigMapReference(_Model):
 
 
 class VerificationRequest(_Model):
-    """What the job compares, and where the data is."""
+    """Sources that the job compares, and their addresses."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     run_id: str = Field(min_length=1, max_length=128)
@@ -162,11 +162,11 @@ class VerificationRequest(_Model):
     """Password configs that could not be decoded make the verdict `INCONCLUSIVE`."""
     config_map: ConfigMapReference | None = None
     armed_deadline_seconds: float = Field(default=3600.0, gt=0)
-    """How long an armed driver waits for its go."""
+    """Maximum time in seconds that an armed driver waits for its go."""
     deadline_seconds: float = Field(default=300.0, gt=0)
     """How long a run may take from its go; over it the verdict is `INCONCLUSIVE`."""
     fence_tries: int = Field(default=200, ge=1)
-    """How often in-flight keys are read again."""
+    """Maximum number of times that in-flight keys are read again."""
     fence_seconds: float = Field(default=60.0, gt=0)
     """How long in-flight keys are read again, while ZooKeeper's mirror moves."""
     sample_limit: int = Field(default=100, ge=1, le=10_000)
@@ -276,7 +276,7 @@ class VoterState(_Model):
 
 
 class VerificationReport(_Model):
-    """Everything that one run of the verification found."""
+    """Result of one verification run."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     run_id: str
@@ -286,7 +286,7 @@ class VerificationReport(_Model):
     profile: Profile
     verdict: Verdict
     reason: str
-    """One sentence: why this verdict."""
+    """Reason of the verdict, in one sentence."""
     counts: dict[EntityKind, KindCounts] = Field(default_factory=dict)
     differing: int = 0
     """Exact number of differing entities; `differences` may hold fewer."""
