@@ -126,7 +126,11 @@ def secured() -> Iterator[Secured]:
         wait_for("the cluster", lambda: plaintext.cluster_state().controller_id == 0)
         plaintext.close()
         create_scram_user(ports["PLAINTEXT"], "ben")
-        yield Secured(ports, authority, authority.issue("operator"), processes.directory)
+        running = Secured(ports, authority, authority.issue("operator"), processes.directory)
+        client = running.client_for("SSL", running.inline_tls)
+        wait_for("the first TLS handshake, for which the broker loads classes", lambda: client.cluster_state().brokers)
+        client.close()
+        yield running
 
 
 @pytest.mark.parametrize(
