@@ -101,6 +101,31 @@ def test_a_blocking_finding_is_named(
 
 
 @pytest.mark.usefixtures("owners_objects")
+def test_metadata_with_which_kafka_sticks_is_refused_with_its_znode(cluster: ForeignCluster) -> None:
+    """On a copy, in a pod that reaches nothing; once the znode is mended the same resource passes."""
+    znode = cluster.plant_quota()
+    migration = _applied(cluster, "trapped", {"target": "Preflight", "rehearsal": {"enabled": True}})
+    try:
+        view = _stalled(migration, 180)
+        assert view.phase == "Preflight"
+        assert view.rehearsal["verdict"] == "Fails", view.rehearsal
+        assert [mend["znode"] for mend in view.rehearsal["mends"]] == [znode]
+        finding = view.finding("RehearsalFails")
+        assert finding is not None
+        assert znode in finding["fix"]
+        assert controller_sets(cluster.kube, NAMESPACE, "trapped") == set()
+        cluster.mend_quota()
+        migration.rehearse_again()
+
+        for view in migration.follow(240):
+            if view.condition("PreflightPassed")["status"] == "True":
+                break
+    finally:
+        cluster.mend_quota()
+        cluster.kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", "trapped", "-n", NAMESPACE, "--timeout=60s")
+
+
+@pytest.mark.usefixtures("owners_objects")
 def test_an_image_that_never_starts_is_named(cluster: ForeignCluster) -> None:
     change = {"controllers.image": "localhost/no-such-image:1", "rollback": {"controllerVolumes": "Remove"}}
     migration = _applied(cluster, "no-image", change)

@@ -27,6 +27,7 @@ from e2e.harness.strikes import Strikes
 from e2e.harness.summary import as_json, broken_promises, print_summary
 from kubernetes.client.exceptions import ApiException
 from rich.console import Console
+from rich.markup import escape
 
 MIGRATION = "demo"
 KIND_CONTEXT = "kind-"
@@ -74,7 +75,7 @@ class Terminal:
         self.say(f"[cyan]{view.phase:20}[/] brokers {view.brokers or '-':4} {message}")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Story:
     """One run of the demonstration."""
 
@@ -84,6 +85,8 @@ class Story:
     migration: Migration
     terminal: Terminal
     arguments: argparse.Namespace
+    planted: str = ""
+    """Znode of the planted trap."""
 
     def prepare(self) -> None:
         """Bring up what the migration needs: operator, Spark operator, the cluster and its clients."""
@@ -121,6 +124,7 @@ class Story:
             Strikes(self.cluster, self.operator, migration), planned_strikes(self.arguments), terminal.say
         )
         asked = False
+        trapped = self.arguments.trap is not None
         blocked_since: float | None = None
         for view in migration.follow(self.arguments.within):
             terminal.change(view)
@@ -136,11 +140,30 @@ class Story:
                 if striker.plan:
                     raise BlockedError(f"the migration is complete, and these faults were never done: {striker.plan}")
                 return view
+            if trapped and (finding := view.finding("RehearsalFails")) is not None:
+                trapped = False
+                self.mend(view, finding)
+                blocked_since = None
+                continue
+            if trapped and view.phase not in ("", "Preflight"):
+                raise BlockedError("the planted trap was not found: preflight has passed")
             blocked_since = (blocked_since or time.monotonic()) if view.blocked else None
             if blocked_since is not None and time.monotonic() - blocked_since > BLOCKED_TIMEOUT_S:
                 findings = "".join(f"\n  {finding}" for finding in view.blocking_findings)
                 raise BlockedError(f"blocked in phase {view.phase} for {BLOCKED_TIMEOUT_S} s: {view.blocked}{findings}")
         raise AssertionError("following ends with Completed or an exception")
+
+    def mend(self, view: View, finding: dict[str, Any]) -> None:
+        """Show how the planted trap was refused, mend it as the finding says, and ask for another rehearsal."""
+        terminal = self.terminal
+        terminal.say(f"[bold]refused[/], with nothing touched: {finding['code']}: {escape(finding['reason'])}")
+        mends = view.rehearsal.get("mends") or []
+        if [mend["znode"] for mend in mends] != [self.planted]:
+            raise BlockedError(f"the rehearsal names {mends}, and {self.planted} was planted")
+        terminal.say(f"{mends[0]['znode']}: {mends[0]['problem']}. Mended, as the finding says:")
+        terminal.console.print(f"       $ {mends[0]['command']}", style="green", markup=False, soft_wrap=True)
+        self.cluster.mend_quota()
+        terminal.say(f"[green]$ {self.migration.rehearse_again()}[/]")
 
     def leave_zookeeper(self) -> dict[str, str]:
         """Do what a user does after ``Completed``: check that ZooKeeper is unused, stop it, and use the cluster."""
@@ -160,6 +183,8 @@ class Story:
         load = Load(cluster)
         terminal.step("a producer and a consumer group, from now to the end", load.start)
         before = cluster.inventory()
+        if self.arguments.trap is not None:
+            self.planted = terminal.step("planting a trap: a quota that Kafka does not know", cluster.plant_quota)
         begin = time.monotonic()
         self.apply()
         view = self.follow()
@@ -285,6 +310,11 @@ def parse() -> argparse.Namespace:
         default=[],
         metavar="FAULT@PHASE",
         help="do a fault of the matrix in a phase",
+    )
+    parser.add_argument(
+        "--trap",
+        choices=("quota",),
+        help="plant metadata with which Kafka sticks after the takeover; it is refused, then mended",
     )
     parser.add_argument(
         "--namespace", default="kafka-demo", help="made for the demo, and removed with all that is in it"

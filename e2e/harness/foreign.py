@@ -125,6 +125,14 @@ class ForeignCluster:
         """Give a partition another leader epoch in ZooKeeper alone; return which."""
         return json.loads(self.run_client("edit_partition", self.zookeeper_connect))
 
+    def plant_quota(self) -> str:
+        """Plant a quota in ZooKeeper with which Kafka sticks after the takeover; return its znode."""
+        return json.loads(self.run_client("edit_quota", "plant", self.zookeeper_connect))
+
+    def mend_quota(self) -> None:
+        """Take the planted quota out of its znode."""
+        self.run_client("edit_quota", "mend", self.zookeeper_connect)
+
     def pods_with_zookeeper_session(self) -> list[str]:
         """Return the pods of this namespace that have a ZooKeeper session: while a broker does, it is still needed."""
         addresses = {

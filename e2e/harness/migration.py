@@ -150,6 +150,10 @@ class View:
     def rehearsal(self) -> dict[str, Any]:
         return self.status.get("rehearsal") or {}
 
+    def finding(self, code: str) -> dict[str, Any] | None:
+        """Return the first finding of a code."""
+        return next((f for f in self.status.get("findings") or [] if f["code"] == code), None)
+
     @property
     def verifications(self) -> list[dict[str, Any]]:
         return self.status.get("verifications") or []
@@ -194,6 +198,14 @@ class Migration:
         # Not by the short name: another resource of the same one would get the patch.
         self.kube.kubectl("patch", f"{PLURAL}.{GROUP}", self.name, "-n", self.namespace, "--type", "merge", "-p", text)
         return f"kubectl patch {PLURAL}.{GROUP} {self.name} -n {self.namespace} --type merge -p '{text}'"
+
+    def rehearse_again(self) -> str:
+        """Ask for another rehearsal; return the command that does it."""
+        stamp = str(int(time.time()))
+        annotation = f"kraftbridge.dev/rehearse={stamp}"
+        resource = f"{PLURAL}.{GROUP}"
+        self.kube.kubectl("annotate", resource, self.name, "-n", self.namespace, "--overwrite", annotation)
+        return f"kubectl annotate {resource} {self.name} -n {self.namespace} --overwrite {annotation}"
 
     def follow(self, timeout_s: float) -> Iterator[View]:
         """Yield its state about twice a second.
