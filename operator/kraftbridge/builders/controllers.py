@@ -269,13 +269,7 @@ def _stateful_set(spec: MigrationSpec, facts: ControllersFacts, mode: Controller
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 60,
-        "securityContext": {
-            "runAsUser": UID,
-            "runAsGroup": UID,
-            "fsGroup": UID,
-            "runAsNonRoot": True,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": pod_security_context(),
         "nodeSelector": controllers.node_selector,
         "tolerations": list(controllers.tolerations),
         "affinity": controllers.affinity or _spread(facts),
@@ -313,6 +307,17 @@ def _stateful_set(spec: MigrationSpec, facts: ControllersFacts, mode: Controller
                 {"metadata": {"name": "data", "labels": names.labels(facts.migration)}, "spec": claim_storage}
             ],
         },
+    }
+
+
+def pod_security_context() -> dict[str, Any]:
+    """Return the security context of a pod under the restricted Pod Security Standard whose containers share volumes as one user."""
+    return {
+        "runAsUser": UID,
+        "runAsGroup": UID,
+        "fsGroup": UID,
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
     }
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kraftbridge.builders import names
-from kraftbridge.builders.controllers import RESTRICTED, UID, ControllersFacts, controller_settings
+from kraftbridge.builders.controllers import RESTRICTED, ControllersFacts, controller_settings, pod_security_context
 from kraftbridge.builders.settings import render_properties, short_hash
 from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
 from kraftbridge.models.phase import ControllerMode
@@ -146,13 +146,7 @@ def job(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 2,
         # All containers write to one volume, and so run as the controllers' user.
-        "securityContext": {
-            "runAsUser": UID,
-            "runAsGroup": UID,
-            "fsGroup": UID,
-            "runAsNonRoot": True,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": pod_security_context(),
         "nodeSelector": controllers.node_selector,
         "tolerations": list(controllers.tolerations),
         "initContainers": [_ours(spec, facts, READER, "read", secrets)],

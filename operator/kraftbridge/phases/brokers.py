@@ -104,8 +104,10 @@ def _lost_brokers(step: StepContext, sets: tuple[StatefulSetState, ...]) -> list
 def _lost_broker(
     step: StepContext, lost: list[tuple[StatefulSetState, PodState]]
 ) -> tuple[StatefulSetState, PodState] | None:
-    others = frozenset(i for name, i in step.status.broker_ids.items() if not lost or name != lost[0][1].name)
-    return lost[0] if lost and gates.all_serve(step, others) else None
+    if not lost:
+        return None
+    others = frozenset(i for name, i in step.status.broker_ids.items() if name != lost[0][1].name)
+    return lost[0] if gates.all_serve(step, others) else None
 
 
 def _is_down(step: StepContext, pod: PodState) -> bool:
@@ -114,8 +116,7 @@ def _is_down(step: StepContext, pod: PodState) -> bool:
 
 def _is_lost(step: StepContext, pod: PodState) -> bool:
     """Return whether a broker runs and never registered: its pod has long been Ready, and no broker that answers lists it."""
-    broker, views = step.status.broker_ids.get(pod.name), gates.views_of_cluster(step)
-    return _is_settled(step, pod) and bool(views) and not any(broker in v.brokers for v in views)
+    return _is_settled(step, pod) and bool(gates.views_of_cluster(step)) and not serves(step, pod)
 
 
 def _is_absent_from_quorum(step: StepContext, stateful_set: StatefulSetState, pod: PodState) -> bool:
