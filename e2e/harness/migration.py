@@ -34,7 +34,13 @@ def manifest(
     storage_class: str | None = None,
     rehearsal: bool = False,
 ) -> dict[str, Any]:
-    """Return the one resource that a user writes; what is None stays the operator's default."""
+    """Return the one resource that a user writes; what is None stays the operator's default.
+
+    Parameters
+    ----------
+    rehearsal
+        On where the test is about the rehearsal or the whole migration: it takes half a minute of each migration.
+    """
     brokers: dict[str, Any] = {
         "statefulSets": [{"name": name} for name in cluster.stateful_sets],
         "container": "kafka",

@@ -115,6 +115,8 @@ class Cluster:
         """Wait until something is true; return it."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
+            with self.store._lock:
+                self.store.settle()  # a rehearsal's pod goes on by itself, without a write of the operator
             if found := what():
                 return found
             time.sleep(0.05)

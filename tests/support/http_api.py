@@ -183,6 +183,8 @@ class HttpApi:
         if live is None:
             return _status(404, f'{kind} "{name}" not found')
         match request.method:
+            case "GET" if subresource == "log":
+                return web.Response(text=self.store.logs.get(name, ""))
             case "GET":
                 return web.json_response(_complete(kind, live))
             case "POST" if subresource == "eviction":

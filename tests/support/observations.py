@@ -26,6 +26,7 @@ from kraftbridge.models.observation import (
     Observation,
     PodState,
     QuorumState,
+    RehearsalState,
     RunState,
     StatefulSetState,
     TopicRedundancy,
@@ -35,6 +36,7 @@ from kraftbridge.models.observation import (
     ZooKeeperState,
 )
 from kraftbridge.models.phase import FORWARD, BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
+from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import (
@@ -46,6 +48,7 @@ from kraftbridge.models.status import (
     NodeStatus,
     PhaseRecord,
     QuorumStatus,
+    RehearsalStatus,
     RequiredVariable,
     VerificationStatus,
     Waiting,
@@ -67,6 +70,7 @@ from kraftbridge.models.survey import (
 )
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.machine import decide
+from kraftbridge.phases.preflight.effective import taken_over
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 IDENTITY = Identity("kafka", "demo", "5f0c6a1e-7b1d-4f6e-9a57-0c55aa10f00d", 7)
@@ -76,6 +80,9 @@ CLUSTER_ID = "kVx3Yk9aSZ2mJ0wq1Yl5Wg"
 BROKER_SET = "kafka"
 CONTROLLERS = f"{IDENTITY.name}-kraft"
 RUN_ID = f"{IDENTITY.name}-{IDENTITY.uid[:8]}-1"
+REHEARSAL = f"{IDENTITY.name}-{IDENTITY.uid[:8]}-rehearsal-1"
+REHEARSED = "digest"
+"""Fingerprint of what a rehearsal judges."""
 GATE_RUN: dict[Phase, tuple[Profile, Phase]] = {
     Phase.PROVISIONING_QUORUM: (Profile.ZOOKEEPER, Phase.TAKING_OVER),
     Phase.TAKING_OVER: (Profile.COPY, Phase.DUAL_WRITE),
@@ -380,6 +387,24 @@ def summary(of: VerificationStatus, verdict: Verdict = Verdict.CONSISTENT, **cha
     return VerdictSummary(**(fields | changes))
 
 
+def rehearsed(
+    verdict: RehearsalVerdict = RehearsalVerdict.WORKS, seconds_ago: float = 5.0, **changes: Any
+) -> RehearsalStatus:
+    """Return the record of a rehearsal of what is there now (`REHEARSED`)."""
+    fields: dict[str, Any] = {
+        "count": 1,
+        "run_id": REHEARSAL,
+        "digest": REHEARSED,
+        "verdict": verdict,
+        "reason": "as it is",
+        "launched_at": NOW - timedelta(seconds=seconds_ago + 20),
+        "finished_at": NOW - timedelta(seconds=seconds_ago),
+        "partitions": 330,
+        "report": REHEARSAL,
+    }
+    return RehearsalStatus(**(fields | changes))
+
+
 @dataclass(frozen=True)
 class Situation:
     """Everything that `decide` is given."""
@@ -466,6 +491,8 @@ def _status(phase: Phase, **changes: Any) -> MigrationStatus:
         "quorum": QuorumStatus(leader_id=3000, leader_epoch=2, leader_since=NOW - timedelta(minutes=4))
         if beyond_preflight
         else None,
+        "rehearsal": rehearsed(),
+        "broker_settings": taken_over(survey(), dry_start_of()),
     }
     if phase in GATE_RUN:
         fields["verifications"] = (gate_record(phase),)
@@ -530,6 +557,7 @@ def _observation(phase: Phase, **changes: Any) -> Observation:
         "admission_policy": not beyond_preflight or phase is Phase.COMPLETED or not_yet,
         "registered_controllers": frozenset(CONTROLLER_IDS) if beyond_preflight else not_yet,
         "features": features() if phase is Phase.COMPLETED else not_yet,
+        "rehearsal": RehearsalState(REHEARSED) if phase in (Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM) else not_yet,
     }
     return Observation(**(parts | changes))
 

@@ -237,7 +237,7 @@ class PreflightSpec(Model):
 class RehearsalSpec(Model):
     """Rehearsal in preflight: Kafka migrates a copy of the metadata, and the cluster is not changed."""
 
-    enabled: bool = False
+    enabled: bool = True
     """Whether preflight runs a rehearsal. The network plugin must enforce NetworkPolicies."""
     resources: Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})] = {}
     """Resource requirements of each container of the rehearsal's pod. The copy of the ZooKeeper tree is in memory and counts towards the memory limit."""

@@ -7,7 +7,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.support.observations import IDENTITY, NOW, Situation, open_gate
+from tests.support.observations import (
+    IDENTITY,
+    NOW,
+    REHEARSAL,
+    REHEARSED,
+    Situation,
+    open_gate,
+    rehearsed,
+    spec_document,
+)
 
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.decision import (
@@ -22,39 +31,17 @@ from kraftbridge.models.observation import RehearsalProgress, RehearsalRun, Rehe
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.rehearsal import Ending, Forecast, Mend, RehearsalResult, RehearsalVerdict, TreeSize
 from kraftbridge.models.report import AttributeDifference, Difference, DifferenceState
-from kraftbridge.models.spec import AcceptedFinding, RehearsalSpec
+from kraftbridge.models.spec import AcceptedFinding, MigrationSpec, RehearsalSpec
 from kraftbridge.models.status import RehearsalRunStatus, RehearsalStatus, RehearsedLoss, WaitKind
-from kraftbridge.phases.preflight.effective import taken_over
 from kraftbridge.phases.preflight.rehearsal import heap_bytes
 
-RUN = f"{IDENTITY.name}-{IDENTITY.uid[:8]}-rehearsal-1"
-DIGEST = "digest"
+RUN, DIGEST = REHEARSAL, REHEARSED
 MIB = 1 << 20
 
 
 def enabled(phase: Phase = Phase.PREFLIGHT, **changes: Any) -> Situation:
     """Return a healthy situation with a rehearsal that nobody has begun."""
-    case = open_gate(phase)
-    fine = case.asking(rehearsal=RehearsalSpec(enabled=True, **changes)).observing(rehearsal=RehearsalState(DIGEST))
-    survey = case.observation.survey
-    if isinstance(survey, Unobserved):
-        return fine
-    return fine.with_status(broker_settings=taken_over(survey, fine.observation.dry_start))
-
-
-def ended(verdict: RehearsalVerdict, seconds_ago: float = 5.0, **changes: Any) -> RehearsalStatus:
-    fields: dict[str, Any] = {
-        "count": 1,
-        "run_id": RUN,
-        "digest": DIGEST,
-        "verdict": verdict,
-        "reason": "as it is",
-        "launched_at": NOW - timedelta(seconds=seconds_ago + 20),
-        "finished_at": NOW - timedelta(seconds=seconds_ago),
-        "partitions": 330,
-        "report": RUN,
-    }
-    return RehearsalStatus(**(fields | changes))
+    return open_gate(phase).asking(rehearsal=RehearsalSpec(**changes)).with_status(rehearsal=None)
 
 
 def under_way(progress: RehearsalProgress, launched_at: datetime = NOW, **run: Any) -> Situation:
@@ -87,8 +74,12 @@ def blocking(decision: Decision) -> list[tuple[str, str]]:
     return [(f.code, f.object) for f in decision.status.findings if f.severity == "Blocking" and not f.accepted]
 
 
-def test_nothing_is_rehearsed_unless_spec_says_so() -> None:
-    decision = open_gate(Phase.PREFLIGHT).decide()
+def test_a_rehearsal_is_on_unless_spec_says_otherwise() -> None:
+    assert MigrationSpec.model_validate(spec_document()).rehearsal.enabled
+
+
+def test_nothing_is_rehearsed_where_spec_says_so() -> None:
+    decision = enabled(enabled=False).decide()
     assert decision.status.phase is Phase.PROVISIONING_QUORUM
     assert decision.status.rehearsal is None
 
@@ -151,7 +142,7 @@ def test_another_verdict_closes_the_gate_until_it_is_accepted_by_name(
     verdict: RehearsalVerdict, code: str, obj: str
 ) -> None:
     losses = (RehearsedLoss(entity="topic-config t", what="it is gone"),) if verdict is RehearsalVerdict.LOSES else ()
-    case = enabled().with_status(rehearsal=ended(verdict, losses=losses, differing=len(losses)))
+    case = enabled().with_status(rehearsal=rehearsed(verdict, losses=losses, differing=len(losses)))
     decision = case.decide()
     assert decision.status.phase is Phase.PREFLIGHT
     assert blocking(decision) == [(code, obj)]
@@ -201,7 +192,7 @@ def test_a_failure_names_the_znode_and_what_mends_it() -> None:
 
 
 def test_what_closes_the_gate_is_repeated_a_minute_later_and_stays_visible_meanwhile() -> None:
-    case = enabled().with_status(rehearsal=ended(RehearsalVerdict.FAILS, seconds_ago=61))
+    case = enabled().with_status(rehearsal=rehearsed(RehearsalVerdict.FAILS, seconds_ago=61))
     decision = case.decide()
     second = RUN[:-1] + "2"
     assert decision.actions == (LaunchRehearsal(second),)
@@ -216,29 +207,29 @@ def test_what_closes_the_gate_is_repeated_a_minute_later_and_stays_visible_meanw
 
 
 def test_a_long_rehearsal_is_repeated_less_often() -> None:
-    record = ended(RehearsalVerdict.FAILS, seconds_ago=100, launched_at=NOW - timedelta(seconds=400))
+    record = rehearsed(RehearsalVerdict.FAILS, seconds_ago=100, launched_at=NOW - timedelta(seconds=400))
     assert enabled().with_status(rehearsal=record).decide().actions == ()
 
 
 def test_an_accepted_finding_is_not_repeated() -> None:
-    case = enabled().with_status(rehearsal=ended(RehearsalVerdict.FAILS, seconds_ago=3000))
+    case = enabled().with_status(rehearsal=rehearsed(RehearsalVerdict.FAILS, seconds_ago=3000))
     accepted = case.spec.preflight.model_copy(update={"accepted": (AcceptedFinding(code="RehearsalFails"),)})
     assert case.asking(preflight=accepted).decide().status.phase is Phase.PROVISIONING_QUORUM
 
 
 @pytest.mark.parametrize("phase", [Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM])
 def test_it_is_repeated_when_what_it_judged_changed_or_when_it_is_old(phase: Phase) -> None:
-    works = enabled(phase, max_age_seconds=600).with_status(rehearsal=ended(RehearsalVerdict.WORKS))
+    works = enabled(phase, max_age_seconds=600).with_status(rehearsal=rehearsed(RehearsalVerdict.WORKS))
     assert works.decide().status.phase is not phase
     changed = works.observing(rehearsal=RehearsalState("another digest")).decide()
     assert changed.status.phase is phase
     assert changed.actions == (LaunchRehearsal(RUN[:-1] + "2"),)
-    old = works.with_status(rehearsal=ended(RehearsalVerdict.WORKS, seconds_ago=601)).decide()
+    old = works.with_status(rehearsal=rehearsed(RehearsalVerdict.WORKS, seconds_ago=601)).decide()
     assert old.actions == (LaunchRehearsal(RUN[:-1] + "2"),)
 
 
 def test_a_verdict_that_fails_before_the_takeover_closes_that_gate_too() -> None:
-    case = enabled(Phase.PROVISIONING_QUORUM).with_status(rehearsal=ended(RehearsalVerdict.FAILS))
+    case = enabled(Phase.PROVISIONING_QUORUM).with_status(rehearsal=rehearsed(RehearsalVerdict.FAILS))
     decision = case.decide()
     assert decision.status.phase is Phase.PROVISIONING_QUORUM
     assert decision.status.waiting is not None
@@ -248,7 +239,7 @@ def test_a_verdict_that_fails_before_the_takeover_closes_that_gate_too() -> None
 
 @pytest.mark.parametrize("phase", [Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM])
 def test_unknown_is_never_yes(phase: Phase) -> None:
-    works = enabled(phase).with_status(rehearsal=ended(RehearsalVerdict.WORKS))
+    works = enabled(phase).with_status(rehearsal=rehearsed(RehearsalVerdict.WORKS))
     blind = works.observing(rehearsal=Unobserved("rehearsal", "403")).decide()
     assert blind.status.phase is phase
     assert blind.actions == ()
@@ -281,7 +272,7 @@ def test_another_blocking_finding_is_dealt_with_first() -> None:
 
 
 def test_a_heap_that_is_too_small_blocks() -> None:
-    case = enabled().with_status(rehearsal=ended(RehearsalVerdict.WORKS, heap_needed_bytes=832 * MIB))
+    case = enabled().with_status(rehearsal=rehearsed(RehearsalVerdict.WORKS, heap_needed_bytes=832 * MIB))
     small = case.decide()
     assert blocking(small) == [("ControllerHeapTooSmall", "controllers")]
     assert "832 MiB" in small.status.findings[0].reason
@@ -315,7 +306,7 @@ def test_a_rehearsal_that_is_launched_or_ends_is_progress() -> None:
 
 
 def test_switched_off_while_it_runs_it_is_removed() -> None:
-    case = under_way(RehearsalProgress.RUNNING).asking(rehearsal=RehearsalSpec())
+    case = under_way(RehearsalProgress.RUNNING).asking(rehearsal=RehearsalSpec(enabled=False))
     decision = case.decide()
     assert RemoveRehearsal(RUN, keep_report=False) in decision.actions
     assert decision.status.phase is Phase.PROVISIONING_QUORUM

@@ -36,8 +36,7 @@ def test_a_fresh_cluster_is_seen_whole(operator: Operator) -> None:
     found = survey_of(operator)
     for part in Survey.__slots__:
         assert not isinstance(getattr(found, part), Unobserved), part
-    operator.step()  # the dry start has ended
-    assert operator.status().phase is Phase.PROVISIONING_QUORUM
+    operator.walk(Phase.PROVISIONING_QUORUM)
 
 
 def test_rights_are_asked_for_one_by_one(operator: Operator) -> None:
@@ -130,7 +129,7 @@ def test_the_survey_is_kept_for_some_seconds(operator: Operator, monkeypatch: py
     monkeypatch.setattr("kraftbridge.services.observe.observer.SURVEY_EVERY_SECONDS", -1.0)
     operator.kubernetes.forbidden = set()
     assert survey_of(operator) is not first
-    assert operator.status().phase is Phase.PROVISIONING_QUORUM
+    operator.walk(Phase.PROVISIONING_QUORUM)
 
 
 def test_writers_are_named_from_marks_owners_and_managed_fields() -> None:
