@@ -22,8 +22,6 @@ class OperatorInstall:
     namespace: str = "kraftbridge"
     ours: bool = True
     """False if the operators were installed by somebody else, who also removes them."""
-    dry_start: bool = False
-    """Whether preflight starts fenced copies of the brokers' pods."""
 
     def install_spark_operator(self) -> None:
         """Install Kubeflow's Spark operator for the watched namespace.
@@ -67,7 +65,6 @@ class OperatorInstall:
             "watchNamespaces": f"{{{self.watched}}}",
             "verifier.namespaces": f"{{{self.watched}}}",
             "operator.podAnnotations.run": run_id,
-            "dryStart.enabled": str(self.dry_start).lower(),
         }
         settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
         try:

@@ -23,7 +23,7 @@ class Settings(BaseSettings):
     """Comma-separated namespaces to watch; empty: all."""
     admission_policy: str = ""
     """Name of the chart's ValidatingAdmissionPolicy and its binding; empty: none was installed."""
-    dry_start: bool = False
+    dry_start: bool = True
     """Whether preflight starts fenced copies of the brokers' pods."""
     log_level: str = "info"
     """debug, info, warning or error."""

@@ -173,7 +173,7 @@ def test_the_operators_environment(render: Render) -> None:
         "KRAFTBRIDGE_VERIFIER_SERVICE_ACCOUNT": "kraftbridge-verifier",
         "KRAFTBRIDGE_NAMESPACES": "",
         "KRAFTBRIDGE_ADMISSION_POLICY": "kb-locked-statefulsets",
-        "KRAFTBRIDGE_DRY_START": "false",
+        "KRAFTBRIDGE_DRY_START": "true",
         "KRAFTBRIDGE_LOG_LEVEL": "info",
         "KRAFTBRIDGE_MAX_CONCURRENT_ROLLS": "5",
     }
@@ -200,7 +200,7 @@ def test_the_environment_follows_the_values(render: Render) -> None:
         },
         "watchNamespaces": ["a", "b"],
         "admissionPolicy": {"enabled": False},
-        "dryStart": {"enabled": True},
+        "dryStart": {"enabled": False},
     }
     objects = render(values)
     variables = environment(objects)
@@ -208,10 +208,10 @@ def test_the_environment_follows_the_values(render: Render) -> None:
     assert variables["KRAFTBRIDGE_OPERATOR_IMAGE"] == "localhost/op:dev"
     assert variables["KRAFTBRIDGE_VERIFIER_IMAGE"] == f"localhost:5000/v@{digest}"
     assert variables["KRAFTBRIDGE_VERIFIER_SERVICE_ACCOUNT"] == "spark"
+    assert variables["KRAFTBRIDGE_DRY_START"] == "false"
     assert variables["KRAFTBRIDGE_NAMESPACES"] == "a,b"
     assert variables["KRAFTBRIDGE_ADMISSION_POLICY"] == ""
     assert (variables["KRAFTBRIDGE_LOG_LEVEL"], variables["X"]) == ("debug", "1")
-    assert variables["KRAFTBRIDGE_DRY_START"] == "true"
 
 
 def test_the_pod_is_restricted(render: Render) -> None:

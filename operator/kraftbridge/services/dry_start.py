@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from kraftbridge.builders import dry_start as builder
@@ -185,7 +185,8 @@ class DryStarts:
         original = self._facts.original(identity, spec, status.attempt, stateful_set)
         overlays: list[str] = []
         if original is not None:
-            facts = self._facts.brokers(identity, spec, status, original)
+            # The status has no cluster id before preflight passes; an id that becomes known changes no template.
+            facts = replace(self._facts.brokers(identity, spec, status, original), cluster_id="")
             overlays = [configuration(spec, facts, mode) for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT)]
         name, service = stateful_set["metadata"]["name"], stateful_set["spec"].get("serviceName")
         return (name, service, pod, data, sorted(map(str, images.items())), overlays)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import pytest
-from tests.support.fakes import surroundings  # noqa: F401 - the fakes' module is what the other tests of services use
+from tests.support.fakes import Clock, FakeKubernetes, user_stateful_set
+from tests.support.observations import spec
 
 from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts
 from kraftbridge.config import Settings
@@ -16,8 +17,11 @@ from kraftbridge.exceptions import ActionError
 from kraftbridge.fence.command_line import EXIT_REACHED
 from kraftbridge.models.dry_start import CopyKey, CopyOutcome
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.status import MigrationStatus
+from kraftbridge.phases.draft import Identity
 from kraftbridge.services import dry_start
 from kraftbridge.services.dry_start import DryStarts
+from kraftbridge.services.facts import Facts
 
 CLOSED = ("10.0.0.1:2181", "10.96.0.1:443")
 RESULT = 'kraftbridge-dry-start-result {"version":1,"valid":true,"settings":{"broker.id":{"value":"1"}}}'
@@ -214,3 +218,14 @@ def test_without_closed_addresses_the_copy_is_asked_to_prove_nothing(pods: Pods)
     run(pods, closed=())
     (pod,) = pods.objects.values()
     assert not [a for a in pod["spec"]["initContainers"][0]["command"] if a.startswith("--closed")]
+
+
+def test_a_dry_start_does_not_run_again_because_preflight_passed_and_the_cluster_id_is_in_status() -> None:
+    kubernetes, settings = FakeKubernetes(Clock()), Settings(operator_image="operator:1", verifier_image="v")
+    kubernetes.create(user_stateful_set())
+    starts, identity = DryStarts(kubernetes, settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
+    before = starts.fingerprint(identity, spec(), MigrationStatus())
+    assert starts.fingerprint(identity, spec(), MigrationStatus(cluster_id="5L6g3nShT-eMCtK--X86sw")) == before
+    live = kubernetes.objects["StatefulSet", "kafka", "kafka"]
+    live["spec"]["template"]["spec"]["containers"][0]["image"] = "another:1"
+    assert starts.fingerprint(identity, spec(), MigrationStatus()) != before

@@ -18,7 +18,7 @@ from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.status import FindingStatus
 from kraftbridge.phases.draft import Draft, StepContext
-from kraftbridge.phases.preflight.finding import finding, some
+from kraftbridge.phases.preflight.finding import finding, first, some
 
 UNDER_WAY = "Copies of the brokers' pods are started without Kafka, to see which settings each mode would pass to Kafka"
 _SHOWN_DIFFERENCES = 4
@@ -51,7 +51,7 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
     if report is None or isinstance(sets, Unobserved):
         return
     if report.reached:
-        yield finding(Code.DRY_START_UNFENCED, "brokers", addresses=some(report.reached))
+        yield finding(Code.DRY_START_UNFENCED, "brokers", addresses=first(report.reached))
         if not report.copies:
             return
     if report.problem:
@@ -81,20 +81,20 @@ def _starts(
     """Find copies that do not reach Kafka's start, and configurations that Kafka refuses; one finding for each mode."""
     prefix = step.spec.brokers.env_prefix
     if failed := [c for c in copies if c.start is None]:
-        first = failed[0]
-        present = outcomes.get(CopyKey(first.key.stateful_set, first.key.ordinal, BrokerMode.ZOOKEEPER))
-        words = f'; the image says: "{first.words}"' if first.words else ""
+        copy = failed[0]
+        present = outcomes.get(CopyKey(copy.key.stateful_set, copy.key.ordinal, BrokerMode.ZOOKEEPER))
+        words = f'; the image says: "{copy.words}"' if copy.words else ""
         if mode is BrokerMode.ZOOKEEPER or present is None or present.start is None:
-            problem = f"the copy of pod {first.key.pod} in {mode} mode: {first.problem}{words}"
+            problem = f"the copy of pod {copy.key.pod} in {mode} mode: {copy.problem}{words}"
             yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=problem)
         else:
-            named = settings_named(first.words, {**first.overlay, **dict.fromkeys(present.start.settings, "")}, prefix)
+            named = settings_named(copy.words, {**copy.overlay, **dict.fromkeys(present.start.settings, "")}, prefix)
             yield finding(
                 Code.DRY_START_FAILED,
                 name,
-                pod=first.key.pod,
+                pod=copy.key.pod,
                 mode=mode,
-                problem=f"{first.problem}{words}",
+                problem=f"{copy.problem}{words}",
                 settings=some(named) or "what the image names",
             )
     if refused := [c for c in copies if c.start is not None and not c.start.valid]:

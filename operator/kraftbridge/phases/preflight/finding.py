@@ -18,7 +18,12 @@ def finding(code: Code, obj: str, /, **details: object) -> FindingStatus:
 
 
 def some(names: Iterable[object], most: int = 5) -> str:
-    """Return the first ``most`` names and the number of the others."""
-    listed = sorted(str(n) for n in names)
+    """Return the first ``most`` names in alphabetical order and the number of the others."""
+    return first(sorted(str(n) for n in names), most)
+
+
+def first(names: Iterable[object], most: int = 5) -> str:
+    """Return the first ``most`` names in their own order and the number of the others."""
+    listed = [str(n) for n in names]
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more
