@@ -447,6 +447,11 @@ class Code(StrEnum):
         "Kafka does not know these dynamic settings; KRaft brokers log an error for each and drop them: {settings}",
         "Delete them, unless one of your plugins reads them: kafka-configs --alter --entity-type brokers --delete-config",
     )
+    INTER_BROKER_LOGIN_MISSING = (
+        "InterBrokerLoginMissing", _BLOCKING, _PREFLIGHT,
+        "The brokers talk to each other at listener {listener} with {protocol} and {mechanism}. In migration the controllers connect to this listener, and their configuration has no login for it: no broker would learn of a change",
+        "Set {setting} in listener.properties of the Secret that spec.controllers.listener.secretName names, or in spec.controllers.config, with the login of the brokers",
+    )
     INTER_BROKER_PROTOCOL_TOO_LOW = (
         "InterBrokerProtocolTooLow", _BLOCKING, _PREFLIGHT,
         "The migration needs inter.broker.protocol.version 3.9, stated explicitly: {stated}",

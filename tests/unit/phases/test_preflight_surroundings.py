@@ -159,6 +159,15 @@ BLOCKING: dict[str, tuple[dict[str, Any], str, str]] = {
         "create.topic.policy.class.name",
         "com.example.Policy",
     ),
+    "InterBrokerLoginMissing": (
+        running(
+            setting("inter.broker.listener.name", "INTERNAL"),
+            setting("listener.security.protocol.map", "CLIENT:PLAINTEXT, INTERNAL:SASL_PLAINTEXT"),
+            setting("sasl.mechanism.inter.broker.protocol", "SCRAM-SHA-512"),
+        ),
+        "controllers",
+        "INTERNAL with SASL_PLAINTEXT and SCRAM-SHA-512",
+    ),
     "DelegationTokenKeyMissing": (running(setting("delegation.token.master.key", None)), "controllers", "secret.key"),
     "SuperUsersMissingOnControllers": (
         running(setting("super.users", "User:kafka;User:ann"), setting("authorizer.class.name", "x")),
@@ -309,6 +318,40 @@ def test_delegation_token_key_in_the_listeners_secret_is_enough() -> None:
     assert "DelegationTokenKeyMissing" not in found(
         situation(**token, listener_settings=frozenset({"delegation.token.secret.key"}))
     )
+
+
+SASL = (
+    setting("security.inter.broker.protocol", "SASL_PLAINTEXT"),
+    setting("sasl.mechanism.inter.broker.protocol", "PLAIN"),
+)
+SASL_LOGIN = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+
+
+@pytest.mark.parametrize(
+    ("brokers", "given", "login"),
+    [
+        (SASL, frozenset(), SASL_LOGIN),
+        (SASL, frozenset({"sasl.jaas.config"}), SASL_LOGIN),  # a broker's listener does not read it (JaasContext)
+        (SASL, frozenset({SASL_LOGIN}), None),
+        ((), frozenset(), None),
+        (
+            (setting("inter.broker.listener.name", "A"), setting("listener.security.protocol.map", "A:SASL_SSL")),
+            frozenset(),
+            "listener.name.a.gssapi.sasl.jaas.config",
+        ),
+        (
+            (setting("inter.broker.listener.name", "A"), setting("listener.security.protocol.map", "A:SSL,B:SASL_SSL")),
+            frozenset(),
+            None,
+        ),
+    ],
+)
+def test_controllers_need_a_login_for_the_brokers_sasl_listener(
+    brokers: tuple[Any, ...], given: frozenset[str], login: str | None
+) -> None:
+    reported = found(situation(**running(*brokers), listener_settings=given)).get("InterBrokerLoginMissing")
+    assert (reported is None) == (login is None)
+    assert login is None or (reported is not None and login in reported.fix)
 
 
 def rooms(*changes: dict[str, Any]) -> Capacity:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from kraftbridge.models.broker_settings import CLASSES, IGNORED_BY_KRAFT
 from kraftbridge.models.catalogue import Code
@@ -127,12 +128,25 @@ def _needed_by_controllers(
     for plugin in CLASSES:
         if plugin in values and plugin not in ours and values[plugin].value != DEFAULT_PRINCIPAL_BUILDER:
             yield finding(Code.PLUGIN_NOT_ON_CONTROLLERS, plugin, setting=plugin, value=values[plugin].value)
-    if TOKEN_KEYS & values.keys():
+    logins = dict.fromkeys(login for each in seen.values() if (login := _inter_broker_login(each)) is not None)
+    if logins or TOKEN_KEYS & values.keys():
         listener = survey.listener_settings
         if isinstance(listener, Unobserved):
             yield finding(Code.LISTENER_SECRET_UNKNOWN, "controllers", reason=listener)
-        elif not TOKEN_KEYS & (listener | ours.keys()):
-            yield finding(Code.DELEGATION_TOKEN_KEY_MISSING, "controllers")
+        else:
+            given = listener | ours.keys()
+            if TOKEN_KEYS & values.keys() and not TOKEN_KEYS & given:
+                yield finding(Code.DELEGATION_TOKEN_KEY_MISSING, "controllers")
+            for login in logins:
+                if login.setting not in given:
+                    yield finding(
+                        Code.INTER_BROKER_LOGIN_MISSING,
+                        "controllers",
+                        listener=login.listener,
+                        protocol=login.protocol,
+                        mechanism=login.mechanism,
+                        setting=login.setting,
+                    )
     users = values.get("super.users")
     if users is not None and values.get("authorizer.class.name") is not None:
         lacking = {u.strip() for u in (users.value or "").split(";") if u.strip()} - set(
@@ -140,6 +154,39 @@ def _needed_by_controllers(
         )
         if lacking:
             yield finding(Code.SUPER_USERS_MISSING_ON_CONTROLLERS, "controllers", users=some(lacking))
+
+
+@dataclass(frozen=True, slots=True)
+class _Login:
+    """What a controller needs to log in to a broker's inter-broker listener."""
+
+    listener: str
+    protocol: str
+    mechanism: str
+
+    @property
+    def setting(self) -> str:
+        return f"listener.name.{self.listener.lower()}.{self.mechanism.lower()}.sasl.jaas.config"
+
+
+def _inter_broker_login(values: Mapping[str, BrokerSetting]) -> _Login | None:
+    """Return what a controller needs to log in to a broker's inter-broker listener; None if that is no SASL listener.
+
+    Notes
+    -----
+    A controller in migration mode sends LeaderAndIsr and UpdateMetadata to that listener (``MigrationPropagator``). It is a client there with the
+    server's login context, which is this setting or a JAAS file (``JaasContext.loadServerContext``); controllers have no such file.
+    """
+
+    def value(name: str, default: str = "") -> str:
+        return ((values[name].value if name in values else None) or default).strip()
+
+    listener = value("inter.broker.listener.name") or value("security.inter.broker.protocol", "PLAINTEXT")
+    pairs = (pair.partition(":") for pair in value("listener.security.protocol.map").split(",") if pair.strip())
+    protocol = {name.strip(): kind.strip() for name, _, kind in pairs}.get(listener, listener)
+    if not protocol.startswith("SASL_"):
+        return None
+    return _Login(listener, protocol, value("sasl.mechanism.inter.broker.protocol", "GSSAPI"))
 
 
 def _secrets(draft: Draft, seen: Mapping[int, Mapping[str, BrokerSetting]]) -> Iterator[FindingStatus]:
