@@ -20,6 +20,7 @@ from kraftbridge.exceptions import ConflictError, MigrationError
 from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.phase import Phase, Target
+from kraftbridge.plugin import hand_over as handing_over
 from kraftbridge.plugin.bundle import collect
 from kraftbridge.plugin.picture import findings_table, last_verdict, status_picture, verdict_line
 from kraftbridge.plugin.plan import plan as plan_lines
@@ -239,6 +240,34 @@ def plan(
         console.print(Syntax(text, "diff", word_wrap=True, background_color="default"))
     else:
         typer.echo(text)
+
+
+@app.command("hand-over")
+def hand_over(
+    name: Name = None, *,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write all files of the final manifest into this directory.")] = None,
+    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
+) -> None:  # fmt: skip
+    """Show whether the guard stands and the values for the brokers' next release; the exit code is 1 while a pod template lacks a setting."""
+    session = _session(namespace, context, kubeconfig)
+    migration = session.migration(name)
+    files = handing_over.final_manifest(session.kubernetes, migration)
+    for line in handing_over.guard_lines(migration):
+        typer.echo(line)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        for file, text in sorted(files.items()):
+            (output / file).write_text(text, encoding="utf-8")
+            typer.echo(f"written: {output / file}")
+    else:
+        for file, text in handing_over.values_files(files).items():
+            typer.echo(f"\n--- {file}\n{text}", nl=False)
+        typer.echo(
+            f"\nConfigMap {migration.status.final_manifest} has {', '.join(sorted(files))}; --output DIR writes them"
+        )
+    known = migration.status.hand_over
+    if known is not None and known.missing and known.ended_at is None:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -253,3 +253,95 @@ def test_every_kind_of_entity_fits_into_the_verdict_line(run: Run, migrate: Any)
     found["verifications"][0]["counts"] = {kind.value: {"compared": 1, "differing": 1} for kind in EntityKind}
     migrate(found)
     assert f"{len(EntityKind)} entities" in run("status").output
+
+
+REQUIRED = [
+    {"name": "KAFKA_PROCESS_ROLES", "value": "broker", "entry": False},
+    {"name": "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "value": "CONTROLLER:SSL", "entry": True},
+]
+FILES = {
+    "values-bitnami-kafka.yaml": "extraEnvVars:\n- name: KAFKA_PROCESS_ROLES\n  value: broker\n",
+    "controllers.yaml": "kind: StatefulSet\n",
+}
+
+
+@pytest.fixture
+def completed(kubernetes: FakeKubernetes, migrate: Any) -> Callable[..., None]:
+    """Return a function that makes a completed migration with its final manifest."""
+
+    def make(reason: str, **hand_over: Any) -> None:
+        known = {
+            "guarded": True,
+            "statefulSets": [{"name": "kafka", "container": "kafka", "variables": REQUIRED}],
+        } | hand_over
+        handed_over = {
+            "type": "HandedOver", "status": "False", "reason": reason, "message": "m", "lastTransitionTime": stamp(5),
+        }  # fmt: skip
+        migrate(
+            status("Completed", finalManifest="demo-final-manifest-1", handOver=known, conditions=[handed_over]),
+        )
+        kubernetes.create(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "demo-final-manifest-1", "namespace": "kafka"},
+                "data": FILES,
+            }
+        )
+
+    return make
+
+
+def test_hand_over_shows_guard_needs_and_values(run: Run, completed: Any) -> None:
+    completed("Guarded")
+    shown = run("hand-over")
+    assert shown.exit_code == 0, shown.exception
+    assert "guard: stands" in shown.output
+    assert "StatefulSet kafka, container kafka: needs KAFKA_PROCESS_ROLES=broker" in shown.output
+    assert "needs KAFKA_LISTENER_SECURITY_PROTOCOL_MAP with the entry CONTROLLER:SSL" in shown.output
+    assert FILES["values-bitnami-kafka.yaml"] in shown.output
+    assert FILES["controllers.yaml"] not in shown.output
+    assert "missing" not in shown.output
+
+
+def test_hand_over_fails_while_a_template_lacks_a_setting(run: Run, completed: Any) -> None:
+    completed("TemplateNotKRaft", missing=["StatefulSet kafka: KAFKA_PROCESS_ROLES=broker"])
+    shown = run("hand-over")
+    assert shown.exit_code == 1
+    assert "missing: StatefulSet kafka: KAFKA_PROCESS_ROLES=broker" in shown.output
+    assert "guard: stands" not in shown.output
+
+
+@pytest.mark.parametrize(
+    ("reason", "more", "line"),
+    [
+        ("NotGuarded", {}, "guard: no admission policy rejects"),
+        ("Released", {"endedAt": stamp(60), "guarded": False}, "guard: ended at 2026-03-01 11:59:00 UTC (Released)"),
+    ],
+)
+def test_hand_over_says_when_nothing_guards(
+    run: Run, completed: Any, reason: str, more: dict[str, Any], line: str
+) -> None:
+    completed(reason, **more)
+    shown = run("hand-over")
+    assert shown.exit_code == 0, shown.exception
+    assert line in shown.output
+
+
+def test_hand_over_writes_every_file(run: Run, completed: Any, tmp_path: Path) -> None:
+    completed("Guarded")
+    assert run("hand-over", "--output", str(tmp_path / "final")).exit_code == 0
+    assert {path.name: path.read_text() for path in (tmp_path / "final").iterdir()} == FILES
+
+
+def test_there_is_nothing_to_hand_over_before_the_end(run: Run, migrate: Any) -> None:
+    migrate(status("Finalizing"))
+    answer = run("hand-over")
+    assert isinstance(answer.exception, PluginError)
+    assert "demo is in Finalizing" in str(answer.exception)
+
+
+def test_a_deleted_final_manifest_is_named(run: Run, completed: Any, kubernetes: FakeKubernetes) -> None:
+    completed("Guarded")
+    kubernetes.delete("v1", "ConfigMap", "kafka", "demo-final-manifest-1")
+    assert "kafka/demo-final-manifest-1" in str(run("hand-over").exception)
