@@ -215,6 +215,10 @@ release-dry-run: ## what the release workflow does, without pushing: actionlint,
 	$(SAY) "release $(if $(REGISTRY),to $(REGISTRY),with an example's registry in the names)"
 	@REGISTRY="$(REGISTRY)" $(BASE_PYTHON) .ci/release.py dry-run $(ARGS)
 
+.PHONY: release-base
+release-base: ## print the base image of operator and verifier with its digest, as the release workflow pins it (needs docker and its registry)
+	@$(BASE_PYTHON) .ci/release.py base
+
 .PHONY: demo
 demo: venv $(if $(KUBE_CONTEXT),,prerequisites) ## bring everything up and watch a ZooKeeper-based Kafka cluster become a KRaft one
 	$(SAY) "the demonstration, on $(or $(KUBE_CONTEXT),the embedded cluster)"

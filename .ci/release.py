@@ -5,6 +5,7 @@
     release.py names   --registry R --version V            the images of a release, as NAME=REFERENCE
     release.py check   --version V                         whether pyproject.toml, the chart and the changelog fit a version
     release.py chart   --registry R --version V --output D package the chart for a registry, and check the images that it starts
+    release.py base                                        the Dockerfile's base image with its digest, as BASE=REFERENCE; asks its registry
     release.py notes   --version V                         the release notes: the version's section of CHANGELOG.md, else the fragments
     release.py images  --registry R --version V [--push]   tag (and push) the images that e2e/images/build built; for this architecture
     release.py dry-run [--registry R] [--push]             all of it; --push also pushes to the registry
@@ -26,6 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "helm/kraftbridge"
+DOCKERFILE = ROOT / "Dockerfile"
 EXAMPLE_REGISTRY = "registry.example.com/kraftbridge"
 """What a dry run names images with when no registry is given; the sources name none."""
 IMAGES = ("operator", "verifier")
@@ -89,6 +91,35 @@ def check(version: str) -> None:
         raise ReleaseError(f"version {version} is to be released, but {', '.join(wrong)}")
     if not notes(version).strip():
         raise ReleaseError(f"CHANGELOG.md has no section {version}, and changelog.d/ has no fragment")
+
+
+def base() -> str:
+    """Return the base image of the Dockerfile, pinned to the digest that its registry has for all platforms now."""
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)", DOCKERFILE.read_text(), re.MULTILINE))
+    arguments = dict(re.findall(r"^ARG (\w+)=(\S+)", DOCKERFILE.read_text(), re.MULTILINE))
+    outside = set(re.findall(r"^FROM (\S+)", DOCKERFILE.read_text(), re.MULTILINE)) - stages - {"${BASE}"}
+    if foreign := sorted(name for name in outside if arguments.get(name.strip("${}")) not in stages):
+        raise ReleaseError(f"Dockerfile: FROM {', '.join(foreign)} is no stage and not ${{BASE}}, so nothing pins it")
+    name = arguments["BASE"].partition("@")[0]
+    if shutil.which("docker") is None:
+        raise ReleaseError(f"there is no docker on PATH to ask for the digest of {name}")
+    digest = run("docker", "buildx", "imagetools", "inspect", name, "--format", "{{.Manifest.Digest}}").strip()
+    return pinned(f"{name}@{digest}")
+
+
+def pinned(reference: str) -> str:
+    """Return a reference of an image, which must name its digest.
+
+    Raises
+    ------
+    ReleaseError
+        If it does not: its tag may be another image tomorrow.
+    """
+    if not re.fullmatch(r"[^@\s]+@sha256:[0-9a-f]{64}", reference):
+        raise ReleaseError(
+            f"base image {reference!r} is not pinned by a digest (NAME@sha256:…): nothing is released on it"
+        )
+    return reference
 
 
 def notes(version: str) -> str:
@@ -217,7 +248,7 @@ def dry_run(registry: str, version: str, *, push: bool) -> None:
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("names", "check", "chart", "notes", "images", "dry-run"))
+    parser.add_argument("command", choices=("names", "check", "base", "chart", "notes", "images", "dry-run"))
     parser.add_argument("--registry", default=os.environ.get("REGISTRY", ""))
     parser.add_argument("--version", default=project_version())
     parser.add_argument("--output", type=Path, default=ROOT / "out/release")
@@ -228,13 +259,15 @@ def main() -> int:
     if not registry and arguments.command == "dry-run" and not arguments.push:
         registry = EXAMPLE_REGISTRY
     try:
-        if arguments.command not in ("check", "notes"):
+        if arguments.command not in ("check", "base", "notes"):
             require(registry)
         match arguments.command:
             case "names":
                 print("\n".join(f"{name}={reference}" for name, reference in references(registry, version).items()))
             case "check":
                 check(version)
+            case "base":
+                print(f"BASE={base()}")
             case "notes":
                 print(notes(version), end="")
             case "chart":

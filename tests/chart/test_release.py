@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,6 +78,53 @@ def test_the_workflow_builds_the_images_of_the_release(release: ModuleType, work
     assert build["with"]["provenance"] == "mode=max"
     dockerfile = (ROOT / "Dockerfile").read_text()
     assert all(f" AS {image}\n" in dockerfile for image in release.IMAGES)
+
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+
+
+@pytest.fixture
+def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that puts a `docker` on PATH, whose registry has this digest."""
+
+    def install(digest: str) -> None:
+        program = tmp_path / "docker"
+        program.write_text(f"#!/bin/sh\necho '{digest}'\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    return install
+
+
+def test_the_base_image_is_pinned_to_what_its_registry_has(release: ModuleType, docker: Callable[[str], None]) -> None:
+    docker(DIGEST)
+    assert release.base() == f"debian:bookworm-slim@{DIGEST}"
+
+
+@pytest.mark.parametrize("digest", ["", "sha256:", DIGEST[:-1], DIGEST.upper(), "<no value>"])
+def test_nothing_is_released_on_an_unpinned_base(
+    release: ModuleType, docker: Callable[[str], None], digest: str
+) -> None:
+    docker(digest)
+    with pytest.raises(release.ReleaseError, match="not pinned by a digest"):
+        release.base()
+
+
+def test_a_second_base_in_the_dockerfile_is_refused(
+    release: ModuleType, docker: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker(DIGEST)
+    other = tmp_path / "Dockerfile"
+    other.write_text((ROOT / "Dockerfile").read_text() + "FROM alpine:3 AS another\n")
+    monkeypatch.setattr(release, "DOCKERFILE", other)
+    with pytest.raises(release.ReleaseError, match=r"FROM alpine:3 is no stage"):
+        release.base()
+
+
+def test_the_workflow_builds_on_the_pinned_base_only(workflow: dict[str, Any]) -> None:
+    named, build = steps(workflow, "images")["name"], steps(workflow, "images")["build"]
+    assert "base=$(python3 .ci/release.py base)" in named["run"], "the step's shell ends when it fails (bash -e)"
+    assert "BASE=${{ steps.name.outputs.base }}" in build["with"]["build-args"].splitlines()
 
 
 def test_the_workflow_signs_what_it_pushes(workflow: dict[str, Any]) -> None:
