@@ -12,7 +12,14 @@ from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import ApplyControllers, EventReason, EventType, RestartPod
 from kraftbridge.models.observation import PodState, StatefulSetState, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import Phase
-from kraftbridge.models.status import ControllersChange, ControllersStatus, OperationKind, RenderedControllers, WaitKind
+from kraftbridge.models.status import (
+    ControllersChange,
+    ControllersStatus,
+    Operation,
+    OperationKind,
+    RenderedControllers,
+    WaitKind,
+)
 from kraftbridge.phases import brokers, controller_restarts, gates, healing, restarts
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
@@ -35,7 +42,10 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
         return None
     operation = draft.status.operation
     if operation is not None and operation.kind is not OperationKind.RESTART_CONTROLLER:
-        return None
+        # A broker that restarts waits for the quorum, so it must not keep a quorum without any voter from being corrected.
+        if not _no_voter_runs(draft):
+            return None
+        operation = None
     if change is None and (operation is not None or not _is_safe_now(draft)):
         return None
     if change is None or (wanted != change.to and operation is None):
@@ -52,6 +62,15 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
         return Wait("a controller that is down on an outdated configuration is being replaced")
     if change.failed:
         return _wait_failed(change)
+    if draft.status.operation is None and (down := _down_on_the_new_configuration(stateful_set)) is not None:
+        # It was not restarted by this roll-out (its node failed, or its container did). It is followed like one that was.
+        restarted = Operation(
+            kind=OperationKind.RESTART_CONTROLLER, node_id=down.ordinal, pod=down.name, pod_uid="", started_at=draft.now
+        )
+        draft.update(operation=restarted)
+        return Wait(f"controller {down.ordinal} is down on the changed configuration{_trouble(down)}")
+    if draft.status.operation is not None:
+        return None
     return _roll_next(draft, status, change, stateful_set)
 
 
@@ -92,6 +111,8 @@ def _roll_next(
         return healing.fail_over_stuck_mirror(draft) or Wait(f"before the next controller restarts: {blockers[0]}")
     if len(stateful_set.pods) != len(status.node_ids):
         return Wait(f"controllers' change: {len(stateful_set.pods)} of {len(status.node_ids)} pods exist")
+    if not pending and (blockers := gates.quorum_blockers(draft) or _not_ready(stateful_set)):
+        return Wait(f"controllers' change: every controller runs the changed configuration; {blockers[0]}")
     if not pending:
         draft.update(controllers=status.model_copy(update={"change": None}))
         draft.tell(EventReason.CONTROLLERS_CHANGED, "Every controller runs the changed spec.controllers")
@@ -140,7 +161,12 @@ def _follow_voter(
 
 
 def _replace_pods_that_are_down(draft: Draft, stateful_set: StatefulSetState) -> bool:
-    """Replace pods that are down on an outdated template, which stops no running voter; return whether there were any."""
+    """Replace pods that are down on an outdated template, which stops no running voter; return whether there were any.
+
+    While another voter is down on the current template, that template may be the reason, so no further voter gets it.
+    """
+    if _down_on_the_new_configuration(stateful_set) is not None:
+        return False
     down = [
         p
         for p in stateful_set.pods
@@ -168,7 +194,11 @@ def _is_safe_now(step: StepContext) -> bool:
     phase, zookeeper = step.status.phase, step.observation.zookeeper
     if phase is Phase.PROVISIONING_QUORUM or phase in _WITH_MIRROR:
         return True
-    if phase is not Phase.TAKING_OVER or not isinstance(zookeeper, ZooKeeperState):
+    if phase is not Phase.TAKING_OVER:
+        return False
+    if _no_voter_runs(step):
+        return True
+    if not isinstance(zookeeper, ZooKeeperState):
         return False
     claimed = zookeeper.controller is None or zookeeper.controller.kraft_controller_epoch >= 0
     roll = brokers.roll_of(step)
@@ -189,6 +219,26 @@ def _mirror_blockers(step: StepContext, change: ControllersChange) -> list[str]:
     return []
 
 
+def _no_voter_runs(step: StepContext) -> bool:
+    """Return whether every controller's pod is known to be down, so that nothing copies, mirrors or serves."""
+    workload = step.observation.controllers
+    if isinstance(workload, Unobserved) or workload.stateful_set is None:
+        return False
+    return not any(p.ready for p in workload.stateful_set.pods)
+
+
+def _down_on_the_new_configuration(stateful_set: StatefulSetState) -> PodState | None:
+    """Return a pod that runs the current template and is not Ready."""
+    return next(
+        (p for p in stateful_set.pods if not p.ready and not p.deleting and not brokers.is_outdated(stateful_set, p)),
+        None,
+    )
+
+
 def _not_ready(stateful_set: StatefulSetState) -> list[str]:
     down: list[PodState] = [p for p in stateful_set.pods if p.deleting or not p.ready]
-    return [f"pod {p.name} is not Ready{': ' + p.trouble if p.trouble else ''}" for p in down]
+    return [f"pod {p.name} is not Ready{_trouble(p)}" for p in down]
+
+
+def _trouble(pod: PodState) -> str:
+    return f": {pod.trouble}" if pod.trouble else ""

@@ -68,7 +68,8 @@ NEEDS: Final[Mapping[Phase, frozenset[Part]]] = {
     Phase.ROLLING_BACK: _ALWAYS
     | _QUORUM
     | _RESTARTS
-    | {Part.ZOOKEEPER, Part.ARCHIVE, Part.CANARY_BY_BROKER, Part.CONTROLLER_BY_BROKER, Part.CONTROLLER_PROBE},
+    | {Part.ZOOKEEPER, Part.ARCHIVE, Part.CANARY_BY_BROKER, Part.CONTROLLER_BY_BROKER, Part.CONTROLLER_PROBE}
+    | {Part.REGISTERED_CONTROLLERS},
     Phase.ROLLED_BACK: _ALWAYS | _QUORUM | {Part.ZOOKEEPER},
 }
 """Parts that a phase needs, if their source exists (`_exists`)."""
@@ -82,9 +83,9 @@ def needs(status: MigrationStatus, now: datetime) -> frozenset[Part]:
 def _exists(part: Part, status: MigrationStatus, now: datetime) -> bool:
     """Return whether the source of a part exists."""
     match part:
-        case Part.CONTROLLERS | Part.REGISTERED_CONTROLLERS | Part.CONTROLLER_FEATURES:
+        case Part.CONTROLLERS | Part.CONTROLLER_FEATURES:
             return status.controllers is not None
-        case Part.QUORUM | Part.METRICS:
+        case Part.QUORUM | Part.METRICS | Part.REGISTERED_CONTROLLERS:
             # Stopped controllers do not answer; asking them would prolong the time without a controller.
             return status.controllers is not None and not without_controller(status)
         case Part.CLUSTER_BY_BROKER | Part.REDUNDANCY:

@@ -35,6 +35,7 @@ from kraftbridge.phases import (
     brokers,
     canary,
     controller_change,
+    controller_restarts,
     deadlines,
     gates,
     healing,
@@ -119,6 +120,8 @@ def _move_brokers_to(draft: Draft, mode: BrokerMode) -> Wait | None:
     if not roll.pending:
         return None
     if (broken := brokers.broken_broker(draft, roll, mode)) is not None:
+        if mode is BrokerMode.ZOOKEEPER and broken[1].ready and (waiting := _controller_news(draft)) is not None:
+            return waiting
         return broker_restarts.restart_broker(draft, broken[1], broken[0])
     if (waiting := restarts.finish_hold(draft)) is not None:
         return waiting
@@ -200,7 +203,12 @@ def _stop_controllers(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
     copied = isinstance(zookeeper.migration, MigrationZnode) and zookeeper.migration.kraft_metadata_offset >= 0
     if claimed and not copied and not draft.spec.rollback.accept_loss:
         hint = "spec.rollback.acceptLoss=true does not wait: KRaft accepts no writes before the copy is complete"
-        return healing.fail_over_stuck_mirror(draft) or Wait(f"the copy to KRaft is not complete; {hint}")
+        return (
+            healing.fail_over_stuck_mirror(draft)
+            # The copy begins once every voter is registered (KIP-866), and a voter that lost its registration does not retry.
+            or controller_restarts.restart_unregistered_controller(draft)
+            or Wait(f"the copy to KRaft is not complete; {hint}")
+        )
     if copied and not draft.spec.rollback.accept_loss:
         removing = canary.remove(draft)
         hint = "; spec.rollback.acceptLoss=true rolls back without the changes that ZooKeeper lacks"
@@ -330,11 +338,14 @@ def track_controller_views(draft: Draft) -> None:
 
 
 def _named_by_all(step: StepContext) -> int | None:
-    """Return the broker that every running broker names as controller; None while they differ or one did not answer."""
-    asked = _controller_views(step)
-    if isinstance(asked, Unobserved):
+    """Return the broker that ``/controller`` and every running broker name as controller; None while they differ or one did not answer.
+
+    Brokers that the KRaft controllers never reached still agree on the controller from before the takeover, which may not be the new one.
+    """
+    asked, zookeeper = _controller_views(step), step.observation.zookeeper
+    if isinstance(asked, Unobserved) or isinstance(zookeeper, Unobserved) or zookeeper.controller is None:
         return None
-    named = set(asked.values())
+    named = {*asked.values(), zookeeper.controller.broker_id}
     one = named.pop() if len(named) == 1 else None
     return one if isinstance(one, int) and one in step.status.broker_ids.values() else None
 
@@ -349,12 +360,26 @@ def _controller_agreed(step: StepContext) -> Wait | None:
         return Wait(str(asked))
     named = _named_by_all(step)
     if named is None or since is None:
+        zookeeper = step.observation.zookeeper
+        of_zookeeper = zookeeper.controller if isinstance(zookeeper, ZooKeeperState) else None
+        elected = f"broker {of_zookeeper.broker_id}" if of_zookeeper is not None else "no broker"
         return Wait(
-            f"every broker must name the same broker as controller; they name {sorted(str(v) for v in asked.values())}"
+            f"every broker must name the broker in ZooKeeper's /controller, {elected}; they name {sorted(str(v) for v in asked.values())}"
         )
     if step.now - since < CONTROLLER_SETTLED_FOR:
         return Wait(f"broker {named} is controller; every broker must name it for {CONTROLLER_SETTLED_FOR.seconds} s")
     return None
+
+
+def _controller_news(step: StepContext) -> Wait | None:
+    """Wait before a running broker restarts that nobody lists: its process hangs in its shutdown until it knows the new controller.
+
+    The new controller tells every broker who is alive, which may also be all that this one lacks. A broker that it cannot tell is restarted.
+    """
+    back = step.status.rollback.controller_back_at if step.status.rollback is not None else None
+    if back is not None and step.now - back > GIVE_UP_RESTART_AFTER:
+        return None
+    return _controller_agreed(step)
 
 
 def run_rolled_back_phase(draft: Draft) -> Outcome:

@@ -196,3 +196,44 @@ def test_before_voters_are_formatted_one_that_cannot_start_is_replaced_although_
         configuration="Migration-wrong",
     )
     assert restarted(situation.decide()) == [3001]
+
+
+def test_no_second_voter_gets_a_configuration_on_which_one_is_down() -> None:
+    """A voter crashed during the roll-out and came back on the new template, then another crashed on the old one: a majority would be lost."""
+    fine = with_pod(with_pod(applied(open_gate(Phase.DUAL_WRITE), (3001, 3002)), 3000, ready=False), 3001, ready=False)
+    decision = fine.decide()
+    assert restarted(decision) == []
+    operation = decision.status.operation
+    assert operation is not None, "the voter that is down is followed as if this roll-out had restarted it"
+    assert operation.node_id == 3000
+    late = fine.after(decision).with_status(
+        operation=operation.model_copy(update={"started_at": NOW - timedelta(minutes=4)})
+    )
+    stopped = late.decide().status.controllers
+    assert stopped is not None
+    assert stopped.change is not None
+    assert stopped.change.failed
+    assert stopped.rendered == stopped.change.before
+
+
+@pytest.mark.parametrize("fine", SAFE[:2], ids=IDS[:2])
+def test_a_change_is_not_done_while_a_voter_is_down(fine: Situation) -> None:
+    known = with_pod(applied(fine, ()), 3002, ready=False).decide().status.controllers
+    assert known is not None
+    assert known.change is not None
+
+
+def test_a_broker_that_restarts_does_not_keep_a_quorum_without_voters_from_being_corrected() -> None:
+    """The broker waits for the quorum, and the quorum for a correction of spec.controllers."""
+    operation = Operation(kind=OperationKind.RESTART_BROKER, node_id=2, pod="kafka-2", pod_uid="gone", started_at=NOW)
+    fine = edited(rolling(Phase.TAKING_OVER, 3)).with_status(operation=operation)
+    assert fine.decide().status.controllers is not None
+    assert not any(isinstance(a, ApplyControllers) for a in fine.decide().actions)
+    broken = fine
+    for node in (3000, 3001, 3002):
+        broken = with_pod(broken, node, ready=False)
+    assert any(isinstance(a, ApplyControllers) for a in broken.decide().actions)
+    half_way = applied(rolling(Phase.TAKING_OVER, 3), (3000, 3001, 3002)).with_status(operation=operation)
+    for node in (3000, 3001, 3002):
+        half_way = with_pod(half_way, node, ready=False)
+    assert restarted(half_way.decide()) == [3000, 3001, 3002]

@@ -37,7 +37,13 @@ from kraftbridge.models.decision import (
     RestoreStatefulSet,
     StopControllers,
 )
-from kraftbridge.models.observation import ControllersWorkload, LeaseState, MigrationZnode, Unobserved
+from kraftbridge.models.observation import (
+    ControllersWorkload,
+    ControllerZnode,
+    LeaseState,
+    MigrationZnode,
+    Unobserved,
+)
 from kraftbridge.models.phase import BrokerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import ControllerVolumes, RollbackSpec
@@ -403,3 +409,26 @@ def test_a_copy_under_way_is_awaited() -> None:
     assert decision.actions == ()
     assert "acceptLoss" in decision.status.message
     assert StopControllers in kinds(copying.asking(rollback=RollbackSpec(accept_loss=True)).decide().actions)
+
+
+def test_a_copy_that_waits_for_a_voters_registration_is_helped() -> None:
+    """Kafka's copy begins once every voter is registered (KIP-866), and a voter whose registration was lost does not retry."""
+    copying = going_back(zookeeper=zookeeper(taken_over=True, offset=-1))
+    assert copying.decide().actions == ()
+    decision = copying.observing(registered_controllers=frozenset({3001, 3002})).decide()
+    assert [a.node_id for a in decision.actions if isinstance(a, RestartPod)] == [3000]
+
+
+def test_an_agreement_on_a_controller_of_the_past_is_none() -> None:
+    """Brokers that the KRaft controllers never reached name the controller from before the takeover, all of them and for long."""
+    fine = claim_gone()
+    assert (
+        fine.observing(zookeeper=replace(zookeeper(taken_over=False), controller=ControllerZnode(1, -1, True)))
+        .decide()
+        .actions
+    )
+    elsewhere = replace(zookeeper(taken_over=False), controller=ControllerZnode(0, -1, True))
+    decision = fine.observing(zookeeper=elsewhere).decide()
+    assert decision.actions == ()
+    assert decision.status.controller_agreed_since is None
+    assert "/controller, broker 0" in decision.status.message

@@ -36,6 +36,12 @@ def test_brokers_on_a_template_that_somebody_took_back_are_mended(seed: int) -> 
     assert broken == []
 
 
+@pytest.mark.parametrize("seed", [118428, 136040, 143155])
+def test_waits_and_restarts_that_a_hundred_thousand_runs_found(seed: int) -> None:
+    """In this order: an agreement on a past controller, a copy without a voter's registration, a quorum without voters during a restart."""
+    assert play_many(seed, 1, "", guarded=True)[1] == []
+
+
 def test_a_rehearsal_that_fails_hangs_or_knows_nothing_keeps_the_gate_closed() -> None:
     coverage, broken = Coverage(), []
     for seed in range(3, 3 + 8 * 30, 8):
