@@ -47,8 +47,7 @@ def _add_fleet_arguments(kinds: argparse._SubParsersAction[argparse.ArgumentPars
 
 
 def _fleet(options: argparse.Namespace) -> int:
-    alone = measure(0, 0, options.rolling, 0.0, options.seconds)
-    fleet = measure(options.idle, options.unreachable, options.rolling, options.settle, options.seconds)
+    alone, fleet = measure(options.idle, options.unreachable, options.rolling, options.settle, options.seconds)
     print(json.dumps({"alone": alone, "fleet": fleet}, indent=2))
     found = goals(alone, fleet)
     for goal in found:
