@@ -6,15 +6,16 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from aiohttp import web
 from tests.support.fakes import FakeKafka, FakeKubernetes, Object, migration_object, surroundings, user_stateful_set
+from tests.support.http_api import HttpApi
 from tests.support.observations import spec_document
 from typing_extensions import override
 
+from benchmarks.fleet.remote import POLICY
 from kraftbridge.constants import KIND
 from kraftbridge.models.observation import ControllerMetrics
 from kraftbridge.models.report import REQUEST_KEY
-
-POLICY = "fleet-policy"
 
 
 class RealClock:
@@ -74,6 +75,31 @@ class FleetApi(FakeKubernetes):
         pod = super()._pod(owner, key, ordinal, revision)
         pod["status"]["podIP"] = f"{key[1]}:{ordinal}"
         return pod
+
+
+class FleetHttpApi(HttpApi):
+    """The fake API server, which keeps each pod's text: the pods of hundreds of namespaces are asked for at once, and a pod does not change in place."""
+
+    def __init__(self, store: FleetApi) -> None:
+        super().__init__(store)
+        self._texts: dict[tuple[str | None, str], tuple[str, str]] = {}
+        """By namespace and name: the pod's resourceVersion and text."""
+
+    @override
+    async def _collection(self, request: web.Request, kind: str, namespace: str | None) -> web.StreamResponse:
+        everywhere = kind == "Pod" and namespace is None and not request.query.get("labelSelector")
+        if request.method != "GET" or "watch" in request.query or not everywhere:
+            return await super()._collection(request, kind, namespace)
+        items = [self._text(key, obj) for key, obj in list(self.store.objects.items()) if key[0] == kind]
+        text = '{"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [%s]}'
+        return web.Response(text=text % ", ".join(items), content_type="application/json")
+
+    def _text(self, key: tuple[str, str | None, str], pod: Object) -> str:
+        version = pod["metadata"]["resourceVersion"]
+        known = self._texts.get(key[1:])
+        if known is None or known[0] != version:
+            known = self._texts[key[1:]] = (version, json.dumps({"apiVersion": "v1", "kind": "Pod", **pod}))
+        return known[1]
 
 
 class Clusters:

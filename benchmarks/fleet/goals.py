@@ -46,9 +46,9 @@ def measure(
             for each in (fleet, alone):
                 each.surroundings.add(0, 0, rolling)
             time.sleep(seconds / 4)
-            started = time.monotonic()
+            started, busy = time.monotonic(), (alone.busy(), fleet.busy())
             time.sleep(seconds)
-            reports = alone.rolled(started), report | fleet.rolled(started)
+            reports = alone.rolled(started, busy[0]), report | fleet.rolled(started, busy[1])
             reports[1]["health_max_seconds"] = max(fleet.health, default=None)
     return reports
 

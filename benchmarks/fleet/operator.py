@@ -15,7 +15,7 @@ import kopf
 from kubernetes.config import kube_config
 from typing_extensions import override
 
-from benchmarks.fleet.surroundings import connect
+from benchmarks.fleet.remote import connect
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.handlers import startup
 from kraftbridge.models.observation import ControllerMetrics

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.fleet.surroundings import connect, new_directory, settings_of_the_operator
+from benchmarks.fleet.remote import connect, new_directory, settings_of_the_operator
 
 PROBE_SECONDS: Final = 0.5
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -41,6 +41,10 @@ class Scenario:
         """Return the processor time of the operator process."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def busy(self) -> tuple[float, float]:
+        """Return the processor time of the operator and of the fakes, in seconds."""
+        return self.cpu_seconds(), float(self.surroundings.cpu_seconds())
 
     def rss_mib(self) -> float:
         """Return the resident memory of the operator process."""
@@ -67,11 +71,15 @@ class Scenario:
             "rest_rss_mib": self.rss_mib(),
         }
 
-    def rolled(self, since: float) -> dict[str, Any]:
-        """Return the durations of the steps of the migrations that roll."""
+    def rolled(self, since: float, busy: tuple[float, float]) -> dict[str, Any]:
+        """Return the durations of the steps of the migrations that roll, and the processor time since ``busy`` (`busy`)."""
+        elapsed = time.monotonic() - since
+        percent = [round(100 * (now - then) / elapsed, 1) for now, then in zip(self.busy(), busy, strict=True)]
         measured = [(lag, took) for kind, lag, took in self.steps(since) if kind == "roll"]
         both = sorted(lag + took for lag, took in measured)
         return {
+            "roll_cpu_percent": percent[0],
+            "roll_fakes_cpu_percent": percent[1],
             "roll_steps": len(both),
             "roll_phases": self.surroundings.rolling_phases(),
             "roll_step_p50_ms": _quantile(both, 0.5),

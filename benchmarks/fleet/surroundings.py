@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
-from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.http_api import HttpApi
-
-from benchmarks.fleet.api import POLICY, Clusters, FleetApi
+from benchmarks.fleet.api import Clusters, FleetApi, FleetHttpApi
+from benchmarks.fleet.remote import KEY, Remote
 from kraftbridge.config import Settings
 from kraftbridge.constants import KIND
 from kraftbridge.exceptions import ObservationError
@@ -25,14 +22,8 @@ from kraftbridge.services.reconcile import Reconciler
 
 AT_REST_SECONDS: Final = 4.0
 """A migration that is looked at less often than this has nothing left to do."""
-KEY: Final = b"fleet"
-"""Both ends are processes of one benchmark, on a socket in a private directory."""
 _NO_CHANGE: Final = ("/selfsubjectaccessreviews",)
 """Requests by POST that change nothing."""
-
-
-class Remote(BaseManager):
-    """Connects the processes of the benchmark."""
 
 
 class Surroundings:
@@ -41,7 +32,7 @@ class Surroundings:
     def __init__(self, kubeconfig: Path) -> None:
         self.store = FleetApi()
         self.clusters = Clusters(self.store)
-        self.api = HttpApi(self.store)
+        self.api = FleetHttpApi(self.store)
         self._kubeconfig = kubeconfig
         self._rolling = 0
         self._serving = self.api.running()
@@ -70,6 +61,10 @@ class Surroundings:
     def rolling_phases(self) -> dict[str, int]:
         """Return how many of the migrations that roll are in which phase."""
         return dict(Counter(self._phase(f"roll-{i}") for i in range(self._rolling)))
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time of the fakes: near a whole core they, and not the operator, would be measured."""
+        return time.process_time()
 
     def writes(self) -> int:
         """Return the number of requests so far that are no reads."""
@@ -132,42 +127,11 @@ class Surroundings:
         return str(self.store.objects[KIND, namespace, "demo"].get("status", {}).get("phase"))
 
 
-def settings_of_the_operator(rolling: int) -> dict[str, str]:
-    """Return the environment of the operator, and of whoever walks a migration to `Completed` for it."""
-    return {
-        "KRAFTBRIDGE_OPERATOR_IMAGE": "operator:bench",
-        "KRAFTBRIDGE_VERIFIER_IMAGE": "verifier:bench",
-        "KRAFTBRIDGE_ADMISSION_POLICY": POLICY,
-        "KRAFTBRIDGE_METRICS_PORT": "0",
-        "KRAFTBRIDGE_MAX_CONCURRENT_ROLLS": str(max(rolling, 1)),
-    }
-
-
-def connect(directory: Path) -> Any:
-    """Return the surroundings that serve in ``directory``."""
-    Remote.register("surroundings")
-    remote = Remote(address=str(directory / "socket"), authkey=KEY)
-    until = time.monotonic() + 60
-    while True:
-        try:
-            remote.connect()
-            return remote.surroundings()  # type: ignore[attr-defined]
-        except (FileNotFoundError, ConnectionRefusedError):
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-
-
 def serve(directory: Path) -> None:
     """Serve until the process is ended."""
     found = Surroundings(directory / "kubeconfig")
     Remote.register("surroundings", callable=lambda: found)
     Remote(address=str(directory / "socket"), authkey=KEY).get_server().serve_forever()
-
-
-def new_directory() -> Path:
-    """Return a private directory for the socket and the kubeconfig."""
-    return Path(tempfile.mkdtemp(prefix="kraftbridge-fleet-"))
 
 
 if __name__ == "__main__":

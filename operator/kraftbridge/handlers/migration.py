@@ -16,8 +16,8 @@ from kraftbridge.services.reconcile import refusal_event
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS: Final = 0.5
-"""How often the daemon compares the generation: an edit of spec is acted on within this time."""
+_LOOK_SECONDS: Final = 30.0
+"""Longest wait of the daemon. An edit of spec ends the wait at once; this covers an edit whose watch event was lost."""
 _ERROR_SECONDS: Final = 2.0
 
 
@@ -31,9 +31,11 @@ async def drive(
     """
     fleet: Fleet = memo.fleet
     while not stopped:
+        edited = fleet.edited(uid)
+        edited.clear()
         wait = fleet.due_in(uid, int(meta.get("generation", 0)))
         if wait > 0:
-            await stopped.wait(min(wait, _LOOK_SECONDS))
+            await _rest(stopped, edited, min(wait, _LOOK_SECONDS))
             continue
         try:
             await fleet.step(str(namespace), name, uid)
@@ -47,10 +49,25 @@ async def drive(
             await stopped.wait(_ERROR_SECONDS)
 
 
+async def _rest(stopped: Any, edited: asyncio.Event, seconds: float) -> None:
+    """Wait until the time is over, the spec was edited, or kopf stops the daemon."""
+
+    async def until_stopped() -> None:
+        await stopped.wait(seconds)
+
+    waits = [asyncio.create_task(until_stopped()), asyncio.create_task(edited.wait())]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+
+
 @kopf.on.event(GROUP, VERSION, PLURAL)
 async def note(*, type: str | None, uid: str, body: kopf.Body, memo: Any, **_: Any) -> None:  # noqa: A002 - kopf's name
-    """Record every migration's phase, also of those that have not been reconciled yet."""
-    memo.fleet.note(uid, body.get("status") or {}, gone=type == "DELETED")
+    """Record every migration's phase, also of those that have not been reconciled yet, and wake its daemon after an edit of spec."""
+    generation = int(body.metadata.get("generation", 0))
+    memo.fleet.note(uid, body.get("status") or {}, generation, gone=type == "DELETED")
 
 
 @kopf.on.delete(GROUP, VERSION, PLURAL)

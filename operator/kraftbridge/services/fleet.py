@@ -38,6 +38,8 @@ class Fleet:
             for lane, most in WORKERS.items()
         }
         self._others = ThreadPoolExecutor(max_workers=4, thread_name_prefix="deletion")
+        self._edits: dict[str, asyncio.Event] = {}
+        """By UID; used on the event loop only."""
 
     def close(self) -> None:
         """End all workers and connections. A running step stops before its next action."""
@@ -50,11 +52,18 @@ class Fleet:
         """Return the seconds until a step is due; 0 or less if it is due now."""
         return 0.0 if self.reconciler.due(uid, generation) else self.reconciler.due_in(uid)
 
-    def note(self, uid: str, status: Mapping[str, Any], *, gone: bool) -> None:
-        """Record a migration's status from a watch event. This process may not have run a step for it yet."""
+    def edited(self, uid: str) -> asyncio.Event:
+        """Return the event that is set after an edit of a migration's spec."""
+        return self._edits.setdefault(uid, asyncio.Event())
+
+    def note(self, uid: str, status: Mapping[str, Any], generation: int, *, gone: bool) -> None:
+        """Record a migration's status and generation from a watch event. This process may not have run a step for it yet."""
         if gone:
             self.reconciler.rolls.forget(uid)
+            self._edits.pop(uid, None)
             return
+        if self.due_in(uid, generation) <= 0:
+            self.edited(uid).set()
         phase = status.get("phase")
         known = Phase(phase) if phase in set(Phase) else Phase.PREFLIGHT
         stalled = any(c.get("type") == "Stalled" and c.get("status") == "True" for c in status.get("conditions") or [])

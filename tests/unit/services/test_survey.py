@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -14,7 +16,8 @@ from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.survey import Room, Survey
-from kraftbridge.services.observe.survey import writers_of
+from kraftbridge.services.observe import survey
+from kraftbridge.services.observe.survey import Surveyor, writers_of
 
 
 def survey_of(operator: Operator) -> Survey:
@@ -164,3 +167,29 @@ def test_an_object_that_cannot_be_understood_is_unknown(operator: Operator) -> N
     found = survey_of(operator)
     assert isinstance(found.limits, Unobserved)
     assert "'lots' is not a quantity" in str(found.limits)
+
+
+def test_nobody_waits_for_the_pods_of_the_whole_cluster_who_knows_an_older_answer(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large cluster's pods take seconds to list; one migration reads them, and the others go on."""
+    surveyor = Surveyor(operator.kubernetes, operator.reconciler._settings, operator.reconciler._facts)
+    known = surveyor._capacity("kafka")
+    monkeypatch.setattr(survey, "CAPACITY_EVERY_SECONDS", 0.5)
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(verb: str, kind: str, _name: str) -> None:
+        if (verb, kind) == ("list", "Pod"):
+            begun.set()
+            assert may_end.wait(10)
+
+    operator.kubernetes.before_call = slow
+    time.sleep(0.55)
+    reader = threading.Thread(target=surveyor._capacity, args=("kafka",))
+    reader.start()
+    assert begun.wait(10)
+    started = time.monotonic()
+    assert surveyor._capacity("kafka") is known
+    assert time.monotonic() - started < 5
+    may_end.set()
+    reader.join(10)

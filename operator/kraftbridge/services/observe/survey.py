@@ -36,7 +36,8 @@ from kraftbridge.storage.ports import KubernetesPort, Object
 T = TypeVar("T")
 SILENT_SECONDS: Final = 2.0
 """An answer that fails later than this was no answer."""
-CAPACITY_EVERY_SECONDS: Final = 10.0
+CAPACITY_EVERY_SECONDS: Final = 30.0
+"""All pods of a cluster are the largest answer that the operator asks for, and every migration in preflight needs it."""
 
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _FINISHED = ("Succeeded", "Failed")
@@ -54,6 +55,7 @@ class Surveyor:
         self._settings = settings
         self._rooms: dict[str | None, tuple[float, Capacity]] = {}
         self._rooms_lock = threading.Lock()
+        """Held while the room is read, so that migrations do not read it at the same time. Nobody waits for it who knows an older answer."""
 
     def survey(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients
@@ -146,8 +148,13 @@ class Surveyor:
         )
 
     def _capacity(self, namespace: str) -> Capacity:
-        """Return the room on the nodes; all pods of a cluster are a large answer, so migrations share it for some seconds."""
+        """Return the room on the nodes; migrations share it for `CAPACITY_EVERY_SECONDS`, and use the older one while it is read anew."""
         place = namespace if self._settings.watched_namespaces else None
+        known = self._rooms.get(place)
+        if known is not None and time.monotonic() - known[0] <= CAPACITY_EVERY_SECONDS:
+            return known[1]
+        if known is not None and not _is_too_old(known[0]) and self._rooms_lock.locked():
+            return known[1]
         with self._rooms_lock:
             known = self._rooms.get(place)
             if known is None or time.monotonic() - known[0] > CAPACITY_EVERY_SECONDS:
@@ -245,6 +252,10 @@ def writers_of(stateful_set: Mapping[str, Any]) -> tuple[str, ...]:
     }
     found += [f"field manager {name}" for name in sorted(managers - {"kraftbridge"})]
     return tuple(dict.fromkeys(found))
+
+
+def _is_too_old(read_at: float) -> bool:
+    return time.monotonic() - read_at > 2 * CAPACITY_EVERY_SECONDS
 
 
 def _seen(look: Callable[[], T]) -> T | Unobserved:

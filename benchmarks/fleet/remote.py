@@ -1,0 +1,49 @@
+"""Connects the processes of the fleet benchmark. Imports nothing of the operator."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from multiprocessing.managers import BaseManager
+from pathlib import Path
+from typing import Any, Final
+
+KEY: Final = b"fleet"
+"""Both ends are processes of one benchmark, on a socket in a private directory."""
+POLICY: Final = "fleet-policy"
+"""Name of the admission policy that the fakes have."""
+
+
+class Remote(BaseManager):
+    """Connects the processes of the benchmark."""
+
+
+def settings_of_the_operator(rolling: int) -> dict[str, str]:
+    """Return the environment of the operator, and of whoever walks a migration to `Completed` for it."""
+    return {
+        "KRAFTBRIDGE_OPERATOR_IMAGE": "operator:bench",
+        "KRAFTBRIDGE_VERIFIER_IMAGE": "verifier:bench",
+        "KRAFTBRIDGE_ADMISSION_POLICY": POLICY,
+        "KRAFTBRIDGE_METRICS_PORT": "0",
+        "KRAFTBRIDGE_MAX_CONCURRENT_ROLLS": str(max(rolling, 1)),
+    }
+
+
+def connect(directory: Path) -> Any:
+    """Return the surroundings that serve in ``directory``."""
+    Remote.register("surroundings")
+    remote = Remote(address=str(directory / "socket"), authkey=KEY)
+    until = time.monotonic() + 60
+    while True:
+        try:
+            remote.connect()
+            return remote.surroundings()  # type: ignore[attr-defined]
+        except (FileNotFoundError, ConnectionRefusedError):
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
+def new_directory() -> Path:
+    """Return a private directory for the socket and the kubeconfig."""
+    return Path(tempfile.mkdtemp(prefix="kraftbridge-fleet-"))
