@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.verification.plot import growth_plot
-from kraftbridge.metadata.zookeeper.dump import write_dump
+from kraftbridge.metadata.zookeeper.reader import write_dump
 from kraftbridge.metadata.zookeeper.znodes import Znode
 from kraftbridge.models.rehearsal import RehearsalResult
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse

@@ -46,3 +46,43 @@ class ActionRefusedError(ActionError):
 
 class TooLargeError(ActionRefusedError):
     """The object is larger than the API server or etcd accepts (413, or 500 "request is too large")."""
+
+
+class MetadataError(Exception):
+    """Metadata could not be read or decoded; a verification is then never `Consistent`."""
+
+
+class UndecodableRecordError(MetadataError):
+    """A record of the metadata log is not what Kafka 3.9 writes."""
+
+
+class CorruptBatchError(MetadataError):
+    """A record batch fails its checksum or its own arithmetic."""
+
+
+class LogUnavailableError(MetadataError):
+    """Files of a metadata log could not be listed or read."""
+
+
+class LogGapError(MetadataError):
+    """The metadata log does not start at its snapshot, or offsets are missing in between."""
+
+
+class UndecodableZnodeError(MetadataError):
+    """A znode's data is not what Kafka writes there."""
+
+
+class ZooKeeperUnavailableError(MetadataError):
+    """ZooKeeper could not be read."""
+
+
+class PasswordDecodingError(MetadataError):
+    """An encrypted configuration value could not be decoded with the secret that was given."""
+
+
+class DumpFormatError(MetadataError):
+    """A file is not a valid dump of ZooKeeper."""
+
+
+class RehearsalError(Exception):
+    """The rehearsal could not be completed. The message contains the next step."""

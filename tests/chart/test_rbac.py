@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kraftbridge.builders.rights import needed_rights
 from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.services.observe.demand import needed_rights
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "helm/kraftbridge/templates"

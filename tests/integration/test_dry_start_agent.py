@@ -14,7 +14,7 @@ from kraftbridge.dry_start.comparison import differences_from_overlay, differenc
 from kraftbridge.dry_start.report import RESULT, agent_loaded, kafka_start, last_words, programs
 from kraftbridge.models.dry_start import CopyKey, CopyOutcome, JavaProgram
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.unobserved import Unobserved
+from kraftbridge.models.survey import Unobserved
 from kraftbridge.storage.kafka_brokers import BrokerClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]

@@ -16,12 +16,11 @@ from tests.integration.certificates import Authority, Certificate
 from tests.support.kafka_processes import ZOOKEEPER, kafka_processes, wait_for
 from tests.support.programs import free_port
 
-from kraftbridge.builders.settings import render_properties
-from kraftbridge.exceptions import InvalidSpecError, ObservationError
+from kraftbridge.builders.brokers import render_properties
+from kraftbridge.exceptions import InvalidSpecError, MetadataError, ObservationError
 from kraftbridge.kafka.security import Security
 from kraftbridge.kafka.wire import Connection
 from kraftbridge.metadata.entities import Secrets
-from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.models.report import BrokerAccess
 from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.verification.sources.brokers import brokers_behind, served_broker

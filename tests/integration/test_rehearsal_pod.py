@@ -13,7 +13,7 @@ import pytest
 from tests.support.kafka_processes import kafka_libraries
 from tests.support.traps import CHROOT, TRAPS, planted
 
-from kraftbridge.metadata.zookeeper.dump import read_dump
+from kraftbridge.metadata.zookeeper.reader import read_dump
 from kraftbridge.models.rehearsal import (
     PROPERTIES_KEY,
     REQUEST_KEY,

@@ -18,10 +18,9 @@ from tests.integration.certificates import Authority
 from tests.support.programs import free_port
 from tests.support.zookeeper_ensemble import Ensemble, zookeeper_ensemble
 
+from kraftbridge.exceptions import ZooKeeperUnavailableError
 from kraftbridge.metadata.entities import Secrets
-from kraftbridge.metadata.errors import ZooKeeperUnavailableError
-from kraftbridge.metadata.zookeeper.dump import read_dump
-from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader
+from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader, read_dump
 from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading, TreeReading
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import ZooKeeperAccess

@@ -9,8 +9,8 @@ from tests.odd_trees.page import End, Result
 from tests.odd_trees.plants import Plant
 from tests.odd_trees.tree import ENCODER_SECRET, sound_tree
 
+from kraftbridge.exceptions import RehearsalError
 from kraftbridge.models.rehearsal import Ending
-from kraftbridge.rehearsal.errors import RehearsalError
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
 
 SETTINGS = {

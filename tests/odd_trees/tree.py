@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kraftbridge.metadata.zookeeper.dump import read_dump, write_dump
+from kraftbridge.metadata.zookeeper.reader import read_dump, write_dump
 from kraftbridge.metadata.zookeeper.znodes import Znode
 
 DATA = Path(__file__).resolve().parents[1] / "data/metadata/zk_before_migration.jsonl.gz"

@@ -20,8 +20,8 @@ from tests.support.kafka_processes import KAFKA_VERSION, kafka_libraries
 from tests.support.traps import CHROOT, SETTINGS, TRAPS, planted
 from tests.support.trees import damaged_trees, drawn, sound_trees, write
 
+from kraftbridge.exceptions import RehearsalError
 from kraftbridge.models.rehearsal import Ending, RehearsalResult, RehearsalVerdict
-from kraftbridge.rehearsal.errors import RehearsalError
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "measured" / "rehearsal"

@@ -10,7 +10,7 @@ import pytest
 from tests.spark.planting import LOG_END, Cluster
 from tests.unit.metadata.record_writer import batch, record
 
-from kraftbridge.metadata.errors import MetadataError
+from kraftbridge.exceptions import MetadataError
 from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import Profile, Verdict, VerificationRequest, VoterAccess, ZooKeeperAccess

@@ -15,7 +15,7 @@ from tests.spark.planting import DATA, LOG_END, Cluster
 from tests.support.zookeeper_ensemble import Ensemble, zookeeper_ensemble
 from tests.unit.metadata.record_writer import record
 
-from kraftbridge.metadata.errors import MetadataError
+from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.log.batches import BatchScan
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.replay import LogReplay

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kraftbridge.builders.settings import parse_properties, setting_of
+from kraftbridge.builders.brokers import parse_properties, setting_of
 from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_ROLE, LABEL_RUN, canary_topic
 from kraftbridge.dry_start.plan import copies_of
 from kraftbridge.exceptions import ConflictError, ObservationError

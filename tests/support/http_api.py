@@ -14,7 +14,7 @@ from aiohttp import web
 from tests.support.fakes import FakeKubernetes, Object
 
 from kraftbridge.exceptions import ConflictError
-from kraftbridge.storage.kubernetes_transport import PLURALS
+from kraftbridge.storage.kubernetes import PLURALS
 
 KINDS = {plural: kind for kind, plural in PLURALS.items()}
 GROUPS: dict[str, tuple[str, ...]] = {

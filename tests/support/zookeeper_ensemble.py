@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from tests.support.kafka_processes import kafka_libraries
 from tests.support.programs import die_with_parent, free_port, installed_tool, maven_jars
 
-from kraftbridge.metadata.zookeeper.dump import read_dump
+from kraftbridge.metadata.zookeeper.reader import read_dump
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>

@@ -47,7 +47,7 @@ def _made() -> Iterator[Made]:
 
 
 MADE = tuple(_made())
-"""Codes that logs show are made from `kraftbridge.models.clues.PATTERNS`; ``tests/unit/phases/test_diagnosis.py`` checks those."""
+"""Codes that logs show are made from `kraftbridge.models.observation.PATTERNS`; ``tests/unit/phases/test_diagnosis.py`` checks those."""
 SEVERAL = {
     CheckedBy.BOTH: {CheckedBy.PREFLIGHT, CheckedBy.TREE},
     CheckedBy.EVERYWHERE: {CheckedBy.PREFLIGHT, CheckedBy.TREE, CheckedBy.COMPARISON},

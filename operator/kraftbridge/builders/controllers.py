@@ -10,8 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kraftbridge.builders import names
-from kraftbridge.builders.brokers import CONTROLLER_LISTENER, SHORT_ADDRESS_CACHE, quorum_voters
-from kraftbridge.builders.settings import render_properties, short_hash, with_listener
+from kraftbridge.builders.brokers import (
+    CONTROLLER_LISTENER,
+    SHORT_ADDRESS_CACHE,
+    quorum_voters,
+    render_properties,
+    short_hash,
+    with_listener,
+)
 from kraftbridge.constants import (
     ACL_AUTHORIZER,
     ANNOTATION_CONFIGURATION,

@@ -14,8 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from kraftbridge.builders import names
-from kraftbridge.builders.brokers import BrokerFacts, overlay, properties_config_map
-from kraftbridge.builders.settings import short_hash
+from kraftbridge.builders.brokers import BrokerFacts, overlay, properties_config_map, short_hash
 from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
 from kraftbridge.models.dry_start import CopyKey
 from kraftbridge.models.phase import BrokerMode

@@ -8,8 +8,14 @@ from typing import Any, Final
 
 import yaml
 
-from kraftbridge.builders.brokers import BrokerFacts, broker_settings, environment, overlay, properties_config_map
-from kraftbridge.builders.settings import variable_of
+from kraftbridge.builders.brokers import (
+    BrokerFacts,
+    broker_settings,
+    environment,
+    overlay,
+    properties_config_map,
+    variable_of,
+)
 from kraftbridge.constants import ANNOTATION_BROKER_MODE, ANNOTATION_CONFIGURATION, FIELD_MANAGER
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kraftbridge.builders import names
+from kraftbridge.builders.brokers import render_properties, short_hash
 from kraftbridge.builders.controllers import RESTRICTED, ControllersFacts, controller_settings, pod_security_context
-from kraftbridge.builders.settings import render_properties, short_hash
 from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.rehearsal import PROPERTIES_KEY, REQUEST_KEY, RehearsalRequest

@@ -11,7 +11,19 @@ from enum import StrEnum
 
 from typing_extensions import override
 
-from kraftbridge.models.unobserved import Unobserved
+
+@dataclass(frozen=True, slots=True)
+class Unobserved:
+    """A part of the observation that is unknown. A gate that needs it stays closed."""
+
+    source: str
+    """The source that did not answer: ``ZooKeeper zookeeper-0:2181``, ``controller 3001``."""
+    reason: str
+
+    @override
+    def __str__(self) -> str:
+        """Return both in one line."""
+        return f"{self.source} could not be observed: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

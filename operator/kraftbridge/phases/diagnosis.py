@@ -6,8 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from kraftbridge.models.catalogue import Code, Severity
-from kraftbridge.models.clues import Clue, meaning_of
-from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.observation import Clue, Unobserved, meaning_of
 from kraftbridge.models.status import MigrationStatus, WaitKind
 from kraftbridge.phases import gates
 from kraftbridge.phases.draft import StepContext, Wait

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import javaproperties
 
-from kraftbridge.metadata.errors import MetadataError
+from kraftbridge.exceptions import MetadataError, RehearsalError
 from kraftbridge.models.rehearsal import RehearsalResult, RehearsalVerdict
-from kraftbridge.rehearsal.errors import RehearsalError
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
 
 logger = logging.getLogger("kraftbridge.rehearsal")

@@ -15,7 +15,7 @@ from kraftbridge.metadata.entities import Form, Secrets
 from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.replay import LogReplay
-from kraftbridge.metadata.zookeeper.dump import read_dump
+from kraftbridge.metadata.zookeeper.reader import read_dump
 from kraftbridge.metadata.zookeeper.tree import DumpReading
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import Difference

@@ -24,9 +24,8 @@ from typing import Final
 import javaproperties
 from pydantic import ValidationError
 
-from kraftbridge.metadata.errors import MetadataError
-from kraftbridge.metadata.zookeeper.dump import write_dump
-from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader
+from kraftbridge.exceptions import MetadataError, RehearsalError
+from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader, write_dump
 from kraftbridge.models.rehearsal import (
     PAGE_MARK,
     PROPERTIES_KEY,
@@ -37,7 +36,6 @@ from kraftbridge.models.rehearsal import (
     RehearsalResult,
     RehearsalVerdict,
 )
-from kraftbridge.rehearsal.errors import RehearsalError
 from kraftbridge.rehearsal.page import render_page
 from kraftbridge.rehearsal.pod import RUNNER, STOP, PodProcesses, await_fence
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse_with

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kraftbridge.rehearsal.errors import RehearsalError
+from kraftbridge.exceptions import RehearsalError
 from kraftbridge.rehearsal.processes import FORMAT, FORMAT_CLASS, LOG4J, java_arguments
 
 _FORMAT_HEAP_BYTES: Final = 256 << 20

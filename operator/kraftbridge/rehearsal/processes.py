@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from kraftbridge.rehearsal.errors import RehearsalError
+from kraftbridge.exceptions import RehearsalError
 
 ZOOKEEPER: Final = "zookeeper"
 CONTROLLER: Final = "controller"

@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from kraftbridge.metadata.errors import MetadataError
-from kraftbridge.metadata.zookeeper.dump import read_dump, write_dump
-from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader
+from kraftbridge.exceptions import MetadataError, RehearsalError
+from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader, read_dump, write_dump
 from kraftbridge.models.metadata_version import level_of
 from kraftbridge.models.rehearsal import (
     MAXIMUM_PATHS,
@@ -29,7 +28,6 @@ from kraftbridge.models.rehearsal import (
 from kraftbridge.models.report import ZooKeeperAccess
 from kraftbridge.rehearsal.comparison import TreeComparison, changed_paths, compare_copy
 from kraftbridge.rehearsal.controller_log import COPIED, SYNCED, ControllerLog
-from kraftbridge.rehearsal.errors import RehearsalError
 from kraftbridge.rehearsal.processes import (
     CONTROLLER,
     CONTROLLER_CLASS,

@@ -17,10 +17,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from kraftbridge.exceptions import RehearsalError
 from kraftbridge.metadata.copying import is_krafts
 from kraftbridge.metadata.zookeeper.znodes import Znode
 from kraftbridge.models.rehearsal import TreeSize
-from kraftbridge.rehearsal.errors import RehearsalError
 
 _OF_THE_QUORUM: Final = frozenset({"/controller", "/migration"})
 """Omitted if a KRaft controller has already claimed ZooKeeper; otherwise Kafka reads them."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kraftbridge.builders import names
-from kraftbridge.builders.settings import parse_properties
+from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.constants import CONTROLLER_PORT
 from kraftbridge.exceptions import InvalidSpecError
 from kraftbridge.kafka.resolver import resolve, resolve_all

@@ -32,7 +32,7 @@ from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartReport, D
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.models.unobserved import Unobserved
+from kraftbridge.models.survey import Unobserved
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import ClusterClients, addresses_of
 from kraftbridge.services.facts import Facts

@@ -26,9 +26,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 from typing_extensions import override
 
 from kraftbridge.constants import CANARY_USER
-from kraftbridge.exceptions import ActionError, ConflictError, ObservationError
+from kraftbridge.exceptions import ActionError, ConflictError, ObservationError, UndecodableZnodeError
 from kraftbridge.kafka.resolver import resolve, resolve_all
-from kraftbridge.metadata.errors import UndecodableZnodeError
 from kraftbridge.metadata.zookeeper.session import Retries, TlsFiles, ZooKeeperCredentials, new_session
 from kraftbridge.metadata.zookeeper.znodes import migration_znode
 from kraftbridge.models.observation import BrokerZnode, ControllerZnode, MigrationZnode, Unobserved, ZooKeeperState

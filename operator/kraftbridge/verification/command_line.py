@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from kraftbridge.metadata.errors import MetadataError
+from kraftbridge.exceptions import MetadataError
 from kraftbridge.models.report import (
     EXIT_BAD_REQUEST,
     EXIT_FINISHED,
@@ -191,8 +191,11 @@ def _page(options: argparse.Namespace) -> int:
 
 
 def _dump(options: argparse.Namespace) -> int:
-    from kraftbridge.metadata.zookeeper.dump import write_dump  # noqa: PLC0415 - needs kazoo
-    from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader, split_connect  # noqa: PLC0415
+    from kraftbridge.metadata.zookeeper.reader import (  # noqa: PLC0415
+        ZooKeeperReader,
+        split_connect,
+        write_dump,
+    )
     from kraftbridge.models.report import ZooKeeperAccess  # noqa: PLC0415
 
     access = ZooKeeperAccess(connect=options.connect, credentials_path=options.credentials, tls_path=options.tls)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from kraftbridge.metadata.errors import MetadataError
+from kraftbridge.exceptions import MetadataError
 from kraftbridge.models.report import (
     GO_KEY,
     MAXIMUM_REPORT_BYTES,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kraftbridge.metadata.errors import LogUnavailableError, MetadataError
+from kraftbridge.exceptions import LogUnavailableError, MetadataError
 from kraftbridge.metadata.log.files import LOG_FOLDER, FilesOwner, LocalLogFiles, open_log_files
 from kraftbridge.metadata.log.replay import LogEnd, log_end
 from kraftbridge.metadata.zookeeper.reader import split_connect

@@ -14,8 +14,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.entities import PASSWORD_LENGTH_PREFIX
-from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.metadata.zookeeper.soundness import Soundness
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.entities import EntityKind, KindCounts

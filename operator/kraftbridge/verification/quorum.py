@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import javaproperties
 
-from kraftbridge.exceptions import InvalidSpecError
+from kraftbridge.exceptions import InvalidSpecError, MetadataError
 from kraftbridge.kafka.security import Security
-from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.models.report import VoterAccess
 
 if TYPE_CHECKING:

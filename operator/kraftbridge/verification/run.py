@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar, cast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.entities import PASSWORD_LENGTH_PREFIX, is_sensitive_config
-from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts, Secrecy
 from kraftbridge.models.report import (

@@ -13,10 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kraftbridge.exceptions import ZooKeeperUnavailableError
 from kraftbridge.metadata.copying import is_krafts
-from kraftbridge.metadata.errors import ZooKeeperUnavailableError
-from kraftbridge.metadata.zookeeper.dump import write_dump
-from kraftbridge.metadata.zookeeper.reader import Data, Operation, Read, ZooKeeperReader, split_connect, znode
+from kraftbridge.metadata.zookeeper.reader import (
+    Data,
+    Operation,
+    Read,
+    ZooKeeperReader,
+    split_connect,
+    write_dump,
+    znode,
+)
 from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH, Znode
 from kraftbridge.models.report import VerificationRequest, ZooKeeperAccess
 from kraftbridge.verification.configmap import NotWantedError, RunConfigMap

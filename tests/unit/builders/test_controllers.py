@@ -11,7 +11,7 @@ from tests.support.golden import assert_golden
 from tests.support.observations import CLUSTER_ID, CONTROLLERS, spec_document
 
 from kraftbridge.builders import controllers as quorum
-from kraftbridge.builders.settings import parse_properties
+from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.constants import ACL_AUTHORIZER, ANNOTATION_CONFIGURATION, STANDARD_AUTHORIZER
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.spec import MigrationSpec

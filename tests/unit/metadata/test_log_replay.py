@@ -10,14 +10,14 @@ import pytest
 from tests.unit.metadata.record_writer import batch, control_batch, record, snapshot, write_log
 from typing_extensions import override
 
-from kraftbridge.metadata.entities import Form, Secrets
-from kraftbridge.metadata.errors import (
+from kraftbridge.exceptions import (
     CorruptBatchError,
     LogGapError,
     LogUnavailableError,
     MetadataError,
     UndecodableRecordError,
 )
+from kraftbridge.metadata.entities import Form, Secrets
 from kraftbridge.metadata.log import replay as replay_module
 from kraftbridge.metadata.log.batches import BatchScan
 from kraftbridge.metadata.log.entities import log_entities

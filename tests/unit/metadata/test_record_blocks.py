@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.unit.metadata.record_writer import batch, record
 
+from kraftbridge.exceptions import MetadataError, UndecodableRecordError
 from kraftbridge.metadata.entities import Form, Secrets
-from kraftbridge.metadata.errors import MetadataError, UndecodableRecordError
 from kraftbridge.metadata.log.batches import BatchScan
 from kraftbridge.metadata.log.blocks import Lists, record_block
 from kraftbridge.metadata.log.entities import log_entities

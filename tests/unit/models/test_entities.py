@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from kraftbridge.exceptions import UndecodableZnodeError
 from kraftbridge.metadata.entities import Secrets
-from kraftbridge.metadata.errors import UndecodableZnodeError
 from kraftbridge.metadata.zookeeper.znodes import znode_entities
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, Mirror, acl_key
 

@@ -9,9 +9,8 @@ import pytest
 from tests.support.observations import NOW, Situation, open_gate, zookeeper
 
 from kraftbridge.models.catalogue import CheckedBy, Code
-from kraftbridge.models.clues import PATTERNS, Clue, clues_in, meaning_of
 from kraftbridge.models.conditions import ConditionType, condition
-from kraftbridge.models.observation import ControllersWorkload, Unobserved
+from kraftbridge.models.observation import PATTERNS, Clue, ControllersWorkload, Unobserved, clues_in, meaning_of
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import Waiting, WaitKind
 from kraftbridge.phases.diagnosis import is_slow

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from kraftbridge.rehearsal.errors import RehearsalError
+from kraftbridge.exceptions import RehearsalError
 from kraftbridge.rehearsal.pod import await_fence
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from kraftbridge.exceptions import RehearsalError
 from kraftbridge.metadata.zookeeper.znodes import Znode
-from kraftbridge.rehearsal.errors import RehearsalError
 from kraftbridge.rehearsal.tree import SecurityProtocol, SnapshotWriter, disarm
 
 PORTS = (40001, 40002, 40003)

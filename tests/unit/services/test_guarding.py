@@ -8,11 +8,11 @@ import pytest
 import yaml
 from tests.unit.services.conftest import Operator
 
-from kraftbridge.builders.locks import lease_name
 from kraftbridge.constants import ANNOTATION_LOCK, KIND
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.phase import Phase
 from kraftbridge.phases.machine import deletion_blocker
+from kraftbridge.services.leases import lease_name
 
 LEASE = ("Lease", "kafka", lease_name("kafka"))
 

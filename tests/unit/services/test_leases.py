@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import pytest
 from tests.support.fakes import Clock, FakeKubernetes
 
-from kraftbridge.builders.locks import lease_name
 from kraftbridge.exceptions import ConflictError
 from kraftbridge.models.observation import LeaseState
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services.leases import Leases
+from kraftbridge.services.leases import Leases, lease_name
 
 OURS, OTHER = Identity("kafka", "demo", "uid-1", 1), Identity("kafka", "second", "uid-2", 1)
 

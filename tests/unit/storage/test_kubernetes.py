@@ -19,8 +19,7 @@ from kraftbridge.exceptions import (
 from kraftbridge.models.decision import Event, EventReason, EventType
 from kraftbridge.models.survey import Right
 from kraftbridge.storage import kubernetes as module
-from kraftbridge.storage.kubernetes import KubernetesStore
-from kraftbridge.storage.kubernetes_transport import KubernetesTransport, load_configuration, path_of
+from kraftbridge.storage.kubernetes import KubernetesStore, KubernetesTransport, load_configuration, path_of
 
 STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "kafka", "namespace": "shop"}}
 

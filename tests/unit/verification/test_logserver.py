@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from kraftbridge.logserver.server import LogServer
-from kraftbridge.metadata.errors import LogUnavailableError
+from kraftbridge.exceptions import LogUnavailableError
+from kraftbridge.logserver import LogServer
 from kraftbridge.metadata.log.files import FileVanishedError, LocalLogFiles, RemoteLogFiles, listing
 from kraftbridge.metadata.log.replay import LogReplay
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from kraftbridge.metadata.errors import CorruptBatchError
+from kraftbridge.exceptions import CorruptBatchError
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH = struct.Struct(">qi")

@@ -16,7 +16,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from kraftbridge.metadata.errors import UndecodableRecordError
+from kraftbridge.exceptions import UndecodableRecordError
 
 Fields = dict[str, Any]
 Decoder = Callable[[bytes, int], tuple[Fields, int]]

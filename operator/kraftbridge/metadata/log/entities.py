@@ -14,8 +14,14 @@ import pyarrow.compute as pc
 
 from kraftbridge.metadata.entities import Entity, Form, Secrets, canonical_json, is_sensitive_config, number, uuid_text
 from kraftbridge.metadata.log.definitions import Fields
-from kraftbridge.metadata.log.image import OFFSET, MetadataImage, acl_identity, config_identity, scram_mechanism
-from kraftbridge.metadata.log.partitions import partition_values
+from kraftbridge.metadata.log.image import (
+    OFFSET,
+    MetadataImage,
+    acl_identity,
+    config_identity,
+    partition_values,
+    scram_mechanism,
+)
 from kraftbridge.metadata.zookeeper.passwords import looks_encoded
 from kraftbridge.models.entities import (
     ENTITY_KINDS,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import quote, urlsplit
 
-from kraftbridge.metadata.errors import LogUnavailableError
+from kraftbridge.exceptions import LogUnavailableError
 
 LOG_FOLDER: Final = "__cluster_metadata-0"
 META_PROPERTIES: Final = "meta.properties"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kraftbridge.metadata.errors import (
+from kraftbridge.exceptions import (
     CorruptBatchError,
     LogGapError,
     LogUnavailableError,

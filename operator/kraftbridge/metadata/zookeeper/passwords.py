@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, padding
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.pbkdf2 import PBKDF2HMAC
 
-from kraftbridge.metadata.errors import PasswordDecodingError
+from kraftbridge.exceptions import PasswordDecodingError
 
 _REQUIRED = ("keyFactoryAlgorithm", "cipherAlgorithm", "keyLength", "salt", "iterations", "encryptedPassword")
 _HASHES: dict[str, type[hashes.HashAlgorithm]] = {

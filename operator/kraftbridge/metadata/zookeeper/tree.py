@@ -11,8 +11,8 @@ from typing import Final
 
 from kazoo.exceptions import NoNodeError
 
+from kraftbridge.exceptions import DumpFormatError, MetadataError, UndecodableZnodeError
 from kraftbridge.metadata.entities import Entity, Secrets
-from kraftbridge.metadata.errors import DumpFormatError, MetadataError, UndecodableZnodeError
 from kraftbridge.metadata.zookeeper.reader import (
     BATCH_READS,
     TOPIC_BATCH_READS,

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from kraftbridge.exceptions import PasswordDecodingError, UndecodableZnodeError
 from kraftbridge.metadata.entities import (
     REDACTED_PREFIX,
     Entity,
@@ -25,7 +26,6 @@ from kraftbridge.metadata.entities import (
     partition_value,
     password_length,
 )
-from kraftbridge.metadata.errors import PasswordDecodingError, UndecodableZnodeError
 from kraftbridge.metadata.zookeeper.passwords import EncodedPassword, is_password_config, looks_encoded
 from kraftbridge.models.entities import EntityKind, acl_key, desanitized, partition_key, quota_key, scram_key
 from kraftbridge.models.observation import MigrationZnode

@@ -1,11 +1,14 @@
-"""The resources that controllers and verifications request, read from the objects that builders make for them."""
+"""What a migration needs in its namespace: the resources that its pods request, and the operator's rights.
+
+The resources are read from the objects that builders make. The chart grants the rights (``tests/chart/test_rbac.py`` compares both).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 
@@ -14,7 +17,7 @@ from kraftbridge.builders.verification import JOB_MEMORY
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.models.survey import ControllersDemand, Demand
+from kraftbridge.models.survey import ControllersDemand, Demand, Right
 
 
 def controllers_demand(spec: MigrationSpec, facts: quorum.ControllersFacts) -> ControllersDemand:
@@ -94,3 +97,36 @@ def whole(resource: str, text: object) -> int:
 def wholes(resources: Mapping[str, Any] | None) -> dict[str, int]:
     """Return a resource list (``requests``, ``allocatable``, ``hard``) in whole numbers."""
     return {name: whole(name, text) for name, text in (resources or {}).items()}
+
+
+_APPLY: Final = ("get", "create", "patch")
+"""Server-side apply of an object that may not exist yet."""
+
+_ALWAYS: Final[dict[tuple[str, str, str], tuple[str, ...]]] = {
+    ("kraftbridge.dev", "kafkamigrations", "status"): ("patch",),
+    ("apps", "statefulsets", ""): (*_APPLY, "list", "delete"),
+    ("", "pods", ""): ("get", "list", "create", "patch", "delete"),
+    ("", "pods", "eviction"): ("create",),
+    ("", "pods", "log"): ("get",),
+    ("", "services", ""): _APPLY,
+    ("", "configmaps", ""): (*_APPLY, "list", "delete"),
+    ("", "secrets", ""): _APPLY,
+    ("", "persistentvolumeclaims", ""): ("get", "list", "create"),
+    ("policy", "poddisruptionbudgets", ""): (*_APPLY, "list"),
+    ("networking.k8s.io", "networkpolicies", ""): _APPLY,
+    ("coordination.k8s.io", "leases", ""): ("get", "create", "patch", "delete"),
+    ("events.k8s.io", "events", ""): ("create",),
+    ("batch", "jobs", ""): ("get", "create", "delete"),
+    ("rbac.authorization.k8s.io", "roles", ""): ("create", "delete"),
+    ("rbac.authorization.k8s.io", "rolebindings", ""): ("create", "delete"),
+}
+_SPARK_OPERATOR: Final = ("sparkoperator.k8s.io", "sparkapplications", "")
+
+
+def needed_rights(spec: MigrationSpec, *, spark_operator: bool) -> tuple[Right, ...]:
+    """Return every right that a migration uses in its namespace."""
+    spark = spark_operator and spec.verification.runner is Runner.SPARK_APPLICATION
+    wanted = {**_ALWAYS, **({_SPARK_OPERATOR: ("get", "create", "delete")} if spark else {})}
+    return tuple(
+        Right(verb, group, resource, sub) for (group, resource, sub), verbs in wanted.items() for verb in verbs
+    )

@@ -8,8 +8,7 @@ from typing import Final
 
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.exceptions import ObservationError
-from kraftbridge.models.clues import Clue, clues_in
-from kraftbridge.models.observation import ControllersWorkload, PodState, StatefulSetState, Unobserved
+from kraftbridge.models.observation import Clue, ControllersWorkload, PodState, StatefulSetState, Unobserved, clues_in
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases.draft import Identity

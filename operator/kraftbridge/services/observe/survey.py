@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from kraftbridge.builders import names
-from kraftbridge.builders.rights import needed_rights
-from kraftbridge.builders.settings import parse_properties
+from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.builders.verification import SPARK_API_VERSION
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_MIGRATION
@@ -30,7 +29,7 @@ from kraftbridge.models.survey import (
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import ClusterClients, controllers_zookeeper_identity, secret_text
 from kraftbridge.services.facts import Facts
-from kraftbridge.services.observe.demand import controllers_demand, run_demand, wholes
+from kraftbridge.services.observe.demand import controllers_demand, needed_rights, run_demand, wholes
 from kraftbridge.storage.ports import KubernetesPort, Object
 
 T = TypeVar("T")

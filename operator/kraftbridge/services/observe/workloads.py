@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from kraftbridge.builders import brokers as overlays
-from kraftbridge.builders.settings import parse_properties, setting_of
+from kraftbridge.builders.brokers import parse_properties, setting_of
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FIELD_MANAGER
 from kraftbridge.models.observation import PodState, StatefulSetState
 from kraftbridge.models.phase import BrokerMode

@@ -20,8 +20,8 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.entities import Entity, Form, Secrets
-from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.files import open_log_files
 from kraftbridge.metadata.log.image import MetadataImage

@@ -22,8 +22,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.entities import Entity, Form, Secrets, canonical_json, is_sensitive_config, uuid_text
-from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.metadata.log.files import open_log_files
 from kraftbridge.metadata.log.image import OFFSET
 from kraftbridge.metadata.log.replay import LogReplay

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from typing_extensions import override
 
+from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.entities import (
     Entity,
     Secrets,
@@ -23,7 +24,6 @@ from kraftbridge.metadata.entities import (
     served_partition_value,
     uuid_text,
 )
-from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.models.entities import EntityKind, partition_key
 from kraftbridge.models.report import BrokerAccess
 from kraftbridge.verification.quorum import NodeUnavailableError, connected, read_security

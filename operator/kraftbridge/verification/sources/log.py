@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from typing_extensions import override
 
+from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.copying import copy_end_offset
 from kraftbridge.metadata.entities import Form, Secrets
-from kraftbridge.metadata.errors import MetadataError
 from kraftbridge.metadata.log.entities import (
     entities_beside_partitions,
     log_entities,

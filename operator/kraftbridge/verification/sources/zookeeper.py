@@ -17,8 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from typing_extensions import override
 
 from kraftbridge.metadata.copying import Claim, copied_entities
-from kraftbridge.metadata.zookeeper.dump import read_dump
-from kraftbridge.metadata.zookeeper.reader import Data, Operation, Read, ZooKeeperReader
+from kraftbridge.metadata.zookeeper.reader import Data, Operation, Read, ZooKeeperReader, read_dump
 from kraftbridge.metadata.zookeeper.soundness import (
     CHECKED_NODES,
     CLUSTER_ID_PATH,

@@ -1,15 +1,22 @@
-"""The log server: lists the files of a metadata log and serves ranges of them over TLS to clients with the token."""
+"""A read-only HTTPS server for a controller's metadata log, run as a sidecar of the controller's pod: ``python -m kraftbridge.logserver``.
+
+The verification job reads the log through it, so nothing shares the controllers' volumes. Clients with the token list files and read ranges of them.
+"""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import hmac
 import json
 import logging
 import re
+import signal
 import ssl
+import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -233,3 +240,34 @@ class LogRequestHandler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Log requests at debug level, because probes come every few seconds."""
         logger.debug("%s %s", self.address_string(), format % args)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    parser = argparse.ArgumentParser(prog="python -m kraftbridge.logserver", description=__doc__)
+    parser.add_argument(
+        "--directory", required=True, type=Path, help="Kafka's metadata.log.dir; __cluster_metadata-0 is in it"
+    )
+    parser.add_argument("--address", default="", help="address to listen on; all by default")
+    parser.add_argument("--port", type=int, default=9443)
+    parser.add_argument("--certificate", required=True, type=Path, help="PEM chain; read again when it changes")
+    parser.add_argument("--key", required=True, type=Path, help="PEM key")
+    parser.add_argument("--token-file", required=True, type=Path, help="bearer token; read again when it changes")
+    options = parser.parse_args(arguments)
+    try:
+        server = LogServer(
+            (options.address, options.port), options.directory, options.certificate, options.key, options.token_file
+        )
+    except OSError as error:
+        logger.error("the log server cannot start: %s", error)  # noqa: TRY400 - expected; the message says all
+        return 2
+    signal.signal(signal.SIGTERM, lambda *_: server.stop())
+    logger.info("serving the metadata log in %s on port %d", options.directory, server.server_address[1])
+    with server:
+        server.serve_forever(poll_interval=0.5)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
