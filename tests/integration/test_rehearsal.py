@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from tests.support.empty_cluster import dump_of_empty_cluster
 from tests.support.kafka_processes import kafka_libraries
 from tests.support.traps import CHROOT, IN_CI, SETTINGS, TRAPS, planted
 
 from kraftbridge.models.rehearsal import Ending, RehearsalResult, RehearsalVerdict, Stage
 from kraftbridge.rehearsal.command_line import main
+from kraftbridge.rehearsal.comparison import compare_copy
 from kraftbridge.rehearsal.page import render_page
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
 
@@ -47,6 +50,27 @@ def test_a_trap_ends_as_kafka_ends_and_is_named_with_what_mends_it(name: str, tm
     assert (result.ending, result.verdict) == (trap.ending, trap.verdict), result.to_json(indent=1)
     assert trap.code in {mend.code for mend in result.mends}
     assert trap.words in " ".join(result.words)
+
+
+def test_an_empty_cluster_works_and_a_tree_that_was_not_read_is_not_an_empty_one(tmp_path: Path) -> None:
+    dump = dump_of_empty_cluster(tmp_path / "zk.jsonl")
+
+    result = rehearse(dump, RehearsalOptions(kafka_libraries(), tmp_path / "work", "/kafka"))
+
+    assert (result.verdict, result.ending) == (RehearsalVerdict.WORKS, Ending.DUAL_WRITE), result.to_json(indent=1)
+    assert "there was nothing to compare" in result.reason
+    assert result.tree.topics == 0
+    assert result.forecast.no_controller_seconds is not None
+    rows = [json.loads(line) for line in dump.read_text().splitlines()]
+    unread = {
+        "a folder is missing": [row for row in rows if row["path"] != "/kafka/config/users"],
+        "a child is missing": [row | {"numChildren": row["numChildren"] + (row["path"] == "/kafka/brokers/topics")} for row in rows],
+        "a folder was not listed": [row | ({"problem": "NoAuth"} if row["path"] == "/kafka/config/topics" else {}) for row in rows],
+    }  # fmt: skip
+    for what, kept in unread.items():
+        dump.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        compared = compare_copy(dump, "/kafka", tmp_path / "work" / "controller", None)
+        assert (compared.compared, compared.whole) == (0, False), what
 
 
 def test_nothing_is_left_running_and_the_page_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,6 +78,8 @@ BROKER_SETS = (("kafka", (0, 1)), ("kafka-b", (2,)))
 """One StatefulSet of three brokers, or these two."""
 SETTINGS = {"inter.broker.protocol.version": "3.9", "listener.security.protocol.map": "INTERNAL:PLAINTEXT"}
 NO_LEASE = LeaseState()
+MEASURED_HEAPS = (None, 128 << 20, 512 << 20, 576 << 20, 832 << 20)
+"""Heaps that rehearsals call for: a later one may call for more, which restarts the controllers."""
 
 
 @dataclass
@@ -145,6 +147,7 @@ class Rehearsed:
     verdict: RehearsalVerdict = RehearsalVerdict.WORKS
     fenced: bool = False
     ended_at: float | None = None
+    heap_bytes: int | None = None
 
 
 @dataclass
@@ -184,6 +187,8 @@ class Cluster:
         """The last controllers' volumes; None before there were any."""
         self.trouble = Trouble()
         self.rendering = ""
+        self.judged = ""
+        """What of ``spec.controllers`` a rehearsal judges: not the heap that an earlier one called for."""
         """What the controllers' objects would be rendered from now."""
         self.final_manifest = False
         self.leases: dict[str, float] = {}
@@ -468,7 +473,7 @@ class Cluster:
         match action:
             case LaunchRehearsal(run_id) if run is None:
                 draw = self.rehearsal_random.random()
-                run = Rehearsed()
+                run = Rehearsed(heap_bytes=self.rehearsal_random.choice(MEASURED_HEAPS))
                 if draw < self.trouble.rehearsal_fails:
                     run.verdict = self.rehearsal_random.choice([RehearsalVerdict.FAILS, RehearsalVerdict.LOSES])
                 elif draw < self.trouble.rehearsal_fails + self.trouble.rehearsal_unknown:
@@ -538,7 +543,7 @@ class Cluster:
         return state if self.dry_start_ran else replace(state, report=None)
 
     def _rehearsal(self, status: MigrationStatus) -> RehearsalState:
-        fingerprint = f"judges {self.rendering}"
+        fingerprint = f"judges {self.judged}"
         if status.rehearsal is None or status.rehearsal.running is None:
             return RehearsalState(fingerprint)
         run_id = status.rehearsal.running.run_id
@@ -552,7 +557,7 @@ class Cluster:
             verdict=run.verdict,
             reason="as it is",
             ending=Ending.DUAL_WRITE,
-            forecast=Forecast(no_controller_seconds=2.0),
+            forecast=Forecast(no_controller_seconds=2.0, heap_bytes=run.heap_bytes),
             started_at=ended,
             finished_at=ended,
         )

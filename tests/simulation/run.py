@@ -27,7 +27,7 @@ from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, Controller
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import ControllerVolumes, Healing, MigrationSpec, OnDeletion, RehearsalSpec, StatefulSetRef
-from kraftbridge.models.status import MigrationStatus, VerificationStatus, rendered_spec
+from kraftbridge.models.status import MigrationStatus, VerificationStatus, rendered_spec, tuned_controllers
 from kraftbridge.phases import machine
 from kraftbridge.phases.draft import Identity
 
@@ -290,7 +290,8 @@ class Run:
         """Return the observation, and which brokers were down or out of sync when its cluster part was true."""
         cluster = self.cluster
         self.looked_at = cluster.time.now
-        cluster.rendering = rendered_spec(self.spec, self.status).controllers.heap_options
+        cluster.rendering = rendered_spec(self.spec, self.status).controllers.heap_options or ""
+        cluster.judged = str(self.spec.controllers.heap_options)
         observation = cluster.observe(self.status, now, self.canary_committed, self.outcomes)
         sick = frozenset(i for i in BROKERS if i not in cluster.kafka.in_sync or not cluster.kafka.brokers[i].up)
         fresh = (cluster.time.now, observation)
@@ -337,7 +338,7 @@ class Run:
         if isinstance(action, RestartPod) and action.ready and self._happens("eviction_blocked"):
             return ActionOutcome(name, "429 a PodDisruptionBudget forbids it now")
         self._check_act(action, sick)
-        self.cluster.rendering = rendered_spec(self.spec, self.status).controllers.heap_options
+        self.cluster.rendering = rendered_spec(self.spec, self.status).controllers.heap_options or ""
         error = self.cluster.act(action)
         if not error and self._happens("lost_reply"):
             error = "no answer in time"
@@ -708,7 +709,7 @@ class Run:
                 old = [
                     p.name
                     for p in (cluster.controllers.pods.values() if cluster.controllers is not None else ())
-                    if not p.configuration.endswith(f"-{self.spec.controllers.heap_options}")
+                    if not p.configuration.endswith(f"-{tuned_controllers(self.spec, self.status).heap_options}")
                 ]
                 wrong = [
                     "blank volumes may be formatted" if allowed else "",

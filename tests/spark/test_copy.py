@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.live_cluster import BROKERS, CONTROLLERS, ENCODER_SECRET, LiveCluster, _Processes
 from tests.spark.planting import CHROOT, Dump
+from tests.support.empty_cluster import dump_of_empty_cluster
 from tests.support.kafka_processes import kafka_libraries, kafka_processes
 from tests.support.relay import Relay
 from tests.support.traps import SETTINGS, TRAPS, planted, stored_dump
@@ -65,6 +66,26 @@ def test_a_copy_that_lost_nothing_is_consistent(compare: Callable[..., Answer], 
     code, report = compare(tree().write(tmp_path / "zk.jsonl"), log)
     assert (code, report["verdict"], report["findings"]) == (0, "Consistent", [])
     assert report["counts"]["partition"] == {"zookeeper": 330, "log": 330, "compared": 330, "differing": 0}
+
+
+def test_a_copy_of_an_empty_cluster_is_consistent_and_an_unread_tree_is_not(
+    compare: Callable[..., Answer], log: Path, tmp_path: Path
+) -> None:
+    dump = dump_of_empty_cluster(tmp_path / "zk.jsonl")
+    options = RehearsalOptions(kafka_libraries(), tmp_path / "work", CHROOT)
+    assert rehearse(dump, options).verdict == "Works"
+    empty_log = tmp_path / "work" / "controller"
+
+    code, report = compare(dump, empty_log)
+
+    assert (code, report["verdict"]) == (0, "Consistent")
+    assert "there was nothing to compare" in report["reason"]
+    assert compare(dump, log)[0] == 2, "the log holds what this tree does not"
+    rows = [json.loads(line) for line in dump.read_text().splitlines()]
+    dump.write_text("".join(json.dumps(row) + "\n" for row in rows if row["path"] != "/kafka/brokers/topics"))
+    code, report = compare(dump, empty_log)
+    assert (code, report["verdict"]) == (2, "Inconclusive")
+    assert "zookeeper holds no metadata at all" in report["reason"]
 
 
 def test_an_acl_and_a_scram_user_that_the_copy_lost_are_named(

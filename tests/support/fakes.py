@@ -310,7 +310,9 @@ class FakeKubernetes:
                 verdict=self.rehearsal,
                 reason="as it is",
                 ending=Ending.DUAL_WRITE,
-                forecast=Forecast(copy_seconds=1.0, no_controller_seconds=2.0, minimum_batch_size=2000),
+                forecast=Forecast(
+                    copy_seconds=1.0, no_controller_seconds=2.0, minimum_batch_size=2000, heap_bytes=832 << 20
+                ),
                 started_at=self.clock.now,
                 finished_at=self.clock.now,
             )

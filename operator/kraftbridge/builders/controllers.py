@@ -29,6 +29,7 @@ from kraftbridge.constants import (
 )
 from kraftbridge.models.broker_settings import COPIED
 from kraftbridge.models.phase import ControllerMode
+from kraftbridge.models.rehearsal import heap_options
 from kraftbridge.models.spec import MigrationSpec
 
 Objects = list[dict[str, Any]]
@@ -347,7 +348,7 @@ def _kafka_container(spec: MigrationSpec, facts: ControllersFacts) -> dict[str, 
             "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['apps.kubernetes.io/pod-index']"}},
         },
         {"name": "CLUSTER_ID", "value": facts.cluster_id},
-        {"name": "KAFKA_HEAP_OPTS", "value": controllers.heap_options},
+        {"name": "KAFKA_HEAP_OPTS", "value": controllers.heap_options or heap_options(None)},
         {"name": "JAVA_TOOL_OPTIONS", "value": SHORT_ADDRESS_CACHE},
     ]
     if controllers.password_encoder_secret is not None:

@@ -6,7 +6,6 @@ copy of the tree, the metadata log and all output are on a volume in memory.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,7 +15,7 @@ from kraftbridge.builders.brokers import render_properties, short_hash
 from kraftbridge.builders.controllers import RESTRICTED, ControllersFacts, controller_settings, pod_security_context
 from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
 from kraftbridge.models.phase import ControllerMode
-from kraftbridge.models.rehearsal import PROPERTIES_KEY, REQUEST_KEY, RehearsalRequest
+from kraftbridge.models.rehearsal import PROPERTIES_KEY, REQUEST_KEY, RehearsalRequest, heap_bytes
 from kraftbridge.models.report import ZooKeeperAccess
 from kraftbridge.models.spec import MigrationSpec
 
@@ -35,7 +34,6 @@ BATCH_SIZE: Final = "zookeeper.metadata.migration.min.batch.size"
 _MIB: Final = 1 << 20
 _HEAP_BYTES: Final = 1024 * _MIB
 _ZOOKEEPER_HEAP_BYTES: Final = 1024 * _MIB
-_XMX: Final = re.compile(r"-Xmx(\d+)([kKmMgG])")
 _WORK: Final = "/rehearsal"
 _REQUEST: Final = "/etc/kraftbridge/request"
 _MOUNTS: Final = "/etc/kraftbridge"
@@ -91,16 +89,11 @@ def request(spec: MigrationSpec, facts: RehearsalFacts) -> RehearsalRequest:
         bootstrap_servers=spec.brokers.bootstrap_servers,
         release_version=facts.controllers.broker_settings.get("inter.broker.protocol.version", "3.9"),
         libraries=LIBRARIES,
-        heap_bytes=max(_HEAP_BYTES, _heap(spec.controllers.heap_options)),
+        heap_bytes=max(_HEAP_BYTES, heap_bytes(spec.controllers.heap_options or "") or 0),
         zookeeper_heap_bytes=_ZOOKEEPER_HEAP_BYTES,
         password_encoder_secret_path=f"{_MOUNTS}/password-encoder/{encoder.key}" if encoder is not None else None,
         listener_path=f"{_MOUNTS}/listener/listener.properties" if spec.controllers.listener.secret_name else None,
     )
-
-
-def _heap(options: str) -> int:
-    found = _XMX.findall(options)
-    return int(found[-1][0]) << {"k": 10, "m": 20, "g": 30}[found[-1][1].lower()] if found else 0
 
 
 def config_map(spec: MigrationSpec, facts: RehearsalFacts) -> Object:

@@ -24,6 +24,7 @@ COPY_TRANSACTION: Final = "ZK Migration"
 """Name of the copy's transaction (``QuorumController.MigrationRecordConsumer``)."""
 NOT_COPIED: Final = frozenset({EntityKind.BROKER_REGISTRATION})
 """Brokers register themselves. The copy ignores `/brokers/ids`."""
+NOTHING_TO_COMPARE: Final = "there was nothing to compare: ZooKeeper, which was read completely, holds no entity that Kafka copies, and neither does the log"
 _BEGIN: Final = "BeginTransactionRecord"
 _END: Final = "EndTransactionRecord"
 _ABORT: Final = "AbortTransactionRecord"

@@ -733,8 +733,8 @@ class Code(StrEnum):
 
     CONTROLLER_HEAP_TOO_SMALL = (
         "ControllerHeapTooSmall", _BLOCKING, _PREFLIGHT,
-        "In the rehearsal the {partitions} partitions took so much memory that each controller needs a heap of {needed} MiB; spec.controllers.heapOptions gives {given} MiB",
-        "Set -Xmx{needed}m in spec.controllers.heapOptions, and a memory limit above it in spec.controllers.resources",
+        "In the rehearsal the {partitions} partitions took so much memory that each controller needs a heap of {needed} MiB; {source} allows {given} MiB",
+        "Omit spec.controllers.heapOptions or set -Xmx{needed}m there, and a memory limit of at least {limit} MiB in spec.controllers.resources",
         _ACCEPTABLE,
     )
     REHEARSAL_FAILS = (

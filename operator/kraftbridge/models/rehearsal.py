@@ -5,6 +5,7 @@ JSON has camelCase names; `schemaVersion` grows when a reader of the former vers
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, Literal
@@ -28,6 +29,24 @@ PAGE_KEY: Final = "rehearsal.html.gz"
 RESULT_MARK: Final = "kraftbridge-rehearsal-result "
 PAGE_MARK: Final = "kraftbridge-rehearsal-page "
 """Begin the lines of the pod's log that hold the result and the page, compressed and in base64: a fenced pod reaches nobody."""
+
+
+DEFAULT_HEAP_BYTES: Final = 512 << 20
+"""Heap of a controller without ``spec.controllers.heapOptions`` and without a measurement that calls for more."""
+_XMX: Final = re.compile(r"-Xmx(\d+)([kKmMgG]?)(?![^\s])")
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def heap_bytes(options: str) -> int | None:
+    """Return the largest heap that JVM options allow (the last ``-Xmx``); None if they set none."""
+    found = _XMX.findall(options)
+    return int(found[-1][0]) * _UNITS[found[-1][1].lower()] if found else None
+
+
+def heap_options(heap: int | None) -> str:
+    """Return the JVM options of a controller whose rehearsal called for a heap of ``heap`` bytes."""
+    mebibytes = max(DEFAULT_HEAP_BYTES, heap or 0) >> 20
+    return f"-Xms{mebibytes}m -Xmx{mebibytes}m"
 
 
 class RehearsalVerdict(StrEnum):

@@ -136,8 +136,8 @@ class ControllersSpec(Model):
     """Key of a Secret that holds the brokers' ``password.encoder.secret``. Without it, Kafka copies encrypted passwords as cipher text (KAFKA-14801)."""
     storage: StorageSpec = StorageSpec()
     """Volume of each controller's metadata log."""
-    heap_options: str = "-Xms512m -Xmx512m"
-    """JVM options for the heap of each controller, the value of KAFKA_HEAP_OPTS. 200,000 partitions need more than the default of 512 MiB."""
+    heap_options: str | None = None
+    """JVM options for the heap of each controller, the value of KAFKA_HEAP_OPTS. If omitted, the operator sets the heap that the rehearsal measured, with a reserve of 60 %, and at least 512 MiB."""
     resources: Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})] = {}
     """Resource requirements of the Kafka container, as in a pod."""
     config: dict[str, str] = {}

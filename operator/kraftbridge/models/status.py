@@ -12,7 +12,7 @@ from kraftbridge.models.conditions import Condition
 from kraftbridge.models.entities import KindCounts
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
-from kraftbridge.models.rehearsal import RehearsalVerdict
+from kraftbridge.models.rehearsal import RehearsalVerdict, heap_options
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import ControllersSpec, MigrationSpec, Model
 
@@ -405,7 +405,9 @@ class RehearsalStatus(StatusModel):
     seconds_without_controller: float | None = None
     """Time from the claim of ``/controller`` to dual-write, in seconds. It is the forecast for the takeover."""
     heap_needed_bytes: int | None = None
-    """Heap that each controller needs for this tree, with headroom, in bytes."""
+    """Heap that each controller needs for this tree, with a reserve of 60 %, in bytes."""
+    controller_heap_bytes: int | None = None
+    """Largest heap that a rehearsal of this migration called for, in bytes. Without ``spec.controllers.heapOptions`` each controller gets it, and at least 512 MiB."""
     minimum_batch_size: int | None = None
     """Value of zookeeper.metadata.migration.min.batch.size that follows from the measured copy. Unset: Kafka's default."""
     differing: int = 0
@@ -667,7 +669,16 @@ class MigrationStatus(StatusModel):
 def rendered_spec(spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec:
     """Return the spec with the ``controllers`` from which the controllers' objects are rendered."""
     rendered = status.controllers.rendered if status.controllers is not None else None
-    return spec if rendered is None else spec.model_copy(update={"controllers": rendered})
+    return spec.model_copy(update={"controllers": rendered or tuned_controllers(spec, status)})
+
+
+def tuned_controllers(spec: MigrationSpec, status: MigrationStatus) -> ControllersSpec:
+    """Return ``spec.controllers`` with the heap that the rehearsals called for, where the user has set none."""
+    controllers = spec.controllers
+    if controllers.heap_options is not None:
+        return controllers
+    measured = status.rehearsal.controller_heap_bytes if status.rehearsal is not None else None
+    return controllers.model_copy(update={"heap_options": heap_options(measured)})
 
 
 def controllers_name(migration: str, uid: str, attempt: int) -> str:

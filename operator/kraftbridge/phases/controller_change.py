@@ -19,6 +19,7 @@ from kraftbridge.models.status import (
     OperationKind,
     RenderedControllers,
     WaitKind,
+    tuned_controllers,
 )
 from kraftbridge.phases import brokers, controller_restarts, gates, healing, restarts
 from kraftbridge.phases.draft import Draft, StepContext, Wait
@@ -33,7 +34,7 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
     status, workload = draft.status.controllers, draft.observation.controllers
     if status is None or status.format_allowed:
         return None  # `controller_restarts` replaces unformatted voters all at once
-    wanted = RenderedControllers.of(draft.spec.controllers)
+    wanted = RenderedControllers.of(tuned_controllers(draft.spec, draft.status))
     if status.rendered is None:
         draft.update(controllers=status.model_copy(update={"rendered": wanted}))
         return None

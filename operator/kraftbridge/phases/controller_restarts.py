@@ -7,7 +7,7 @@ from datetime import timedelta
 from kraftbridge.models.decision import ApplyControllers, EventReason, RestartPod
 from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
 from kraftbridge.models.phase import BrokerMode, ControllerMode, ZkMigrationState
-from kraftbridge.models.status import OperationKind, RenderedControllers
+from kraftbridge.models.status import OperationKind, RenderedControllers, tuned_controllers
 from kraftbridge.phases import brokers, gates, restarts, tracking
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
@@ -41,7 +41,7 @@ def remember_volumes(draft: Draft) -> None:
         return  # its pods do not run the current spec.controllers
     uids = {str(i): uid for i, uid in workload.volume_uids.items()}
     if set(uids) == {str(i) for i in status.node_ids}:
-        rendered = RenderedControllers.of(draft.spec.controllers)
+        rendered = RenderedControllers.of(tuned_controllers(draft.spec, draft.status))
         changes = {"format_allowed": False, "volume_uids": uids, "rendered": rendered}
         draft.update(controllers=status.model_copy(update=changes))
 

@@ -110,6 +110,7 @@ def _record(draft: Draft, record: RehearsalStatus, running: RehearsalRunStatus, 
         return _give_up(draft, record, running, run.message or "its result could not be read")
     result, forecast = run.result, run.result.forecast
     sizes = [size for size in (record.minimum_batch_size, forecast.minimum_batch_size) if size is not None]
+    heaps = [heap for heap in (record.controller_heap_bytes, forecast.heap_bytes) if heap is not None]
     _end(
         draft,
         record,
@@ -123,7 +124,8 @@ def _record(draft: Draft, record: RehearsalStatus, running: RehearsalRunStatus, 
         sync_seconds=forecast.sync_seconds,
         seconds_without_controller=forecast.no_controller_seconds,
         heap_needed_bytes=forecast.heap_bytes,
-        # Once set it stays: another value would restart the controllers.
+        # Once set they stay: another value would restart the controllers.
+        controller_heap_bytes=max(heaps, default=None),
         minimum_batch_size=max(sizes, default=None),
         differing=result.differing,
         losses=_losses(result),
@@ -164,6 +166,7 @@ def _end(
 ) -> None:
     ended = RehearsalStatus.model_validate(
         {
+            "controller_heap_bytes": record.controller_heap_bytes,
             "minimum_batch_size": record.minimum_batch_size,
             "finished_at": draft.now,
             **fields,

@@ -36,12 +36,15 @@ class TreeComparison:
         Number of entities on either side.
     unreadable
         Znodes that this library cannot decode, by path. Their copies are not compared.
+    whole
+        The tree was read completely, so one without entities is that of an empty cluster.
     """
 
     copy_end_offset: int | None = None
     compared: int = 0
     differences: list[Difference] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
+    whole: bool = False
 
 
 def compare_copy(dump: Path, chroot: str, log_directory: Path, encoder_secret: str | None) -> TreeComparison:
@@ -69,6 +72,7 @@ def compare_copy(dump: Path, chroot: str, log_directory: Path, encoder_secret: s
     for entity in copied_entities(reading):
         expected[entity.kind, entity.key] = entity.value
     result.unreadable = {path: text for path, text in reading.problems.items() if path != "/migration"} | reading.unread
+    result.whole = reading.is_whole
     image = LogReplay(files).advance(result.copy_end_offset)
     result.compared = len(expected)
     for entity in log_entities(image, Form.MIRRORED, secrets):

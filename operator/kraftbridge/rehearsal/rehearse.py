@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from kraftbridge.exceptions import MetadataError, RehearsalError
+from kraftbridge.metadata.copying import NOTHING_TO_COMPARE
 from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader, read_dump, write_dump
 from kraftbridge.models.metadata_version import level_of
 from kraftbridge.models.rehearsal import (
@@ -339,7 +340,9 @@ class _Rehearsal:
         if unknown:
             return RehearsalVerdict.UNKNOWN, unknown[0]
         if not comparison.compared:
-            return RehearsalVerdict.UNKNOWN, "nothing was compared"
+            if comparison.whole:
+                return RehearsalVerdict.WORKS, f"Kafka reached dual-write; {NOTHING_TO_COMPARE}"
+            return RehearsalVerdict.UNKNOWN, "nothing was compared, and the tree was not read completely"
         return RehearsalVerdict.WORKS, f"Kafka reached dual-write and its log holds all {comparison.compared} entities"
 
     def _last_words(self) -> str:

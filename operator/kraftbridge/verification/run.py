@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from kraftbridge.exceptions import MetadataError
+from kraftbridge.metadata.copying import NOTHING_TO_COMPARE
 from kraftbridge.metadata.entities import PASSWORD_LENGTH_PREFIX, is_sensitive_config
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts, Secrecy
@@ -140,6 +141,8 @@ class Outcome:
         Differing entities beyond those in `differences`.
     passwords
         Password configs that were compared by length only.
+    nothing_to_compare
+        The tree was read completely, and neither it nor the log holds an entity.
     """
 
     differences: dict[tuple[EntityKind, str], Difference] = field(default_factory=dict)
@@ -156,6 +159,7 @@ class Outcome:
     passwords: list[str] = field(default_factory=list)
     leader_note: dict[str, Any] = field(default_factory=dict)
     claim: dict[str, Any] = field(default_factory=dict)
+    nothing_to_compare: bool = False
 
     def add_difference(self, difference: Difference) -> None:
         """Add a differing entity. An entity that differs in several comparisons is counted once."""
@@ -225,6 +229,8 @@ def conclude(outcome: Outcome, inputs: Inputs) -> tuple[Verdict, str]:
             f"{count} {_plural('entity', 'entities', count)} stayed in flight: {', '.join(outcome.unresolved[:_SHOWN])}",
         )
     compared = sum(counts.compared for counts in outcome.counts.values())
+    if outcome.nothing_to_compare:
+        return Verdict.CONSISTENT, NOTHING_TO_COMPARE
     if not compared:
         return Verdict.INCONCLUSIVE, "nothing was compared"
     if inputs.profile is Profile.ZOOKEEPER:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.support.observations import NOW, Situation, controllers_workload, open_gate, rolling
+from tests.support.observations import NOW, Situation, controllers_workload, open_gate, rehearsed, rolling
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import ApplyControllers, Decision, RestartPod
@@ -21,6 +21,7 @@ from kraftbridge.models.status import (
     OperationKind,
     RenderedControllers,
     rendered_spec,
+    tuned_controllers,
 )
 
 SAFE = [
@@ -35,7 +36,7 @@ ACTIVE = 3000
 
 
 def before_of(situation: Situation) -> RenderedControllers:
-    return RenderedControllers.of(situation.spec.controllers)
+    return RenderedControllers.of(tuned_controllers(situation.spec, situation.status))
 
 
 def edited(situation: Situation, **fields: object) -> Situation:
@@ -91,6 +92,19 @@ def test_a_change_begins_and_is_recorded_before_anything_restarts(fine: Situatio
     assert any(isinstance(a, ApplyControllers) for a in decision.actions)
     assert restarted(decision) == []
     assert rendered_spec(fine.spec, decision.status).controllers.heap_options == "-Xmx1g"
+
+
+def test_a_later_rehearsal_that_calls_for_a_larger_heap_changes_the_controllers() -> None:
+    fine = open_gate(Phase.PROVISIONING_QUORUM)
+    known = fine.status.controllers
+    assert known is not None
+    rendered = known.model_copy(update={"rendered": before_of(fine)})
+    grown = rehearsed(controller_heap_bytes=1 << 30)
+    decision = fine.with_status(controllers=rendered, rehearsal=grown).decide()
+    assert decision.status.controllers is not None
+    assert decision.status.controllers.change is not None
+    assert decision.status.controllers.change.to.heap_options == "-Xms1024m -Xmx1024m"
+    assert any(isinstance(a, ApplyControllers) for a in decision.actions)
 
 
 @pytest.mark.parametrize("fine", SAFE, ids=IDS)

@@ -29,11 +29,24 @@ from kraftbridge.models.decision import (
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.observation import RehearsalProgress, RehearsalRun, RehearsalState, Unobserved
 from kraftbridge.models.phase import Phase
-from kraftbridge.models.rehearsal import Ending, Forecast, Mend, RehearsalResult, RehearsalVerdict, TreeSize
+from kraftbridge.models.rehearsal import (
+    Ending,
+    Forecast,
+    Mend,
+    RehearsalResult,
+    RehearsalVerdict,
+    TreeSize,
+    heap_bytes,
+)
 from kraftbridge.models.report import AttributeDifference, Difference, DifferenceState
 from kraftbridge.models.spec import AcceptedFinding, MigrationSpec, RehearsalSpec
-from kraftbridge.models.status import RehearsalRunStatus, RehearsalStatus, RehearsedLoss, WaitKind
-from kraftbridge.phases.preflight.rehearsal import heap_bytes
+from kraftbridge.models.status import (
+    RehearsalRunStatus,
+    RehearsalStatus,
+    RehearsedLoss,
+    WaitKind,
+    tuned_controllers,
+)
 
 RUN, DIGEST = REHEARSAL, REHEARSED
 MIB = 1 << 20
@@ -273,11 +286,38 @@ def test_another_blocking_finding_is_dealt_with_first() -> None:
 
 def test_a_heap_that_is_too_small_blocks() -> None:
     case = enabled().with_status(rehearsal=rehearsed(RehearsalVerdict.WORKS, heap_needed_bytes=832 * MIB))
-    small = case.decide()
+    controllers = case.spec.controllers.model_copy(update={"heap_options": "-Xms512m -Xmx512m"})
+    small = case.asking(controllers=controllers).decide()
     assert blocking(small) == [("ControllerHeapTooSmall", "controllers")]
-    assert "832 MiB" in small.status.findings[0].reason
+    assert "832 MiB; spec.controllers.heapOptions allows 512 MiB" in small.status.findings[0].reason
     controllers = case.spec.controllers.model_copy(update={"heap_options": "-Xmx1g"})
     assert case.asking(controllers=controllers).decide().status.phase is Phase.PROVISIONING_QUORUM
+
+
+def test_without_a_heap_in_spec_the_controllers_get_what_the_rehearsals_called_for() -> None:
+    """It only grows: another one would restart the controllers."""
+    case = enabled()
+    assert tuned_controllers(case.spec, case.status).heap_options == "-Xms512m -Xmx512m"
+    for measured, options in [(640, "-Xms640m -Xmx640m"), (576, "-Xms640m -Xmx640m"), (768, "-Xms768m -Xmx768m")]:
+        running = RehearsalRunStatus(run_id=RUN, digest=DIGEST, launched_at=NOW)
+        record = (case.status.rehearsal or RehearsalStatus()).model_copy(update={"running": running})
+        forecast = Forecast(heap_bytes=measured * MIB)
+        run = RehearsalRun(RUN, RehearsalProgress.FINISHED, result=result(forecast=forecast))
+        following = case.with_status(rehearsal=record).observing(rehearsal=RehearsalState(DIGEST, run))
+        case = following.after(following.decide()).observing(rehearsal=RehearsalState(DIGEST))
+        assert tuned_controllers(case.spec, case.status).heap_options == options
+    assert case.decide().status.phase is Phase.PROVISIONING_QUORUM
+    own = case.asking(controllers=case.spec.controllers.model_copy(update={"heap_options": "-Xmx2g"}))
+    assert tuned_controllers(own.spec, own.status).heap_options == "-Xmx2g"
+
+
+def test_a_memory_limit_that_has_no_room_for_the_tuned_heap_blocks() -> None:
+    case = enabled().with_status(rehearsal=rehearsed(RehearsalVerdict.WORKS, heap_needed_bytes=768 * MIB))
+    assert case.decide().status.phase is Phase.PROVISIONING_QUORUM, "its limit is 1 GiB, of which 256 MiB are not heap"
+    small = case.with_status(rehearsal=rehearsed(RehearsalVerdict.WORKS, heap_needed_bytes=832 * MIB)).decide()
+    assert blocking(small) == [("ControllerHeapTooSmall", "controllers")]
+    assert "the memory limit in spec.controllers.resources allows 768 MiB" in small.status.findings[0].reason
+    assert "at least 1088 MiB" in small.status.findings[0].fix
 
 
 @pytest.mark.parametrize(

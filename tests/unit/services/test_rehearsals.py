@@ -73,6 +73,14 @@ def test_the_batch_size_that_it_calls_for_reaches_the_controllers(rehearsing: Op
     assert "zookeeper." not in final["controller.properties"]
 
 
+def test_the_heap_that_it_called_for_reaches_the_controllers(rehearsing: Operator) -> None:
+    rehearsing.walk(Phase.TAKING_OVER)
+    template = objects(rehearsing, "StatefulSet")[rehearsing.controllers()]["spec"]["template"]
+    env = {e["name"]: e.get("value") for e in template["spec"]["containers"][0]["env"]}
+    assert env["KAFKA_HEAP_OPTS"] == "-Xms832m -Xmx832m"
+    assert record(rehearsing).count == 1, "the tuned heap is no change of what was judged"
+
+
 def test_a_rehearsal_that_fails_touches_nothing_and_is_repeated(rehearsing: Operator) -> None:
     rehearsing.kubernetes.rehearsal = RehearsalVerdict.FAILS
     for _ in range(30):

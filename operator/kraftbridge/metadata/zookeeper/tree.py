@@ -5,6 +5,7 @@ A live tree is listed first, so that orphaned znodes are found too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -264,6 +265,12 @@ def _partition_number(path: str, child: str) -> int:
     return int(child)
 
 
+def _is_folder(path: str) -> bool:
+    return path in _FOLDERS or path == "/delegation_token/tokens" or path.rpartition("/")[0] in _ACL_FOLDERS
+
+
+_FOLDERS = frozenset({"/brokers/topics", *(f"/config/{kind}" for kind in ("topics", "clients", "users", "brokers"))})
+_ACL_FOLDERS = frozenset({"/kafka-acl", "/kafka-acl-extended"})
 _TOPIC_PARTS = 4
 _STATE_PARTS = 7
 
@@ -292,6 +299,10 @@ class DumpReading:
     _assignments: dict[str, TopicAssignment] = field(default_factory=dict)
     _states: dict[str, dict[int, PartitionState | None]] = field(default_factory=dict)
     _others: dict[str, bytes | None] = field(default_factory=dict)
+    _folders: dict[str, int] = field(default_factory=dict)
+    """``numChildren`` of the folders of entities, by path."""
+    _listed: Counter[str] = field(default_factory=Counter)
+    """Number of children in the dump, by the same paths."""
 
     def take(self, znodes: Iterable[Znode]) -> None:
         """Add znodes.
@@ -306,6 +317,10 @@ class DumpReading:
             if znode.path in seen:
                 raise DumpFormatError(f"the dump holds {znode.path} more than once")
             seen.add(znode.path)
+            if _is_folder(znode.path):
+                self._folders[znode.path] = znode.children
+            if _is_folder(parent := znode.path.rpartition("/")[0]):
+                self._listed[parent] += 1
             if znode.problem is not None:
                 self.unread[znode.path] = f"{znode.path} {znode.problem}"
                 continue
@@ -331,6 +346,16 @@ class DumpReading:
             self.migration = migration_znode(znode.data)
         else:
             self._others[znode.path] = znode.data
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each folder of entities was read and has the children that ZooKeeper counted.
+
+        This distinguishes a cluster without entities from a tree that was not read. Every cluster has the folders in `_FOLDERS`,
+        because each broker creates them at its start (``KafkaZkClient.createTopLevelPaths``, ``ZkData.PersistentZkPaths``).
+        """
+        counted = all(self._listed[path] == children for path, children in self._folders.items())
+        return self._folders.keys() >= _FOLDERS and counted and not self.unread and not self.problems
 
     def topics(self) -> Iterator[TopicReading]:
         """Yield every topic's znodes."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.rehearsal import RehearsalVerdict
+from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.rehearsal import DEFAULT_HEAP_BYTES, RehearsalVerdict, heap_bytes
 from kraftbridge.models.status import FindingStatus, RehearsalStatus
 from kraftbridge.phases.draft import StepContext
 from kraftbridge.phases.preflight.finding import finding
@@ -17,8 +17,8 @@ CODES: Final = frozenset(
 )
 _MIB: Final = 1 << 20
 _SHOWN_MENDS: Final = 3
-_HEAP: Final = re.compile(r"-Xmx(\d+)([kKmMgG]?)(?![^\s])")
-_UNITS: Final = {"": 1, "k": 1 << 10, "m": _MIB, "g": 1 << 30}
+_BEYOND_HEAP_BYTES: Final = 256 * _MIB
+"""Memory of a controller's JVM besides its heap. Rehearsals with 330 to 20,000 partitions took less (docs/sizing.md)."""
 
 
 def findings(step: StepContext) -> Iterator[FindingStatus]:
@@ -39,21 +39,40 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
             yield finding(Code.REHEARSAL_UNKNOWN, "rehearsal", reason=record.reason)
         case RehearsalVerdict.WORKS | None:
             pass
-    given = heap_bytes(step.spec.controllers.heap_options)
-    if record.heap_needed_bytes is not None and given is not None and given < record.heap_needed_bytes:
+    yield from _heap_findings(step, record)
+
+
+def _heap_findings(step: StepContext, record: RehearsalStatus) -> Iterator[FindingStatus]:
+    """Return a finding if the user's heap, or the user's memory limit for a tuned heap, is less than the rehearsal called for."""
+    options, needed = step.spec.controllers.heap_options, record.heap_needed_bytes
+    if needed is None:
+        return
+    if options is not None:
+        given, source = heap_bytes(options), "spec.controllers.heapOptions"
+    else:
+        limit = _memory_limit(step)
+        needed = max(needed, DEFAULT_HEAP_BYTES)
+        given, source = (
+            None if limit is None else max(0, limit - _BEYOND_HEAP_BYTES),
+            "the memory limit in spec.controllers.resources",
+        )
+    if given is not None and given < needed:
         yield finding(
             Code.CONTROLLER_HEAP_TOO_SMALL,
             "controllers",
             partitions=record.partitions,
-            needed=record.heap_needed_bytes // _MIB,
+            needed=needed // _MIB,
             given=given // _MIB,
+            source=source,
+            limit=(needed + _BEYOND_HEAP_BYTES) // _MIB,
         )
 
 
-def heap_bytes(options: str) -> int | None:
-    """Return the greatest heap that JVM options allow (the last ``-Xmx``), None where they state none."""
-    found = _HEAP.findall(options)
-    return int(found[-1][0]) * _UNITS[found[-1][1].lower()] if found else None
+def _memory_limit(step: StepContext) -> int | None:
+    survey = step.observation.survey
+    if isinstance(survey, Unobserved) or isinstance(survey.demand, Unobserved):
+        return None
+    return next((d.memory_limit for d in survey.demand.containers if d.name == "kafka"), None)
 
 
 def _mend(record: RehearsalStatus) -> str:

@@ -30,10 +30,11 @@ def compare_copy(run: Run, rows: DataFrame) -> None:
     copied = rows.where(~F.col("kind").isin([str(kind) for kind in NOT_COPIED]))
     comparison = compare(copied, Leg.MIRROR, [ZOOKEEPER, LOG], few=run.few)
     run.count(comparison, {ZOOKEEPER: "zookeeper", LOG: "log"})
-    for place in comparison.places:
-        if not comparison.rows_in(place):
-            run.outcome.problems.append(f"{place} holds no metadata at all: there is nothing to compare")
     claim = run.outcome.claim
+    empty = [place for place in comparison.places if not comparison.rows_in(place)]
+    run.outcome.nothing_to_compare = empty == list(comparison.places) and claim.get("whole", False)
+    if not run.outcome.nothing_to_compare:
+        run.outcome.problems += [f"{place} holds no metadata at all: there is nothing to compare" for place in empty]
     if claim.get("mirrored", -1) > 0:
         run.outcome.problems.append(AFTER_SYNC.format(offset=claim["mirrored"]))
     if comparison.beyond:

@@ -176,6 +176,7 @@ class _ZooKeeperReader(DataSourceReader):
             yield from entity_batches(Leg.MIRROR, ZOOKEEPER, copied_entities(reading))
             mirrored = reading.migration.kraft_metadata_offset if reading.migration else -1
             facts = {"zxid": claim.zxid, "changed": claim.changed(), "mirrored": mirrored}
+            facts["whole"] = reading.is_whole
             yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.CLAIM, "", facts)
         else:
             yield from entity_batches(Leg.MIRROR, ZOOKEEPER, reading.entities())
