@@ -54,3 +54,16 @@ ACL_AUTHORIZER: Final = "kafka.security.authorizer.AclAuthorizer"
 """``authorizer.class.name`` of a cluster on ZooKeeper."""
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """``authorizer.class.name`` of a KRaft cluster (KIP-801)."""
+
+FIND_KAFKA: Final = """tools= ending=
+for each in ${KAFKA_HOME:+"$KAFKA_HOME/bin"} /opt/kafka/bin /opt/bitnami/kafka/bin /usr/bin "$(dirname "$(command -v kafka-run-class.sh || command -v kafka-run-class || echo /)")"; do
+  for end in .sh ""; do
+    if [ -z "$tools" ] && [ -x "$each/kafka-run-class$end" ]; then tools=$each ending=$end; fi
+  done
+done
+"""
+"""Shell: sets ``tools`` to the directory of Kafka's scripts in an image and ``ending`` to the ending of their names; both are empty without
+Kafka. Apache's image has ``/opt/kafka``, Bitnami's ``/opt/bitnami/kafka``, Confluent's ``/usr/bin`` without ``.sh``."""
+NO_KAFKA: Final = (
+    "this image has no kafka-run-class in KAFKA_HOME/bin, /opt/kafka/bin, /opt/bitnami/kafka/bin, /usr/bin or PATH"
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -110,6 +111,24 @@ class Cluster:
         return next(
             ((c["status"], c["reason"]) for c in self.status(name).get("conditions", []) if c["type"] == kind), ("", "")
         )
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Let the cluster's own controllers work while this thread waits elsewhere."""
+        over = threading.Event()
+
+        def settle() -> None:
+            while not over.wait(0.1):
+                with self.store._lock:
+                    self.store.settle()
+
+        thread = threading.Thread(target=settle, name="cluster", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(READY_SECONDS)
 
     def eventually(self, what: Callable[[], Any], seconds: float = 90.0) -> Any:
         """Wait until something is true; return it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tarfile
 from collections.abc import Iterator
@@ -59,6 +60,22 @@ def test_pause_reaches_the_operator(cluster: Cluster, migration: str) -> None:
     )
     assert typed("resume", migration).exit_code == 0
     cluster.eventually(lambda: cluster.condition(migration, "Ready") == ("True", "TargetReached"))
+
+
+def test_rehearse_asks_the_operator_and_shows_its_answer(cluster: Cluster, migration: str, tmp_path: Path) -> None:
+    """Here the quorum is ready and waits for the user, who wants to know once more."""
+    before = cluster.status(migration)["rehearsal"]
+    with cluster.at_work():
+        again = typed("rehearse", migration, "-o", str(tmp_path / "result.json"))
+    assert again.exit_code == 0, (again.output, again.exception)
+    assert "Works" in again.output
+    assert "without a controller" in again.output
+    after = cluster.status(migration)["rehearsal"]
+    assert after["count"] == before["count"] + 1
+    assert after["runId"] != before["runId"]
+    assert json.loads((tmp_path / "result.json").read_text())["verdict"] == "Works"
+    assert after["runId"] not in typed("rehearse", migration, "--last").output
+    assert cluster.status(migration)["rehearsal"]["count"] == after["count"], "--last runs none"
 
 
 def test_the_archive_is_written(cluster: Cluster, migration: str, tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.kafka_processes import kafka_libraries
+from tests.support.kafka_processes import kafka_libraries, wait_for
 from tests.support.traps import CHROOT, TRAPS, planted
 
-from kraftbridge.metadata.zookeeper.reader import read_dump
+from kraftbridge.exceptions import MetadataError
+from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader, read_dump
 from kraftbridge.models.rehearsal import (
     PROPERTIES_KEY,
     REQUEST_KEY,
@@ -32,12 +33,40 @@ from kraftbridge.rehearsal.tree import SnapshotWriter
 
 pytestmark = pytest.mark.integration
 Containers = list[subprocess.Popen[bytes]]
+IMAGE_SCRIPTS = Path(__file__).resolve().parents[2] / "e2e" / "images" / "kafka" / "bin"
+CONFLUENT = '#!/bin/bash\nexec java $KAFKA_HEAP_OPTS $KAFKA_JVM_PERFORMANCE_OPTS $KAFKA_LOG4J_OPTS -cp "$(dirname $0)/../share/java/kafka/*" $KAFKA_OPTS "$@"\n'
+
+
+def image(root: Path, layout: str) -> dict[str, str]:
+    """Make the files of an image below one directory; return the environment that its containers have."""
+    environment = {"PATH": os.environ["PATH"], "KAFKA_OPTS": "-javaagent:/of/the/image.jar", "JMX_PORT": "1"}
+    match layout:
+        case "opt/kafka" | "opt/bitnami/kafka":
+            (root / layout).mkdir(parents=True)
+            (root / layout / "bin").symlink_to(IMAGE_SCRIPTS)
+            (root / layout / "libs").symlink_to(kafka_libraries())
+        case "usr":  # as Confluent's: no ending, and the jars elsewhere
+            for folder in ("usr/bin", "usr/share/java"):
+                (root / folder).mkdir(parents=True)
+            (root / "usr/share/java/kafka").symlink_to(kafka_libraries())
+            (root / "usr/bin/kafka-run-class").write_text(CONFLUENT)
+            (root / "usr/bin/kafka-run-class").chmod(0o755)
+            environment["PATH"] = f"{root}/usr/bin:{environment['PATH']}"
+    return environment
 
 
 @pytest.fixture
-def containers(tmp_path: Path) -> Iterator[Containers]:
+def layout() -> str:
+    return "opt/kafka"
+
+
+@pytest.fixture
+def containers(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, layout: str) -> Iterator[Containers]:
+    root = tmp_path_factory.mktemp("image")
+    environment = image(root, layout)
+    script = RUNNER.replace(" /opt/", f" {root}/opt/")
     started = [
-        subprocess.Popen(["/bin/sh", "-c", RUNNER], env={**os.environ, "WORK": str(tmp_path), "NAMES": names})
+        subprocess.Popen(["/bin/sh", "-c", script], env={**environment, "WORK": str(tmp_path), "NAMES": names})
         for names in ("zookeeper", "format controller")
     ]
     try:
@@ -48,21 +77,32 @@ def containers(tmp_path: Path) -> Iterator[Containers]:
             container.wait(10)
 
 
-@pytest.mark.parametrize("name", ["none", "broker-config-abc"])
+@pytest.mark.parametrize(("name", "layout"), [("none", "opt/bitnami/kafka"), ("broker-config-abc", "opt/kafka")])
 def test_a_rehearsal_in_a_pod_answers_as_one_on_this_machine(
     name: str, containers: Containers, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     trap = TRAPS[name]
     dump = planted(trap, tmp_path_factory.mktemp("dump") / "zk.jsonl")
-    processes = PodProcesses(str(kafka_libraries()), tmp_path)
+    processes = PodProcesses(tmp_path)
 
-    result = rehearse_with(processes, dump, RehearsalOptions(kafka_libraries(), tmp_path, CHROOT, trap.settings))
+    result = rehearse_with(processes, dump, RehearsalOptions(None, tmp_path, CHROOT, trap.settings))
     processes.close()
 
     assert (result.ending, result.verdict) == (trap.ending, trap.verdict), result.to_json(indent=1)
+    assert result.kafka_version == "3.9.1"
     assert [container.wait(30) for container in containers] == [0, 0]  # the pod ends, with what ran in it
 
 
+def serves(port: int) -> bool:
+    """Return whether ZooKeeper answers: it opens its port earlier."""
+    try:
+        with ZooKeeperReader(ZooKeeperAccess(connect=f"127.0.0.1:{port}")) as reader:
+            return next(reader.walk(), None) is not None
+    except MetadataError:
+        return False
+
+
+@pytest.mark.parametrize("layout", ["usr"])
 def test_the_pod_reads_a_live_zookeeper_and_starts_kafka_once_that_is_out_of_reach(
     containers: Containers, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,7 +128,6 @@ def test_the_pod_reads_a_live_zookeeper_and_starts_kafka_once_that_is_out_of_rea
         zookeeper=ZooKeeperAccess(connect=f"127.0.0.1:{port}"),
         bootstrap_servers="127.0.0.1:1",
         release_version="3.9",
-        libraries=str(kafka_libraries()),
         heap_bytes=512 << 20,
         zookeeper_heap_bytes=256 << 20,
         password_encoder_secret_path=str(secret),
@@ -102,6 +141,7 @@ def test_the_pod_reads_a_live_zookeeper_and_starts_kafka_once_that_is_out_of_rea
     try:
         source.start(ZOOKEEPER, 256 << 20, ZOOKEEPER_CLASS, str(configuration))
         assert wait_for_port(source, ZOOKEEPER, port, 60) is None
+        wait_for("ZooKeeper serves", lambda: serves(port))
         assert job.main(["read", *arguments]) == 0
     finally:
         source.close()
@@ -115,6 +155,16 @@ def test_the_pod_reads_a_live_zookeeper_and_starts_kafka_once_that_is_out_of_rea
     assert [container.wait(30) for container in containers] == [0, 0]
 
 
+@pytest.mark.parametrize("layout", ["no/kafka"])
+def test_an_image_without_kafka_is_unknown_and_says_so(
+    containers: Containers, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    dump = planted(TRAPS["none"], tmp_path_factory.mktemp("dump") / "zk.jsonl")
+    result = rehearse_with(PodProcesses(tmp_path), dump, RehearsalOptions(None, tmp_path, CHROOT))
+    assert result.verdict is RehearsalVerdict.UNKNOWN
+    assert "this image has no kafka-run-class" in result.reason
+
+
 def test_a_container_that_is_never_asked_ends_with_the_pod(containers: Containers, tmp_path: Path) -> None:
-    PodProcesses("unused", tmp_path).close()
+    PodProcesses(tmp_path).close()
     assert [container.wait(10) for container in containers] == [0, 0]

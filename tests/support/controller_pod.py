@@ -27,7 +27,7 @@ class Pod:
     def start(self, **env: str) -> dict[str, str]:
         """Run the script; return the environment in which the server would have started."""
         script = START
-        for folder in ("/tmp/", "/etc/kraftbridge", "/opt/kafka", "/data/"):
+        for folder in ("/tmp/", "/etc/kraftbridge", "/opt/kafka", "/opt/bitnami", "/data/"):
             script = script.replace(folder, f"{self.root}{folder}")
         environment = {
             "PATH": os.environ["PATH"],
@@ -38,19 +38,20 @@ class Pod:
         done = subprocess.run(
             ["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=20, check=False
         )
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
         return dict(line.split("=", 1) for line in self.read("/server.env").splitlines() if "=" in line)
 
     def properties(self) -> dict[str, str]:
         return dict(line.split("=", 1) for line in self.read("/tmp/controller.properties").splitlines() if "=" in line)
 
 
-def controller_pod(tmp_path: Path) -> Pod:
+def controller_pod(tmp_path: Path, tools: str = "/opt/kafka/bin", ending: str = ".sh") -> Pod:
     """Return a pod whose Kafka scripts note what they are given."""
     made = Pod(tmp_path)
-    made.write("/opt/kafka/bin/kafka-storage.sh", f'#!/bin/bash\nprintf "%s\\n" "$@" > {tmp_path}/format.args\n')
-    made.write("/opt/kafka/bin/kafka-server-start.sh", f"#!/bin/bash\nenv > {tmp_path}/server.env\n")
-    for script in (tmp_path / "opt/kafka/bin").iterdir():
+    made.write(f"{tools}/kafka-run-class{ending}", "#!/bin/bash\n")
+    made.write(f"{tools}/kafka-storage{ending}", f'#!/bin/bash\nprintf "%s\\n" "$@" > {tmp_path}/format.args\n')
+    made.write(f"{tools}/kafka-server-start{ending}", f"#!/bin/bash\nenv > {tmp_path}/server.env\n")
+    for script in (tmp_path / tools.lstrip("/")).iterdir():
         script.chmod(0o755)
     made.write("/tmp/x", "")
     made.write("/etc/kraftbridge/controller.properties", "process.roles=controller\nzookeeper.connect=zk:2181/kafka\n")

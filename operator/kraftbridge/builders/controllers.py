@@ -22,9 +22,11 @@ from kraftbridge.constants import (
     ACL_AUTHORIZER,
     ANNOTATION_CONFIGURATION,
     CONTROLLER_PORT,
+    FIND_KAFKA,
     LABEL_ROLE,
     LOG_SERVER_PORT,
     METRICS_PORT,
+    NO_KAFKA,
     STANDARD_AUTHORIZER,
 )
 from kraftbridge.models.broker_settings import COPIED
@@ -51,7 +53,13 @@ includeObjectNames:
 
 START = (
     """set -eu
-properties=/tmp/controller.properties
+"""
+    + FIND_KAFKA
+    + f"""if [ -z "$tools" ]; then echo "{NO_KAFKA}; set spec.controllers.image to one of Kafka 3.9"; exit 1; fi
+# The image's own directory of logs may belong to another user.
+export LOG_DIR=/tmp/kafka-logs
+"""
+    + """properties=/tmp/controller.properties
 { cat /etc/kraftbridge/controller.properties; echo "node.id=$NODE_ID"; } > $properties
 if [ -n "${PASSWORD_ENCODER_SECRET:-}" ]; then echo "password.encoder.secret=$PASSWORD_ENCODER_SECRET" >> $properties; fi
 if [ -f /etc/kraftbridge-listener/listener.properties ]; then cat /etc/kraftbridge-listener/listener.properties >> $properties; fi
@@ -87,10 +95,10 @@ if [ ! -f """
     sleep 5
   done
   # A cluster id is base64 and may begin with a dash.
-  /opt/kafka/bin/kafka-storage.sh format --cluster-id="$CLUSTER_ID" --config $properties
+  "$tools/kafka-storage$ending" format --cluster-id="$CLUSTER_ID" --config $properties
 fi
 export KAFKA_OPTS="${KAFKA_OPTS:-} $EXPORTER"
-exec /opt/kafka/bin/kafka-server-start.sh $properties
+exec "$tools/kafka-server-start$ending" $properties
 """
 )
 

@@ -27,7 +27,6 @@ CONTAINER: Final = "rehearsal"
 """The container whose log holds the result."""
 READER: Final = "read"
 """The init container that reads the tree."""
-LIBRARIES: Final = "/opt/kafka/libs"
 KEPT_SECONDS: Final = 3_600
 """How long a Job stays after its end, should its removal be lost."""
 BATCH_SIZE: Final = "zookeeper.metadata.migration.min.batch.size"
@@ -88,7 +87,6 @@ def request(spec: MigrationSpec, facts: RehearsalFacts) -> RehearsalRequest:
         ),
         bootstrap_servers=spec.brokers.bootstrap_servers,
         release_version=facts.controllers.broker_settings.get("inter.broker.protocol.version", "3.9"),
-        libraries=LIBRARIES,
         heap_bytes=max(_HEAP_BYTES, heap_bytes(spec.controllers.heap_options or "") or 0),
         zookeeper_heap_bytes=_ZOOKEEPER_HEAP_BYTES,
         password_encoder_secret_path=f"{_MOUNTS}/password-encoder/{encoder.key}" if encoder is not None else None,

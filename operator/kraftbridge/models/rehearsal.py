@@ -193,8 +193,6 @@ class RehearsalRequest(_Model):
     """Addresses that the fenced pod must not reach, beside ZooKeeper's and the API server's."""
     release_version: str
     """The brokers' ``inter.broker.protocol.version``."""
-    libraries: str
-    """Directory of Kafka's jars in the controllers' image."""
     heap_bytes: int
     zookeeper_heap_bytes: int
     password_encoder_secret_path: str | None = None

@@ -125,7 +125,7 @@ class ControllersSpec(Model):
     first_node_id: Annotated[int, Field(ge=0, le=2_000_000_000)] = 3000
     """Node id of the first controller. The others get the ids that follow. No broker may have one of these ids."""
     image: Annotated[str, Field(min_length=1)] = "apache/kafka:3.9.1"
-    """Image of the controllers: Kafka 3.9 with the layout of the official image (``/opt/kafka/bin``)."""
+    """Image of the controllers, with Kafka 3.9, Java and bash. Kafka's scripts are found in ``KAFKA_HOME/bin``, ``/opt/kafka/bin``, ``/opt/bitnami/kafka/bin``, ``/usr/bin`` or ``PATH``. The image's entrypoint is not used."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """Pull policy of the image."""
     listener: ListenerSpec = ListenerSpec()

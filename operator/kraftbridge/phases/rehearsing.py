@@ -32,13 +32,15 @@ MAXIMUM_SHOWN: Final = 20
 _MAXIMUM_TEXT: Final = 500
 
 
-def ensure_rehearsal(draft: Draft, *, blocking: bool) -> Wait | None:
+def ensure_rehearsal(draft: Draft, *, blocking: bool, ages: bool = True) -> Wait | None:
     """Launch, follow and record the rehearsal; return None once the last one is about what is there now.
 
     Parameters
     ----------
     blocking
         Whether findings of the last rehearsal close the gate: it is then repeated from time to time.
+    ages
+        Whether a rehearsal older than ``maxAgeSeconds`` is repeated.
     """
     record = draft.status.rehearsal or RehearsalStatus()
     if not draft.spec.rehearsal.enabled:
@@ -51,7 +53,7 @@ def ensure_rehearsal(draft: Draft, *, blocking: bool) -> Wait | None:
         return Wait(f"what is to be rehearsed is not known: {state}")
     if record.running is not None:
         return _follow(draft, record, record.running, state)
-    if not _is_due(draft, record, state.fingerprint, blocking=blocking):
+    if not _is_due(draft, record, state.fingerprint, blocking=blocking, ages=ages):
         return None
     number = record.count + 1
     run = RehearsalRunStatus(
@@ -65,14 +67,14 @@ def ensure_rehearsal(draft: Draft, *, blocking: bool) -> Wait | None:
     return _wait(f"rehearsal {run.run_id} is being launched")
 
 
-def _is_due(step: StepContext, record: RehearsalStatus, fingerprint: str, *, blocking: bool) -> bool:
+def _is_due(step: StepContext, record: RehearsalStatus, fingerprint: str, *, blocking: bool, ages: bool) -> bool:
     if record.verdict is None or record.finished_at is None or record.launched_at is None:
         return True
     age = step.now - record.finished_at
     pause = max(REPEAT_AFTER, 2 * (record.finished_at - record.launched_at))
     return (
         record.digest != fingerprint
-        or age > timedelta(seconds=step.spec.rehearsal.max_age_seconds)
+        or (ages and age > timedelta(seconds=step.spec.rehearsal.max_age_seconds))
         or (blocking and age >= pause)
     )
 

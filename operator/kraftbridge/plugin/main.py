@@ -20,12 +20,20 @@ from kraftbridge.exceptions import ConflictError, MigrationError
 from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.phase import Phase, Target
+from kraftbridge.models.rehearsal import RehearsalVerdict
+from kraftbridge.models.status import RehearsalStatus
 from kraftbridge.plugin import hand_over as handing_over
 from kraftbridge.plugin.bundle import collect
-from kraftbridge.plugin.picture import findings_table, last_verdict, status_picture, verdict_line
+from kraftbridge.plugin.picture import (
+    findings_table,
+    last_verdict,
+    rehearsal_picture,
+    status_picture,
+    verdict_line,
+)
 from kraftbridge.plugin.plan import plan as plan_lines
 from kraftbridge.plugin.redaction import Redactor
-from kraftbridge.plugin.reports import read_report
+from kraftbridge.plugin.reports import read_rehearsal, read_report
 from kraftbridge.plugin.session import Migration, PluginError, Session
 from kraftbridge.storage.kubernetes import KubernetesStore
 from kraftbridge.storage.ports import KubernetesPort
@@ -47,6 +55,8 @@ Kubeconfig = Annotated[str | None, typer.Option(help="Path of the kubeconfig.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 REFRESH_SECONDS = 1.0
+_OPERATORS_SECONDS = 120.0
+"""For the operator to launch a rehearsal and to collect its result."""
 IRREVERSIBLE = (
     "Finalization cannot be undone: the KRaft controllers restart without migration mode, ZooKeeper is no longer written, "
     "and rolling back to ZooKeeper is impossible from then on."
@@ -117,6 +127,47 @@ def accept(
         _ask("Accept?", yes=yes)
     done = session.accept(found, code, where)
     typer.echo(f"accepted: {code} {where}" if done else "it was accepted already")
+
+
+@app.command()
+def rehearse(
+    name: Name = None, *,
+    last: Annotated[bool, typer.Option("--last", help="Show the last rehearsal instead of running another one.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the result here, too (.json or .html).")] = None,
+    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
+) -> None:  # fmt: skip
+    """Rehearse the migration on a copy of the metadata once more, and show the result; the exit code is 1 unless it is Works."""
+    session, console = _session(namespace, context, kubeconfig), Console()
+    migration = session.migration(name)
+    found = migration.status.rehearsal
+    if not last:
+        found = _rehearsed_again(session, migration, console)
+    if found is None or found.verdict is None:
+        raise PluginError(f"{migration.name} has not rehearsed yet")
+    console.print(rehearsal_picture(found, datetime.now(UTC)))
+    if output is not None:
+        output.write_bytes(read_rehearsal(session.kubernetes, migration, found.report, page=output.suffix != ".json"))
+        typer.echo(f"{found.verdict}: {output}")
+    if found.verdict is not RehearsalVerdict.WORKS:
+        raise typer.Exit(1)
+
+
+def _rehearsed_again(session: Session, migration: Migration, console: Console) -> RehearsalStatus:
+    """Ask for a rehearsal and wait for its end; tell what the operator does meanwhile."""
+    before = migration.status.rehearsal.count if migration.status.rehearsal is not None else 0
+    session.ask_for_rehearsal(migration, datetime.now(UTC).isoformat(timespec="milliseconds"))
+    deadline = time.monotonic() + migration.spec.rehearsal.timeout_seconds + _OPERATORS_SECONDS
+    told = ""
+    while time.monotonic() < deadline:
+        time.sleep(REFRESH_SECONDS)
+        migration = session.migration(migration.name)
+        found = migration.status.rehearsal
+        if found is not None and found.count > before and found.running is None:
+            return found
+        if migration.status.message != told:
+            told = migration.status.message
+            console.print(told, style="dim", highlight=False, markup=False)
+    raise PluginError(f"no other rehearsal ended in time; the operator's last message: {told}")
 
 
 @app.command()

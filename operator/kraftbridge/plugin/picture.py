@@ -11,7 +11,8 @@ from rich.text import Text
 from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.phase import FORWARD, Phase
-from kraftbridge.models.status import FindingStatus, VerificationStatus
+from kraftbridge.models.rehearsal import RehearsalVerdict
+from kraftbridge.models.status import FindingStatus, RehearsalStatus, VerificationStatus
 from kraftbridge.plugin.session import Migration
 
 _COLOURS = {"True": "green", "False": "red", "Unknown": "yellow"}
@@ -46,6 +47,9 @@ def status_picture(migration: Migration, now: datetime) -> RenderableType:
             f"offset {status.migration_offset.offset}" + (f", moved {_age(now, moved)} ago" if moved else ""),
         )
     facts.add_row("verdict", verdict_line(last_verdict(migration), now))
+    rehearsal = status.rehearsal
+    if rehearsal is not None and rehearsal.verdict is not None:
+        facts.add_row("rehearsal", f"{rehearsal.verdict}: {rehearsal.reason}")
     blocking = sum(1 for f in status.findings if f.severity is Severity.BLOCKING and not f.accepted)
     if blocking:
         facts.add_row(
@@ -86,6 +90,31 @@ def verdict_line(verification: VerificationStatus | None, now: datetime) -> Text
         style="default",
     )
     return line.append(f"  {verification.reason}", style="dim") if verification.reason else line
+
+
+def rehearsal_picture(rehearsal: RehearsalStatus, now: datetime) -> RenderableType:
+    """Return a rehearsal that ended: verdict, forecast, and what would be lost with its remedy."""
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold")
+    facts.add_column()
+    style = "green" if rehearsal.verdict is RehearsalVerdict.WORKS else "red"
+    age = f", {_age(now, rehearsal.finished_at)} ago" if rehearsal.finished_at else ""
+    facts.add_row("verdict", Text(f"{rehearsal.verdict}", style=style).append(f"{age}: {rehearsal.reason}", "default"))
+    measured = {
+        "without a controller": rehearsal.seconds_without_controller,
+        "copy": rehearsal.copy_seconds,
+        "sync": rehearsal.sync_seconds,
+    }
+    for name, seconds in measured.items():
+        if seconds is not None:
+            facts.add_row(name, f"{seconds:.1f} s")
+    if rehearsal.heap_needed_bytes is not None:
+        facts.add_row("heap of a controller", f"{rehearsal.heap_needed_bytes >> 20} MiB")
+    for loss in rehearsal.losses:
+        facts.add_row("lost or changed", Text(f"{loss.entity}: {loss.what}"))
+    for mend in rehearsal.mends:
+        facts.add_row("repair", Text(f"{mend.znode}: {mend.problem}\n{mend.command}"))
+    return facts
 
 
 def findings_table(findings: tuple[FindingStatus, ...]) -> Table:

@@ -1,4 +1,4 @@
-"""Reads the report of a verification run from its ConfigMap."""
+"""Reads the report of a verification run, and the result of a rehearsal, from their ConfigMaps."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import binascii
 import gzip
 import zlib
 
+from kraftbridge.models.rehearsal import PAGE_KEY, RESULT_KEY
 from kraftbridge.models.report import REPORT_KEY, VerificationReport
 from kraftbridge.plugin.session import Migration, PluginError
 from kraftbridge.storage.ports import KubernetesPort
@@ -49,3 +50,21 @@ def read_report(kubernetes: KubernetesPort, migration: Migration, run_id: str | 
         )
     text = unpacked(packed)
     return text, VerificationReport.model_validate_json(text)
+
+
+def read_rehearsal(kubernetes: KubernetesPort, migration: Migration, name: str, *, page: bool) -> bytes:
+    """Return the result of a rehearsal as JSON, or its page.
+
+    Raises
+    ------
+    PluginError
+        The ConfigMap was deleted, or the result had no room for a page.
+    """
+    config_map = kubernetes.get("v1", "ConfigMap", migration.namespace, name) or {}
+    if not page and (text := (config_map.get("data") or {}).get(RESULT_KEY)) is not None:
+        return str(text).encode()
+    if page and (packed := (config_map.get("binaryData") or {}).get(PAGE_KEY)) is not None:
+        return unpacked(packed).encode()
+    raise PluginError(
+        f"ConfigMap {migration.namespace}/{name} has no {'page' if page else 'result'}; try the other one"
+    )

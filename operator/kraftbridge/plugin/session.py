@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kraftbridge.constants import API_VERSION, KIND
-from kraftbridge.models.phase import Target
+from kraftbridge.constants import ANNOTATION_REHEARSE, API_VERSION, KIND
+from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.spec import AcceptedFinding, MigrationSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.storage.ports import KubernetesPort
@@ -91,6 +91,25 @@ class Session:
             The resource changed since it was read.
         """
         self._patch(migration, {"target": target.value}, exact=True)
+
+    def ask_for_rehearsal(self, migration: Migration, value: str) -> None:
+        """Let the operator rehearse once more.
+
+        Raises
+        ------
+        PluginError
+            No rehearsal would run: it is switched off, or the first broker has restarted.
+        """
+        if not migration.spec.rehearsal.enabled:
+            raise PluginError(f"{migration.name} has spec.rehearsal.enabled: false, so nothing is rehearsed")
+        if migration.status.phase not in (Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM):
+            raise PluginError(
+                f"{migration.name} is in {migration.status.phase}: a rehearsal runs only before the first broker restarts"
+            )
+        self.kubernetes.merge_patch(
+            API_VERSION, KIND, migration.namespace, migration.name,
+            {"metadata": {"annotations": {ANNOTATION_REHEARSE: value}}}, field_manager=PLUGIN_MANAGER,
+        )  # fmt: skip
 
     def accept(self, migration: Migration, code: str, where: str) -> bool:
         """Accept a finding; return False if it was accepted already.

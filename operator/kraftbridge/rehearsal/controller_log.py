@@ -98,6 +98,7 @@ class ControllerLog:
         return match[1][:_MAXIMUM_CHARACTERS] if match else None
 
 
+VERSION: Final = r"Kafka version: (\S+)"
 COPIED: Final = r"Completed migration of metadata from ZooKeeper to KRaft\. (\d+ records.*?)\. The current"
 SYNCED: Final = r"(Made the following ZK writes[^{]*\{.*?\}|Did not make any ZK writes)"
 

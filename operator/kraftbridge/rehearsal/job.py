@@ -124,10 +124,10 @@ def _rehearse(request_directory: Path, work: Path) -> RehearsalResult:
     if request.password_encoder_secret_path is not None:
         settings["password.encoder.secret"] = Path(request.password_encoder_secret_path).read_text(encoding="utf-8")
     return rehearse_with(
-        PodProcesses(request.libraries, work),
+        PodProcesses(work),
         work / _DUMP,
         RehearsalOptions(
-            kafka_home=Path(request.libraries),
+            kafka_home=None,
             work=work,
             settings=settings,
             release_version=request.release_version,

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from kraftbridge.constants import FIND_KAFKA, NO_KAFKA
 from kraftbridge.exceptions import RehearsalError
-from kraftbridge.rehearsal.processes import FORMAT, FORMAT_CLASS, LOG4J, java_arguments
+from kraftbridge.rehearsal.processes import FORMAT, FORMAT_CLASS, LOG4J, heap_option, jvm_options, log4j_option
 
 _FORMAT_HEAP_BYTES: Final = 256 << 20
 _FORMAT_SECONDS: Final = 120.0
@@ -22,15 +23,22 @@ STOP: Final = "stop"
 """The containers end when this file exists."""
 _STOP_SECONDS: Final = 20.0
 _PAUSE_SECONDS: Final = 0.1
+_NOT_THE_IMAGES: Final = ("KAFKA_OPTS", "KAFKA_GC_LOG_OPTS", "JMX_PORT", "KAFKA_DEBUG")
+"""Variables with which an image's own agents and ports would collide: both processes share the pod's network."""
 _CONNECT_SECONDS: Final = 2.0
 
-RUNNER: Final = """set -u
+RUNNER: Final = (
+    """set -u
 cd "$WORK"
+"""
+    + FIND_KAFKA
+    + """export RUN_CLASS="$tools/kafka-run-class$ending"
 for name in $NAMES; do
   until [ -e "$name.command" ]; do
     [ ! -e stop ] || exit 0
     sleep 0.2
   done
+  [ -n "$tools" ] || echo "NO_KAFKA" >>"$name.log"
   sh "$name.command" >>"$name.log" 2>&1 &
   child=$!
   while kill -0 "$child" 2>/dev/null; do
@@ -41,7 +49,8 @@ for name in $NAMES; do
   echo $? >"$name.exit.part"
   mv "$name.exit.part" "$name.exit"
 done
-"""
+""".replace("NO_KAFKA", NO_KAFKA)
+)
 """Start command of both containers (``sh -c``). ``WORK`` is the shared volume; ``NAMES`` are the processes, in order."""
 
 
@@ -51,13 +60,10 @@ class PodProcesses:
 
     Attributes
     ----------
-    libraries
-        Directory with Kafka's jars in the containers.
     work
         The shared volume.
     """
 
-    libraries: str
     work: Path
     _started: list[str] = field(default_factory=list)
 
@@ -89,9 +95,17 @@ class PodProcesses:
 
     def _command(self, name: str, heap_bytes: int, arguments: Sequence[str]) -> None:
         (self.work / f"{name}.log").touch()
-        command = ["java", *java_arguments(name, heap_bytes, self.work, self.libraries, arguments)]
+        # Kafka's own script finds java and the jars, with those that the image adds, as it does for the real controllers.
+        environment = {
+            "KAFKA_HEAP_OPTS": heap_option(heap_bytes),
+            "KAFKA_JVM_PERFORMANCE_OPTS": " ".join(jvm_options(name, self.work)),
+            "KAFKA_LOG4J_OPTS": log4j_option(self.work),
+            "LOG_DIR": str(self.work / "logs"),
+            **dict.fromkeys(_NOT_THE_IMAGES, ""),
+        }
+        lines = [f"export {variable}={shlex.quote(value)}" for variable, value in environment.items()]
         part = self.work / f"{name}.command.part"
-        part.write_text(f"exec {shlex.join(command)}\n")
+        part.write_text("\n".join([*lines, f'exec "$RUN_CLASS" {shlex.join(arguments)}', ""]))
         part.replace(self.work / f"{name}.command")
         self._started.append(name)
 

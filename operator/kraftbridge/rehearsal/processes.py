@@ -96,7 +96,7 @@ class LocalProcesses:
         arguments = [
             FORMAT_CLASS, "format", "--cluster-id", cluster_id, "--config", str(properties), "--release-version", release_version,
         ]  # fmt: skip
-        command = [self.java, *java_arguments(FORMAT, 256 * _MIB, self.work, str(self.libraries), arguments)]
+        command = self._java_command(FORMAT, 256 * _MIB, arguments)
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)  # noqa: S603 - our own command line
         if done.returncode:
             lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
@@ -108,10 +108,7 @@ class LocalProcesses:
         """Start a process."""
         with (self.work / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command line
-                [
-                    self.java,
-                    *java_arguments(name, heap_bytes, self.work, str(self.libraries), [main_class, *arguments]),
-                ],
+                self._java_command(name, heap_bytes, [main_class, *arguments]),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -119,6 +116,10 @@ class LocalProcesses:
                 start_new_session=True,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - one C call, no locks
             )
+
+    def _java_command(self, name: str, heap_bytes: int, arguments: Sequence[str]) -> list[str]:
+        options = [heap_option(heap_bytes), *jvm_options(name, self.work), log4j_option(self.work)]
+        return [self.java, *options, "-cp", f"{self.libraries}/*", *arguments]
 
     def exit_code(self, name: str) -> int | None:
         """Return the exit code of a process; None while it runs."""
@@ -133,8 +134,18 @@ class LocalProcesses:
         self._processes.clear()
 
 
-def java_arguments(name: str, heap_bytes: int, work: Path, libraries: str, arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of ``java`` for one of the rehearsal's processes."""
+def heap_option(heap_bytes: int) -> str:
+    """Return the JVM option for the maximum heap."""
+    return f"-Xmx{max(1, heap_bytes // _MIB)}m"
+
+
+def log4j_option(work: Path) -> str:
+    """Return the JVM option that names `LOG4J`."""
+    return f"-Dlog4j.configuration=file:{work}/log4j.properties"
+
+
+def jvm_options(name: str, work: Path) -> list[str]:
+    """Return the other JVM options of one of the rehearsal's processes."""
     match name:
         case "zookeeper":
             options = [f"-Xlog:gc:file={work}/{name}.gc.log", f"-Djute.maxbuffer={_ZNODE_BYTES}"]
@@ -142,17 +153,7 @@ def java_arguments(name: str, heap_bytes: int, work: Path, libraries: str, argum
             options = [f"-Xlog:gc:file={work}/{name}.gc.log"]
         case _:
             options = ["-XX:TieredStopAtLevel=1"]
-    return [
-        f"-Xmx{max(1, heap_bytes // _MIB)}m",
-        *options,
-        "-XX:+UseSerialGC",
-        "-XX:+ExitOnOutOfMemoryError",
-        "-Djava.net.preferIPv4Stack=true",
-        f"-Dlog4j.configuration=file:{work}/log4j.properties",
-        "-cp",
-        f"{libraries}/*",
-        *arguments,
-    ]
+    return [*options, "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4Stack=true"]
 
 
 def _die_with_parent() -> None:

@@ -28,7 +28,7 @@ from kraftbridge.models.rehearsal import (
 )
 from kraftbridge.models.report import ZooKeeperAccess
 from kraftbridge.rehearsal.comparison import TreeComparison, changed_paths, compare_copy
-from kraftbridge.rehearsal.controller_log import COPIED, SYNCED, ControllerLog
+from kraftbridge.rehearsal.controller_log import COPIED, SYNCED, VERSION, ControllerLog
 from kraftbridge.rehearsal.processes import (
     CONTROLLER,
     CONTROLLER_CLASS,
@@ -73,7 +73,7 @@ class RehearsalOptions:
     Attributes
     ----------
     kafka_home
-        A Kafka 3.9 distribution, or its ``libs`` directory.
+        A Kafka 3.9 distribution, or its ``libs`` directory. None in a pod, whose containers find their own.
     work
         Scratch directory. It is cleared before the rehearsal and remains afterwards.
     settings
@@ -84,7 +84,7 @@ class RehearsalOptions:
         Time limit of the migration, from the registration of the brokers. None derives it from the size of the tree.
     """
 
-    kafka_home: Path
+    kafka_home: Path | None
     work: Path
     chroot: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -103,6 +103,8 @@ def rehearse(dump: Path, options: RehearsalOptions) -> RehearsalResult:
     RehearsalError
         The dump or the options cannot be used.
     """
+    if options.kafka_home is None:
+        raise RehearsalError("a rehearsal on this machine needs a Kafka distribution")
     shutil.rmtree(options.work, ignore_errors=True)
     options.work.mkdir(parents=True)
     work = options.work.resolve()
@@ -217,7 +219,8 @@ class _Rehearsal:
         )
         self.processes.start(ZOOKEEPER, self.options.zookeeper_heap_bytes, ZOOKEEPER_CLASS, str(path))
         if problem := wait_for_port(self.processes, ZOOKEEPER, port, _START_SECONDS):
-            raise RehearsalError(f"the scratch ZooKeeper did not start: {problem}; see {self.work}/{ZOOKEEPER}.log")
+            lines = (self.work / f"{ZOOKEEPER}.log").read_text(errors="replace").splitlines()
+            raise RehearsalError(f"the scratch ZooKeeper did not start: {problem}: {' '.join(lines[-3:])[:600]}")
         return port
 
     def _watch(self, log: ControllerLog) -> None:
@@ -291,7 +294,7 @@ class _Rehearsal:
             copied=log.summary(COPIED) if log and log.path.exists() else None,
             synced=log.summary(SYNCED) if log and log.path.exists() else None,
             replaced_settings=self.replaced,
-            kafka_version=_kafka_version(self.options.kafka_home),
+            kafka_version=(log.summary(VERSION) if log and log.path.exists() else None) or "",
             release_version=self.options.release_version,
             controller_heap_bytes=self.options.heap_bytes,
             started_at=self.started_at,
@@ -379,13 +382,6 @@ def _batch_size(copied: str | None) -> int | None:
         return None
     took, batches, waited = int(match[1]), int(match[2]), float(match[3])
     return _LARGE_BATCH if batches >= _MANY_BATCHES and batches * waited > took * _MUCH_WAITING else None
-
-
-def _kafka_version(kafka_home: Path) -> str:
-    for jar in [*kafka_home.glob("kafka-metadata-*.jar"), *kafka_home.glob("libs/kafka-metadata-*.jar")]:
-        if match := re.fullmatch(r"kafka-metadata-([\d.]+).*\.jar", jar.name):
-            return match[1]
-    return ""
 
 
 __all__ = ["NODE_ID", "RehearsalOptions", "rehearse"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,30 @@ def test_without_a_secret_zookeeper_is_reached_as_it_is(pod: Pod) -> None:
     assert "--cluster-id=-abc" in pod.read("/format.args")
     assert pod.properties()["node.id"] == "3000"
     assert not [name for name in pod.properties() if name.startswith("zookeeper.") and name != "zookeeper.connect"]
+
+
+@pytest.mark.parametrize(
+    ("tools", "ending", "environment"),
+    [
+        ("/opt/bitnami/kafka/bin", ".sh", {}),
+        ("/usr/bin", "", {"PATH": "{root}/usr/bin:{path}"}),
+        ("/somewhere/bin", ".sh", {"KAFKA_HOME": "{root}/somewhere"}),
+    ],
+    ids=["Bitnami's image", "Confluent's image", "KAFKA_HOME"],
+)
+def test_kafka_is_found_where_the_image_has_it(
+    tools: str, ending: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    pod = controller_pod(tmp_path, tools, ending)
+    given = {name: text.format(root=tmp_path, path=os.environ["PATH"]) for name, text in environment.items()}
+    assert pod.start(**given)["LOG_DIR"] == f"{tmp_path}/tmp/kafka-logs"
+    assert "--cluster-id=-abc" in pod.read("/format.args")
+
+
+def test_an_image_without_kafka_says_so(tmp_path: Path) -> None:
+    pod = controller_pod(tmp_path, "/nowhere")
+    with pytest.raises(AssertionError, match="this image has no kafka-run-class"):
+        pod.start()
 
 
 def test_sasl_credentials_become_a_jaas_file_for_this_user_only(pod: Pod) -> None:

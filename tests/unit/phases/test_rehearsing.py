@@ -28,7 +28,7 @@ from kraftbridge.models.decision import (
 )
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.observation import RehearsalProgress, RehearsalRun, RehearsalState, Unobserved
-from kraftbridge.models.phase import Phase
+from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.rehearsal import (
     Ending,
     Forecast,
@@ -368,3 +368,12 @@ def test_a_result_that_is_collected_late_is_as_old_as_it_is() -> None:
     assert record.finished_at == finished
     late = enabled(max_age_seconds=3600).with_status(rehearsal=record)
     assert [type(a) for a in late.decide().actions] == [LaunchRehearsal]
+
+
+def test_a_quorum_that_waits_for_the_user_rehearses_on_demand_and_not_by_age() -> None:
+    """The annotation is part of the fingerprint."""
+    old = rehearsed(RehearsalVerdict.WORKS, seconds_ago=601)
+    waiting = enabled(Phase.PROVISIONING_QUORUM, max_age_seconds=600).asking(Target.QUORUM_READY)
+    assert waiting.with_status(rehearsal=old).decide().actions == ()
+    asked = waiting.with_status(rehearsal=old).observing(rehearsal=RehearsalState("asked again")).decide()
+    assert asked.actions == (LaunchRehearsal(RUN[:-1] + "2"),)

@@ -15,6 +15,7 @@ from typer.testing import Result
 
 from kraftbridge.exceptions import ConflictError
 from kraftbridge.models.entities import EntityKind
+from kraftbridge.models.rehearsal import PAGE_KEY
 from kraftbridge.models.report import Profile, Verdict, VerificationReport
 from kraftbridge.plugin.session import PluginError
 
@@ -345,3 +346,49 @@ def test_a_deleted_final_manifest_is_named(run: Run, completed: Any, kubernetes:
     completed("Guarded")
     kubernetes.delete("v1", "ConfigMap", "kafka", "demo-final-manifest-1")
     assert "kafka/demo-final-manifest-1" in str(run("hand-over").exception)
+
+
+REHEARSAL = {
+    "count": 1, "runId": "demo-rehearsal-1", "verdict": "Fails", "reason": "the controller exited with code 1", "finishedAt": stamp(60),
+    "copySeconds": 1.4, "secondsWithoutController": 2.9, "heapNeededBytes": 128 << 20, "report": "demo-rehearsal-1",
+    "mends": [{"znode": "/config/brokers/abc", "problem": "no broker id", "command": "delete /config/brokers/abc"}],
+}  # fmt: skip
+
+
+def test_the_last_rehearsal_is_shown_with_what_repairs_it(
+    run: Run, migrate: Any, kubernetes: FakeKubernetes, tmp_path: Path
+) -> None:
+    migrate(status("Preflight", rehearsal=REHEARSAL))
+    page = base64.b64encode(gzip.compress(b"<html>")).decode()
+    report = {
+        "kind": "ConfigMap",
+        "metadata": {"name": "demo-rehearsal-1", "namespace": "kafka"},
+        "binaryData": {PAGE_KEY: page},
+    }
+    kubernetes.create(report)
+    shown = run("rehearse", "--last", "-o", str(tmp_path / "page.html"))
+    assert shown.exit_code == 1, "only Works is 0"
+    for words in ("Fails", "the controller exited with code 1", "2.9 s", "128 MiB", "delete /config/brokers/abc"):
+        assert words in shown.output
+    assert (tmp_path / "page.html").read_text() == "<html>"
+    missing = run("rehearse", "--last", "-o", str(tmp_path / "result.json"))
+    assert isinstance(missing.exception, PluginError)
+    assert "Fails: the controller exited" in run("status", "--once").output
+    assert "annotations" not in kubernetes.objects["KafkaMigration", "kafka", "demo"]["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "rehearsal", "words"),
+    [
+        ("TakingOver", {}, "only before the first broker restarts"),
+        ("Preflight", {"enabled": False}, "spec.rehearsal.enabled: false"),
+    ],
+)
+def test_where_no_rehearsal_would_run_none_is_asked_for(
+    phase: str, rehearsal: dict[str, Any], words: str, run: Run, migrate: Any, kubernetes: FakeKubernetes
+) -> None:
+    migrate(status(phase), rehearsal=rehearsal)
+    answer = run("rehearse")
+    assert isinstance(answer.exception, PluginError)
+    assert words in str(answer.exception)
+    assert "annotations" not in kubernetes.objects["KafkaMigration", "kafka", "demo"]["metadata"]

@@ -41,7 +41,6 @@ def request(zookeeper: str, brokers: str = "127.0.0.1:1") -> RehearsalRequest:
         zookeeper=ZooKeeperAccess(connect=zookeeper),
         bootstrap_servers=brokers,
         release_version="3.9",
-        libraries="/nowhere",
         heap_bytes=1,
         zookeeper_heap_bytes=1,
     )

@@ -40,6 +40,9 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
     if (waiting := verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER)) is not None:
         return waiting
     if draft.spec.target is Target.QUORUM_READY:
+        # On demand, and when what it judged has changed; an old one is repeated when the migration goes on.
+        if (waiting := rehearsing.ensure_rehearsal(draft, blocking=False, ages=False)) is not None:
+            return waiting
         return reached("The quorum is ready; set spec.target to DualWrite or further to continue")
     standing = preflight.blocking(preflight.rehearsal_findings(draft))
     if (waiting := rehearsing.ensure_rehearsal(draft, blocking=bool(standing))) is not None:
