@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.empty_cluster import dump_of_empty_cluster
 from tests.support.kafka_processes import kafka_libraries
-from tests.support.traps import CHROOT, IN_CI, SETTINGS, TRAPS, planted
+from tests.support.traps import CHROOT, IN_CI, SETTINGS, TRAPS, config, planted, stored_dump
 
 from kraftbridge.models.rehearsal import Ending, RehearsalResult, RehearsalVerdict, Stage
 from kraftbridge.rehearsal.command_line import main
@@ -50,6 +50,23 @@ def test_a_trap_ends_as_kafka_ends_and_is_named_with_what_mends_it(name: str, tm
     assert (result.ending, result.verdict) == (trap.ending, trap.verdict), result.to_json(indent=1)
     assert trap.code in {mend.code for mend in result.mends}
     assert trap.words in " ".join(result.words)
+
+
+def test_no_secret_is_in_kafkas_own_words(tmp_path: Path) -> None:
+    """Kafka quotes the credential that it refuses, and the result leaves the pod."""
+    keys = ("c2FsdC1vZi1hbGljZQ==", "c3RvcmVkLWtleS1vZi1hbGljZQ==", "c2VydmVyLWtleS1vZi1hbGljZQ==")
+    dump = stored_dump()
+    dump.put("/config/users/alice", config(**{"SCRAM-SHA-256": "salt={},stored_key={},server_key={}".format(*keys)}))
+    options = RehearsalOptions(kafka_libraries(), tmp_path / "work", CHROOT, SETTINGS)
+
+    result = rehearse(dump.write(tmp_path / "zk.jsonl"), options)
+
+    assert result.ending is Ending.DIES
+    assert "Credentials not valid" in result.reason
+    assert "Credentials not valid" in " ".join(result.words)
+    log = (tmp_path / "work" / "controller.log").read_text()
+    assert all(key in log for key in keys), "what Kafka wrote stays in the pod"
+    assert not [key for key in (*keys, *SETTINGS.values()) if key in result.to_json() + render_page(result)]
 
 
 def test_an_empty_cluster_works_and_a_tree_that_was_not_read_is_not_an_empty_one(tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ class ControllerLog:
 
     Attributes
     ----------
+    secrets
+        Values that `words` does not repeat.
     stages
         Time of the first line of each stage.
     retries
@@ -49,6 +51,7 @@ class ControllerLog:
     """
 
     path: Path
+    secrets: frozenset[str] = frozenset()
     stages: dict[Stage, datetime] = field(default_factory=dict)
     retries: int = 0
     _position: int = 0
@@ -85,7 +88,7 @@ class ControllerLog:
             if "Still waiting for" in line and Stage.BROKERS_REGISTERED in self.stages:
                 continue  # the controller waited, and then continued
             key = re.sub(r"\d+", "#", " ".join(parts))[:300]
-            found.setdefault(key, " | ".join(part[:_MAXIMUM_CHARACTERS] for part in parts))
+            found.setdefault(key, " | ".join(without(self.secrets, part)[:_MAXIMUM_CHARACTERS] for part in parts))
         return list(found.values())[:_MAXIMUM_WORDS]
 
     def faults(self) -> list[str]:
@@ -101,6 +104,24 @@ class ControllerLog:
 VERSION: Final = r"Kafka version: (\S+)"
 COPIED: Final = r"Completed migration of metadata from ZooKeeper to KRaft\. (\d+ records.*?)\. The current"
 SYNCED: Final = r"(Made the following ZK writes[^{]*\{.*?\}|Did not make any ZK writes)"
+
+
+def without(secrets: Iterable[str], text: str) -> str:
+    """Return a text without secrets: known values, and what follows the name of one.
+
+    Kafka's exceptions quote the data that they refuse, for example a whole SCRAM credential (``ScramCredentialUtils``).
+    """
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return _SECRET_VALUE.sub(rf"\g<1>{HIDDEN}", text)
+
+
+HIDDEN: Final = "[hidden]"
+"""As ``Password.HIDDEN`` in Kafka."""
+_SECRET_VALUE: Final = re.compile(
+    r"""((?:salt|stored_key|server_key|hmac|encryptedPassword|[\w.]*(?:password|secret))["']?\s*[=:]\s*["']?)[^,"'\s}\]]+""",
+    re.IGNORECASE,
+)
 
 
 def _exception_below(lines: Iterable[str]) -> list[str]:

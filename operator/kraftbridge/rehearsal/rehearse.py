@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,7 +14,9 @@ from typing import Final
 
 from kraftbridge.exceptions import MetadataError, RehearsalError
 from kraftbridge.metadata.copying import NOTHING_TO_COMPARE
+from kraftbridge.metadata.entities import is_sensitive_config
 from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader, read_dump, write_dump
+from kraftbridge.metadata.zookeeper.znodes import Znode
 from kraftbridge.models.metadata_version import level_of
 from kraftbridge.models.rehearsal import (
     MAXIMUM_PATHS,
@@ -28,7 +30,7 @@ from kraftbridge.models.rehearsal import (
 )
 from kraftbridge.models.report import ZooKeeperAccess
 from kraftbridge.rehearsal.comparison import TreeComparison, changed_paths, compare_copy
-from kraftbridge.rehearsal.controller_log import COPIED, SYNCED, VERSION, ControllerLog
+from kraftbridge.rehearsal.controller_log import COPIED, SYNCED, VERSION, ControllerLog, without
 from kraftbridge.rehearsal.processes import (
     CONTROLLER,
     CONTROLLER_CLASS,
@@ -44,7 +46,7 @@ from kraftbridge.rehearsal.processes import (
 from kraftbridge.rehearsal.registrations import Registrations
 from kraftbridge.rehearsal.settings import NODE_ID, controller_properties
 from kraftbridge.rehearsal.traps import mends
-from kraftbridge.rehearsal.tree import SnapshotWriter
+from kraftbridge.rehearsal.tree import SnapshotWriter, secrets_in
 
 _MIB: Final = 1 << 20
 _MAXIMUM_LISTENERS: Final = 16
@@ -64,6 +66,8 @@ _LARGE_BATCH: Final = 2000
 """Measured with 20,000 partitions: the copy takes three quarters of the time that it takes with Kafka's 200 records (docs/rehearsal.md)."""
 _MANY_BATCHES: Final = 20
 _MUCH_WAITING: Final = 0.1
+_SHORTEST_SECRET: Final = 4
+"""A shorter value would hide parts of ordinary words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,7 @@ class _Rehearsal:
     comparison: TreeComparison | None = None
     sync: TreeChanges = field(default_factory=TreeChanges)
     replaced: dict[str, str] = field(default_factory=dict)
+    secrets: set[str] = field(default_factory=set)
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
@@ -169,7 +174,7 @@ class _Rehearsal:
     def _run(self, closed_ports: tuple[int, ...]) -> None:
         writer = SnapshotWriter(closed_ports)
         with self._step("load"):
-            writer.take(read_dump(self.dump, self.options.chroot))
+            writer.take(self._noting_secrets(read_dump(self.dump, self.options.chroot)))
             self.tree = writer.size
             writer.write(self.work / "zookeeper" / "version-2")
         self.problems += writer.problems
@@ -184,7 +189,7 @@ class _Rehearsal:
         properties.chmod(0o600)
         with self._step("format"):
             self.processes.format_storage(properties, writer.cluster_id, self.options.release_version)
-        self.log = ControllerLog(self.work / f"{CONTROLLER}.log")
+        self.log = ControllerLog(self.work / f"{CONTROLLER}.log", frozenset(self.secrets))
         with self._step("start controller"):
             self.controller_started = datetime.now(UTC)
             self.processes.start(CONTROLLER, self.options.heap_bytes, CONTROLLER_CLASS, str(properties))
@@ -209,6 +214,13 @@ class _Rehearsal:
         finally:
             registrations.close()
         self._look_at_the_result(zookeeper_port)
+
+    def _noting_secrets(self, znodes: Iterable[Znode]) -> Iterator[Znode]:
+        own = (value for name, value in self.options.settings.items() if is_sensitive_config(name))
+        self.secrets.update(value for value in own if len(value) >= _SHORTEST_SECRET)
+        for znode in znodes:
+            self.secrets.update(value for value in secrets_in(znode) if len(value) >= _SHORTEST_SECRET)
+            yield znode
 
     def _start_zookeeper(self) -> int:
         port = free_port()
@@ -280,7 +292,7 @@ class _Rehearsal:
         differences = comparison.differences if comparison else []
         return RehearsalResult(
             verdict=verdict,
-            reason=reason,
+            reason=without(self.secrets, reason),
             ending=self.ending,
             tree=self.tree,
             stages_seconds={s: round((at - since).total_seconds(), 2) for s, at in stages.items()} if since else {},
@@ -288,7 +300,10 @@ class _Rehearsal:
             differing=len(differences),
             differences=differences[: self.options.sample_limit],
             mends=mends(self.dump, self.options.chroot, set(self.options.settings)),
-            problems=[*self.problems, *(comparison.unreadable.values() if comparison else ())],
+            problems=[
+                without(self.secrets, problem)
+                for problem in [*self.problems, *(comparison.unreadable.values() if comparison else ())]
+            ],
             words=log.words() if log and log.path.exists() else [],
             sync=self.sync,
             copied=log.summary(COPIED) if log and log.path.exists() else None,

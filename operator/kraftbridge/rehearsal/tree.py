@@ -19,7 +19,8 @@ from typing import Final
 
 from kraftbridge.exceptions import RehearsalError
 from kraftbridge.metadata.copying import is_krafts
-from kraftbridge.metadata.zookeeper.znodes import Znode
+from kraftbridge.metadata.entities import is_sensitive_config
+from kraftbridge.metadata.zookeeper.znodes import SCRAM_MECHANISMS, Znode
 from kraftbridge.models.rehearsal import TreeSize
 
 _OF_THE_QUORUM: Final = frozenset({"/controller", "/migration"})
@@ -192,6 +193,24 @@ def _serialized(znode: Znode) -> bytes:
         ">qqqqqiiiqq", _OPEN_TO_ALL, created, modified, 0, 0, znode.version, znode.children, 0, 0, modified
     )
     return _text(znode.path.encode()) + data + stat
+
+
+def secrets_in(znode: Znode) -> Iterator[str]:
+    """Yield the secret values of a znode: of SCRAM credentials, sensitive configs and delegation tokens."""
+    if not znode.data or not znode.path.startswith(("/config/", "/delegation_token/")):
+        return
+    with suppress(ValueError, AttributeError):
+        body = json.loads(znode.data)
+        if znode.path.startswith("/delegation_token/"):
+            yield str(body.get("hmac", ""))
+            return
+        for name, value in (body.get("config") or {}).items():
+            if name in SCRAM_MECHANISMS:
+                yield from (
+                    part.partition("=")[2] for part in str(value).split(",") if not part.startswith("iterations")
+                )
+            elif is_sensitive_config(name):
+                yield str(value)
 
 
 def disarm(

@@ -11,7 +11,8 @@ import pytest
 
 from kraftbridge.exceptions import RehearsalError
 from kraftbridge.metadata.zookeeper.znodes import Znode
-from kraftbridge.rehearsal.tree import SecurityProtocol, SnapshotWriter, disarm
+from kraftbridge.rehearsal.controller_log import without
+from kraftbridge.rehearsal.tree import SecurityProtocol, SnapshotWriter, disarm, secrets_in
 
 PORTS = (40001, 40002, 40003)
 BROKER = {
@@ -119,3 +120,32 @@ def test_a_dump_that_cannot_be_used_is_refused() -> None:
         )
     with pytest.raises(RehearsalError, match="more than once"):
         SnapshotWriter(PORTS).take([*znodes(), znodes()[0]])
+
+
+SCRAM = "salt=c2FsdA==,stored_key=c3RvcmVk,server_key=c2VydmVy,iterations=4096"
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "expected"),
+    [
+        ("/config/users/a", {"config": {"SCRAM-SHA-512": SCRAM, "producer_byte_rate": "1024"}}, ["c2FsdA==", "c3RvcmVk", "c2VydmVy"]),
+        ("/config/brokers/0", {"config": {"ssl.key.password": "encryptedPassword:x", "num.io.threads": "8"}}, ["encryptedPassword:x"]),
+        ("/delegation_token/tokens/t", {"owner": "User:a", "hmac": "aG1hYw=="}, ["aG1hYw=="]),
+        ("/config/topics/t", {"config": {"retention.ms": "1"}}, []),
+        ("/config/users/b", ["no object"], []),
+    ],
+)  # fmt: skip
+def test_the_secrets_of_a_tree_are_known(path: str, data: object, expected: list[str]) -> None:
+    assert list(secrets_in(Znode(path, json.dumps(data).encode()))) == expected
+
+
+def test_a_secret_in_kafkas_words_is_hidden_also_where_its_znode_could_not_be_decoded() -> None:
+    line = "IllegalArgumentException: Credentials not valid: salt=AA==,server_key=QkJC,iterations=1 of known-value; password: x"
+    hidden = without({"known-value"}, line)
+    assert hidden == (
+        "IllegalArgumentException: Credentials not valid: salt=[hidden],server_key=[hidden],iterations=1 of [hidden]; password: [hidden]"
+    )
+    assert (
+        without((), "topic orders: 3 partitions, min.insync.replicas=2")
+        == "topic orders: 3 partitions, min.insync.replicas=2"
+    )
