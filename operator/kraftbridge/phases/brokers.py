@@ -92,6 +92,14 @@ def serves(step: StepContext, pod: PodState) -> bool:
     return any(step.status.broker_ids.get(pod.name) in v.brokers for v in gates.views_of_cluster(step))
 
 
+def away(step: StepContext) -> list[str]:
+    """Return the pods of the brokers that no broker which answers lists, besides the one that restarts; empty if none answers."""
+    operation, views = step.status.operation, gates.views_of_cluster(step)
+    restarting = operation.pod if operation is not None else ""
+    listed = {i for v in views for i in v.brokers}
+    return sorted(pod for pod, i in step.status.broker_ids.items() if views and i not in listed and pod != restarting)
+
+
 def _lost_brokers(step: StepContext, sets: tuple[StatefulSetState, ...]) -> list[tuple[StatefulSetState, PodState]]:
     return [
         (s, p)

@@ -93,7 +93,8 @@ def _stage(step: StepContext, operation: Operation) -> tuple[Stage, datetime] | 
     if pod.uid == operation.pod_uid:
         return Stage.STOPPING, operation.started_at
     since = operation.last_pod_ready_at or operation.started_at
-    of_broker = operation.kind is OperationKind.RESTART_BROKER
+    # Without an active controller no broker can register, and a restart does not help.
+    of_broker = operation.kind is OperationKind.RESTART_BROKER and step.observation.active_controller is not None
     if of_broker and brokers.registration_blockers(step, BrokerMode.of(pod.configuration)):
         return Stage.UNREGISTERED, since
     return Stage.CATCHING_UP, since

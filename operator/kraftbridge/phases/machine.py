@@ -198,6 +198,9 @@ def _stalled_past_deadline(step: StepContext, waiting: Wait) -> Wait:
     stage, action = found
     node = step.status.operation.node_id if step.status.operation is not None else ""
     message = f"{waiting.message}. Node {node} is past its deadline: {stage}; {action}"
+    if action is deadlines.PastDeadline.RESTART_AGAIN and (away := brokers.away(step)):
+        pods = " ".join(away)
+        message = f"{message}. These brokers do not serve either, and no other broker restarts before they do; find out why, or restart them: kubectl delete pod {pods}"
     return replace(waiting, message=message, reason=Reason.DEADLINE_EXCEEDED, stalled=True)
 
 

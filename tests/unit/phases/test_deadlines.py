@@ -64,6 +64,21 @@ def test_it_is_stalled_and_not_restarted_while_another_broker_is_away() -> None:
     assert not [a for a in late.actions if isinstance(a, RestartPod)]
     assert stalled(late) == ("True", Reason.DEADLINE_EXCEEDED)
     assert str(Stage.UNREGISTERED) in late.status.message
+    assert "kubectl delete pod kafka-1" in late.status.message, "two lost brokers: the other one must come back first"
+
+
+def test_a_broker_is_not_restarted_again_for_a_quorum_without_an_active_controller() -> None:
+    """Nobody could register it. A simulated run (seed 143155) restarted a healthy broker every three minutes."""
+    late = unregistered(200)
+    none_active = {
+        i: replace(m, active=False) if isinstance(m, ControllerMetrics) else m
+        for i, m in late.observation.metrics.items()
+    }
+    whole = cluster()
+    waiting = late.observing(
+        metrics=none_active, cluster=whole, cluster_by_broker=dict.fromkeys(BROKER_IDS, whole)
+    ).decide()
+    assert not [a for a in waiting.actions if isinstance(a, RestartPod)]
 
 
 def came_back(seconds: float, phase: Phase = Phase.ROLLING_BROKERS) -> Situation:
