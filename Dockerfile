@@ -39,20 +39,28 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     $PIP install --no-compile --require-hashes --requirement /tmp/runtime.lock \
  && $COMPILE /opt/kraftbridge/venv/lib
 
-# What Spark needs for Hive, MLlib, the shells, YARN and RocksDB is left out: half of its jars' size, and no part of the job.
+# Left out is what no verification loads: Hive, ORC, MLlib, the shells, YARN, RocksDB, streaming, other platforms' libraries; of pyarrow
+# Flight, S3, headers and tests. Hadoop's client stays, for object stores. Jars have one time, on which the archive of their
+# classes depends.
 FROM builder AS verifier-dependencies
 COPY requirements/verifier.lock /tmp/
 RUN --mount=type=cache,target=/root/.cache/pip \
-    $PIP install --no-compile --require-hashes --requirement /tmp/verifier.lock \
- && mv /opt/kraftbridge/venv/lib/python3*/site-packages/pyspark /opt/spark \
- && ln -s /opt/spark "$(echo /opt/kraftbridge/venv/lib/python3*/site-packages)/pyspark" \
+    $PIP install --no-compile --require-hashes --requirement /tmp/verifier.lock
+RUN cd /opt/kraftbridge/venv/lib/python3*/site-packages \
+ && rm -rf pyarrow/include pyarrow/src pyarrow/tests pyarrow/includes numpy/tests numpy/*/tests \
+           pyarrow/libarrow_flight* pyarrow/_flight* pyarrow/libarrow_s3* pyarrow/_s3fs* \
+ && mv pyspark /opt/spark \
+ && ln -s /opt/spark pyspark \
  && mkdir -p /opt/spark/conf \
  && cd /opt/spark/jars \
- && rm -f hive-* spark-hive* derby* datanucleus-* jdo-* javax.jdo-* libfb303-* libthrift-* \
-          spark-mllib* breeze* spark-graphx* rocksdbjni-* spark-yarn* hadoop-yarn-* hadoop-shaded-guava-yarn* \
-          spark-repl* scala-compiler-* jline-* spark-streaming_* spark-connect_* spark-connect-* spark-ganglia* \
- && rm -rf /opt/spark/data /opt/spark/examples/jars \
- && $COMPILE /opt/kraftbridge/venv/lib /opt/spark/python /opt/spark/sql /opt/spark/pandas
+ && rm -rf hive-* spark-hive* derby* datanucleus-* jdo-* javax.jdo-* libfb303-* libthrift-* orc-* \
+           spark-mllib* breeze* spark-graphx* spire* cats-kernel* algebra_* JTransforms-* arpack* lapack-* blas-* jdistlib-* \
+           rocksdbjni-* leveldbjni-* spark-yarn* hadoop-yarn-* hadoop-shaded-guava-yarn* \
+           spark-repl* scala-compiler-* jline-* spark-streaming_* spark-connect* connect-repl spark-ganglia* \
+           netty-tcnative-*-osx-* netty-tcnative-*-windows-* \
+ && rm -rf /opt/spark/data /opt/spark/examples /opt/spark/ml /opt/spark/mllib \
+ && find . -name '*.jar' -exec touch --date=2025-01-01T00:00:00Z {} + \
+ && $COMPILE /opt/kraftbridge/venv/lib /opt/spark
 
 # ---------------------------------------------------------------- our own code
 # Installed into an empty environment at the same path; only what that adds goes into the images.
@@ -95,27 +103,42 @@ ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="kraftbridge operator" \
       org.opencontainers.image.version="${VERSION}"
 
-# ---------------------------------------------------------------- Spark without our code: also what a Spark operator needs
-FROM python AS spark
+# ---------------------------------------------------------------- the verifier's Java: the modules that Spark and the Hadoop client use
+FROM ${BASE} AS java
 RUN mkdir -p /usr/share/man/man1 \
  && apt-get update \
- && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/* \
- && ln -s "$(dirname "$(dirname "$(readlink -f /usr/bin/java)")")" /opt/java \
- && echo 'spark:x:185:185:spark:/home/spark:/bin/bash' >>/etc/passwd \
+ && apt-get install -y --no-install-recommends ca-certificates openjdk-17-jdk-headless
+# jdk.incubator.vector: Spark's launcher adds it. jdk.security.auth: Hadoop's login. jdk.crypto.ec, jdk.naming.dns: TLS, and names in the cluster.
+RUN jlink --output /opt/java --strip-java-debug-attributes --no-header-files --no-man-pages --add-modules \
+    java.se,jdk.crypto.ec,jdk.incubator.vector,jdk.jfr,jdk.management,jdk.naming.dns,jdk.net,jdk.security.auth,jdk.security.jgss,jdk.unsupported,jdk.zipfs \
+ && cp --dereference /etc/ssl/certs/java/cacerts /opt/java/lib/security/cacerts \
+ && cp -r /usr/share/doc/openjdk-17-jre-headless/copyright /opt/java/legal/
+
+# ---------------------------------------------------------------- Spark without our code: also what a Spark operator needs
+FROM python AS spark-files
+RUN echo 'spark:x:185:185:spark:/home/spark:/bin/bash' >>/etc/passwd \
  && echo 'spark:x:185:' >>/etc/group \
  && mkdir -p /home/spark /opt/spark/work-dir \
  && chown 185:185 /home/spark /opt/spark/work-dir
+COPY --from=java /opt/java /opt/java
 COPY --from=verifier-dependencies /opt/spark /opt/spark
 COPY --from=verifier-dependencies /opt/kraftbridge /opt/kraftbridge
+COPY docker/java /opt/kraftbridge/java/bin/java
 # Hadoop's login looks up the uid's name, so it needs the line in passwd above.
-ENV JAVA_HOME=/opt/java \
+ENV JAVA_HOME=/opt/kraftbridge/java \
     SPARK_HOME=/opt/spark \
     PYSPARK_PYTHON=/opt/kraftbridge/venv/bin/python \
     PYSPARK_DRIVER_PYTHON=/opt/kraftbridge/venv/bin/python \
     HOME=/home/spark
-USER 185:185
 WORKDIR /opt/spark/work-dir
+
+FROM spark-files AS spark-classes
+COPY docker/spark-classes /tmp/
+RUN /tmp/spark-classes /tmp/spark.jsa
+
+FROM spark-files AS spark
+COPY --from=spark-classes /tmp/spark.jsa /opt/java/spark.jsa
+USER 185:185
 LABEL org.opencontainers.image.title="kraftbridge spark" \
       org.opencontainers.image.version="4.0.4"
 

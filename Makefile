@@ -69,9 +69,9 @@ java:
 lock: | $(if $(filter $(OWN_UV),$(UV)),$(OWN_UV)) ## resolve requirements/*.lock anew from pyproject.toml
 	$(SAY) "resolving the three lock files from pyproject.toml"
 	@compile="$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url pyproject.toml"; \
-	  $$compile -o requirements/runtime.lock && \
+	  $$compile --extra operator -o requirements/runtime.lock && \
 	  $$compile --extra spark -o requirements/verifier.lock && \
-	  $$compile --extra spark --extra plugin --group dev --group benchmarks --group docs -o requirements/dev.lock
+	  $$compile --extra operator --extra spark --extra plugin --group dev --group benchmarks --group docs -o requirements/dev.lock
 
 .PHONY: crds
 crds: venv ## generate the CRD, its copy in the chart, docs/api.md and docs/findings.md

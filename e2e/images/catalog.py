@@ -80,7 +80,7 @@ def catalog() -> dict[str, Image]:
             reference=SPARK,
             dockerfile=top,
             target="spark",
-            inputs=in_repository("Dockerfile", "requirements/verifier.lock"),
+            inputs=in_repository("Dockerfile", "requirements/verifier.lock", "docker/java", "docker/spark-classes"),
             context=lambda: REPOSITORY,
             requires=("base",),
             loaded=False,
