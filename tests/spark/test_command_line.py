@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -202,3 +203,19 @@ def test_a_request_in_a_file_runs_at_once(spark, api, cluster, tmp_path):
     (tmp_path / "request.json").write_text(api.data[REQUEST_KEY])
     assert main(["run", "--request", str(tmp_path / "request.json"), "--json", str(tmp_path / "out.json")]) == 0
     assert json.loads((tmp_path / "out.json").read_text())["verdict"] == "Consistent"
+
+
+def test_a_local_master_takes_the_place_of_the_cluster_that_submitted_the_driver():
+    """As in the pod of a SparkApplication with `executors: 0`: the properties name the cluster, and the application has the last word."""
+    environment = os.environ | {
+        "SPARK_APPLICATION_ID": "spark-1",
+        "PYSPARK_SUBMIT_ARGS": "--master k8s://https://127.0.0.1:1 --conf spark.driver.host=no-such-host.invalid pyspark-shell",
+    }
+    script = (
+        "from kraftbridge.verification.session import open_session\n"
+        "session = open_session(local=True, master='local[1]')\n"
+        "print(session.sparkContext.master, session.sparkContext.parallelize([3, 4], 2).sum())\n"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    assert done.stdout.split() == ["local[1]", "7"], done.stderr[-3000:]

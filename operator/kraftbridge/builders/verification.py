@@ -29,6 +29,7 @@ UID = 185
 
 JOB_MEMORY = "1Gi"
 _LOCAL_MASTER = "local[2]"
+_MINIMUM_OVERHEAD_MEBIBYTES = 384
 
 WATCH_SECONDS = 604_800
 """How long a watch of the tree may wait for the takeover: as long as somebody may pause before the last broker."""
@@ -159,6 +160,30 @@ def application(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> dict[st
     return _spark_application(spec, facts) if runner is Runner.SPARK_APPLICATION else _job(spec, facts)
 
 
+def heap_mebibytes(memory: str) -> int:
+    """Return the size of a heap that ``spec.verification`` names."""
+    return int(memory[:-1]) * (1024 if memory.endswith("g") else 1)
+
+
+def overhead_mebibytes(memory: str, *, alone: bool) -> int:
+    """Return the memory that a pod gets beyond its heap, for the JVM itself and for Python.
+
+    Parameters
+    ----------
+    memory
+        Heap, as in ``spec.verification``.
+    alone
+        Whether the driver has no executors: the Python processes of the tasks run in its pod then.
+
+    Notes
+    -----
+    Spark itself adds 40 % to a Python application's memory, but at least 384 MiB (``spark.kubernetes.memoryOverheadFactor`` for non-JVM jobs,
+    ``ResourceProfile.MEMORY_OVERHEAD_MIN_MIB``).
+    """
+    of_spark = max(heap_mebibytes(memory) * 2 // 5, _MINIMUM_OVERHEAD_MEBIBYTES)
+    return 2 * of_spark if alone else of_spark
+
+
 def _arguments(facts: RunFacts) -> list[str]:
     return ["run", "--configmap", f"{facts.namespace}/{names.verification_config_map(facts.run_id)}"]
 
@@ -234,7 +259,9 @@ def _spark_conf() -> dict[str, str]:
 
 def _spark_application(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
     verification = spec.verification
+    alone = verification.executors == 0
     conf: Mapping[str, str] = {k: v for k, v in _spark_conf().items() if v}
+    overhead = f"{overhead_mebibytes(verification.driver_memory, alone=True)}m"
     # Templates are given natively: Kubeflow's mutating webhook is not needed then (spark-operator 2.5).
     return {
         "apiVersion": SPARK_API_VERSION,
@@ -247,7 +274,7 @@ def _spark_application(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
             "image": facts.image,
             "imagePullPolicy": verification.image_pull_policy,
             "mainApplicationFile": f"local://{MAIN}",
-            "arguments": _arguments(facts),
+            "arguments": [*_arguments(facts), *(["--master", _LOCAL_MASTER] if alone else [])],
             "sparkVersion": SPARK_VERSION,
             "restartPolicy": {"type": "Never"},
             "timeToLiveSeconds": KEPT_SECONDS,
@@ -256,13 +283,15 @@ def _spark_application(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
                 "cores": 1,
                 "coreRequest": verification.core_request,
                 "memory": verification.driver_memory,
+                **({"memoryOverhead": overhead} if alone else {}),
                 "serviceAccount": facts.service_account,
                 "template": _pod_template(spec, facts, "spark-kubernetes-driver"),
             },
             "executor": {
                 "cores": 1,
                 "coreRequest": verification.core_request,
-                "instances": verification.executors,
+                # The schema wants one. A local master in the application starts none.
+                "instances": max(verification.executors, 1),
                 "memory": verification.executor_memory,
                 "template": _pod_template(spec, facts, "spark-kubernetes-executor"),
             },

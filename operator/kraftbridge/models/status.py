@@ -661,9 +661,10 @@ class MigrationStatus(StatusModel):
 
     @property
     def followed_run(self) -> VerificationStatus | None:
-        """The verification that is looked after: the newest that has not ended, else the newest."""
-        unfinished = (v for v in reversed(self.verifications) if v.finished_at is None)
-        return next(unfinished, self.verifications[-1] if self.verifications else None)
+        """The verification that is looked after: of those that have not ended a released one, then the newest; else the newest."""
+        unfinished = [v for v in reversed(self.verifications) if v.finished_at is None]
+        released = (v for v in unfinished if v.released_at is not None)
+        return next(released, next(iter(unfinished or reversed(self.verifications)), None))
 
 
 def rendered_spec(spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec:

@@ -240,8 +240,13 @@ def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
 
 
 def _goes_beside(profile: Profile, other: VerificationStatus) -> bool:
-    """Whether a run leaves an unfinished one alone: the watch of the tree goes on while the tree is checked before the last restart."""
-    return profile is Profile.ZOOKEEPER and other.profile is Profile.COPY
+    """Whether a run leaves an unfinished one alone.
+
+    The watch of the tree goes on while the tree is checked before the last restart. While its comparison runs, the session for the next gate starts.
+    """
+    if other.profile is not Profile.COPY:
+        return False
+    return profile is Profile.ZOOKEEPER or (profile is Profile.DUAL_WRITE and other.released_at is not None)
 
 
 def _is_kept(step: StepContext, record: VerificationStatus) -> bool:

@@ -59,6 +59,11 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--configmap", metavar="NAMESPACE/NAME", help="request in a ConfigMap; waits for its go")
     run.add_argument("--api-server", metavar="URL", help="default: the cluster that this pod is in")
     run.add_argument("--service-account", type=Path, metavar="DIRECTORY", help="folder with token and ca.crt")
+    run.add_argument(
+        "--master",
+        metavar="MASTER",
+        help="Spark master, in place of the one that submitted this; local[N] runs no executor",
+    )
     run.add_argument("--json", type=Path, metavar="FILE", help="also write the report here")
     run.add_argument("--html", type=Path, metavar="FILE", help="also write the report as a page")
     run.set_defaults(command=_run)
@@ -126,7 +131,7 @@ def _run(options: argparse.Namespace) -> int:
         except (OSError, ValidationError) as error:
             logger.error("request %s: %s", options.request, error)  # noqa: TRY400 - expected
             return EXIT_BAD_REQUEST
-        report = immediate_run(request)
+        report = immediate_run(request, options.master)
     else:
         from kraftbridge.verification.configmap import NotWantedError, RunConfigMap  # noqa: PLC0415
 
@@ -135,7 +140,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.service_account is not None:
             config_map.account = options.service_account
         try:
-            report = armed_run(config_map)
+            report = armed_run(config_map, options.master)
         except NotWantedError as error:
             logger.error("%s", error)  # noqa: TRY400 - expected
             return EXIT_NOT_WANTED

@@ -340,12 +340,12 @@ def verify_live(session: SparkSession, request: VerificationRequest) -> Verifica
     return run_report(run)
 
 
-def immediate_run(request: VerificationRequest) -> VerificationReport:
+def immediate_run(request: VerificationRequest, master: str | None = None) -> VerificationReport:
     """Open a session and verify."""
-    return verify_live(open_session(local=True), request)
+    return verify_live(open_session(local=True, master=master), request)
 
 
-def armed_run(config_map: RunConfigMap) -> VerificationReport:
+def armed_run(config_map: RunConfigMap, master: str | None = None) -> VerificationReport:
     """Open a session, wait until the operator releases the run, verify, and write the verdict into the ConfigMap.
 
     The session is warmed up in the meantime, unless the release is already there.
@@ -360,7 +360,7 @@ def armed_run(config_map: RunConfigMap) -> VerificationReport:
     """
     request = config_map.request()
     tree = keep_tree(config_map, request) if request.profile is Profile.COPY else None
-    session = open_session(local=True)
+    session = open_session(local=True, master=master)
     if config_map.go(request.run_id) is None:  # otherwise the gate is waiting
         warm_up(session)
     if tree is None:

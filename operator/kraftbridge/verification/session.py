@@ -20,13 +20,15 @@ _SMALL_SHUFFLE_PARTITIONS: Final = 2
 _ROWS_PER_SHUFFLE_PARTITION: Final = 200_000
 
 
-def open_session(*, local: bool, ansi: bool | None = None) -> SparkSession:
+def open_session(*, local: bool, master: str | None = None, ansi: bool | None = None) -> SparkSession:
     """Return a session with the data sources registered.
 
     Parameters
     ----------
     local
         Run in this process if no master is given. `spark-submit` and the Spark operator give one.
+    master
+        Master in place of the one that `spark-submit` or the Spark operator gives; ``local[N]`` compares in this pod, without executors.
     ansi
         Value of `spark.sql.ansi.enabled`; None for Spark's default.
     """
@@ -40,8 +42,10 @@ def open_session(*, local: bool, ansi: bool | None = None) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.python.worker.reuse", "true")
     )
-    if local and "SPARK_APPLICATION_ID" not in os.environ and not os.environ.get("MASTER"):
-        builder = _with_local_defaults(builder)
+    if master is not None:
+        builder = _on_this_host(builder, master)
+    elif local and "SPARK_APPLICATION_ID" not in os.environ and not os.environ.get("MASTER"):
+        builder = _on_this_host(builder, "local[*]")
     if ansi is not None:
         builder = builder.config("spark.sql.ansi.enabled", str(ansi).lower())
     session: SparkSession = builder.getOrCreate()
@@ -51,11 +55,9 @@ def open_session(*, local: bool, ansi: bool | None = None) -> SparkSession:
     return session
 
 
-def _with_local_defaults(builder: SparkSession.Builder) -> SparkSession.Builder:
+def _on_this_host(builder: SparkSession.Builder, master: str) -> SparkSession.Builder:
     return (
-        builder.master("local[*]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
+        builder.master(master).config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     )
 
 

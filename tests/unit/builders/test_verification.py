@@ -14,6 +14,7 @@ from kraftbridge.builders import names, verification
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import REQUEST_KEY, Profile, VerificationRequest
 from kraftbridge.models.spec import MigrationSpec, Runner
+from kraftbridge.verification import command_line
 
 FACTS = verification.RunFacts(
     namespace="kafka",
@@ -144,3 +145,18 @@ def test_spark_needs_no_right_to_delete() -> None:
     assert conf["spark.kubernetes.executor.disableConfigMap"] == "true"
     assert conf["spark.kubernetes.driver.service.deleteOnTermination"] == "false"
     assert conf["spark.kubernetes.driver.ownPersistentVolumeClaim"] == "false"
+
+
+@pytest.mark.parametrize(("executors", "instances"), [(0, 1), (1, 1), (3, 3)])
+def test_a_driver_without_executors_compares_on_its_own(executors: int, instances: int) -> None:
+    spec = migration_spec(verification={"executors": executors, "driverMemory": "2g"})
+    built = verification.application(spec, FACTS, Runner.SPARK_APPLICATION)["spec"]
+    options = command_line._parser().parse_args(built["arguments"])  # noqa: SLF001 - what the driver does with them
+    assert options.configmap == f"kafka/{names.verification_config_map(RUN_ID)}"
+    assert built["executor"]["instances"] == instances, "Kubeflow's schema wants at least one"
+    if executors:
+        assert options.master is None
+        assert "memoryOverhead" not in built["driver"], "Spark's own"
+    else:
+        assert options.master == "local[2]"
+        assert built["driver"]["memoryOverhead"] == "1638m"

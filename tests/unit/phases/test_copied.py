@@ -207,3 +207,28 @@ def test_the_comparison_waits_for_the_mirror() -> None:
     assert ReleaseVerification(RUN_ID) in armed.decide().actions
     unclaimed = armed.observing(zookeeper=zookeeper(taken_over=False))
     assert ReleaseVerification(RUN_ID) not in unclaimed.decide().actions
+
+
+def test_the_session_for_the_next_gate_starts_while_the_copy_is_compared() -> None:
+    comparing = open_gate(Phase.TAKING_OVER).with_status(verifications=(*SOUND, watching(run_id="demo-copy")))
+    armed = comparing.observing(run=VerificationRun("demo-copy", RunState.ARMED))
+    assert launched(armed) == [(Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)]
+    decision = armed.decide()
+    assert not [a for a in decision.actions if isinstance(a, RemoveVerification)]
+    assert decision.status.followed_run is not None
+    assert decision.status.followed_run.run_id == "demo-copy", "the gate waits for it"
+    later = armed.after(decision).observing(run=VerificationRun("demo-copy", RunState.RUNNING)).later(1)
+    assert launched(later) == []
+    assert not [a for a in later.decide().actions if isinstance(a, RemoveVerification)]
+    copied = decision.status.verifications[-2]
+    assert copied.run_id == "demo-copy"
+    done = VerificationRun("demo-copy", RunState.FINISHED, verdict=summary(copied))
+    ended = later.observing(run=done).decide()
+    assert ended.status.followed_run is not None
+    assert ended.status.followed_run.profile is Profile.DUAL_WRITE
+
+
+def test_no_session_starts_beside_a_watch_that_nobody_would_follow_then() -> None:
+    unclaimed = open_gate(Phase.TAKING_OVER).with_status(verifications=(*SOUND, watching()))
+    unclaimed = unclaimed.observing(run=VerificationRun(RUN_ID, RunState.ARMED), zookeeper=zookeeper(taken_over=False))
+    assert launched(unclaimed) == []

@@ -29,8 +29,7 @@ def run_taking_over_phase(draft: Draft) -> Outcome:
         )
     # Both at a time: the comparison takes seconds, and so does the change on its way.
     comparing, arriving = copied.ensure_nothing_lost(draft), canary.prove_change_arrives(draft)
-    if comparing is None:
-        verifying.launch_ahead(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)
+    verifying.launch_ahead(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)
     if (waiting := arriving or comparing) is not None:
         return waiting
     verified = (

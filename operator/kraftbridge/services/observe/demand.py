@@ -13,7 +13,7 @@ from typing import Any, Final
 from kubernetes.utils.quantity import parse_quantity
 
 from kraftbridge.builders import controllers as quorum
-from kraftbridge.builders.verification import JOB_MEMORY
+from kraftbridge.builders.verification import JOB_MEMORY, heap_mebibytes, overhead_mebibytes
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.spec import MigrationSpec, Runner
@@ -49,21 +49,19 @@ def controllers_demand(spec: MigrationSpec, facts: quorum.ControllersFacts) -> C
 def run_demand(spec: MigrationSpec, runner: Runner) -> tuple[Demand, ...]:
     """Return the resources that the pods of one run request: driver and executors, or the Job's only pod.
 
-    Spark adds to a Python driver's memory, and to its executors', 40 % but at least 384 MiB (``spark.kubernetes.memoryOverheadFactor`` for
-    non-JVM jobs, ``ResourceProfile.MEMORY_OVERHEAD_MIN_MIB``); it sets the same value as request and limit of memory.
+    Spark sets heap and overhead (``overhead_mebibytes``) as request and limit of memory.
     """
     verification = spec.verification
     cpu = whole("cpu", verification.core_request)
     if runner is Runner.JOB:
         return (Demand("verifier", cpu, whole("memory", JOB_MEMORY), None, None),)
 
-    def pod(name: str, heap: str) -> Demand:
-        mebibytes = int(heap[:-1]) * (1024 if heap.endswith("g") else 1)
-        total = (mebibytes + max(mebibytes * 2 // 5, 384)) << 20
+    def pod(name: str, heap: str, *, alone: bool = False) -> Demand:
+        total = (heap_mebibytes(heap) + overhead_mebibytes(heap, alone=alone)) << 20
         return Demand(name, cpu, total, None, total)
 
     executors = (pod(f"executor {i}", verification.executor_memory) for i in range(1, verification.executors + 1))
-    return (pod("driver", verification.driver_memory), *executors)
+    return (pod("driver", verification.driver_memory, alone=verification.executors == 0), *executors)
 
 
 def _container_demand(container: dict[str, Any]) -> Demand:
