@@ -151,7 +151,7 @@ def test_spark_needs_no_right_to_delete() -> None:
 def test_a_driver_without_executors_compares_on_its_own(executors: int, instances: int) -> None:
     spec = migration_spec(verification={"executors": executors, "driverMemory": "2g"})
     built = verification.application(spec, FACTS, Runner.SPARK_APPLICATION)["spec"]
-    options = command_line._parser().parse_args(built["arguments"])  # noqa: SLF001 - what the driver does with them
+    options = command_line._parser().parse_args(built["arguments"])
     assert options.configmap == f"kafka/{names.verification_config_map(RUN_ID)}"
     assert built["executor"]["instances"] == instances, "Kubeflow's schema wants at least one"
     if executors:
