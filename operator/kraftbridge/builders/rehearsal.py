@@ -66,6 +66,7 @@ def fingerprint(spec: MigrationSpec, facts: ControllersFacts, asked: str) -> str
             repr(controllers.password_encoder_secret),
             controllers.listener.secret_name,
             spec.zookeeper.connect,
+            release_version(facts),
             asked,
         )
     )
@@ -77,6 +78,11 @@ def rehearsed_settings(spec: MigrationSpec, facts: ControllersFacts) -> dict[str
     return {k: v for k, v in settings.items() if k != BATCH_SIZE or k in spec.controllers.config}
 
 
+def release_version(facts: ControllersFacts) -> str:
+    """Return the brokers' ``inter.broker.protocol.version``: their registrations and the controllers' metadata.version follow from it."""
+    return facts.broker_settings.get("inter.broker.protocol.version", "3.9")
+
+
 def request(spec: MigrationSpec, facts: RehearsalFacts) -> RehearsalRequest:
     """Return what the pod is asked."""
     encoder = spec.controllers.password_encoder_secret
@@ -86,7 +92,7 @@ def request(spec: MigrationSpec, facts: RehearsalFacts) -> RehearsalRequest:
             connect=spec.zookeeper.connect, secret_path=f"{_MOUNTS}/zookeeper" if spec.zookeeper.secret_name else None
         ),
         bootstrap_servers=spec.brokers.bootstrap_servers,
-        release_version=facts.controllers.broker_settings.get("inter.broker.protocol.version", "3.9"),
+        release_version=release_version(facts.controllers),
         heap_bytes=max(_HEAP_BYTES, heap_bytes(spec.controllers.heap_options or "") or 0),
         zookeeper_heap_bytes=_ZOOKEEPER_HEAP_BYTES,
         password_encoder_secret_path=f"{_MOUNTS}/password-encoder/{encoder.key}" if encoder is not None else None,

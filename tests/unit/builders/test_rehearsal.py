@@ -124,9 +124,15 @@ def test_the_fingerprint_moves_with_what_is_judged(changed: MigrationSpec) -> No
     assert builder.fingerprint(changed, CONTROLLERS, "") != builder.fingerprint(spec(), CONTROLLERS, "")
 
 
-def test_the_fingerprint_moves_with_the_annotation_and_not_with_what_a_rehearsal_calls_for() -> None:
+def test_the_fingerprint_moves_with_annotation_and_brokers_and_not_with_what_a_rehearsal_calls_for() -> None:
     before = builder.fingerprint(spec(), CONTROLLERS, "")
     assert builder.fingerprint(spec(), CONTROLLERS, "again") != before
+    older = replace(
+        CONTROLLERS, broker_settings={**CONTROLLERS.broker_settings, "inter.broker.protocol.version": "3.7"}
+    )
+    assert builder.fingerprint(spec(), older, "") != before, (
+        "its substitutes of brokers support another metadata.version"
+    )
     assert builder.fingerprint(spec(), replace(CONTROLLERS, minimum_batch_size=2000), "") == before
     given = spec(controllers={**spec_document()["controllers"], "config": {builder.BATCH_SIZE: "500"}})
     assert builder.rehearsed_settings(given, CONTROLLERS)[builder.BATCH_SIZE] == "500"
