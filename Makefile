@@ -183,6 +183,13 @@ dry-start-live: venv cluster-up images ## of the end-to-end tests only those of 
 	$(SAY) "dry start on $(or $(KUBE_CONTEXT),the embedded cluster)"
 	@PYTHONPATH=$(CURDIR) $(PYTEST) -s e2e/test_4_dry_start.py $(ARGS)
 
+VENDOR ?=
+.PHONY: e2e-layouts
+e2e-layouts: venv cluster-up images ## VENDOR=DIR: vendors' charts and entrypoints, migrated or refused: what has no result yet (resumable; ARGS="bitnami-env --again")
+	$(SAY) "layouts of other people's brokers, on the embedded Kubernetes"
+	@test -n "$(VENDOR)" || { echo "VENDOR names the folder with the vendors' charts and images (docs/layouts.md)"; exit 1; }
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m e2e.layouts --vendor "$(abspath $(VENDOR))" $(ARGS); code=$$?; $(PYTHON) docs/generate.py; exit $$code
+
 .PHONY: e2e-matrix
 e2e-matrix: venv cluster-up images ## faults in every phase of a real migration: what has no result yet (hours; resumable); ARGS="--plan"
 	$(SAY) "the matrix fault by phase, on the embedded Kubernetes"

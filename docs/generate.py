@@ -1,7 +1,7 @@
 """Write the generated pages: ``python docs/generate.py [--check]``.
 
 ``api.md`` comes from the CRD and the closed sets of the models, ``findings.md`` from ``kraftbridge.models.catalogue``,
-``faults.md`` from the results of ``make e2e-matrix``. With ``--check`` nothing
+``faults.md`` from the results of ``make e2e-matrix``, ``layouts.md`` from those of ``make e2e-layouts``. With ``--check`` nothing
 is written; the exit code says whether the pages are up to date.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import json
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
@@ -194,6 +195,15 @@ def faults_page() -> str:
     return matrix_page.page(cells.read(DOCS / "measured/faults"))
 
 
+def layouts_page() -> str:
+    """Return the layouts of other people's brokers, from the results that are kept beside this file."""
+    sys.path.insert(0, str(DOCS.parent))
+    from e2e.harness import layouts, layouts_page  # noqa: PLC0415 - as above
+
+    known = {file.stem: json.loads(file.read_text()) for file in sorted((DOCS / "measured/layouts").glob("*.json"))}
+    return layouts_page.page(layouts.LAYOUTS, known)
+
+
 def odd_trees_page() -> str:
     """Return what Kafka and the tree verification make of odd trees, from the results that are kept beside this file."""
     sys.path.insert(0, str(DOCS.parent))
@@ -208,6 +218,7 @@ PAGES = {
     "findings.md": findings_page,
     "broker-settings.md": broker_settings_page,
     "faults.md": faults_page,
+    "layouts.md": layouts_page,
 }
 
 

@@ -61,8 +61,10 @@ def _judged(cluster: ForeignCluster, name: str, change: dict[str, Any] | None = 
 
 
 def _dry_start_findings(view: View) -> list[str]:
-    """Return the findings of the dry start, each as its code and reason: one code may have a finding for each mode."""
-    return [f"{f['code']}: {f['reason']}" for f in view.status["findings"] if f["code"].startswith("DryStart")]
+    """Return the findings of the dry start, each as its code, reason and fix: one code may have a finding for each mode."""
+    return [
+        f"{f['code']}: {f['reason']}. {f['fix']}" for f in view.status["findings"] if f["code"].startswith("DryStart")
+    ]
 
 
 def test_copies_of_an_ordinary_cluster_start_what_runs(cluster: ForeignCluster) -> None:
@@ -79,6 +81,8 @@ def test_a_channel_that_does_not_reach_the_brokers_is_named(cluster: ForeignClus
     assert "zookeeper.metadata.migration.enable is not set instead of 'true'" in in_migration, in_migration
     assert "DryStartOverlayLost: In KRaft mode" in in_kraft, in_kraft
     assert "process.roles is not set instead of 'broker'" in in_kraft, in_kraft
+    proposed = "this one reaches the brokers in every mode: configStyle: Env, envPrefix: KAFKA_"
+    assert in_migration.endswith(proposed), in_migration
 
 
 def test_what_reaches_for_the_cluster_or_the_node_does_no_harm_and_passes(cluster: ForeignCluster) -> None:

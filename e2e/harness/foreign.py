@@ -84,7 +84,7 @@ class ForeignCluster:
     @property
     def placeholders(self) -> dict[str, str]:
         """What the manifests leave open."""
-        return {"PREFIX": self.prefix, "BOOTSTRAP": self.bootstrap}
+        return {"PREFIX": self.prefix, "BOOTSTRAP": self.bootstrap, "LOGIN": ""}
 
     def up(self) -> None:
         """Bring it up in a fresh namespace and wait until every pod is ready."""

@@ -117,7 +117,7 @@ class Kube:
             ]
         return "\n".join(lines)
 
-    def claim_namespace(self, namespace: str) -> None:
+    def claim_namespace(self, namespace: str, standard: str = "restricted") -> None:
         """Make a fresh namespace; an earlier one of ours is removed first.
 
         Raises
@@ -126,11 +126,11 @@ class Kube:
             If a namespace of that name exists without this harness's label.
         """
         self.remove_namespace(namespace)
-        self.create_namespace(namespace)
+        self.create_namespace(namespace, standard)
 
-    def create_namespace(self, namespace: str) -> None:
-        """Make a namespace with this harness's label, in which the restricted Pod Security Standard is enforced."""
-        labels = {OWNER_LABEL: "true", "pod-security.kubernetes.io/enforce": "restricted"}
+    def create_namespace(self, namespace: str, standard: str = "restricted") -> None:
+        """Make a namespace with this harness's label, in which a Pod Security Standard is enforced."""
+        labels = {OWNER_LABEL: "true", "pod-security.kubernetes.io/enforce": standard}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
         self.kubectl("create", "-f", "-", stdin=json.dumps(body))
 

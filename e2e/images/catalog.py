@@ -121,6 +121,22 @@ def catalog() -> dict[str, Image]:
     return {image.name: image for image in images}
 
 
+def vendors_images(vendor: Path) -> dict[str, Image]:
+    """Return the images of the layouts' brokers: vendors' entrypoints on the jars of our Kafka image, from a folder outside the repository."""
+    found = [
+        Image(
+            name=f"layout-{name}",
+            reference=f"localhost/kraftbridge-layout-{name}:3.9.1",
+            dockerfile=vendor / "images" / name / "Dockerfile",
+            inputs=(vendor / "images" / name,),
+            context=lambda name=name: vendor / "images" / name,
+            requires=("base", "kafka"),
+        )
+        for name in ("bitnami", "confluent")
+    ]
+    return {image.name: image for image in found}
+
+
 def with_requirements(names: list[str], images: dict[str, Image]) -> list[Image]:
     """Return the named images and what they need, in an order in which they can be built."""
     wanted = set(names or images)

@@ -1,5 +1,6 @@
 """Connections to the cluster, and the requests for which neither admin client has a method."""
 
+import json
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -41,14 +42,42 @@ def bootstrap_servers() -> str:
     return os.environ["KAFKA_BOOTSTRAP"]
 
 
+def login() -> dict[str, str]:
+    """Return ``user``, ``password`` and ``mechanism`` from ``KAFKA_LOGIN``; nothing where the listener asks for none."""
+    return json.loads(os.environ.get("KAFKA_LOGIN") or "{}")
+
+
 def librdkafka_config(**settings: Any) -> dict[str, Any]:
     """Return a configuration for confluent-kafka's clients; ``_`` in names stands for ``.``."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     return {
         "bootstrap.servers": bootstrap_servers(),
         **LIBRDKAFKA_COMMON,
+        **_librdkafka_login(),
         "error_cb": lambda _: None,  # transport errors are expected; failed deliveries are counted elsewhere
         **named,
+    }
+
+
+def _librdkafka_login() -> dict[str, str]:
+    if not (known := login()):
+        return {}
+    return {
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": known["mechanism"],
+        "sasl.username": known["user"],
+        "sasl.password": known["password"],
+    }
+
+
+def _kafka_python_login() -> dict[str, str]:
+    if not (known := login()):
+        return {}
+    return {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": known["mechanism"],
+        "sasl_plain_username": known["user"],
+        "sasl_plain_password": known["password"],
     }
 
 
@@ -87,6 +116,7 @@ class WireAdmin(KafkaAdminClient):
 
     def __init__(self, bootstrap: str | None = None) -> None:
         super().__init__(
+            **_kafka_python_login(),
             bootstrap_servers=(bootstrap or bootstrap_servers()).split(","),
             request_timeout_ms=30_000,
             bootstrap_timeout_ms=60_000,

@@ -4,6 +4,7 @@ It asks the brokers only, through their public API, so it is independent of ZooK
 the migration. Topics are identified by id and name.
 """
 
+import argparse
 import json
 import sys
 
@@ -19,7 +20,7 @@ from kafka.admin import (
 from kafka_clients.cluster import BROKER_RESOURCE, TOPIC_RESOURCE, WireAdmin
 
 
-def inventory(wire: WireAdmin) -> dict:
+def inventory(wire: WireAdmin, *, acls_too: bool = True) -> dict:
     """Return topics, configs, quotas, SCRAM credentials and ACLs as the brokers serve them."""
     topics = {topic["name"]: topic for topic in wire.describe_topics()}
     brokers = sorted(broker["broker_id"] for broker in wire.describe_cluster()["brokers"])
@@ -34,7 +35,7 @@ def inventory(wire: WireAdmin) -> dict:
         ACLPermissionType.ANY,
         ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY),
     )
-    acls, _ = wire.describe_acls(everything)
+    acls = wire.describe_acls(everything)[0] if acls_too else []
     return {
         "brokers": brokers,
         "topics": {
@@ -72,7 +73,10 @@ def inventory(wire: WireAdmin) -> dict:
 
 
 def main() -> None:
-    json.dump(inventory(WireAdmin()), sys.stdout, sort_keys=True, indent=1)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--without-acls", action="store_true", help="for a cluster without an authorizer")
+    arguments = parser.parse_args()
+    json.dump(inventory(WireAdmin(), acls_too=not arguments.without_acls), sys.stdout, sort_keys=True, indent=1)
 
 
 if __name__ == "__main__":

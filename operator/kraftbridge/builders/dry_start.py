@@ -120,7 +120,8 @@ def run_name(migration: str) -> str:
 
 def copy_name(key: CopyKey, run: str) -> str:
     """Return a copy's name; it ends in the ordinal, from which shells compute broker ids."""
-    return f"{key.stateful_set[:180]}-dry-{run}-{key.mode.lower()}-{key.ordinal}"
+    channel = f"-{short_hash([key.channel])[:6]}" if key.channel else ""
+    return f"{key.stateful_set[:180]}-dry-{run}-{key.mode.lower()}{channel}-{key.ordinal}"
 
 
 def overlaid(

@@ -14,6 +14,7 @@ NOTE: Final = "kraftbridge-dry-start "
 _VERSION: Final = 1
 _WORDS: Final = 600
 _NOISE: Final = ("Picked up ", "log4j:WARN", "SLF4J", NOTE, RESULT)
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _TELLING: Final = re.compile(
     r"\b(error|exception|fatal|fail|invalid|must|required|not found|cannot|unknown|no such)", re.IGNORECASE
 )
@@ -51,7 +52,11 @@ def agent_loaded(log: str) -> bool:
 
 def last_words(log: str) -> str:
     """Return the last output of the image: lines that look like errors, otherwise the last lines; at most 600 characters."""
-    own = [line.strip() for line in log.splitlines() if line.strip() and not line.lstrip().startswith(_NOISE)]
+    own = [
+        line.strip()
+        for line in _COLOURS.sub("", log).splitlines()
+        if line.strip() and not line.lstrip().startswith(_NOISE)
+    ]
     telling = [line for line in own if _TELLING.search(line)]
     text = " | ".join(dict.fromkeys((telling or own)[-4:]))
     return text[-_WORDS:]

@@ -194,6 +194,11 @@ class Code(StrEnum):
         "The image {image} starts Kafka {release}, according to its name. A broker of that release cannot register at the metadata.version of the quorum",
         "Roll the brokers to an image with Kafka 3.9 first. Ignore this finding if the image contains 3.9 in spite of its name",
     )
+    IMAGE_WRITES_TO_ZOOKEEPER = (
+        "ImageWritesToZooKeeper", _BLOCKING, _PREFLIGHT,
+        "{variable} makes the image create SCRAM users in ZooKeeper at each start. It does not start in KRaft mode with it, and on the way back it overwrites users in ZooKeeper alone",
+        "Set {variable}=false in the pod template (Bitnami's chart: an entry of extraEnvVars) and roll the brokers. The users exist already",
+    )
     LOCKED_BY_ANOTHER = (
         "LockedByAnother", _BLOCKING, _PREFLIGHT,
         "Another migration owns the StatefulSet: {holder}",
@@ -783,7 +788,7 @@ class Code(StrEnum):
     DRY_START_OVERLAY_LOST = (
         "DryStartOverlayLost", _BLOCKING, _PREFLIGHT,
         "In {mode} mode pod {pod} would not start with exactly what the migration sets: {differences}",
-        "Set spec.brokers.configStyle, envPrefix and properties to the channel from which the image takes its configuration",
+        "Set spec.brokers to the channel from which the image takes its configuration. {channels}",
     )
     DRY_START_PROGRAMS = (
         "DryStartPrograms", _WARNING, _PREFLIGHT,

@@ -68,6 +68,8 @@ class CopyKey:
     stateful_set: str
     ordinal: int
     mode: BrokerMode
+    channel: str = ""
+    """Another channel than the one in ``spec.brokers``, as `kraftbridge.dry_start.plan.described` writes it; ``""`` for that one."""
 
     @property
     def pod(self) -> str:
@@ -102,6 +104,8 @@ class DryStartReport:
     fingerprint: str
     """Fingerprint of all inputs of the copies."""
     copies: tuple[CopyOutcome, ...] = ()
+    trials: tuple[CopyOutcome, ...] = ()
+    """Copies with the overlay in other channels; only where the channel of ``spec.brokers`` does not reach the brokers."""
     reached: tuple[str, ...] = ()
     """Addresses that the probe pod reached although the NetworkPolicy closes it; no copy was started then, unless the user accepts that."""
     problem: str = ""

@@ -164,6 +164,8 @@ class StatefulSetState:
     """Whether the owner of the template is on record as rendering all of it."""
     image: str = ""
     """Image of the template's Kafka container, ``""`` if it was not read."""
+    writes_to_zookeeper: tuple[str, ...] = ()
+    """Variables of the template's Kafka container with which its image writes to ZooKeeper at each start."""
 
 
 @dataclass(frozen=True, slots=True)

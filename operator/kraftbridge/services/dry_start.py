@@ -214,15 +214,20 @@ class DryStarts:
             closed=() if _unfenced_accepted(spec) else closed,
         )
         copies = self._copies(identity, spec, status, clients, action, sources)
+        trials = self._trials(identity, spec, status, copies)
         self._remove(facts)
         try:
             self._kubernetes.apply(builder.network_policy(facts), force=True)
-            self._kubernetes.apply(builder.run_secret(facts, secrets.token_hex(32), [c for c, _ in copies]), force=True)
+            self._kubernetes.apply(
+                builder.run_secret(facts, secrets.token_hex(32), [c for c, _ in (*copies, *trials)]), force=True
+            )
             reached = self._probe(facts, closed)
             if reached and facts.closed:
                 return DryStartReport(action.fingerprint, reached=reached)
             outcomes = self._start_copies(facts, copies)
-            return DryStartReport(action.fingerprint, outcomes, reached)
+            lost = set(plan.without_overlay(outcomes))
+            tried = self._start_copies(facts, [t for t in trials if t[0].key.stateful_set in lost])
+            return DryStartReport(action.fingerprint, outcomes, tried, reached)
         finally:
             self._remove(facts)
 
@@ -263,6 +268,36 @@ class DryStarts:
                     files=files,
                 )
                 found.append((each, broker_settings(spec, brokers, key.mode)))
+        return found
+
+    def _trials(
+        self,
+        identity: Identity,
+        spec: MigrationSpec,
+        status: MigrationStatus,
+        copies: Sequence[tuple[CopyFacts, Mapping[str, str]]],
+    ) -> list[tuple[CopyFacts, Mapping[str, str]]]:
+        """Return copies of the first pod of each StatefulSet with the overlay in every other channel that its template may have."""
+        found: list[tuple[CopyFacts, Mapping[str, str]]] = []
+        firsts = {c.key.stateful_set: c for c, _ in reversed(copies) if c.key.mode is BrokerMode.ZOOKEEPER}
+        for each in firsts.values():
+            pod = each.stateful_set["spec"]["template"]["spec"]
+            data = {
+                name: (self._kubernetes.get("v1", kind, identity.namespace, name) or {}).get("data") or {}
+                for kind, name in plan.referenced(pod)
+                if kind == "ConfigMap"
+            }
+            for brokers in plan.other_channels(spec.brokers, pod, data):
+                other = spec.model_copy(update={"brokers": brokers})
+                original = self._facts.original(identity, other, status.attempt, each.stateful_set)
+                if original is None:
+                    continue
+                input_ = replace(self._facts.brokers(identity, other, status, original), cluster_id=each.cluster_id)
+                for mode in plan.OTHER_MODES:
+                    changed, files = builder.overlaid(other, input_, identity.name, each.stateful_set, mode)
+                    key = replace(each.key, mode=mode, channel=plan.described(brokers))
+                    copy = replace(each, key=key, stateful_set=changed, files=files)
+                    found.append((copy, broker_settings(other, input_, mode)))
         return found
 
     def _closed(self, identity: Identity, spec: MigrationSpec, sources: Sequence[_Source]) -> tuple[str, ...]:
@@ -401,7 +436,7 @@ class DryStarts:
             how = f"did not end in {WAIT_SECONDS:.0f} s" if code is None else f"ended with code {code}"
             problem = f"container {each.container} {trouble or how} and never came to Kafka's start"
             if code is not None and not agent_loaded(text):
-                problem += ". Its log shows no JVM that loaded the agent: the image has none, or its entrypoint clears JAVA_TOOL_OPTIONS and _JAVA_OPTIONS"
+                problem += ". Its log shows no JVM that loaded the agent: it ended before one started, the image has none, or its entrypoint clears JAVA_TOOL_OPTIONS and _JAVA_OPTIONS"
             return _failed(outcome, problem, text)
         own = (pod.get("status") or {}).get("podIP")
         theirs = (live.get("status") or {}).get("podIP")

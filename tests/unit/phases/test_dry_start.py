@@ -133,6 +133,34 @@ def test_each_disagreement_blocks(state: DryStartState, code: str, words: str) -
     assert case.decide().status.phase is Phase.PREFLIGHT
 
 
+@pytest.mark.parametrize(
+    ("in_kraft", "words"),
+    [
+        ({}, "reaches the brokers in every mode: configStyle: Properties, properties: {…}"),
+        (
+            {"start": None, "problem": "container kafka ended with code 1", "words": "KAFKA_X must be set"},
+            'does not start with it in KRaft mode: container kafka ended with code 1; the image says: "KAFKA_X must be set": configStyle: Properties',
+        ),
+    ],
+)
+def test_the_channel_that_reaches_the_brokers_is_proposed(in_kraft: dict[str, Any], words: str) -> None:
+    assert FINE.report is not None
+    lost = with_settings(MIGRATION, {}, "kraftbridge.mode")
+    assert lost.report is not None
+    by_mode = {c.key.mode: c for c in FINE.report.copies if c.key.ordinal == 0}
+    trials = []
+    for channel, spoiled in (("configStyle: Env, envPrefix: KAFKA_CFG_", True), ("configStyle: Properties, properties: {…}", False)):  # fmt: skip
+        for mode in (MIGRATION, KRAFT):
+            key = replace(by_mode[mode].key, channel=channel)
+            overlay = {"process.roles": "lost"} if spoiled else by_mode[mode].overlay
+            more = in_kraft if mode is KRAFT and not spoiled else {}
+            trials.append(replace(by_mode[mode], key=key, overlay=overlay, **more))
+    state = replace(lost, report=replace(lost.report, trials=tuple(trials)))
+    assert words in found(situation(state))["DryStartOverlayLost"].fix
+    in_vain = replace(lost, report=replace(lost.report, trials=tuple(trials[:2])))
+    assert "tried these in vain: configStyle: Env, envPrefix: KAFKA_CFG_" in found(situation(in_vain))["DryStartOverlayLost"].fix  # fmt: skip
+
+
 def test_kafkas_refusal_names_the_setting() -> None:
     assert FINE.report is not None
     copies = [

@@ -369,6 +369,10 @@ FINDINGS: dict[str, tuple[Spoil, str]] = {
     "LockedByAnother": (sets(lock="kafka/other/uid"), "kafka/other/uid"),
     "BrokersNotReady": (sets(pods=(replace(broker_set().pods[0], ready=False), *broker_set().pods[1:])), "2 of 3"),
     "SettingFromReference": (sets(unreadable_settings=frozenset({"listener.security.protocol.map"})), "valueFrom"),
+    "ImageWritesToZooKeeper": (
+        sets(writes_to_zookeeper=("KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS",)),
+        "KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS",
+    ),
     "InterBrokerProtocolTooLow": (settings(inter_broker_protocol_version="3.3-IV3"), "3.3-IV3"),
     "MigrationFlagAlreadySet": (settings(zookeeper_metadata_migration_enable="true"), "not by this migration"),
     "AlreadyKRaft": (settings(process_roles="broker"), "process.roles"),

@@ -11,7 +11,7 @@ import pytest
 from tests.support.fakes import Clock, FakeKubernetes, user_stateful_set
 from tests.support.observations import spec
 
-from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts
+from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts, copy_name
 from kraftbridge.config import Settings
 from kraftbridge.exceptions import ActionError
 from kraftbridge.fence.command_line import EXIT_REACHED
@@ -218,6 +218,45 @@ def test_without_closed_addresses_the_copy_is_asked_to_prove_nothing(pods: Pods)
     run(pods, closed=())
     (pod,) = pods.objects.values()
     assert not [a for a in pod["spec"]["initContainers"][0]["command"] if a.startswith("--closed")]
+
+
+def test_every_other_channel_is_rendered_for_the_first_pod_in_both_modes() -> None:
+    kubernetes, settings = FakeKubernetes(Clock()), Settings(operator_image="operator:1", verifier_image="v")
+    stateful_set = user_stateful_set()
+    pod = stateful_set["spec"]["template"]["spec"]
+    pod["volumes"] = [{"name": "config", "configMap": {"name": "broker-config"}}]
+    kubernetes.create(stateful_set)
+    file = {"server.properties": "zookeeper.connect=zk:2181\nnum.io.threads=3\n"}
+    metadata = {"name": "broker-config", "namespace": "kafka"}
+    kubernetes.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": file})
+    starts, identity = DryStarts(kubernetes, settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
+    copies = [
+        (CopyFacts(CopyKey("kafka", ordinal, mode), stateful_set, {}, "kafka", ordinal, "cluster", ("/data",)), {})
+        for ordinal in (0, 1)
+        for mode in BrokerMode
+    ]
+    trials = starts._trials(identity, spec(), MigrationStatus(), copies)
+    assert {(each.key.ordinal, each.key.mode) for each, _ in trials} == {
+        (0, BrokerMode.MIGRATION),
+        (0, BrokerMode.KRAFT),
+    }
+    by_channel = {(each.key.channel, each.key.mode): (each, overlay) for each, overlay in trials}
+    assert len(by_channel) == len(trials) == 4
+    place = "{volume: config, configMap: broker-config, key: server.properties}"
+    each, overlay = by_channel[f"configStyle: Properties, properties: {place}", BrokerMode.MIGRATION]
+    assert "num.io.threads=3" in each.files["server.properties"]
+    assert "zookeeper.metadata.migration.enable=true" in each.files["server.properties"]
+    assert overlay["zookeeper.metadata.migration.enable"] == "true"
+    each, _ = by_channel["configStyle: Env, envPrefix: KAFKA_CFG_", BrokerMode.KRAFT]
+    (container,) = each.stateful_set["spec"]["template"]["spec"]["containers"]
+    assert {"name": "KAFKA_CFG_PROCESS_ROLES", "value": "broker"} in container["env"]
+    assert len({copy_name(each.key, "r") for each, _ in trials}) == 4
+
+
+def test_an_images_colours_are_not_quoted(pods: Pods) -> None:
+    pods.logs = {"kafka": "\x1b[38;5;6mkafka \x1b[0m==> error: \x1b[38;5;2mno such user\x1b[0m"}
+    pods.end = lambda _: ended(1)
+    assert run(pods).words == "kafka ==> error: no such user"
 
 
 def test_a_dry_start_does_not_run_again_because_preflight_passed_and_the_cluster_id_is_in_status() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kraftbridge.services.observe.workloads import pod_state, pods_selector
+from kraftbridge.services.observe.workloads import own_state, pod_state, pods_selector
 
 TRACE = """[2026-11-20 17:00:01,123] ERROR Encountered fatal fault: Error handling state (org.apache.kafka)
 org.apache.kafka.common.errors.KafkaStorageException: Error while appending records
@@ -62,3 +62,17 @@ def test_a_selector_with_expressions_selects_no_more_than_it_says() -> None:
     selector["matchExpressions"] = [{"key": "app", "operator": "Like"}]
     with pytest.raises(ValueError, match="kafka: unknown operator Like"):
         pods_selector(stateful_set)
+
+
+@pytest.mark.parametrize(
+    ("values", "writes"), [(["true"], True), (["Yes"], True), (["true", "false"], False), ([], False)]
+)
+def test_the_later_of_two_entries_says_whether_an_image_writes_to_zookeeper(values: list[str], writes: bool) -> None:
+    variable = "KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS"
+    container = {"name": "kafka", "env": [{"name": variable, "value": v} for v in values]}
+    template = {
+        "metadata": {},
+        "spec": {"containers": [container, {"name": "other", "env": [{"name": variable, "value": "true"}]}]},
+    }
+    stateful_set = {"metadata": {"name": "kafka", "uid": "u"}, "spec": {"template": template}}
+    assert own_state(stateful_set, [], "kafka").writes_to_zookeeper == ((variable,) if writes else ())

@@ -22,6 +22,7 @@ from kraftbridge.phases.preflight.finding import finding, first, some
 
 UNDER_WAY = "Copies of the brokers' pods are started without Kafka, to see which settings each mode would pass to Kafka"
 _SHOWN_DIFFERENCES = 4
+_WORDS = 400
 
 
 def awaited(step: StepContext) -> bool:
@@ -71,7 +72,7 @@ def _stateful_set(step: StepContext, report: DryStartReport, item: StatefulSetSt
     for mode in BrokerMode:
         copies = [outcomes[key] for key in wanted if key.mode is mode and key in outcomes]
         yield from _starts(step, name, mode, copies, outcomes)
-        yield from _differences(step, name, mode, copies, outcomes)
+        yield from _differences(step, name, mode, copies, report)
     yield from _programs(name, [outcomes[key] for key in wanted if key in outcomes])
 
 
@@ -80,7 +81,14 @@ def _starts(
 ) -> Iterator[FindingStatus]:
     """Find copies that do not reach Kafka's start, and configurations that Kafka refuses; one finding for each mode."""
     prefix = step.spec.brokers.env_prefix
-    if failed := [c for c in copies if c.start is None]:
+    failed = [c for c in copies if c.start is None]
+    if mode is not BrokerMode.ZOOKEEPER:
+        # A copy that does not start in its present mode either has its finding there.
+        present_failed = {
+            o.key.pod for o in outcomes.values() if o.key.mode is BrokerMode.ZOOKEEPER and o.start is None
+        }
+        failed = [c for c in failed if c.key.pod not in present_failed]
+    if failed:
         copy = failed[0]
         present = outcomes.get(CopyKey(copy.key.stateful_set, copy.key.ordinal, BrokerMode.ZOOKEEPER))
         words = f'; the image says: "{copy.words}"' if copy.words else ""
@@ -112,9 +120,10 @@ def _starts(
 
 
 def _differences(
-    step: StepContext, name: str, mode: BrokerMode, copies: Sequence[CopyOutcome], outcomes: dict[CopyKey, CopyOutcome]
+    step: StepContext, name: str, mode: BrokerMode, copies: Sequence[CopyOutcome], report: DryStartReport
 ) -> Iterator[FindingStatus]:
     survey = step.observation.survey
+    outcomes = {o.key: o for o in report.copies}
     for each in copies:
         if each.start is None or not each.start.valid:
             continue
@@ -136,8 +145,35 @@ def _differences(
         if present is None or present.start is None or not present.start.valid:
             continue  # a finding of its own
         if found := differences_from_overlay(present, each):
-            yield finding(Code.DRY_START_OVERLAY_LOST, name, pod=each.key.pod, mode=mode, differences=_shown(found))
+            channels = _channels([t for t in report.trials if t.key.stateful_set == each.key.stateful_set], present)
+            yield finding(
+                Code.DRY_START_OVERLAY_LOST,
+                name,
+                pod=each.key.pod,
+                mode=mode,
+                differences=_shown(found),
+                channels=channels,
+            )
             return
+
+
+def _channels(trials: Sequence[CopyOutcome], present: CopyOutcome) -> str:
+    """Say which other channel reaches the brokers."""
+    told: dict[str, list[str]] = {}
+    for each in trials:
+        if each.start is None:
+            trouble = each.problem + (f'; the image says: "{each.words}"' if each.words else "")
+        elif not each.start.valid:
+            trouble = each.start.complaint
+        else:
+            trouble = "the settings do not reach Kafka" if differences_from_overlay(present, each) else ""
+        told.setdefault(each.key.channel, []).append(f"{each.key.mode} mode: {trouble}" if trouble else "")
+    if found := [channel for channel, troubles in told.items() if not any(troubles)]:
+        return f"The dry start found that this one reaches the brokers in every mode: {found[0]}"
+    if partly := [channel for channel, troubles in told.items() if not all(troubles)]:
+        trouble = next(t for t in told[partly[0]] if t)
+        return f"The dry start found that this one reaches the brokers, and that the image does not start with it in {trouble[:_WORDS]}: {partly[0]}"
+    return f"The dry start tried these in vain: {'; '.join(told)}" if told else "The dry start found no other to try"
 
 
 def _programs(name: str, copies: Sequence[CopyOutcome]) -> Iterator[FindingStatus]:

@@ -188,6 +188,8 @@ def _stateful_set(draft: Draft, name: str, item: StatefulSetState) -> Iterator[F
         yield finding(Code.BROKERS_NOT_READY, name, ready=ready, replicas=item.replicas, trouble=trouble)
     for setting in sorted(item.unreadable_settings & set(OVERLAID_SETTINGS)):
         yield finding(Code.SETTING_FROM_REFERENCE, name, setting=setting)
+    for variable in item.writes_to_zookeeper:
+        yield finding(Code.IMAGE_WRITES_TO_ZOOKEEPER, name, variable=variable)
     if not settings and draft.spec.brokers.config_style is ConfigStyle.PROPERTIES:
         yield finding(Code.PROPERTIES_MISSING, name)
     if draft.spec.brokers.properties is not None and draft.spec.brokers.properties.volume not in item.volumes:

@@ -16,6 +16,9 @@ from kraftbridge.models.spec import ConfigStyle, MigrationSpec
 
 Object = Mapping[str, Any]
 
+ZOOKEEPER_WRITERS = ("KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS",)
+"""Variables with which a known image writes to ZooKeeper at each start: Bitnami's, by ``kafka_zookeeper_create_sasl_scram_users``."""
+
 _FATAL_WAITS = frozenset(
     {
         "ImagePullBackOff",
@@ -251,8 +254,15 @@ def own_state(stateful_set: Object, pods: Sequence[Object], container: str) -> S
         pods=pods_of(stateful_set, pods),
         deleting="deletionTimestamp" in metadata,
         image=(container_of(stateful_set, container) or {}).get("image", ""),
+        writes_to_zookeeper=_writes_to_zookeeper(container_of(stateful_set, container) or {}),
         last_writer=last_writer(stateful_set),
     )
+
+
+def _writes_to_zookeeper(container: Object) -> tuple[str, ...]:
+    """Return the variables with which the image writes to ZooKeeper at each start (Bitnami's ``libkafka.sh``, ``is_boolean_yes``)."""
+    variables = environment_of(container)
+    return tuple(v for v in ZOOKEEPER_WRITERS if variables.get(v, "").strip().lower() in ("1", "yes", "true"))
 
 
 def brokers_state(

@@ -1,0 +1,234 @@
+"""Command line of the layouts: one layout at a time. A layout with a result does not run again unless asked."""
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e.harness.bare import inventory_differences
+from e2e.harness.demo import Terminal
+from e2e.harness.foreign import ForeignCluster
+from e2e.harness.kube import REPOSITORY, CommandFailedError, Kube, current_kube, eventually, run
+from e2e.harness.layouts import LAYOUTS, RELEASE, ZOOKEEPER, Layout
+from e2e.harness.load import Load, client_impact
+from e2e.harness.migration import KAFKA_IMAGE, VERIFIER_IMAGE, Migration, View
+from e2e.harness.operator_install import IMAGES, OperatorInstall
+from e2e.harness.sole_use import remove_with_migrations, sole_use
+from kubernetes.client.exceptions import ApiException
+from rich.console import Console
+
+NAMESPACE = "kafka-layouts"
+MIGRATION = "shop"
+RESULTS = REPOSITORY / "docs/measured/layouts"
+ARTIFACTS = REPOSITORY / ".artifacts/layouts"
+UNDER_WAY = "Copies of the brokers' pods are started"
+ACLS = "create_and_delete_acl"
+"""Neither chart has an authorizer by default, so no ACL can be made."""
+
+
+@dataclass(frozen=True)
+class ChartCluster(ForeignCluster):
+    """A cluster of a vendor's chart, and the pod for its users' tools."""
+
+    layout: Layout = LAYOUTS[0]
+    vendor: Path = Path()
+
+    @property
+    def stateful_sets(self) -> dict[str, range]:
+        return {self.layout.stateful_set: range(3)}
+
+    @property
+    def brokers(self) -> str:
+        return self.layout.stateful_set
+
+    @property
+    def bootstrap(self) -> str:
+        return self.layout.bootstrap
+
+    @property
+    def zookeeper_connect(self) -> str:
+        return ZOOKEEPER
+
+    @property
+    def placeholders(self) -> dict[str, str]:
+        login = json.dumps(self.layout.login) if self.layout.login else ""
+        return {"PREFIX": "", "BOOTSTRAP": self.bootstrap, "LOGIN": login}
+
+    def add(self) -> None:
+        """Bring up ZooKeeper, the chart's brokers, and the clients' pod."""
+        self._apply("zookeeper.yaml", "clients.yaml")
+        self.kube.rollout_complete(f"statefulset/{self.zookeeper}", self.namespace, timeout_s=180)
+        for name, files in self.layout.secrets.items():
+            body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": files}
+            self.kube.apply(json.dumps(body), self.namespace)
+        self.upgrade(self.layout.values)
+        if self.layout.after:
+            self.upgrade(self.layout.values, self.layout.after)
+        self.kube.kubectl("wait", "-n", self.namespace, "pod/clients", "--for=condition=Ready", "--timeout=120s")
+
+    def upgrade(self, *values: dict[str, Any]) -> None:
+        """Install or upgrade the chart, and wait for its brokers."""
+        options = []
+        for index, each in enumerate(values):
+            file = ARTIFACTS / f"values-{index}.json"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(each))
+            options += ["-f", str(file)]
+        chart = self.vendor / "charts" / self.layout.chart
+        self.kube.helm("upgrade", "--install", RELEASE, str(chart), "-n", self.namespace, *options)
+        self.kube.rollout_complete(f"statefulset/{self.layout.stateful_set}", self.namespace, timeout_s=400)
+
+
+def main() -> int:
+    """Run the layouts without a result; the exit code is 0 if each was migrated without loss, or refused in preflight."""
+    arguments = _parse()
+    known = {file.stem for file in RESULTS.glob("*.json")}
+    wanted = [each for each in LAYOUTS if not arguments.layouts or each.name in arguments.layouts]
+    planned = [each for each in wanted if arguments.again or each.name not in known]
+    terminal = Terminal(Console(highlight=False, width=None if sys.stdout.isatty() else 240))
+    terminal.say(f"{len(known)} layouts have a result; now: {', '.join(each.name for each in planned) or 'none'}")
+    if arguments.plan or not planned:
+        return 0
+    kube = current_kube()
+    bad = 0
+    with sole_use(kube, terminal.say):
+        for each in planned:
+            bad += not _one(each, kube, terminal, arguments)
+    return int(bad > 0)
+
+
+def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Namespace) -> bool:
+    cluster = ChartCluster(kube, NAMESPACE, layout=layout, vendor=arguments.vendor)
+    operator, migration = OperatorInstall(kube, NAMESPACE), Migration(kube, NAMESPACE, MIGRATION)
+    begin = time.monotonic()
+    terminal.say(f"[bold]{layout.name}[/]: {layout.title}")
+    try:
+        terminal.step(
+            f"image {layout.image}", lambda: run(IMAGES, "--vendor", arguments.vendor, f"layout-{layout.build}")
+        )
+        terminal.step("a clean place", lambda: _clean(kube, operator))
+        kube.claim_namespace(NAMESPACE, "baseline")  # cp-kafka's chart sets no security context
+        terminal.step("the operator", operator.install)
+        terminal.step("ZooKeeper and the chart", cluster.add)
+        terminal.step("filling it", lambda: cluster.run_client("seed", "--any-cluster"))
+        load = Load(cluster)
+        terminal.step("a producer and a consumer group", load.start)
+        before = json.loads(cluster.run_client("inventory", "--without-acls"))
+        kube.apply(json.dumps(_manifest(layout)), NAMESPACE)
+        view = _follow(migration, terminal, arguments.limit_seconds)
+        result: dict[str, Any] = {
+            "name": layout.name,
+            "title": layout.title,
+            "phase": view.phase,
+            "seconds": round(time.monotonic() - begin),
+        }
+        if view.phase == "Completed":
+            cluster.stop_zookeeper()
+            serving = {c: outcome for c, outcome in cluster.prove_serving().items() if c != ACLS}
+            impact = client_impact(load.stop())
+            after = json.loads(cluster.run_client("inventory", "--without-acls"))
+            broken = [f"{check}: {outcome}" for check, outcome in serving.items() if outcome != "ok"]
+            broken += inventory_differences(before, after)
+            broken += [] if impact.unharmed else [f"clients: {json.dumps(impact.as_json())}"]
+            result |= {"outcome": "migrated", "records": impact.acked, "lost": impact.lost, "duplicates": impact.duplicates,
+                       "longest_stall_s": impact.longest_produce_stall_s, "broken": broken}  # fmt: skip
+        elif view.phase in ("", "Preflight"):
+            findings = [
+                f for f in view.status.get("findings") or [] if f["severity"] == "Blocking" and not f.get("accepted")
+            ]
+            result |= {
+                "outcome": "refused",
+                "findings": [{k: f[k] for k in ("code", "object", "reason", "fix")} for f in findings],
+                "broken": [],
+            }
+        else:
+            result |= {
+                "outcome": "stuck",
+                "message": view.message,
+                "broken": [f"stuck in {view.phase}: {view.message}"],
+            }
+        warnings = [f for f in view.status.get("findings") or [] if f["severity"] != "Blocking"]
+        result["warnings"] = sorted({f["code"] for f in warnings})
+    except (CommandFailedError, ApiException, RuntimeError, TimeoutError) as error:
+        terminal.console.print(f"[red]{type(error).__name__}: {error}[/]", soft_wrap=True, markup=False)
+        terminal.console.print(kube.troubles(NAMESPACE), markup=False)
+        ARTIFACTS.mkdir(parents=True, exist_ok=True)
+        (ARTIFACTS / f"{layout.name}-operator.log").write_text(operator.log(4000))
+        return False
+    finally:
+        if not arguments.keep:
+            terminal.step("removing everything", lambda: _clean(kube, operator))
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{layout.name}.json").write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
+    terminal.console.print(json.dumps(result, indent=1), markup=False, soft_wrap=True)
+    return not result["broken"]
+
+
+def _clean(kube: Kube, operator: OperatorInstall) -> None:
+    if kube.is_ours(NAMESPACE):
+        remove_with_migrations(kube, NAMESPACE)
+    operator.uninstall()
+
+
+def _manifest(layout: Layout) -> dict[str, Any]:
+    return {
+        "apiVersion": "kraftbridge.dev/v1alpha1",
+        "kind": "KafkaMigration",
+        "metadata": {"name": MIGRATION, "namespace": NAMESPACE},
+        "spec": {
+            "target": "KRaftBrokers",
+            "zookeeper": {"connect": ZOOKEEPER},
+            "brokers": {
+                "statefulSets": [{"name": layout.stateful_set}],
+                "bootstrapServers": layout.bootstrap,
+                **layout.brokers,
+            },
+            "controllers": {
+                "replicas": 3,
+                "firstNodeId": 3000,
+                "image": KAFKA_IMAGE,
+                "listener": {"securityProtocol": "PLAINTEXT", **layout.listener},
+                "superUsers": ["User:ANONYMOUS"],
+                "storage": {"size": "1Gi"},
+                "heapOptions": "-Xmx192m",
+                "resources": {"requests": {"cpu": "50m", "memory": "384Mi"}},
+            },
+            "verification": {"runner": "Job", "image": VERIFIER_IMAGE},
+            "preflight": {"accepted": [{"code": "ControllerListenerPlaintext"}, {"code": "SuperUserAnonymous"}]},
+            "strategy": {"addressCacheSeconds": 10},
+        },
+    }
+
+
+def _follow(migration: Migration, terminal: Terminal, limit_seconds: float) -> View:
+    """Follow it to ``Completed``, or until preflight has judged and blocks, or until the time is up."""
+    deadline, asked = time.monotonic() + limit_seconds, False
+    view = eventually(migration.view, "the migration is there", 30)
+    while time.monotonic() < deadline:
+        view = migration.view() or view
+        terminal.change(view)
+        if view.phase == "Completed" and view.condition("Ready")["status"] == "True":
+            return view
+        if view.phase == "Preflight" and view.blocked and UNDER_WAY not in view.message:
+            return view
+        if view.phase == "AwaitingFinalization" and view.awaits_user and not asked:
+            asked = True
+            terminal.say(f"[green]$ {migration.set_target('KRaft')}[/]")
+        time.sleep(0.5)
+    return view
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m e2e.layouts", description=__doc__)
+    parser.add_argument(
+        "layouts", nargs="*", choices=[[], *(each.name for each in LAYOUTS)], help="only these; all by default"
+    )
+    parser.add_argument("--vendor", type=Path, required=True, help="folder with the vendors' charts and images")
+    parser.add_argument("--again", action="store_true", help="also run layouts that have a result")
+    parser.add_argument("--plan", action="store_true", help="only show what is missing")
+    parser.add_argument("--limit-seconds", type=float, default=600, help="time limit of one migration")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster for a look")
+    return parser.parse_args()

@@ -1,0 +1,57 @@
+"""``docs/layouts.md``, from the kept results. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from e2e.harness.layouts import Layout
+
+HEAD = """# Layouts of other people's brokers
+
+<!-- Generated from docs/measured/layouts by `python docs/generate.py`; changes here are lost. -->
+
+`make e2e-layouts VENDOR=DIR` installs a vendor's chart with the vendor's entrypoint on the embedded Kubernetes, and applies one KafkaMigration while a producer and a consumer group are at work.
+`DIR` contains the charts (`charts/bitnami-kafka`, `charts/cp-kafka`) and the images' scripts (`images/bitnami`, `images/confluent`) as their projects publish them. They are no part of this repository. The
+images are built on Kafka 3.9.1's jars. A layout whose result is in `docs/measured/layouts` does not run again; `ARGS="NAME --again"` repeats one.
+
+After `Completed` the run stops ZooKeeper, uses the cluster, and compares the metadata that the brokers serve with the metadata before the migration. A refused layout stays in `Preflight`, and nothing was changed.
+"""
+
+
+def page(layouts: Sequence[Layout], known: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the page: a table of all layouts, and what preflight says about those that it refuses."""
+    parts = [HEAD, "| layout | result | records acknowledged | lost | longest produce stall |", "|---|---|---|---|---|"]
+    parts += [_row(each, known.get(each.name)) for each in layouts]
+    for each in layouts:
+        result = known.get(each.name)
+        if result is None or not (result.get("findings") or result["broken"]):
+            continue
+        parts += ["", f"## {each.name}", "", f"{each.title}.", ""]
+        parts += [
+            f"- `{f['code']}` on {f['object']}: {_text(f['reason'])}. Fix: {_text(f['fix'])}."
+            for f in result.get("findings", [])
+        ]
+        parts += [f"- {_text(problem)}" for problem in result["broken"]]
+    return "\n".join(parts) + "\n"
+
+
+def _row(layout: Layout, result: Mapping[str, Any] | None) -> str:
+    if result is None:
+        return f"| {layout.title} | not run yet | | | |"
+    link = f"[{layout.name}](#{layout.name})" if result.get("findings") or result["broken"] else layout.name
+    match result["outcome"]:
+        case "migrated" if not result["broken"]:
+            told = "migrated to `Completed`"
+        case "migrated":
+            told = f"**✗** migrated, and not as promised ({link})"
+        case "refused":
+            told = f"refused in preflight: {', '.join(f'`{c}`' for c in dict.fromkeys(f['code'] for f in result['findings']))} ({link})"
+        case _:
+            told = f"**✗** stuck in `{result['phase']}` ({link})"
+    figures = [result.get(key, "") for key in ("records", "lost")]
+    stall = f"{result['longest_stall_s']} s" if "longest_stall_s" in result else ""
+    return f"| {layout.title} | {told} | {figures[0]} | {figures[1]} | {stall} |"
+
+
+def _text(text: str) -> str:
+    # Angle brackets and braces of a chart's own words are no markup.
+    return text.rstrip(".").replace("<", "&lt;").replace("{", "&#123;").replace("*", "\\*")

@@ -1,0 +1,73 @@
+"""Which other channels a dry start tries, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.support.observations import dry_start_of, spec
+
+from kraftbridge.dry_start.plan import described, other_channels, without_overlay
+from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.spec import BrokersSpec, ConfigStyle, PropertiesSource
+
+POD = {
+    "volumes": [
+        {"name": "config", "configMap": {"name": "broker-config"}},
+        {"name": "scripts", "configMap": {"name": "scripts"}},
+        {"name": "tmp", "emptyDir": {}},
+    ]
+}
+CONFIG_MAPS = {
+    "broker-config": {
+        "server.properties": "# zone a\n zookeeper.connect = zk:2181\nlog.dirs=/data",
+        "log4j.properties": "log4j.rootLogger=INFO",
+    },
+    "scripts": {"init.sh": "echo zookeeper.connect=$ZK >> /config/server.properties"},
+    "not-mounted": {"server.properties": "broker.id=1"},
+}
+KAFKA = "configStyle: Env, envPrefix: KAFKA_"
+CFG = "configStyle: Env, envPrefix: KAFKA_CFG_"
+FILE = "configStyle: Properties, properties: {volume: config, configMap: broker-config, key: server.properties}"
+
+
+def brokers(**changes: Any) -> BrokersSpec:
+    return spec().brokers.model_copy(update=changes)
+
+
+PROPERTIES = {
+    "config_style": ConfigStyle.PROPERTIES,
+    "properties": PropertiesSource(volume="config", config_map="broker-config"),
+}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "others"),
+    [
+        (brokers(config_style=ConfigStyle.ENV, env_prefix="KAFKA_"), [CFG, FILE]),
+        (brokers(config_style=ConfigStyle.ENV, env_prefix="KAFKA_CFG_"), [KAFKA, FILE]),
+        (brokers(**PROPERTIES), [KAFKA, CFG]),
+    ],
+)
+def test_every_other_channel_that_the_template_may_have_is_tried(chosen: BrokersSpec, others: list[str]) -> None:
+    assert [described(b) for b in other_channels(chosen, POD, CONFIG_MAPS)] == others
+
+
+def test_a_template_without_volumes_has_the_two_prefixes_only() -> None:
+    assert [described(b) for b in other_channels(brokers(**PROPERTIES), {}, {})] == [KAFKA, CFG]
+
+
+def test_a_channel_is_lost_where_a_copy_lacks_a_setting_or_does_not_start() -> None:
+    state = dry_start_of()
+    assert state.report is not None
+    faithful = state.report.copies
+    assert without_overlay(faithful) == ()
+    for spoiled in (
+        [replace(c, overlay={"process.roles": "other"}) if c.key.mode is BrokerMode.KRAFT else c for c in faithful],
+        [replace(c, start=None) if c.key.mode is BrokerMode.MIGRATION else c for c in faithful],
+    ):
+        assert without_overlay(spoiled) == ("kafka",)
+    # Without a copy in the present mode no other channel could be judged.
+    without = [replace(c, start=None) if c.key.mode is BrokerMode.ZOOKEEPER else c for c in faithful]
+    assert without_overlay([replace(c, overlay={"a": "b"}) for c in without]) == ()
