@@ -493,6 +493,12 @@ class Code(StrEnum):
         "Set it in spec.controllers.config with an image that has the class. Or accept this finding; the controllers then do not use the class",
         _ACCEPTABLE,
     )
+    PLUGIN_NOT_PROVEN = (
+        "PluginNotProven", _BLOCKING, _PREFLIGHT,
+        "spec.controllers.config sets {setting}={value}, and nothing shows that image {image} has this class. Without it no controller starts",
+        "Give the controllers the image of the brokers, if its dry start loads the class. Or check that the image has the class, and accept this finding",
+        _ACCEPTABLE,
+    )
     SETTING_HIDDEN = (
         "SettingHidden", _BLOCKING, _PREFLIGHT,
         "The broker runs with {setting}={value}, and the pod template of StatefulSet {stateful_set} does not set it: the migration would replace it by a value that does not contain it",

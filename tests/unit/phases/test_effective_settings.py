@@ -78,6 +78,39 @@ def test_a_disagreement_between_template_and_broker_blocks(code: str, case: Situ
     assert case.decide().status.phase is Phase.PREFLIGHT
 
 
+PLUGIN = ("create.topic.policy.class.name", "com.example.Policy")
+
+
+@pytest.mark.parametrize(
+    ("config", "image", "missing", "blocks"),
+    [
+        (dict([PLUGIN]), "shop/kafka:1", (), False),
+        (dict([PLUGIN]), "shop/kafka:1", (PLUGIN[0],), True),
+        (dict([PLUGIN]), "apache/kafka:3.9.1", (), True),
+        ({PLUGIN[0]: "com.example.Another"}, "shop/kafka:1", (), True),
+        ({"principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"}, "apache/kafka:3.9.1", (), False),
+        ({}, "apache/kafka:3.9.1", (), False),
+    ],
+)  # fmt: skip
+def test_a_class_loads_in_a_copy_with_the_controllers_image_or_blocks(
+    config: dict[str, str], image: str, missing: tuple[str, ...], blocks: bool
+) -> None:
+    state = dry_start_of()
+    assert state.report is not None
+    copies = [
+        replace(c, start=replace(c.start, settings={**c.start.settings, PLUGIN[0]: GivenSetting(PLUGIN[1])}, missing_classes=missing))
+        for c in state.report.copies
+        if c.start is not None
+    ]  # fmt: skip
+    sets = (replace(broker_set(), image="shop/kafka:1"),)
+    case = open_gate(Phase.PREFLIGHT).observing(
+        stateful_sets=sets, dry_start=replace(state, report=replace(state.report, copies=tuple(copies)))
+    )
+    controllers = case.spec.controllers.model_copy(update={"image": image, "config": config})
+    case = replace(case, spec=case.spec.model_copy(update={"controllers": controllers}))
+    assert ("PluginNotProven" in found(case)) is blocks
+
+
 def test_an_absent_broker_id_is_a_generated_one() -> None:
     without = tuple(s for s in RUNNING if s.name != "broker.id")
     case = open_gate(Phase.PREFLIGHT).observing(

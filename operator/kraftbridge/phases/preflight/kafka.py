@@ -20,6 +20,9 @@ CONTROLLER_LISTENER = "CONTROLLER"
 
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
+_KAFKAS_OWN = ("org.apache.kafka.", "kafka.")
+"""Packages of Kafka itself, which every image has."""
+
 TOKEN_KEYS = frozenset({"delegation.token.secret.key", "delegation.token.master.key"})
 """In KRaft the controllers create delegation tokens and need the key (``DelegationTokenControlManager``)."""
 
@@ -128,6 +131,7 @@ def _needed_by_controllers(
     for plugin in CLASSES:
         if plugin in values and plugin not in ours and values[plugin].value != DEFAULT_PRINCIPAL_BUILDER:
             yield finding(Code.PLUGIN_NOT_ON_CONTROLLERS, plugin, setting=plugin, value=values[plugin].value)
+    yield from _unproven_plugins(draft)
     logins = dict.fromkeys(login for each in seen.values() if (login := _inter_broker_login(each)) is not None)
     if logins or TOKEN_KEYS & values.keys():
         listener = survey.listener_settings
@@ -154,6 +158,24 @@ def _needed_by_controllers(
         )
         if lacking:
             yield finding(Code.SUPER_USERS_MISSING_ON_CONTROLLERS, "controllers", users=some(lacking))
+
+
+def _unproven_plugins(draft: Draft) -> Iterator[FindingStatus]:
+    """Find classes that only the controllers' image would have to load: a copy of a broker's pod loads them for the image that both run."""
+    state, sets = draft.observation.dry_start, draft.stateful_sets()
+    if not isinstance(state, Unobserved) and not state.off and state.current is None:
+        return  # the copies that are awaited may show it; the gate stays closed until then
+    report = None if isinstance(state, Unobserved) else state.current
+    controllers = draft.spec.controllers
+    same = set() if isinstance(sets, Unobserved) else {s.name for s in sets if s.image == controllers.image}
+    starts = [c.start for c in (report.copies if report else ()) if c.key.stateful_set in same and c.start is not None]
+    for plugin in CLASSES:
+        value = controllers.config.get(plugin, "")
+        if not value or value.startswith(_KAFKAS_OWN):
+            continue
+        loaded = (s for s in starts if plugin in s.settings and plugin not in s.missing_classes)
+        if not any(s.settings[plugin].value == value for s in loaded):
+            yield finding(Code.PLUGIN_NOT_PROVEN, plugin, setting=plugin, value=value, image=controllers.image)
 
 
 @dataclass(frozen=True, slots=True)
