@@ -35,8 +35,8 @@ class Layout:
     headless: str
     brokers: dict[str, Any]
     """``spec.brokers`` of the KafkaMigration besides names and addresses."""
-    after: dict[str, Any] = field(default_factory=dict)
-    """Further values of the chart, set in one upgrade after the first start as a user prepares the migration."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables that a user sets (``kubectl set env``) after the first start, to prepare the migration."""
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     listener: dict[str, Any] = field(default_factory=dict)
     """Additions to ``spec.controllers.listener``."""
@@ -84,8 +84,8 @@ _BITNAMI_LOGIN = {
         f'{_PLAIN} username="inter_broker_user" password="of-this-example";\n'
     }
 }
-_NO_USERS_AT_START = {"extraEnvVars": [{"name": "KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS", "value": "false"}]}
-"""The chart itself renders ``true``; of two entries of one name Kubernetes takes the later."""
+_NO_USERS_AT_START = {"KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS": "false"}
+"""The chart itself renders ``true``; after an upgrade that adds a second entry of this name, ``true`` was still in effect."""
 _ENV = {"container": "kafka", "configStyle": "Env", "envPrefix": "KAFKA_CFG_", "clientConfigSecret": CLIENT_SECRET}
 _PROPERTIES = {
     "container": "kafka",
@@ -134,7 +134,7 @@ LAYOUTS = (
         name="bitnami-env-prepared",
         title="the same with `KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false`, as the finding says",
         values=_BITNAMI_VALUES,
-        after=_NO_USERS_AT_START,
+        environment=_NO_USERS_AT_START,
         brokers=_ENV,
         secrets=_BITNAMI_CLIENT | _BITNAMI_LOGIN,
         listener={"secretName": CONTROLLERS_SECRET},
@@ -152,7 +152,7 @@ LAYOUTS = (
         name="bitnami-prepared",
         title="the same, prepared as the findings of the row above say: `KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false`, and the brokers' login in the controllers' Secret",
         values=_BITNAMI_VALUES,
-        after=_NO_USERS_AT_START,
+        environment=_NO_USERS_AT_START,
         brokers=_PROPERTIES,
         secrets=_BITNAMI_CLIENT | _BITNAMI_LOGIN,
         listener={"secretName": CONTROLLERS_SECRET},

@@ -64,21 +64,21 @@ class ChartCluster(ForeignCluster):
         for name, files in self.layout.secrets.items():
             body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": files}
             self.kube.apply(json.dumps(body), self.namespace)
-        self.upgrade(self.layout.values)
-        if self.layout.after:
-            self.upgrade(self.layout.values, self.layout.after)
+        self.install()
+        if variables := [f"{name}={value}" for name, value in self.layout.environment.items()]:
+            target = f"statefulset/{self.layout.stateful_set}"
+            container = self.layout.brokers["container"]
+            self.kube.kubectl("set", "env", target, "-n", self.namespace, "-c", container, *variables)
+            self.kube.rollout_complete(target, self.namespace, timeout_s=400)
         self.kube.kubectl("wait", "-n", self.namespace, "pod/clients", "--for=condition=Ready", "--timeout=120s")
 
-    def upgrade(self, *values: dict[str, Any]) -> None:
-        """Install or upgrade the chart, and wait for its brokers."""
-        options = []
-        for index, each in enumerate(values):
-            file = ARTIFACTS / f"values-{index}.json"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(each))
-            options += ["-f", str(file)]
+    def install(self) -> None:
+        """Install the chart and wait for its brokers."""
+        ARTIFACTS.mkdir(parents=True, exist_ok=True)
+        values = ARTIFACTS / "values.json"
+        values.write_text(json.dumps(self.layout.values))
         chart = self.vendor / "charts" / self.layout.chart
-        self.kube.helm("upgrade", "--install", RELEASE, str(chart), "-n", self.namespace, *options)
+        self.kube.helm("install", RELEASE, str(chart), "-n", self.namespace, "-f", str(values))
         self.kube.rollout_complete(f"statefulset/{self.layout.stateful_set}", self.namespace, timeout_s=400)
 
 

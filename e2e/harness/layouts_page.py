@@ -1,5 +1,6 @@
 """``docs/layouts.md``, from the kept results. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,5 +54,7 @@ def _row(layout: Layout, result: Mapping[str, Any] | None) -> str:
 
 
 def _text(text: str) -> str:
-    # Angle brackets and braces of a chart's own words are no markup.
-    return text.rstrip(".").replace("<", "&lt;").replace("{", "&#123;").replace("*", "\\*")
+    # Angle brackets, braces and colours of an image's own words are no markup.
+    return (
+        re.sub(r"\x1b\[[0-9;]*m", "", text).rstrip(".").replace("<", "&lt;").replace("{", "&#123;").replace("*", "\\*")
+    )

@@ -197,7 +197,7 @@ class Code(StrEnum):
     IMAGE_WRITES_TO_ZOOKEEPER = (
         "ImageWritesToZooKeeper", _BLOCKING, _PREFLIGHT,
         "{variable} makes the image create SCRAM users in ZooKeeper at each start. It does not start in KRaft mode with it, and on the way back it overwrites users in ZooKeeper alone",
-        "Set {variable}=false in the pod template (Bitnami's chart: an entry of extraEnvVars) and roll the brokers. The users exist already",
+        "Set {variable}=false in the pod template (kubectl set env statefulset/… {variable}=false), which rolls the brokers. The users exist already",
     )
     LOCKED_BY_ANOTHER = (
         "LockedByAnother", _BLOCKING, _PREFLIGHT,

@@ -15,6 +15,7 @@ from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts, copy_name
 from kraftbridge.config import Settings
 from kraftbridge.exceptions import ActionError
 from kraftbridge.fence.command_line import EXIT_REACHED
+from kraftbridge.models.decision import RunDryStart
 from kraftbridge.models.dry_start import CopyKey, CopyOutcome
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.status import MigrationStatus
@@ -251,6 +252,47 @@ def test_every_other_channel_is_rendered_for_the_first_pod_in_both_modes() -> No
     (container,) = each.stateful_set["spec"]["template"]["spec"]["containers"]
     assert {"name": "KAFKA_CFG_PROCESS_ROLES", "value": "broker"} in container["env"]
     assert len({copy_name(each.key, "r") for each, _ in trials}) == 4
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_other_channels_are_tried_only_where_the_chosen_one_is_lost(pods: Pods, lost: bool) -> None:
+    settings = Settings(operator_image="operator:1", verifier_image="v")
+    live = {"metadata": {"name": "kafka-0"}, "status": {"podIP": "10.1.1.1"}}
+
+    def of(mode: BrokerMode, channel: str = "") -> CopyFacts:
+        key = CopyKey("kafka", 0, mode, channel)
+        return CopyFacts(key, STATEFUL_SET, live, "kafka", 0, "cluster", ("/data",), {"f": channel} if channel else {})
+
+    class Prepared(DryStarts):
+        """With inputs that are given; everything else runs as it is."""
+
+        def _sources(self, *_: Any) -> Any:
+            return ()
+
+        def _closed(self, *_: Any) -> Any:
+            return CLOSED
+
+        def _copies(self, *_: Any) -> Any:
+            overlay = {"process.roles": "broker"} if lost else {}
+            return [(of(BrokerMode.ZOOKEEPER), {}), (of(BrokerMode.MIGRATION), overlay)]
+
+        def _trials(self, *_: Any) -> Any:
+            return [(of(BrokerMode.MIGRATION, "another"), {})]
+
+    starts = Prepared(cast("Any", pods), settings, cast("Any", None))
+    action = RunDryStart(dry_start._fingerprint(spec(), settings, ()), (), "cluster")
+    identity = Identity("kafka", "demo", "u", 1)
+    report = starts._run(identity, spec(), MigrationStatus(), cast("Any", None), action)
+    assert [(c.key.mode, c.key.channel) for c in report.copies] == [
+        (BrokerMode.ZOOKEEPER, ""),
+        (BrokerMode.MIGRATION, ""),
+    ]
+    assert [(c.key.channel, c.start is not None) for c in report.trials] == ([("another", True)] if lost else [])
+    assert report.reached == ()
+    created = [name for what, name in pods.history if what == "create"]
+    assert "probe" in created[0]
+    assert len(created) == (4 if lost else 3)
+    assert not pods.objects
 
 
 def test_an_images_colours_are_not_quoted(pods: Pods) -> None:
