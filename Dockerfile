@@ -76,7 +76,7 @@ RUN /opt/builder/bin/pip wheel --quiet --disable-pip-version-check --no-deps --n
  && mkdir -p "/out${site#/opt/kraftbridge}" /out/venv/bin \
  && cp -r "$site"/kraftbridge* "/out${site#/opt/kraftbridge}/" \
  && cp /opt/kraftbridge/venv/bin/kraftbridge /out/venv/bin/ \
- && ln -s "$site/kraftbridge/verification/main.py" /out/run_verification.py
+ && ln -s "$site/kraftbridge/verification/__main__.py" /out/run_verification.py
 
 # ---------------------------------------------------------------- the dry start's agent: a copy of a broker's pod takes it from the operator's image
 FROM ${BASE} AS agent

@@ -203,7 +203,7 @@ def _quorum(options: argparse.Namespace) -> int:
 def _summary(options: argparse.Namespace) -> int:
     from benchmarks.quorum.aggregation import read_rows, summarize  # noqa: PLC0415 - starts Spark's imports
     from benchmarks.quorum.page import markdown_tables, render_page  # noqa: PLC0415
-    from kraftbridge.verification.session import open_session  # noqa: PLC0415
+    from kraftbridge.verification.run import open_session  # noqa: PLC0415
 
     session = open_session(local=True)
     summary = summarize(read_rows(session, options.paths))

@@ -16,8 +16,8 @@ from kubernetes.config import kube_config
 from typing_extensions import override
 
 from benchmarks.fleet.remote import connect
+from kraftbridge import handlers
 from kraftbridge.exceptions import ObservationError
-from kraftbridge.handlers import startup
 from kraftbridge.models.observation import ControllerMetrics
 from kraftbridge.services import reconcile
 from kraftbridge.services.clients import ClusterClients, open_clients
@@ -96,7 +96,7 @@ def main(directory: Path) -> None:
     observer.read_controller_metrics = metrics  # type: ignore[assignment,attr-defined]
     NotedReconciler.surroundings = surroundings
     NotedReconciler.steps = os.open(directory / "steps", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    startup.Reconciler = lambda k, s: NotedReconciler(k, s, connections)  # type: ignore[assignment,attr-defined,misc]
+    handlers.Reconciler = lambda k, s: NotedReconciler(k, s, connections)  # type: ignore[assignment,attr-defined,misc]
     kopf.run(standalone=True, clusterwide=True)
 
 

@@ -26,7 +26,7 @@ from benchmarks.quorum.workloads import (
 )
 from benchmarks.quorum.writer import cluster_brokers
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
-from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import host_ports
 from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient

@@ -12,7 +12,7 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kraftbridge.storage.metrics import fetch_page
+from kraftbridge.storage.kafka_controllers import fetch_page
 
 EXPORTED: Final = (
     "kafka.controller:*",

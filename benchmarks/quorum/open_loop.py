@@ -16,7 +16,7 @@ from benchmarks.quorum.samples import Sample
 from benchmarks.quorum.workloads import Workload
 from benchmarks.quorum.writer import ChangeWriter
 from kraftbridge.exceptions import ActionError
-from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import Connection, WireError
 
 WRITERS: Final = 16

@@ -33,7 +33,7 @@ from benchmarks.quorum.workloads import (
     workloads,
 )
 from kraftbridge.exceptions import InvalidSpecError
-from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.client import Security
 
 log = logging.getLogger(__name__)
 

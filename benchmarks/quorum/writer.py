@@ -27,7 +27,7 @@ from benchmarks.quorum.changes import (
     Reassign,
 )
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
-from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import NOT_CONTROLLER, UNKNOWN_TOPIC, Connection, WireError, error_name
 from kraftbridge.storage.kafka_brokers import TOPIC_RESOURCE
 

@@ -39,7 +39,7 @@ from kraftbridge.metadata.zookeeper.reader import (
 from kraftbridge.models.report import Profile, Verdict, VerificationRequest, VoterAccess, ZooKeeperAccess
 from kraftbridge.verification.compare.places import compare
 from kraftbridge.verification.job import verify_live
-from kraftbridge.verification.session import set_shuffle_size
+from kraftbridge.verification.run import set_shuffle_size
 from kraftbridge.verification.sources.rows import SCHEMA_DDL, Leg
 
 JAVA = Path(__file__).with_name("java")

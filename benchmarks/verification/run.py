@@ -27,7 +27,7 @@ from tests.support.kafka_processes import KafkaProcesses, kafka_libraries, kafka
 from benchmarks.verification.data import CHROOT, Cluster, fill_zookeeper, write_voters
 from benchmarks.verification.figures import Figure, comparison_figure, end_to_end_figure, log_figures, zookeeper_figures
 from benchmarks.verification.plot import growth_plot
-from kraftbridge.verification.session import open_session, warm_up
+from kraftbridge.verification.run import open_session, warm_up
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.services.observe.demand import needed_rights
+from kraftbridge.services.observe.survey import needed_rights
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "helm/kraftbridge/templates"

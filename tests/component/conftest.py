@@ -27,8 +27,8 @@ from tests.support.http_api import HttpApi
 from tests.support.observations import spec_document
 from tests.support.programs import free_port
 
+from kraftbridge import handlers
 from kraftbridge.constants import KIND
-from kraftbridge.handlers import startup
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.services import reconcile
 from kraftbridge.services.clients import ClusterClients, open_clients
@@ -181,7 +181,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         def reconciler(kubernetes: Any, settings: Any) -> reconcile.Reconciler:
             return reconcile.Reconciler(kubernetes, settings, connections, FaithfulDryStarts(kafka))
 
-        patch.setattr(startup, "Reconciler", reconciler)
+        patch.setattr(handlers, "Reconciler", reconciler)
         operator = OperatorProcess()
         operator.start()
         running = Cluster(store, api, kafka, operator, f"http://127.0.0.1:{health_port}/healthz")

@@ -9,8 +9,8 @@ import kopf
 import pytest
 from tests.component.conftest import Cluster
 
+from kraftbridge import handlers
 from kraftbridge.constants import ANNOTATION_ABANDON, ANNOTATION_LOCK, FINALIZER, KIND
-from kraftbridge.handlers import migration
 from kraftbridge.models.conditions import ConditionType
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.services.reconcile import Reconciler
@@ -27,8 +27,8 @@ def status_writes(cluster: Cluster, name: str) -> list[tuple[str, str]]:
 
 def test_handlers_are_registered() -> None:
     registry = kopf.get_default_registry()
-    assert [h.fn for h in registry._spawning.get_all_handlers()] == [migration.drive]
-    assert migration.delete in [h.fn for h in registry._changing.get_all_handlers()]
+    assert [h.fn for h in registry._spawning.get_all_handlers()] == [handlers.drive]
+    assert handlers.delete in [h.fn for h in registry._changing.get_all_handlers()]
 
 
 def test_a_spec_that_cannot_be_used_is_told_in_conditions(cluster: Cluster) -> None:

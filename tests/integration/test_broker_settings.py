@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.kafka_processes import installed_tool, kafka_libraries
 
-from kraftbridge.metadata.zookeeper.passwords import is_password_config
+from kraftbridge.metadata.entities import is_password_config
 from kraftbridge.models.broker_settings import OF_AUTHORIZERS, RULES
 
 pytestmark = pytest.mark.integration

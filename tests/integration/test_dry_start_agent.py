@@ -10,8 +10,15 @@ import pytest
 from tests.support.dry_start import SALT, compiled_agent, run_entrypoint
 from tests.support.kafka_processes import ZOOKEEPER, kafka_libraries, kafka_processes, wait_for
 
-from kraftbridge.dry_start.comparison import differences_from_overlay, differences_from_running
-from kraftbridge.dry_start.report import RESULT, agent_loaded, kafka_start, last_words, programs
+from kraftbridge.dry_start import (
+    RESULT,
+    agent_loaded,
+    differences_from_overlay,
+    differences_from_running,
+    kafka_start,
+    last_words,
+    programs,
+)
 from kraftbridge.models.dry_start import CopyKey, CopyOutcome, JavaProgram
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.survey import Unobserved

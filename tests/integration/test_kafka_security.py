@@ -18,7 +18,7 @@ from tests.support.programs import free_port
 
 from kraftbridge.builders.brokers import render_properties
 from kraftbridge.exceptions import InvalidSpecError, MetadataError, ObservationError
-from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import Connection
 from kraftbridge.metadata.entities import Secrets
 from kraftbridge.models.report import BrokerAccess

@@ -46,8 +46,7 @@ from kraftbridge.models.spec import ControllersSpec, MigrationSpec
 from kraftbridge.models.status import MetadataVersionState, MetadataVersionStatus, MigrationStatus
 from kraftbridge.phases.machine import decide
 from kraftbridge.storage.kafka_brokers import BrokerClient
-from kraftbridge.storage.kafka_controllers import ControllerClient
-from kraftbridge.storage.metrics import read_controller_metrics
+from kraftbridge.storage.kafka_controllers import ControllerClient, read_controller_metrics
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
 

@@ -11,7 +11,7 @@ import pytest
 from kafka.protocol.admin.topics import CreateTopicsRequest
 from tests.support.kafka_processes import CHROOT, MIGRATION, ZOOKEEPER, KafkaProcesses, kafka_processes, wait_for
 
-from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import Connection, WireError
 from kraftbridge.models.observation import MigrationZnode, ZooKeeperState
 from kraftbridge.phases.rollback import unmirrored_records
@@ -90,7 +90,7 @@ def offset(state: ZooKeeperState) -> int:
 
 
 def stop_like_pods(processes: KafkaProcesses, nodes: Sequence[int]) -> None:
-    """SIGTERM to all at once, SIGKILL after the grace period, as ``services/act/stopping.py`` deletes the pods."""
+    """SIGTERM to all at once, SIGKILL after the grace period, as ``services/act/removal.py`` deletes the pods."""
     for node in nodes:
         processes.signal(f"controller-{node}", signal.SIGTERM)
     time.sleep(GRACE_SECONDS)

@@ -26,7 +26,7 @@ from tests.support.kafka_processes import (
 )
 
 from kraftbridge.exceptions import ActionError, ActionRefusedError, MigrationError, ObservationError
-from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import Connection
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.observation import (
@@ -40,8 +40,7 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import ZkMigrationState
 from kraftbridge.models.survey import SettingSource
 from kraftbridge.storage.kafka_brokers import BrokerClient
-from kraftbridge.storage.kafka_controllers import ControllerClient
-from kraftbridge.storage.metrics import read_controller_metrics
+from kraftbridge.storage.kafka_controllers import ControllerClient, read_controller_metrics
 from kraftbridge.storage.zookeeper import ZooKeeperStore
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]

@@ -8,9 +8,9 @@ from typing import Any
 from unittest import mock
 
 from kraftbridge.models.observation import Unobserved
-from kraftbridge.phases import canary, controller_change, deadlines, gates, healing, rehearsing, rollback, verifying
+from kraftbridge.phases import canary, forward, gates, healing, rehearsing, rollback, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
-from kraftbridge.phases.forward import preflight
+from kraftbridge.phases.nodes import deadlines, rolls
 
 
 def _verdict_is_taken_for_granted(*_: Any) -> None:
@@ -65,13 +65,13 @@ def _nothing_is_kept(*_: Any) -> bool:
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
     "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
-    "unheard": (controller_change, "roll_changed_controllers", _the_change_is_not_rolled_out),
+    "unheard": (rolls, "roll_changed_controllers", _the_change_is_not_rolled_out),
     "patient": (deadlines, "overdue", _no_deadline_ever_passes),
     "untold": (canary, "_not_served_by", _stores_are_enough),
     "one-voiced": (gates, "cluster_blockers", _one_broker_is_believed),
     "hurried": (rollback, "_controller_agreed", _nobody_waits_for_the_controller),
     "unrehearsed": (rehearsing, "ensure_rehearsal", _nobody_rehearses),
-    "nameless": (preflight, "controllers_name", _the_name_is_enough),
+    "nameless": (forward, "controllers_name", _the_name_is_enough),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }
 

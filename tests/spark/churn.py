@@ -31,7 +31,7 @@ from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from kafka.protocol.admin.configs import IncrementalAlterConfigsRequest
 
-from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import Connection
 
 if TYPE_CHECKING:

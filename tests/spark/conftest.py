@@ -11,7 +11,7 @@ from tests.spark.live_cluster import ENCODER_SECRET, LiveCluster
 
 from kraftbridge.models.report import VerificationReport
 from kraftbridge.verification.job import verify_live
-from kraftbridge.verification.session import open_session
+from kraftbridge.verification.run import open_session
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 from kafka.protocol.metadata import MetadataRequest
 from kazoo.exceptions import NoNodeError
 
-from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import Connection
 from kraftbridge.models.entities import EntityKind
 

@@ -212,7 +212,7 @@ def test_a_local_master_takes_the_place_of_the_cluster_that_submitted_the_driver
         "PYSPARK_SUBMIT_ARGS": "--master k8s://https://127.0.0.1:1 --conf spark.driver.host=no-such-host.invalid pyspark-shell",
     }
     script = (
-        "from kraftbridge.verification.session import open_session\n"
+        "from kraftbridge.verification.run import open_session\n"
         "session = open_session(local=True, master='local[1]')\n"
         "print(session.sparkContext.master, session.sparkContext.parallelize([3, 4], 2).sum())\n"
     )

@@ -20,7 +20,7 @@ from typing import Any
 
 from kraftbridge.builders.brokers import parse_properties, setting_of
 from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_ROLE, LABEL_RUN, canary_topic
-from kraftbridge.dry_start.plan import copies_of
+from kraftbridge.dry_start import copies_of
 from kraftbridge.exceptions import ConflictError, ObservationError
 from kraftbridge.models.decision import Event, RunDryStart
 from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState, GivenSetting, KafkaStart
@@ -665,7 +665,7 @@ class FakeKafka:
     def close(self) -> None:
         self.closed += 1
 
-    # In the place of `kraftbridge.storage.metrics.read_controller_metrics`.
+    # In the place of `kraftbridge.storage.kafka_controllers.read_controller_metrics`.
     def metrics(self, node_id: int, host: str, port: int = 9404, timeout_seconds: float = 3.0) -> ControllerMetrics:
         flags = self._live()
         modes = [m for m in self.broker_modes().values() if m != "zookeeper"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kraftbridge.dry_start.plan import copies_of
+from kraftbridge.dry_start import copies_of
 from kraftbridge.models.conditions import initial_conditions
 from kraftbridge.models.decision import Decision
 from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState, GivenSetting, KafkaStart
@@ -70,7 +70,7 @@ from kraftbridge.models.survey import (
 )
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.machine import decide
-from kraftbridge.phases.preflight.effective import taken_over
+from kraftbridge.phases.preflight.kafka import taken_over
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 IDENTITY = Identity("kafka", "demo", "5f0c6a1e-7b1d-4f6e-9a57-0c55aa10f00d", 7)

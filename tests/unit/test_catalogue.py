@@ -11,7 +11,7 @@ import pytest
 
 from kraftbridge.models.catalogue import ACCEPTABLE, CheckedBy, Code, Severity
 from kraftbridge.models.report import Finding
-from kraftbridge.phases.preflight.finding import finding
+from kraftbridge.models.status import finding
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "operator/kraftbridge"
@@ -73,7 +73,7 @@ def test_nothing_makes_a_finding_past_the_catalogue() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"Finding", "FindingStatus"}
     ]
-    assert makers == ["phases/preflight/finding.py"]
+    assert makers == ["models/status.py"]
 
 
 @pytest.mark.parametrize("code", Code)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kraftbridge.kafka import resolver
+from kraftbridge.kafka import client
 
 
 def test_addresses_come_in_order_without_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,7 +14,7 @@ def test_addresses_come_in_order_without_doubles(monkeypatch: pytest.MonkeyPatch
         return [(2, 1, 6, "", (address, 1)) for address in ("10.0.0.2", "10.0.0.1", "10.0.0.2")]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    assert resolver.resolve("kafka", 1, 1.0) == ("10.0.0.2", "10.0.0.1")
+    assert client.resolve("kafka", 1, 1.0) == ("10.0.0.2", "10.0.0.1")
 
 
 def test_a_silent_name_server_costs_no_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +22,7 @@ def test_a_silent_name_server_costs_no_more_than_the_limit(monkeypatch: pytest.M
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: release.wait(10) and [])
     started = time.monotonic()
     with pytest.raises(TimeoutError, match="the name server does not answer for 'kafka'"):
-        resolver.resolve("kafka", 1, 0.2)
+        client.resolve("kafka", 1, 0.2)
     assert time.monotonic() - started < 1
     release.set()
 
@@ -33,7 +33,7 @@ def test_a_look_up_that_the_c_library_gave_up_is_told_as_one_that_is_late(monkey
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     with pytest.raises(TimeoutError, match="the name server does not answer for 'given-up'"):
-        resolver.resolve("given-up", 1, 5.0)  # else the message of a status would change from step to step
+        client.resolve("given-up", 1, 5.0)  # else the message of a status would change from step to step
 
 
 def test_several_names_are_looked_up_at_the_same_time_within_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_several_names_are_looked_up_at_the_same_time_within_one_limit(monkeypat
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     started = time.monotonic()
-    found = resolver.resolve_all(["silent-1", "kafka", "silent-2", "silent-3"], 0.3)
+    found = client.resolve_all(["silent-1", "kafka", "silent-2", "silent-3"], 0.3)
     assert time.monotonic() - started < 0.6
     assert found["kafka"] == ("10.0.0.1",)
     assert all(isinstance(found[f"silent-{i}"], TimeoutError) for i in (1, 2, 3))
@@ -56,7 +56,7 @@ def test_several_names_are_looked_up_at_the_same_time_within_one_limit(monkeypat
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "a" * 64 + ".example", "..."])
 def test_a_name_that_is_none_is_an_os_error(name: str) -> None:
     with pytest.raises(OSError, match=r"."):
-        resolver.resolve(name, 1, 15.0)
+        client.resolve(name, 1, 15.0)
 
 
 def test_a_name_that_hangs_holds_one_thread_however_often_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,8 +71,8 @@ def test_a_name_that_hangs_holds_one_thread_however_often_it_is_asked_for(monkey
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     for _ in range(20):
         with pytest.raises(TimeoutError):
-            resolver.resolve("silent", 1, 0.01)
+            client.resolve("silent", 1, 0.01)
     assert asked == ["silent"]
-    assert resolver.resolve("kafka", 1, 1.0) == ("10.0.0.1",), "other names do not wait for it"
+    assert client.resolve("kafka", 1, 1.0) == ("10.0.0.1",), "other names do not wait for it"
     release.set()
-    assert resolver.resolve("silent", 1, 1.0) == ("10.0.0.1",)
+    assert client.resolve("silent", 1, 1.0) == ("10.0.0.1",)

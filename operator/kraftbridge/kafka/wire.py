@@ -19,8 +19,7 @@ from kafka.protocol.metadata.metadata import MetadataRequest
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from kraftbridge.kafka.resolver import resolve
-from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.client import Security, resolve
 from kraftbridge.models.observation import NodeFeatures
 
 __all__ = ["Connection", "ConnectionLostError", "Security", "WireError", "error_name", "host_ports"]

@@ -69,7 +69,7 @@ class CopyKey:
     ordinal: int
     mode: BrokerMode
     channel: str = ""
-    """Another channel than the one in ``spec.brokers``, as `kraftbridge.dry_start.plan.described` writes it; ``""`` for that one."""
+    """Another channel than the one in ``spec.brokers``, as `kraftbridge.dry_start.described` writes it; ``""`` for that one."""
 
     @property
     def pod(self) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 
 from pydantic import ConfigDict
 
-from kraftbridge.models.catalogue import Severity
+from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.conditions import Condition
 from kraftbridge.models.entities import KindCounts
 from kraftbridge.models.metadata_version import Upgrade
@@ -695,3 +696,25 @@ def controllers_name(migration: str, uid: str, attempt: int) -> str:
 def healing_archive(run_id: str) -> str:
     """Return the name of the Secret with the data that ZooKeeper held for the differences of a run."""
     return f"{run_id}-archive"
+
+
+MAXIMUM_REASON = 1024
+"""Maximum length of a reason in status, in characters."""
+
+
+def finding(code: Code, obj: str, /, **details: object) -> FindingStatus:
+    """Return a finding; ``details`` fill the placeholders in the catalogue's texts of this code."""
+    reason, fix = code.describe(**details)
+    return FindingStatus(code=code, severity=code.severity, object=obj, reason=reason[:MAXIMUM_REASON], fix=fix)
+
+
+def some(names: Iterable[object], most: int = 5) -> str:
+    """Return the first ``most`` names in alphabetical order and the number of the others."""
+    return first(sorted(str(n) for n in names), most)
+
+
+def first(names: Iterable[object], most: int = 5) -> str:
+    """Return the first ``most`` names in their own order and the number of the others."""
+    listed = [str(n) for n in names]
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more

@@ -30,8 +30,8 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import FORWARD, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.spec import MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus, WaitKind
-from kraftbridge.phases import restarts
 from kraftbridge.phases.draft import SLOW, Draft, Identity, StepContext, Wait
+from kraftbridge.phases.nodes import restarts
 
 ASKED = frozenset({Phase.TAKING_OVER, Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION})
 """Phases in which every controller is asked whether it has the migration flag; RollingBack does not wait for a controller's answer."""

@@ -26,8 +26,9 @@ from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import Healing
 from kraftbridge.models.status import HealingKind, HealingStatus, OperationKind, VerificationStatus, healing_archive
-from kraftbridge.phases import controller_restarts, gates, restarts
+from kraftbridge.phases import gates
 from kraftbridge.phases.draft import Draft, StepContext, Wait
+from kraftbridge.phases.nodes import controllers, restarts
 
 MAX_FAILOVERS = 3
 """Measured on Kafka 3.9: the first failover got stuck, the second healed everything. One more is a reserve."""
@@ -53,7 +54,7 @@ def finish_failover(draft: Draft) -> Wait | None:
     if operation is None or operation.kind is not OperationKind.RESTART_CONTROLLER:
         return None
     # A quorum that does not reach the brokers cannot restore ISRs either, so only the voters decide when the restart is over.
-    return controller_restarts.finish_controller_restart(draft, ControllerMode.MIGRATION, whole_cluster=False)
+    return controllers.finish_controller_restart(draft, ControllerMode.MIGRATION, whole_cluster=False)
 
 
 def heal(draft: Draft, record: VerificationStatus) -> Wait | None:
@@ -231,7 +232,7 @@ def _fail_over(draft: Draft, current: HealingStatus) -> Wait:
         EventReason.HEALING_STARTED,
         f"Controller failover {current.failovers + 1} of {MAX_FAILOVERS} at most, to heal {what}",
     )
-    return controller_restarts.restart_controller(draft, pod)
+    return controllers.restart_controller(draft, pod)
 
 
 def _archived(step: StepContext, current: HealingStatus) -> bool:

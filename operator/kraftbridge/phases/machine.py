@@ -15,28 +15,19 @@ from kraftbridge.models.observation import MigrationZnode, Observation, ZooKeepe
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, Phase, Target
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
-from kraftbridge.phases import (
-    brokers,
-    deadlines,
-    diagnosis,
-    gates,
-    guards,
-    healing,
-    metadata_version,
-    restarts,
-    rollback,
-    tracking,
-    verifying,
-)
+from kraftbridge.phases import gates, guards, healing, metadata_version, rollback, verifying
 from kraftbridge.phases.draft import SLOW, Draft, Enter, Identity, Outcome, StepContext, Wait
-from kraftbridge.phases.forward.awaiting_finalization import run_awaiting_finalization_phase
-from kraftbridge.phases.forward.completed import run_completed_phase
-from kraftbridge.phases.forward.dual_write import run_dual_write_phase
-from kraftbridge.phases.forward.finalizing import run_finalizing_phase
-from kraftbridge.phases.forward.preflight import run_preflight_phase
-from kraftbridge.phases.forward.provisioning_quorum import run_provisioning_quorum_phase
-from kraftbridge.phases.forward.rolling_brokers import run_rolling_brokers_phase
-from kraftbridge.phases.forward.taking_over import run_taking_over_phase
+from kraftbridge.phases.forward import (
+    run_awaiting_finalization_phase,
+    run_completed_phase,
+    run_dual_write_phase,
+    run_finalizing_phase,
+    run_preflight_phase,
+    run_provisioning_quorum_phase,
+    run_rolling_brokers_phase,
+    run_taking_over_phase,
+)
+from kraftbridge.phases.nodes import brokers, deadlines, restarts
 
 
 def decide(
@@ -67,11 +58,11 @@ def decide(
             history=(PhaseRecord(phase=Phase.PREFLIGHT, entered_at=now),),
             progress_at=now,
         )
-    tracking.track_quorum(draft)
-    tracking.track_migration_offset(draft)
+    restarts.track_quorum(draft)
+    restarts.track_migration_offset(draft)
     healing.track(draft)
     rollback.track_controller_views(draft)
-    tracking.track_unavailability(draft)
+    restarts.track_unavailability(draft)
     verifying.follow_unreleased(draft)
     metadata_version.track(draft)
     outcome = _run_phase(draft)
@@ -82,7 +73,7 @@ def decide(
             _enter(draft, phase)
             waiting = Wait(f"entering {phase}", requeue_after=timedelta(0))
         case Wait():
-            waiting = diagnosis.explained(draft, outcome)
+            waiting = gates.explained(draft, outcome)
     _record_wait(draft, waiting)
     waiting = _stalled_past_deadline(draft, waiting)
     _conclude(draft, waiting, before=status)

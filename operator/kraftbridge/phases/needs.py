@@ -12,7 +12,7 @@ from typing import Final
 
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.phases.diagnosis import is_slow
+from kraftbridge.phases.gates import is_slow
 from kraftbridge.phases.rollback import without_controller
 
 

@@ -30,20 +30,11 @@ from kraftbridge.models.phase import BrokerMode, Phase, Target
 from kraftbridge.models.report import Profile
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import ControllersStatus, MigrationStatus, OperationKind, RollbackStatus, WaitKind
-from kraftbridge.phases import (
-    broker_restarts,
-    brokers,
-    canary,
-    controller_change,
-    controller_restarts,
-    deadlines,
-    gates,
-    healing,
-    restarts,
-    verifying,
-)
-from kraftbridge.phases.deadlines import PastDeadline
+from kraftbridge.phases import canary, gates, healing, verifying
 from kraftbridge.phases.draft import Draft, Enter, Outcome, StepContext, Wait
+from kraftbridge.phases.nodes import brokers, deadlines, restarts, rolls
+from kraftbridge.phases.nodes import controllers as controller_restarts
+from kraftbridge.phases.nodes.deadlines import PastDeadline
 
 CONTROLLER_SETTLED_FOR = timedelta(seconds=5)
 """Measured on Kafka 3.9: controlled shutdowns were prompt 5 s after every broker named the new controller."""
@@ -80,7 +71,7 @@ def run_rolling_back_phase(draft: Draft) -> Outcome:
         p.configuration.startswith(BrokerMode.KRAFT) for s in sets for p in s.pods
     )
     if not gates.controllers_gone(draft) and not without_controller(draft.status):
-        controller_change.give_up_change(draft)
+        rolls.give_up_change(draft)
     if (waiting := _finish_or_drop_restart(draft)) is not None:
         return waiting
     if on_kraft and (waiting := _move_brokers_to(draft, BrokerMode.MIGRATION)) is not None:
@@ -109,20 +100,20 @@ def run_rolling_back_phase(draft: Draft) -> Outcome:
 
 def _move_brokers_to(draft: Draft, mode: BrokerMode) -> Wait | None:
     """Bring every broker back to ``mode``, one at a time."""
-    waiting = _restore(draft) if mode is BrokerMode.ZOOKEEPER else broker_restarts.configure_brokers(draft, mode)
+    waiting = _restore(draft) if mode is BrokerMode.ZOOKEEPER else rolls.configure_brokers(draft, mode)
     if waiting is not None:
         return waiting
     roll = brokers.roll_of(draft)
     if isinstance(roll, Unobserved):
         return Wait(str(roll))
     if (lost := brokers.lost_broker(draft)) is not None:
-        return restarts.paused(draft) or broker_restarts.restart_broker(draft, lost[1], lost[0])
+        return restarts.paused(draft) or rolls.restart_broker(draft, lost[1], lost[0])
     if not roll.pending:
         return None
     if (broken := brokers.broken_broker(draft, roll, mode)) is not None:
         if mode is BrokerMode.ZOOKEEPER and broken[1].ready and (waiting := _controller_news(draft)) is not None:
             return waiting
-        return broker_restarts.restart_broker(draft, broken[1], broken[0])
+        return rolls.restart_broker(draft, broken[1], broken[0])
     if (waiting := restarts.finish_hold(draft)) is not None:
         return waiting
     blockers = gates.restart_blockers(draft)
@@ -140,7 +131,7 @@ def _move_brokers_to(draft: Draft, mode: BrokerMode) -> Wait | None:
     if (waiting := restarts.paused(draft)) is not None:
         return waiting
     stateful_set, pod = roll.pending[0]
-    return broker_restarts.restart_broker(draft, pod, stateful_set)
+    return rolls.restart_broker(draft, pod, stateful_set)
 
 
 def _finish_or_drop_restart(draft: Draft) -> Wait | None:
@@ -154,7 +145,7 @@ def _finish_or_drop_restart(draft: Draft) -> Wait | None:
                 return waiting
         draft.update(operation=None)
         return None
-    if (waiting := broker_restarts.finish_broker_restart(draft)) is None or operation is None:
+    if (waiting := rolls.finish_broker_restart(draft)) is None or operation is None:
         return waiting
     found = deadlines.overdue(draft)
     if found is not None and found[1] is PastDeadline.GO_ON:

@@ -17,8 +17,7 @@ from kraftbridge.constants import API_VERSION, KIND, LABEL_MIGRATION
 from kraftbridge.exceptions import MigrationError, ObservationError
 from kraftbridge.models.report import REPORT_KEY
 from kraftbridge.plugin.redaction import Redactor, secrets_in, secrets_of_pod, secrets_of_spec, values_of
-from kraftbridge.plugin.reports import unpacked
-from kraftbridge.plugin.session import Migration, PluginError
+from kraftbridge.plugin.session import Migration, PluginError, unpacked
 from kraftbridge.storage.ports import KubernetesPort
 
 LOG_LINES: Final = 5000

@@ -33,8 +33,7 @@ from kraftbridge.plugin.picture import (
 )
 from kraftbridge.plugin.plan import plan as plan_lines
 from kraftbridge.plugin.redaction import Redactor
-from kraftbridge.plugin.reports import read_rehearsal, read_report
-from kraftbridge.plugin.session import Migration, PluginError, Session
+from kraftbridge.plugin.session import Migration, PluginError, Session, read_rehearsal, read_report
 from kraftbridge.storage.kubernetes import KubernetesStore
 from kraftbridge.storage.ports import KubernetesPort
 

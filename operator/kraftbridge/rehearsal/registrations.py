@@ -16,7 +16,7 @@ from typing import Any, Final
 from kafka.protocol.api_message import ApiMessage
 
 from kraftbridge.exceptions import RehearsalError
-from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, WireError, error_name
 from kraftbridge.rehearsal import messages
 from kraftbridge.rehearsal.tree import BrokerRegistration

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+from kraftbridge.metadata.entities import looks_encoded
 from kraftbridge.metadata.log.image import ACL_OPERATIONS, ACL_PERMISSIONS, ACL_RESOURCE_TYPES
-from kraftbridge.metadata.zookeeper.passwords import looks_encoded
 from kraftbridge.metadata.zookeeper.reader import read_dump
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.rehearsal import Mend

@@ -11,11 +11,10 @@ from kraftbridge.builders import names
 from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.constants import CONTROLLER_PORT
 from kraftbridge.exceptions import InvalidSpecError
-from kraftbridge.kafka.resolver import resolve, resolve_all
+from kraftbridge.kafka.client import resolve, resolve_all
 from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.storage.controller_probe import ControllerProbeClient, Prober
-from kraftbridge.storage.kafka_brokers import BrokerClient
+from kraftbridge.storage.kafka_brokers import BrokerClient, ControllerProbeClient, Prober
 from kraftbridge.storage.kafka_controllers import ControllerClient
 from kraftbridge.storage.ports import BrokerPort, ControllerPort, KubernetesPort, ZooKeeperPort
 from kraftbridge.storage.zookeeper import ZooKeeperStore, ZooKeeperTls

@@ -17,15 +17,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from kraftbridge import dry_start
 from kraftbridge.builders import dry_start as builder
 from kraftbridge.builders.brokers import broker_settings, configuration
 from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_MIGRATION, LABEL_ROLE, LABEL_RUN
-from kraftbridge.dry_start import plan
-from kraftbridge.dry_start.report import agent_loaded, kafka_start, last_words, programs
+from kraftbridge.dry_start import agent_loaded, kafka_start, last_words, programs
 from kraftbridge.exceptions import ActionError, MigrationError, ObservationError
-from kraftbridge.fence.command_line import EXIT_REACHED, connects
+from kraftbridge.fence import EXIT_REACHED, connects
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import RunDryStart
 from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartReport, DryStartState
@@ -174,7 +174,7 @@ class DryStarts:
     ) -> tuple[Any, ...]:
         pod = stateful_set["spec"]["template"]["spec"]
         data = []
-        for kind, name in plan.referenced(pod):
+        for kind, name in dry_start.referenced(pod):
             found = self._kubernetes.get("v1", kind, identity.namespace, name) or {}
             data.append((kind, name, found.get("data"), found.get("binaryData")))
         images = {
@@ -225,7 +225,7 @@ class DryStarts:
             if reached and facts.closed:
                 return DryStartReport(action.fingerprint, reached=reached)
             outcomes = self._start_copies(facts, copies)
-            lost = set(plan.without_overlay(outcomes))
+            lost = set(dry_start.without_overlay(outcomes))
             tried = self._start_copies(facts, [t for t in trials if t[0].key.stateful_set in lost])
             return DryStartReport(action.fingerprint, outcomes, tried, reached)
         finally:
@@ -249,7 +249,7 @@ class DryStarts:
             if original is None:
                 raise ObservationError(f"StatefulSet {name}", f"it has no container {spec.brokers.container}")
             brokers = self._facts.brokers(identity, spec, status, original)
-            for key in plan.copies_of(name, sorted(source.pods)):
+            for key in dry_start.copies_of(name, sorted(source.pods)):
                 changed, files = builder.overlaid(spec, brokers, identity.name, source.stateful_set, key.mode)
                 broker_id = ids.get(key.pod)
                 if broker_id is None:
@@ -284,18 +284,18 @@ class DryStarts:
             pod = each.stateful_set["spec"]["template"]["spec"]
             data = {
                 name: (self._kubernetes.get("v1", kind, identity.namespace, name) or {}).get("data") or {}
-                for kind, name in plan.referenced(pod)
+                for kind, name in dry_start.referenced(pod)
                 if kind == "ConfigMap"
             }
-            for brokers in plan.other_channels(spec.brokers, pod, data):
+            for brokers in dry_start.other_channels(spec.brokers, pod, data):
                 other = spec.model_copy(update={"brokers": brokers})
                 original = self._facts.original(identity, other, status.attempt, each.stateful_set)
                 if original is None:
                     continue
                 input_ = replace(self._facts.brokers(identity, other, status, original), cluster_id=each.cluster_id)
-                for mode in plan.OTHER_MODES:
+                for mode in dry_start.OTHER_MODES:
                     changed, files = builder.overlaid(other, input_, identity.name, each.stateful_set, mode)
-                    key = replace(each.key, mode=mode, channel=plan.described(brokers))
+                    key = replace(each.key, mode=mode, channel=dry_start.described(brokers))
                     copy = replace(each, key=key, stateful_set=changed, files=files)
                     found.append((copy, broker_settings(other, input_, mode)))
         return found
@@ -471,7 +471,7 @@ def _failed(outcome: CopyOutcome, problem: str, text: str = "") -> CopyOutcome:
 
 
 def _fingerprint(spec: MigrationSpec, settings: Settings, sources: Sequence[_Source]) -> str:
-    return plan.fingerprint([settings.operator_image, _unfenced_accepted(spec), *(s.parts for s in sources)])
+    return dry_start.fingerprint([settings.operator_image, _unfenced_accepted(spec), *(s.parts for s in sources)])
 
 
 def _unfenced_accepted(spec: MigrationSpec) -> bool:

@@ -35,7 +35,7 @@ from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.machine import decide
-from kraftbridge.services import leftovers
+from kraftbridge.services.act import removal
 from kraftbridge.services.act.actuator import Actuator, Step
 from kraftbridge.services.clients import ClusterClients, credentials_version, open_clients
 from kraftbridge.services.dry_start import DryStarter, DryStarts
@@ -406,7 +406,7 @@ class Reconciler:
         except ValidationError:
             return  # an invalid spec has changed nothing
         identity = Identity(namespace, name, migration["metadata"]["uid"], 0, deleting=True)
-        found = leftovers.config_map(self._kubernetes, identity, spec, status)
+        found = removal.config_map(self._kubernetes, identity, spec, status)
         if found is not None:
             self._kubernetes.apply(found, force=True)
             words = (

@@ -1,1 +1,1 @@
-"""Clients of Kubernetes, ZooKeeper, Kafka and its metrics, one module each. `ports` has their interfaces."""
+"""Clients of Kubernetes, ZooKeeper, the brokers and the controllers, one module each. `ports` has their interfaces."""

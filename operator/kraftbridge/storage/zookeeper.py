@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from kraftbridge.constants import CANARY_USER
 from kraftbridge.exceptions import ActionError, ConflictError, ObservationError, UndecodableZnodeError
-from kraftbridge.kafka.resolver import resolve, resolve_all
+from kraftbridge.kafka.client import resolve, resolve_all
 from kraftbridge.metadata.zookeeper.session import Retries, TlsFiles, ZooKeeperCredentials, new_session
 from kraftbridge.metadata.zookeeper.znodes import migration_znode
 from kraftbridge.models.observation import BrokerZnode, ControllerZnode, MigrationZnode, Unobserved, ZooKeeperState

@@ -160,7 +160,7 @@ def _api_server(options: argparse.Namespace) -> str:
 def _offline(options: argparse.Namespace) -> int:
     from kraftbridge.verification.inputs import Dump, offline_inputs  # noqa: PLC0415 - starts Spark's imports
     from kraftbridge.verification.job import verify  # noqa: PLC0415
-    from kraftbridge.verification.session import open_session  # noqa: PLC0415
+    from kraftbridge.verification.run import open_session  # noqa: PLC0415
 
     dump = Dump(options.zookeeper, options.chroot) if options.zookeeper else None
     inputs = offline_inputs(options.profile, dump, options.voter, options.password_encoder_secret_file)

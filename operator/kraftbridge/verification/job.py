@@ -30,14 +30,20 @@ from kraftbridge.models.report import (
     VoterState,
     ZooKeeperAccess,
 )
-from kraftbridge.verification.compare.copied import compare_copy
-from kraftbridge.verification.compare.mirror import check_fence, compare_mirror
+from kraftbridge.verification.compare.mirror import check_fence, compare_copy, compare_mirror
 from kraftbridge.verification.compare.places import MAXIMUM_FLAGGED, compare
 from kraftbridge.verification.compare.served import compare_served
 from kraftbridge.verification.configmap import RunConfigMap
 from kraftbridge.verification.inputs import Dump, Inputs, live_inputs
-from kraftbridge.verification.run import Run, conclude, difference_of_flagged, notes_among
-from kraftbridge.verification.session import open_session, set_shuffle_size, warm_up
+from kraftbridge.verification.run import (
+    Run,
+    conclude,
+    difference_of_flagged,
+    notes_among,
+    open_session,
+    set_shuffle_size,
+    warm_up,
+)
 from kraftbridge.verification.sources.rows import ZOOKEEPER, Leg, LogPlan, Note, ZooKeeperPlan, voter_place
 from kraftbridge.verification.watch import keep_tree
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import javaproperties
 
 from kraftbridge.exceptions import InvalidSpecError, MetadataError
-from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.client import Security
 from kraftbridge.models.report import VoterAccess
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support.observations import dry_start_of, spec
 
-from kraftbridge.dry_start.plan import described, other_channels, without_overlay
+from kraftbridge.dry_start import described, other_channels, without_overlay
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import BrokersSpec, ConfigStyle, PropertiesSource
 

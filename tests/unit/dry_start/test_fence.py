@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kraftbridge.fence import command_line
-from kraftbridge.fence.command_line import EXIT_REACHED, main, reached_after
+from kraftbridge import fence
+from kraftbridge.fence import EXIT_REACHED, main, reached_after
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "agent-in-image.jar").write_text("agent")
     (tmp_path / "run-salt").write_text("salt")
     (tmp_path / "dir").mkdir()
-    monkeypatch.setattr(command_line, "AGENT", tmp_path / "agent-in-image.jar")
-    monkeypatch.setattr(command_line, "TERMINATION_LOG", tmp_path / "termination-log")
+    monkeypatch.setattr(fence, "AGENT", tmp_path / "agent-in-image.jar")
+    monkeypatch.setattr(fence, "TERMINATION_LOG", tmp_path / "termination-log")
     monkeypatch.setenv("META_PROPERTIES", "version=0\nbroker.id=1\n")
 
 
@@ -55,14 +55,14 @@ def test_a_policy_that_takes_a_while_is_waited_for(server: socket.socket) -> Non
 
 def test_one_quiet_round_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([False, True, False, False])
-    monkeypatch.setattr(command_line, "connects", lambda _: next(answers))
+    monkeypatch.setattr(fence, "connects", lambda _: next(answers))
     assert reached_after(["10.0.0.1:9092"], 30.0) == []
     assert list(answers) == []
 
 
 def test_a_name_that_does_not_resolve_is_closed_and_quick() -> None:
     began = time.monotonic()
-    assert not command_line.connects("nowhere.invalid:2181")
+    assert not fence.connects("nowhere.invalid:2181")
     assert time.monotonic() - began < 5
 
 

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from tests.unit.metadata.record_writer import record
 
 from kraftbridge.exceptions import CorruptBatchError, MetadataError, UndecodableRecordError
-from kraftbridge.metadata.entities import Secrets
+from kraftbridge.metadata.entities import EncodedPassword, Secrets
 from kraftbridge.metadata.log.batches import BatchScan
 from kraftbridge.metadata.log.definitions import record_definitions
 from kraftbridge.metadata.log.image import MetadataImage
 from kraftbridge.metadata.log.replay import apply_batches, decoded_record
-from kraftbridge.metadata.zookeeper.passwords import EncodedPassword
 from kraftbridge.metadata.zookeeper.reader import read_dump, redacted_data
 from kraftbridge.metadata.zookeeper.soundness import Soundness
 from kraftbridge.metadata.zookeeper.tree import DumpReading

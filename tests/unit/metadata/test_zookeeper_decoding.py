@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from kraftbridge.exceptions import DumpFormatError, PasswordDecodingError, UndecodableZnodeError
-from kraftbridge.metadata.entities import Form, Secrets, is_sensitive_config, number
+from kraftbridge.metadata.entities import EncodedPassword, Form, Secrets, is_sensitive_config, looks_encoded, number
 from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.replay import LogReplay
-from kraftbridge.metadata.zookeeper.passwords import EncodedPassword, looks_encoded
 from kraftbridge.metadata.zookeeper.reader import read_dump, split_connect, write_dump
 from kraftbridge.metadata.zookeeper.tree import DumpReading
 from kraftbridge.metadata.zookeeper.znodes import Znode, migration_znode, znode_entities

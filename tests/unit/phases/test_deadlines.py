@@ -15,7 +15,7 @@ from kraftbridge.models.decision import Decision, RestartPod
 from kraftbridge.models.observation import ControllerMetrics, StatefulSetState
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import Operation, OperationKind
-from kraftbridge.phases.deadlines import Direction, PastDeadline, Stage, past_deadline, seconds_of
+from kraftbridge.phases.nodes.deadlines import Direction, PastDeadline, Stage, past_deadline, seconds_of
 
 DOCS = Path(__file__).parents[3] / "docs" / "troubleshooting.md"
 

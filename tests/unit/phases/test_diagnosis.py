@@ -13,7 +13,7 @@ from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.observation import PATTERNS, Clue, ControllersWorkload, Unobserved, clues_in, meaning_of
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import Waiting, WaitKind
-from kraftbridge.phases.diagnosis import is_slow
+from kraftbridge.phases.gates import is_slow
 
 LINES = {
     Code.BROKERS_NOT_REGISTERED: (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from kraftbridge.models.observation import ControllerProbe
-from kraftbridge.storage.controller_probe import Prober
+from kraftbridge.storage.kafka_brokers import Prober
 
 
 class Client:

@@ -6,7 +6,7 @@ import pytest
 from tests.support.observations import spec_document
 
 from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.services.observe.demand import run_demand
+from kraftbridge.services.observe.survey import run_demand
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.support.observations import spec
 from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts, copy_name
 from kraftbridge.config import Settings
 from kraftbridge.exceptions import ActionError
-from kraftbridge.fence.command_line import EXIT_REACHED
+from kraftbridge.fence import EXIT_REACHED
 from kraftbridge.models.decision import RunDryStart
 from kraftbridge.models.dry_start import CopyKey, CopyOutcome
 from kraftbridge.models.phase import BrokerMode

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kraftbridge.services.health import STALE_SECONDS, Health
+from kraftbridge.services.fleet import STALE_SECONDS, Health
 
 
 class Seconds:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraftbridge.services.observe.demand import whole, wholes
+from kraftbridge.services.observe.survey import whole, wholes
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tests.support.fakes import Clock, FakeKubernetes
 
 from kraftbridge.exceptions import ActionError
 from kraftbridge.models.decision import StopControllers
-from kraftbridge.services.act.stopping import stop_controllers
+from kraftbridge.services.act.removal import stop_controllers
 
 NAME = "demo-kraft"
 UID = "uid-sts"

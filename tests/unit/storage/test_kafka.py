@@ -19,7 +19,7 @@ from kafka.protocol.metadata.metadata import MetadataResponse
 from tests.unit.storage.servers import KafkaNode
 
 from kraftbridge.exceptions import ActionError, ActionRefusedError, InvalidSpecError, ObservationError
-from kraftbridge.kafka.security import Security
+from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import host_ports
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.observation import (

@@ -10,7 +10,7 @@ from tests.unit.storage.servers import http_server
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import ControllerMetrics
 from kraftbridge.models.phase import ZkMigrationState
-from kraftbridge.storage.metrics import parse_controller_metrics, read_controller_metrics
+from kraftbridge.storage.kafka_controllers import parse_controller_metrics, read_controller_metrics
 
 DATA = Path(__file__).parent / "data"
 DUAL_WRITE = (DATA / "controller-dual-write.prom").read_text()

@@ -12,7 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraftbridge.metadata.entities import Entity, Form, Secrets, canonical_json, is_sensitive_config, number, uuid_text
+from kraftbridge.metadata.entities import (
+    Entity,
+    Form,
+    Secrets,
+    canonical_json,
+    is_sensitive_config,
+    looks_encoded,
+    number,
+    uuid_text,
+)
 from kraftbridge.metadata.log.definitions import Fields
 from kraftbridge.metadata.log.image import (
     OFFSET,
@@ -22,7 +31,6 @@ from kraftbridge.metadata.log.image import (
     partition_values,
     scram_mechanism,
 )
-from kraftbridge.metadata.zookeeper.passwords import looks_encoded
 from kraftbridge.models.entities import (
     ENTITY_KINDS,
     EntityKind,

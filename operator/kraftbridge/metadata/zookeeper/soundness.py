@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kraftbridge.exceptions import MetadataError
-from kraftbridge.metadata.entities import Secrets
+from kraftbridge.metadata.entities import EncodedPassword, Secrets, is_password_config, looks_encoded
 from kraftbridge.metadata.log.image import ACL_OPERATIONS, ACL_PERMISSIONS, ACL_RESOURCE_TYPES
-from kraftbridge.metadata.zookeeper.passwords import EncodedPassword, is_password_config, looks_encoded
 from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading
 from kraftbridge.metadata.zookeeper.znodes import (
     MIGRATION_PATH,

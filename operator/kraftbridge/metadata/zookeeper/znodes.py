@@ -18,15 +18,17 @@ from typing import Any, Final, NamedTuple
 from kraftbridge.exceptions import PasswordDecodingError, UndecodableZnodeError
 from kraftbridge.metadata.entities import (
     REDACTED_PREFIX,
+    EncodedPassword,
     Entity,
     Secrets,
     canonical_json,
+    is_password_config,
     is_sensitive_config,
+    looks_encoded,
     number,
     partition_value,
     password_length,
 )
-from kraftbridge.metadata.zookeeper.passwords import EncodedPassword, is_password_config, looks_encoded
 from kraftbridge.models.entities import EntityKind, acl_key, desanitized, partition_key, quota_key, scram_key
 from kraftbridge.models.observation import MigrationZnode
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kraftbridge.dry_start.comparison import (
+from kraftbridge.dry_start import (
     SettingDifference,
+    copies_of,
     differences_from_overlay,
     differences_from_running,
     settings_named,
 )
-from kraftbridge.dry_start.plan import copies_of
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import RunDryStart
 from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartReport
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.status import FindingStatus
+from kraftbridge.models.status import FindingStatus, finding, first, some
 from kraftbridge.phases.draft import Draft, StepContext
-from kraftbridge.phases.preflight.finding import finding, first, some
 
 UNDER_WAY = "Copies of the brokers' pods are started without Kafka, to see which settings each mode would pass to Kafka"
 _SHOWN_DIFFERENCES = 4

@@ -21,12 +21,11 @@ from kraftbridge.models.observation import (
     ZooKeeperState,
 )
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, Runner
-from kraftbridge.models.status import FindingStatus
+from kraftbridge.models.status import FindingStatus, finding, some
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.preflight import dry_start, rehearsal
 from kraftbridge.phases.preflight import kafka as preflight_kafka
 from kraftbridge.phases.preflight import kubernetes as preflight_kubernetes
-from kraftbridge.phases.preflight.finding import finding, some
 
 REQUIRED_IBP = (3, 9)
 """KIP-866 needs 3.4; several log dirs need 3.7-IV2 and transactions in the copy 3.6-IV1, and 3.9 is the bridge release."""

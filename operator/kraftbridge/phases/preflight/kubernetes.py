@@ -8,10 +8,9 @@ from typing import Final
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import Unobserved
-from kraftbridge.models.status import FindingStatus
+from kraftbridge.models.status import FindingStatus, finding, some
 from kraftbridge.models.survey import Capacity, ControllersDemand, Demand, Limit, Room, Survey
 from kraftbridge.phases.draft import Draft
-from kraftbridge.phases.preflight.finding import finding, some
 
 OTHER_WRITER = "owner "
 """Prefix of an entry of `Survey.writers` if a controller owns the StatefulSet."""

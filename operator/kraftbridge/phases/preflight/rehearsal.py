@@ -8,9 +8,8 @@ from typing import Final
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.rehearsal import DEFAULT_HEAP_BYTES, RehearsalVerdict, heap_bytes
-from kraftbridge.models.status import FindingStatus, RehearsalStatus
+from kraftbridge.models.status import FindingStatus, RehearsalStatus, finding
 from kraftbridge.phases.draft import StepContext
-from kraftbridge.phases.preflight.finding import finding
 
 CODES: Final = frozenset(
     {Code.CONTROLLER_HEAP_TOO_SMALL, Code.REHEARSAL_FAILS, Code.REHEARSAL_LOSES, Code.REHEARSAL_UNKNOWN}

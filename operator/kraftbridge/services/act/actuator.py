@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import base64
+import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kraftbridge.builders import brokers as overlays
 from kraftbridge.builders import controllers as quorum
@@ -51,8 +56,7 @@ from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import original_state
-from kraftbridge.services.act import archives, rehearsals, stopping
-from kraftbridge.services.act.certificates import log_server_files
+from kraftbridge.services.act import archives, rehearsals, removal
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.dry_start import DryStarter
 from kraftbridge.services.facts import Facts
@@ -141,7 +145,7 @@ class Actuator:
             case RestoreStatefulSet(name):
                 self._restore(step, name)
             case StopControllers():
-                stopping.stop_controllers(self._kubernetes, step.identity.namespace, action)
+                removal.stop_controllers(self._kubernetes, step.identity.namespace, action)
             case RemoveControllerClaim(kraft_epoch):
                 self._archive_znodes(step)
                 step.clients.zookeeper.remove_controller_claim(kraft_epoch)
@@ -326,7 +330,7 @@ class Actuator:
             return ""
         wanted = [
             (*_STATEFUL_SET, known.name),
-            *(b for b in stopping.belongings(known.name) if b[1] != "Secret"),
+            *(b for b in removal.belongings(known.name) if b[1] != "Secret"),
             *(("v1", "PersistentVolumeClaim", names.controller_claim(known.name, i)) for i in known.node_ids),
         ]
         found = (self._kubernetes.get(api_version, kind, namespace, name) for api_version, kind, name in wanted)
@@ -351,3 +355,57 @@ def _secret(namespace: str, name: str, migration: str, files: dict[str, str]) ->
         "metadata": {"name": name, "namespace": namespace, "labels": names.labels(migration)},
         "stringData": files,
     }
+
+
+VALID_FOR = timedelta(days=3650)
+"""The quorum outlives the operator, so nothing would renew the certificate. The key never leaves the controllers' Secret."""
+
+
+def log_server_files(dns_names: list[str]) -> dict[str, str]:
+    """Return ``ca.crt``, ``tls.crt``, ``tls.key`` and ``token``. The CA's own key is discarded."""
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kraftbridge log servers")])
+    now = datetime.now(UTC)
+    ca = (
+        _builder(ca_name, ca_name, ca_key, now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_ca_usage(), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    leaf = (
+        _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kraftbridge log server")]), ca_name, key, now)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(n) for n in dns_names]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    return {
+        "ca.crt": ca.public_bytes(pem).decode(),
+        "tls.crt": leaf.public_bytes(pem).decode(),
+        "tls.key": key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode(),
+        "token": secrets.token_urlsafe(32),
+    }
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + VALID_FOR)
+    )
+
+
+def _ca_usage() -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False, key_agreement=False,
+        key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+    )  # fmt: skip

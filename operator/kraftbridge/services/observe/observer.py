@@ -46,12 +46,12 @@ from kraftbridge.services.dry_start import DryStarter
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe import runs, workloads
-from kraftbridge.services.observe.logs import LogReader
-from kraftbridge.services.observe.rehearsals import running_rehearsal
+from kraftbridge.services.observe.runs import running_rehearsal
 from kraftbridge.services.observe.survey import Surveyor
+from kraftbridge.services.observe.workloads import LogReader
 from kraftbridge.services.original_state import changed_fields
 from kraftbridge.services.pace import Lane
-from kraftbridge.storage.metrics import read_controller_metrics
+from kraftbridge.storage.kafka_controllers import read_controller_metrics
 from kraftbridge.storage.ports import KubernetesPort
 
 T = TypeVar("T")

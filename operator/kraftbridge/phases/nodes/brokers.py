@@ -10,7 +10,7 @@ from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import BrokersStatus, OperationKind
 from kraftbridge.phases import gates
 from kraftbridge.phases.draft import StepContext
-from kraftbridge.phases.restarts import DEAF_FOR
+from kraftbridge.phases.nodes.restarts import DEAF_FOR
 
 LOST_AFTER = timedelta(seconds=180)
 """A broker registers within seconds of its start."""

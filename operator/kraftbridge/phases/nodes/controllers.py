@@ -8,8 +8,9 @@ from kraftbridge.models.decision import ApplyControllers, EventReason, RestartPo
 from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
 from kraftbridge.models.phase import BrokerMode, ControllerMode, ZkMigrationState
 from kraftbridge.models.status import OperationKind, RenderedControllers, tuned_controllers
-from kraftbridge.phases import brokers, gates, restarts, tracking
+from kraftbridge.phases import gates
 from kraftbridge.phases.draft import Draft, StepContext, Wait
+from kraftbridge.phases.nodes import brokers, restarts
 
 REGISTRATION_PATIENCE = timedelta(seconds=25)
 """A controller registers within a second after it knows its leader; its request times out after 5 s."""
@@ -130,6 +131,6 @@ def finish_controller_restart(draft: Draft, mode: ControllerMode, *, whole_clust
         blockers = blockers or (gates.cluster_blockers(draft) if whole_cluster else [])
     if blockers:
         return Wait(f"controller {operation.node_id} is back ({mode}); {blockers[0]}")
-    tracking.note_restart(draft, draft.status.operation or operation)
+    restarts.note_restart(draft, draft.status.operation or operation)
     draft.update(operation=None)
     return None

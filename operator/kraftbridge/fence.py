@@ -103,3 +103,7 @@ def write_meta_properties(directory: Path, text: str) -> None:
     file = directory / "meta.properties"
     file.write_text(text, encoding="ascii")
     file.chmod(0o666)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

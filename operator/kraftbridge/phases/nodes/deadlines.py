@@ -12,8 +12,8 @@ from enum import StrEnum
 from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import Operation, OperationKind
-from kraftbridge.phases import brokers
 from kraftbridge.phases.draft import StepContext
+from kraftbridge.phases.nodes import brokers
 
 
 class Direction(StrEnum):

@@ -1,1 +1,0 @@
-"""Evaluates a dry start: parses the agent's reports and compares configurations. Pure."""
