@@ -122,7 +122,7 @@ class Clusters:
         self.api.create(user_stateful_set(namespace))
         self.kafka[namespace] = FakeKafka(self.api, RealClock(), namespace)  # type: ignore[arg-type]
         strategy = {"addressCacheSeconds": 1, "shortAddressCacheSeconds": 0, "sessionTimeoutHoldSeconds": 1}
-        document = spec_document(strategy=strategy) | {"controllers": {}} | spec
+        document = spec_document(strategy=strategy) | {"controllers": {}, "rehearsal": {"enabled": False}} | spec
         self.api.create(migration_object(document, namespace=namespace))
 
     def clone(self, source: str, namespace: str, number: int) -> None:

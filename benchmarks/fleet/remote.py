@@ -24,6 +24,7 @@ def settings_of_the_operator(rolling: int) -> dict[str, str]:
         "KRAFTBRIDGE_OPERATOR_IMAGE": "operator:bench",
         "KRAFTBRIDGE_VERIFIER_IMAGE": "verifier:bench",
         "KRAFTBRIDGE_ADMISSION_POLICY": POLICY,
+        "KRAFTBRIDGE_DRY_START": "false",
         "KRAFTBRIDGE_METRICS_PORT": "0",
         "KRAFTBRIDGE_MAX_CONCURRENT_ROLLS": str(max(rolling, 1)),
     }
