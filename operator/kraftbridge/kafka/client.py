@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import socket
 import ssl
@@ -146,12 +147,13 @@ def _jaas_option(jaas: str, option: str) -> str | None:
 
 def _tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context()
-        if trusted := _trusted_certificates(properties):
-            context = ssl.create_default_context(cadata=trusted)
-        if properties.get("ssl.endpoint.identification.algorithm", "https") == "":
-            context.check_hostname = False
-        if chain := _key_and_chain(properties):
+        trusted, chain = _trusted_certificates(properties), _key_and_chain(properties)
+        check_hostname = properties.get("ssl.endpoint.identification.algorithm", "https") != ""
+        if not trusted and not chain:
+            return _system_trust(check_hostname=check_hostname)
+        context = ssl.create_default_context(cadata=trusted)
+        context.check_hostname = check_hostname
+        if chain:
             # the ssl module reads only files; the directory has mode 0700
             with tempfile.TemporaryDirectory(prefix="kraftbridge-kafka-") as directory:
                 path = Path(directory) / "client.pem"
@@ -162,6 +164,14 @@ def _tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
         missing = advice if isinstance(e, FileNotFoundError) else ""
         words = f"client.properties: the TLS settings cannot be used: {type(e).__name__}: {e}{missing}"
         raise InvalidSpecError(words) from e
+    return context
+
+
+@functools.cache
+def _system_trust(*, check_hostname: bool) -> ssl.SSLContext:
+    """Return a context that trusts the system's certificates. Loading them takes 30 ms, and they do not change while a container runs."""
+    context = ssl.create_default_context()
+    context.check_hostname = check_hostname
     return context
 
 

@@ -582,3 +582,13 @@ def test_jaas_options_are_read_as_java_reads_them(options: str, password: str) -
 
 def test_addresses_are_split() -> None:
     assert host_ports("kafka-0.kafka:9092, [fd00::1]:9093") == (("kafka-0.kafka", 9092), ("fd00::1", 9093))
+
+
+def test_the_systems_certificates_are_loaded_once() -> None:
+    """Each migration whose cluster does not answer opens its clients anew again and again; loading takes 30 ms of processor time."""
+    first, second = (Security.from_properties({"security.protocol": "SSL"}).tls for _ in range(2))
+    assert first is not None
+    assert first is second
+    unchecked = Security.from_properties({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": ""}).tls
+    assert unchecked is not None
+    assert (first.check_hostname, unchecked.check_hostname) == (True, False)
