@@ -29,6 +29,8 @@ clients, not against the status of the operator. One run injects one fault in ev
 | *stopped* | The operator stopped and reported the reason |
 | · | No result |
 | n/a | The combination is not tested (see below) |
+
+Messages are quoted as the operator wrote them when the cells were recorded (up to commit 969b649). Later commits changed some of them: see [renames](renames.md).
 """
 
 

@@ -25,7 +25,7 @@ RBAC_API_VERSION = "rbac.authorization.k8s.io/v1"
 SPARK_VERSION = "4.0.4"
 MAIN = "/opt/kraftbridge/run_verification.py"
 UID = 185
-"""User of the verifier image, as in Spark's own images."""
+"""User of the verifier image. Spark's own images and the Spark operator's examples use 185; controllers run as 1000, the user of Kafka's image."""
 
 JOB_MEMORY = "1Gi"
 _LOCAL_MASTER = "local[2]"

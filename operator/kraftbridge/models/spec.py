@@ -89,8 +89,6 @@ class BrokersSpec(Model):
     """Addresses of brokers as host:port, separated by commas. Pods in the namespace of the migration must be able to resolve them."""
     client_config_secret: Name | None = None
     """Secret whose key ``client.properties`` configures the Kafka clients of the operator and the verifier (security.protocol, sasl.*, ssl.*). If omitted, they connect without encryption and authentication."""
-    metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """Port at which the brokers serve Prometheus metrics. The operator does not read it today."""
 
     @model_validator(mode="after")
     def _properties_style_names_its_file(self) -> BrokersSpec:

@@ -15,6 +15,7 @@ from kraftbridge.models.observation import (
     ClusterState,
     ControllersWorkload,
     MigrationZnode,
+    StatefulSetState,
     Unobserved,
     meaning_of,
 )
@@ -41,21 +42,27 @@ def cluster_blockers(step: StepContext) -> Blockers:
     A broker's Metadata response shows the last update that it received. So the observer asks several brokers, and asks the quorum and ZooKeeper which
     brokers are alive.
     """
-    blockers = service_blockers(step)
-    return blockers if _is_unseen(step) else [*blockers, *liveness_blockers(step)]
-
-
-def _is_unseen(step: StepContext) -> bool:
-    return isinstance(step.observation.cluster, Unobserved) or isinstance(step.stateful_sets(), Unobserved)
+    served = _served(step)
+    if isinstance(served, Unobserved):
+        return [str(served)]
+    return [*_service(step, *served), *liveness_blockers(step)]
 
 
 def service_blockers(step: StepContext) -> Blockers:
     """Every broker's pod is Ready, every ISR is full, every partition has a leader, and all asked brokers serve the same cluster."""
+    served = _served(step)
+    return [str(served)] if isinstance(served, Unobserved) else _service(step, *served)
+
+
+def _served(step: StepContext) -> tuple[ClusterState, tuple[StatefulSetState, ...]] | Unobserved:
+    """Return the cluster as a broker serves it and the brokers' StatefulSets."""
     cluster, sets = step.observation.cluster, step.stateful_sets()
     if isinstance(cluster, Unobserved):
-        return [str(cluster)]
-    if isinstance(sets, Unobserved):
-        return [str(sets)]
+        return cluster
+    return sets if isinstance(sets, Unobserved) else (cluster, sets)
+
+
+def _service(step: StepContext, cluster: ClusterState, sets: tuple[StatefulSetState, ...]) -> Blockers:
     # Metadata shows a dead broker until its session expires; its pod does not.
     blockers: Blockers = [f"pod {p.name} is not Ready" for s in sets for p in s.pods if p.deleting or not p.ready]
     expected = frozenset(step.status.broker_ids.values())

@@ -12,10 +12,10 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from kraftbridge import dry_start
 from kraftbridge.builders import dry_start as builder
@@ -48,6 +48,7 @@ _STUCK_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.5
 _LOG_LINES: Final = 400
 _POD: Final = ("v1", "Pod")
+_Seen = TypeVar("_Seen")
 _DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"  # noqa: S108 - Kafka's default of log.dir
 
 
@@ -393,22 +394,19 @@ class DryStarts:
 
     def _wait(self, facts: DryStartFacts, waited: set[str]) -> dict[str, Object]:
         """Return the last state of the pods when all have ended or are stuck, or the time is up."""
-        deadline = time.monotonic() + WAIT_SECONDS
         stuck_since: dict[str, float] = {}
-        while True:
-            found = {p["metadata"]["name"]: p for p in self._list(facts, run=facts.run)}
+
+        def is_open(name: str, pod: Object) -> bool:
+            if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+                return False
             now = time.monotonic()
-            open_ = set()
-            for name in waited & found.keys():
-                pod = found[name]
-                if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-                    continue
-                if workloads.pod_trouble(pod) and now - stuck_since.setdefault(name, now) > _STUCK_SECONDS:
-                    continue
-                open_.add(name)
-            if not open_ or now > deadline:
-                return {name: found[name] for name in waited & found.keys()}
-            time.sleep(_POLL_SECONDS)
+            return not workloads.pod_trouble(pod) or now - stuck_since.setdefault(name, now) <= _STUCK_SECONDS
+
+        return _poll(
+            lambda: {n: p for p in self._list(facts, run=facts.run) if (n := p["metadata"]["name"]) in waited},
+            lambda found: not {name for name, pod in found.items() if is_open(name, pod)},
+            WAIT_SECONDS,
+        )
 
     def _outcome(
         self, facts: DryStartFacts, each: CopyFacts, overlay: Mapping[str, str], pod: Object | None
@@ -458,10 +456,16 @@ class DryStarts:
         """Delete all pods of the migration's dry starts and clear their Secret. The NetworkPolicy remains until the migration is deleted."""
         for pod in self._list(facts):
             self._kubernetes.delete(*_POD, facts.namespace, pod["metadata"]["name"], grace_seconds=0)
-        deadline = time.monotonic() + _STUCK_SECONDS
-        while self._list(facts) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
+        _poll(lambda: self._list(facts), lambda found: not found, _STUCK_SECONDS)
         self._kubernetes.apply(builder.run_secret(facts, "", ()), force=True)
+
+
+def _poll(look: Callable[[], _Seen], is_done: Callable[[_Seen], bool], seconds: float) -> _Seen:
+    """Look every `_POLL_SECONDS` until ``is_done``, for at most ``seconds``; return what was seen last."""
+    deadline = time.monotonic() + seconds
+    while not is_done(found := look()) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    return found
 
 
 def _failed(outcome: CopyOutcome, problem: str, text: str = "") -> CopyOutcome:

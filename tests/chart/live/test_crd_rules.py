@@ -195,7 +195,6 @@ CHANGEABLE = [
     ("paused", True),
     ("zookeeper.secretName", "credentials"),
     ("brokers.clientConfigSecret", "client"),
-    ("brokers.metricsPort", 9404),
     ("controllers.image", "registry.example/kafka:3.9.2"),
     ("controllers.resources", {"limits": {"memory": "2Gi"}}),
     ("controllers.tolerations", [{"operator": "Exists"}]),
