@@ -34,7 +34,7 @@ class Holds:
     """Holds of the procedure. The defaults of ``spec.strategy`` are the holds of the operator."""
 
     short_ttl: bool = False
-    """Short DNS caches in every JVM that is started."""
+    """Options that shorten the DNS caches of every JVM."""
     hold_s: float = 0.0
     short_hold_s: float = 0.0
     final_hold_s: float = 12.0

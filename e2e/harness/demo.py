@@ -31,7 +31,7 @@ from rich.markup import escape
 
 MIGRATION = "demo"
 KIND_CONTEXT = "kind-"
-"""kind names the context of a cluster after it."""
+"""The prefix that kind gives to the context of a cluster."""
 ARTIFACTS = REPOSITORY / ".artifacts/demo"
 # Nothing that the operator waits for by itself keeps it blocked for so long.
 BLOCKED_TIMEOUT_S = 120
@@ -65,7 +65,7 @@ class Terminal:
         return result
 
     def change(self, view: View) -> None:
-        """Print where a migration stands if that differs from the last line."""
+        """Print the phase and message of a migration if they differ from the last line printed."""
         now = (view.phase, view.brokers, _without_numbers(view.message))
         if now == self.shown:
             return
@@ -230,7 +230,7 @@ def clean(kube: Kube, operator: OperatorInstall, cluster: ForeignCluster) -> Non
 
 
 def bring_up(terminal: Terminal, *, operator_too: bool) -> Kube:
-    """Return the cluster to use; the embedded one is brought up, and the images are built and loaded."""
+    """Return the cluster to use. For the embedded cluster, start it, build the images and load them."""
     context = os.environ.get("KUBE_CONTEXT", "")
     if context.startswith(KIND_CONTEXT):
         name = context.removeprefix(KIND_CONTEXT)
@@ -256,7 +256,7 @@ def write_artifacts(
 
 
 def keep_evidence(story: Story, error: Exception) -> None:
-    """Write down what there is to see after a failure."""
+    """Write the state of pods, events and logs to files after a failure."""
     terminal = story.terminal
     terminal.console.print(f"[red]{type(error).__name__}: {error}[/]", soft_wrap=True)
     with suppress(CommandFailedError):
@@ -288,7 +288,7 @@ def _show(*command: str | Path) -> None:
 
 
 def _without_numbers(text: str) -> str:
-    """Return a message without its numbers: a countdown is one line."""
+    """Return a message without its numbers, so that a countdown prints only once."""
     return "".join(character for character in text if not character.isdigit())
 
 

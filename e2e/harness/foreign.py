@@ -1,4 +1,4 @@
-"""A ZooKeeper-based Kafka cluster that belongs to somebody else: plain StatefulSets, made with ``kubectl apply``."""
+"""A ZooKeeper-based Kafka cluster that a user operates: plain StatefulSets, created with ``kubectl apply``."""
 
 import copy
 import json
@@ -83,7 +83,7 @@ class ForeignCluster:
 
     @property
     def placeholders(self) -> dict[str, str]:
-        """What the manifests leave open."""
+        """Values of the placeholders in the manifests."""
         return {"PREFIX": self.prefix, "BOOTSTRAP": self.bootstrap, "LOGIN": ""}
 
     def up(self) -> None:
@@ -92,7 +92,7 @@ class ForeignCluster:
         self.add()
 
     def add(self) -> None:
-        """Bring it up in a namespace that exists."""
+        """Create the cluster in an existing namespace."""
         self._apply("zookeeper.yaml", "services.yaml", "clients.yaml")
         self.kube.rollout_complete(f"statefulset/{self.zookeeper}", self.namespace, timeout_s=180)
         if self.secured:
@@ -105,7 +105,7 @@ class ForeignCluster:
         )
 
     def down(self) -> None:
-        """Remove the namespace with everything in it."""
+        """Delete the namespace and all of its objects."""
         self.kube.remove_namespace(self.namespace)
 
     def seed(self, *, single_replica_topic: bool = False) -> dict[str, Any]:

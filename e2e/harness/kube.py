@@ -72,7 +72,7 @@ class Kube:
         return run("kubectl", *context, *arguments, environment=self.environment, stdin=stdin, timeout_s=timeout_s)
 
     def helm(self, *arguments: str) -> str:
-        """Return what helm prints."""
+        """Run helm and return its output."""
         context = ["--kube-context", self.context] if self.context else []
         return run("helm", *context, *arguments, environment=self.environment)
 
@@ -87,7 +87,7 @@ class Kube:
         return json.loads(self.kubectl("get", kind, *_in(namespace), *selection, "-o", "json"))["items"]
 
     def apply(self, manifest: str | Path, namespace: str, **placeholders: str) -> None:
-        """Apply a manifest client-side, as most people do; a path may have ``${NAME}`` placeholders."""
+        """Apply a manifest client-side, as most users do. The file may contain ``${NAME}`` placeholders."""
         text = manifest
         if isinstance(manifest, Path):
             # safe_substitute leaves the shell's own ${...} alone.
@@ -118,7 +118,7 @@ class Kube:
         return "\n".join(lines)
 
     def claim_namespace(self, namespace: str, standard: str = "restricted") -> None:
-        """Make a fresh namespace; an earlier one of ours is removed first.
+        """Create an empty namespace. Delete an earlier one of the same name first.
 
         Raises
         ------

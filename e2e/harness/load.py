@@ -39,7 +39,7 @@ class ClientImpact:
 
     @property
     def failures(self) -> dict[str, int]:
-        """Errors but those that say that a connection is being made again."""
+        """Errors, without those that only report a reconnect."""
         return {name: count for name, count in self.errors.items() if name not in RECONNECTING}
 
     @property
@@ -62,7 +62,7 @@ class Load:
         return f"{self.cluster.prefix}load"
 
     def start(self) -> None:
-        """Start it and wait until records go round."""
+        """Start the load and wait until records are consumed."""
         kube, namespace = self.cluster.kube, self.cluster.namespace
         kube.kubectl("delete", "pod", self.pod, "-n", namespace, "--ignore-not-found")
         kube.apply(MANIFESTS / "load.yaml", namespace, **self.cluster.placeholders)
@@ -86,7 +86,7 @@ class Load:
         return lines
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return what it has printed so far, one object per second."""
+        """Return the output so far: one object per second."""
         log = self.cluster.kube.kubectl("logs", "-n", self.cluster.namespace, self.pod)
         return [json.loads(line) for line in log.splitlines() if line.startswith("{")]
 
@@ -102,7 +102,7 @@ class Load:
 
 
 def client_impact(lines: list[dict[str, Any]]) -> ClientImpact:
-    """Return what the lines of a whole run come to."""
+    """Return the summary of all lines of a run."""
     *seconds, final = lines
     warm = seconds[WARM_UP_LINES:]
     return ClientImpact(

@@ -111,7 +111,7 @@ NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
 }  # fmt: skip
 
 UNFELT = frozenset({Fault.DRIVER_KILLED_ARMED, Fault.DRIVER_KILLED_VERIFYING, Fault.IMAGE_MISSING})
-"""Faults that do not affect brokers and controllers: a rollback is measured in spite of them."""
+"""Faults that do not affect brokers and controllers: a rollback is measured all the same."""
 
 IN_MAKE_TEST = frozenset(
     {(Fault.OPERATOR_KILLED, Column.ROLLING_BROKERS), (Fault.CONTROLLER_KILLED, Column.DUAL_WRITE)}
@@ -128,7 +128,7 @@ def sensible() -> Cells:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One walk: to the end, or back from ``back_from``; the faults of a column are done one after the other."""
+    """One run: to the end, or back from ``back_from``. The faults of a column follow one another."""
 
     strikes: Mapping[Column, tuple[Fault, ...]] = field(default_factory=dict)
     back_from: Column | None = None
@@ -160,7 +160,7 @@ AT_ONCE = {
 }  # fmt: skip
 """How many faults a phase is long enough for; one elsewhere."""
 BACKS_PER_RUN = 2
-"""Ways back in one run, which stays below a quarter of an hour; the first such run ends with a migration that completes."""
+"""Number of rollbacks in one run, which keeps it below 15 minutes. The first such run ends with a completed migration."""
 
 
 def runs(missing: Cells) -> list[Run]:

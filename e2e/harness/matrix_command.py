@@ -1,4 +1,4 @@
-"""Command line of the matrix: one run at a time, each in its own cluster. Finished cells do not run again."""
+"""Command line of the matrix: one run at a time, each in its own cluster. Cells with a result are skipped."""
 
 import argparse
 import sys

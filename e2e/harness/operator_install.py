@@ -96,7 +96,7 @@ class OperatorInstall:
         return self.kube.list("pods", self.namespace, OPERATOR_SELECTOR)
 
     def scale(self, replicas: int) -> None:
-        """Run so many operators."""
+        """Scale the operator to ``replicas``."""
         self.kube.kubectl("scale", "-n", self.namespace, f"deployment/{RELEASE}", f"--replicas={replicas}")
 
     def log(self, lines: int = 200) -> str:

@@ -112,7 +112,7 @@ def brokers_down_by_us(samples: Sequence[PodsSeen], brokers: AbstractSet[str], s
 
 
 def _down_for(samples: Iterable[PodsSeen], pod: str, until: float) -> float:
-    """Return for how long a pod had been down just before a moment."""
+    """Return how long a pod had been down at a point in time."""
     since: float | None = None
     for sample in samples:
         if sample.at >= until:

@@ -240,7 +240,7 @@ class Row:
         return {"commit": commit, "operator_image": statuses[0]["imageID"][-12:] if statuses else "unknown"}
 
     def _keep(self, seen: list[dict[str, Any]], lines: list[dict[str, Any]], watch: PodWatch) -> None:
-        """Write down the evidence of this run; the operator's log is that of its last pod."""
+        """Write the evidence of this run to files. The operator's log is that of its last pod."""
         view = self.strikes.migration.view()
         pods = [
             {

@@ -1,4 +1,4 @@
-"""Volumes of a limited size for the controllers, so that one can be filled: the embedded cluster's storage class has no limits."""
+"""Volumes of a limited size for the controllers, so that a test can fill one. The embedded cluster's storage class enforces no limit."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from e2e.harness.kube import Kube, run
 
 STORAGE_CLASS = "kraftbridge-e2e-small"
 SIZE_MIB = 160
-"""Kafka maps 10 MiB of index per open segment, the operator asks for a few MiB of log: filled on purpose, never by itself."""
+"""Large enough for normal operation: Kafka maps 10 MiB of index per open segment, and the log takes a few MiB."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class SmallVolumes:
     volumes: tuple[str, ...]
 
     def make(self) -> None:
-        """Mount the file systems and make their volumes."""
+        """Mount the file systems and create PersistentVolumes for them."""
         self.remove()
         kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": STORAGE_CLASS}}
         self.kube.kubectl("apply", "-f", "-", stdin=json.dumps(kind | {"provisioner": "kubernetes.io/no-provisioner"}))

@@ -1,4 +1,4 @@
-"""One run at a time on the embedded cluster, which has capacity for one Kafka cluster. What earlier runs left is removed first."""
+"""One run at a time on the embedded cluster, which has capacity for one Kafka cluster. The lock removes what earlier runs left."""
 
 import fcntl
 import os
@@ -19,13 +19,13 @@ RESOURCES = "kafkamigrations.kraftbridge.dev"
 def sole_use(kube: Kube, say: Callable[[str], None] = print, *, remove: bool = True) -> Iterator[None]:
     """Lock the embedded cluster and remove the namespaces that earlier runs left.
 
-    A cluster of ``KUBE_CONTEXT`` may have other users and is left as it is. So is the embedded one for a program that another one
-    with this lock started. The lock ends with its process, however that ends.
+    A cluster of ``KUBE_CONTEXT`` may have other users and is left as it is. The embedded cluster is also
+    left as it is if a program that holds this lock started the caller. The kernel releases the lock when the process ends.
 
     Raises
     ------
     CommandFailedError
-        If another run has it; the message names it.
+        Another run holds the lock. The message names it.
     """
     if not kube.embedded or HOLDER in os.environ:
         yield

@@ -176,7 +176,7 @@ class Striker:
         self.say(f"[magenta]{column}: {fault}: {struck.what}[/]")
 
     def _arm_copy(self, fault: Fault, view: View) -> None:
-        """Wait for the copy in the logs of the controllers, because the status would show it too late."""
+        """Wait until the controllers' logs show the copy. The status would show it too late."""
         if view.phase != Column.COPY.phase or not view.brokers.startswith(("2/", "3/")):
             return
         cluster, controllers = self.strikes.cluster, view.status["controllers"]

@@ -24,7 +24,7 @@ from e2e.harness.small_volumes import SmallVolumes
 
 FROZEN_S = 25.0
 OPERATOR_FROZEN_S = 50.0
-"""Longer than a Lease lasts (30 s) and a new operator needs to start, shorter than the kubelet waits for a probe's answer."""
+"""Longer than the duration of a Lease (30 s) plus the start of an operator; shorter than the timeout of the kubelet's probe."""
 BOTH_AWAKE_S = 5.0
 UNDO_AFTER_S = 8.0
 NO_SUCH_IMAGE = "localhost/kraftbridge-verifier:no-such-tag"

@@ -61,7 +61,7 @@ def phase_times(view: View) -> list[PhaseTime]:
 
 
 def stall_by_phase(view: View, lines: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the longest produce stall per phase, and before and after the migration: what the machine does by itself."""
+    """Return the longest produce stall per phase, and before and after the migration as a baseline."""
     history = view.status.get("history") or []
     entered = [("before", 0.0), *((record["phase"], _time(record["enteredAt"]).timestamp()) for record in history)]
     stalls: dict[str, float] = {}
@@ -190,7 +190,7 @@ def as_json(
 def print_summary(
     console: Console, view: View, impact: ClientImpact, lines: list[dict[str, Any]], broken: list[str]
 ) -> None:
-    """Print the summary for people."""
+    """Print the summary as text."""
     times = phase_times(view)
     stalls = stall_by_phase(view, lines)
     table = Table(title="time per phase, seconds", title_justify="left")

@@ -46,7 +46,7 @@ class Pod:
 
 
 def controller_pod(tmp_path: Path, tools: str = "/opt/kafka/bin", ending: str = ".sh") -> Pod:
-    """Return a pod whose Kafka scripts note what they are given."""
+    """Return a pod whose Kafka scripts record their arguments."""
     made = Pod(tmp_path)
     made.write(f"{tools}/kafka-run-class{ending}", "#!/bin/bash\n")
     made.write(f"{tools}/kafka-storage{ending}", f'#!/bin/bash\nprintf "%s\\n" "$@" > {tmp_path}/format.args\n')

@@ -276,7 +276,7 @@ class FakeKubernetes:
         self.on_change(key[0], "ADDED" if former is None else "MODIFIED", obj)
 
     def settle(self) -> None:
-        """Let the controllers do what is due: pods, revisions, claims, verification jobs."""
+        """Run the built-in controllers once: create pods, revisions, claims and verification jobs."""
         for (kind, namespace, name), obj in list(self.objects.items()):
             if kind == "StatefulSet":
                 self._settle_stateful_set(namespace, name, obj)
@@ -433,7 +433,7 @@ def _with_string_data(obj: Object) -> Object:
 
 
 def _merged(live: Any, wanted: Any) -> Any:
-    """Return a strategic merge: maps by key, lists of named things by name, everything else replaced."""
+    """Return a strategic merge: maps merge by key and lists of named items by name; other values are replaced."""
     if isinstance(live, dict) and isinstance(wanted, dict):
         if "configMap" in wanted or "secret" in wanted:
             return wanted
@@ -634,7 +634,7 @@ class FakeKafka:
         return frozenset(self.controller_flags())
 
     def features(self) -> dict[int, NodeFeatures | Unobserved]:
-        """Return the features of the brokers and the controllers alike; each port's caller takes its own."""
+        """Return the features of the brokers and the controllers alike; each caller reads those of its own nodes."""
         flags = {**dict.fromkeys(self.broker_modes(), False), **self.controller_flags()}
         return {
             node: NodeFeatures(

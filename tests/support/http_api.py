@@ -56,7 +56,7 @@ CLUSTER_SCOPED = {
 
 
 class HttpApi:
-    """The server; `url` once it runs. Every request that changes something is noted."""
+    """The server; `url` once it runs. It records every request that changes an object."""
 
     def __init__(self, store: FakeKubernetes) -> None:
         self.store = store

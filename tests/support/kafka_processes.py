@@ -198,7 +198,7 @@ class KafkaProcesses:
     def signal(self, name: str, how: signal.Signals) -> None:
         """Send a signal to one process (``SIGSTOP`` makes a node silent without closing its connections).
 
-        A process stops only once one of its threads has taken ``SIGSTOP``, which takes a while on a busy machine: this waits for it.
+        A process stops only once one of its threads handles ``SIGSTOP``, so this function waits until it has.
         """
         process = self._processes[name]
         process.send_signal(how)

@@ -14,7 +14,7 @@ from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.status import KindCounts, MetadataVersionChange, MetadataVersionState, MetadataVersionStatus
 
 HIGH_WATERMARK = 5_999
-"""What `observations.quorum` says."""
+"""Features in `observations.quorum`."""
 
 
 def asking(name: str | None, **parts: Any) -> Situation:

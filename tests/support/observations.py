@@ -91,7 +91,7 @@ GATE_RUN: dict[Phase, tuple[Profile, Phase]] = {
     Phase.AWAITING_FINALIZATION: (Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION),
     Phase.FINALIZING: (Profile.REPLICAS, Phase.COMPLETED),
 }
-"""Which verification opens the gate out of a phase; phases that are not here are left without one."""
+"""The verification that opens the gate at the end of a phase. Other phases have none."""
 COPY_PURPOSE = "attempt-1"
 
 FINE_SETTINGS = {
@@ -183,7 +183,7 @@ def partly_rolled(done: int, mode: BrokerMode, before: BrokerMode | None, **chan
 
 
 def controllers_workload(mode: ControllerMode = ControllerMode.MIGRATION, done: int = 3) -> ControllersWorkload:
-    """Return the controllers' StatefulSet rendering ``mode``, of whose pods the first ``done`` run it."""
+    """Return the controllers' StatefulSet rendering ``mode``, whose first ``done`` pods already run it."""
 
     def pods_in(running: ControllerMode, ids: tuple[int, ...]) -> tuple[PodState, ...]:
         return tuple(pod(f"{CONTROLLERS}-{i}", i, f"{running}-hash", f"rev-{running}") for i in ids)
@@ -224,7 +224,7 @@ def zookeeper(
 
 
 def quorum(leader: int = 3000, epoch: int = 2, lags: Mapping[int, int] | None = None) -> QuorumState:
-    """Return a quorum in which every voter keeps up, but for ``lags``."""
+    """Return a quorum in which every voter except those in ``lags`` has caught up."""
     behind = lags or {}
     voters = tuple(VoterState(i, 6_000 - behind.get(i, 0)) for i in CONTROLLER_IDS)
     return QuorumState(leader, epoch, 5_999, voters, frozenset(BROKER_IDS))
@@ -407,7 +407,7 @@ def rehearsed(
 
 @dataclass(frozen=True)
 class Situation:
-    """Everything that `decide` is given."""
+    """All arguments of `decide`."""
 
     spec: MigrationSpec
     status: MigrationStatus

@@ -1,4 +1,4 @@
-"""A TCP relay on the loopback interface that can stop carrying either direction: a network fault between real processes."""
+"""A TCP relay on the loopback interface that can drop either direction, to simulate a network fault between real processes."""
 
 from __future__ import annotations
 

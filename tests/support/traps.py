@@ -180,6 +180,6 @@ TRAPS: Mapping[str, Trap] = {
 """All known traps. The results were observed with Kafka 3.9.1 and are in `tests/rehearsal`."""
 
 IN_CI = ("quota-unknown-user", "broker-config-abc", "acl-unknown-type")
-"""One that sticks, one that dies, one that loses."""
+"""One trap per effect: the migration stops, a controller exits, metadata is lost."""
 
 __all__ = ["CHROOT", "IN_CI", "SETTINGS", "TRAPS", "Trap", "config", "planted", "stored_dump"]

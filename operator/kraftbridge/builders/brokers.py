@@ -35,7 +35,7 @@ def variable_of(setting: str, prefix: str) -> str:
 
 
 def setting_of(variable: str, prefix: str) -> str | None:
-    """Return the setting of an environment variable, None if it is none."""
+    """Return the setting of an environment variable, None if the variable is not a setting."""
     if not variable.startswith(prefix) or variable in NOT_SETTINGS or variable.startswith("KAFKA_LOG4J"):
         return None
     name = variable[len(prefix) :].lower()

@@ -40,7 +40,7 @@ DATA = "/data"
 LOG_DIR = f"{DATA}/kafka"
 KAFKA_CONTAINER = "kafka"
 UID = 1000
-"""User of the official image (``appuser``); the log server shares the volume and so runs as the same."""
+"""User of the official image (``appuser``); the log server shares the volume and runs as the same user."""
 
 JMX_RULES = """lowercaseOutputName: false
 includeObjectNames:

@@ -31,7 +31,7 @@ VOLUMES: Final = "/kraftbridge-volumes"
 DEADLINE_SECONDS: Final = 120
 """``activeDeadlineSeconds`` of every pod: a copy that waits for somebody ends by itself, also when the operator is gone."""
 SCHEDULING_GATE: Final = "kraftbridge.dev/inspected"
-"""Keeps a pod off every node until the operator has compared what admission made of it with what was asked."""
+"""Keeps the scheduler from placing a pod until the operator has compared the admitted pod with the requested one."""
 JAVA_TOOL_OPTIONS: Final = "JAVA_TOOL_OPTIONS"
 _VOLUME: Final = "kraftbridge-dry-start"
 _PREPARE: Final = "kraftbridge-prepare"
@@ -103,7 +103,7 @@ class CopyFacts:
     stateful_set: Mapping[str, Any]
     """The user's StatefulSet, with the mode's overlay (`overlaid`)."""
     live: Mapping[str, Any]
-    """The pod that runs now."""
+    """The running pod of the broker."""
     container: str
     broker_id: int
     cluster_id: str
@@ -339,7 +339,7 @@ def _reads_requests(each: CopyFacts) -> bool:
 
 
 def _prepare(facts: DryStartFacts, each: CopyFacts, volumes: Sequence[Object]) -> Object:
-    """Return the first init container: it proves the fence, brings agent and salt, and fills the data directories."""
+    """Return the first init container: it tests the fence, provides agent and salt, and fills the data directories."""
     root = (each.stateful_set["spec"]["template"]["spec"].get("securityContext") or {}).get("runAsUser") == 0
     text = f"version=0\nbroker.id={each.broker_id}\ncluster.id={each.cluster_id}\n"
     empty = {v["name"] for v in volumes if "emptyDir" in v}

@@ -69,7 +69,7 @@ def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[st
 
 
 def owner_renders(needed: GuardedStatefulSet, stateful_set: Mapping[str, Any]) -> bool:
-    """Return whether the owner of a StatefulSet is on record as rendering all that its template needs.
+    """Return whether the owner of a StatefulSet has applied every field that its template needs.
 
     Two tools leave such a record: ``kubectl apply`` in its annotation, server-side apply in ``managedFields``. Helm 3 leaves none where its
     values agree with what the StatefulSet has already.
@@ -172,7 +172,7 @@ def _owns(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
 
 
 def _pod_annotations(ours: Mapping[str, Any]) -> dict[str, str]:
-    """Return the annotation that the live template has: a tool that replaces the whole template restarts nothing then."""
+    """Return the annotation of the live template. With it, a tool that replaces the whole template restarts no pod."""
     return {ANNOTATION_CONFIGURATION: ours["spec"]["template"]["metadata"]["annotations"][ANNOTATION_CONFIGURATION]}
 
 

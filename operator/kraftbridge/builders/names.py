@@ -17,7 +17,7 @@ def labels(migration: str, **extra: str) -> dict[str, str]:
 
 
 def controllers_config_map(controllers: str, mode: ControllerMode) -> str:
-    """Return the name of a mode's ConfigMap; one per mode, so that a container that merely restarts keeps its mode."""
+    """Return the name of a mode's ConfigMap; one per mode, so that a container that restarts keeps its mode."""
     return f"{controllers}-{mode.lower()}"
 
 

@@ -1,6 +1,6 @@
 """A rehearsal's objects: ConfigMap with the request, Job of one pod, and the NetworkPolicy that closes it. Pure.
 
-ZooKeeper and controller are containers of the controllers' image; the verifier's image reads the tree, starts both and judges what came out. The
+ZooKeeper and controller are containers of the controllers' image; the verifier's image reads the tree, starts both and compares the result with the tree. The
 copy of the tree, the metadata log and all output are on a volume in memory.
 """
 
@@ -101,7 +101,7 @@ def request(spec: MigrationSpec, facts: RehearsalFacts) -> RehearsalRequest:
 
 
 def config_map(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
-    """Return the ConfigMap with request and configuration; the result comes into it."""
+    """Return the ConfigMap with request and configuration, to which the result is added."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

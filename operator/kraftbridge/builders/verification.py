@@ -32,7 +32,7 @@ _LOCAL_MASTER = "local[2]"
 _MINIMUM_OVERHEAD_MEBIBYTES = 384
 
 WATCH_SECONDS = 604_800
-"""How long a watch of the tree may wait for the takeover: as long as somebody may pause before the last broker."""
+"""Maximum time that a watch of the tree waits for the takeover. The user may pause before the last broker."""
 
 TREE_VOLUME_SIZE = "1Gi"
 """A compressed dump of two million partitions takes about 100 MiB; two are written at a time."""

@@ -81,7 +81,7 @@ class Code(StrEnum):
 
     @property
     def details(self) -> frozenset[str]:
-        """Names of the details that its texts hold."""
+        """Names of the placeholders in its texts."""
         return frozenset(name for _, name, _, _ in Formatter().parse(self.meaning + self.fix) if name)
 
     def describe(self, **details: object) -> tuple[str, str]:

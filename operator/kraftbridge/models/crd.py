@@ -230,8 +230,8 @@ def target_rules() -> list[Schema]:
     """Return the rules between ``spec.target`` and ``status.phase``.
 
     They are evaluated at updates of spec and of status alike, so they also hold when both are written at the same
-    moment: the API server refuses the operator's entry into ``Finalizing`` once the user has taken the word back, and
-    the other way round.
+    moment: the API server refuses the operator's entry into ``Finalizing`` once the user has
+    withdrawn ``target: KRaft``, and vice versa.
     """
     final = _cel_list([Phase.FINALIZING, Phase.COMPLETED])
     back, forward = Target.ZOOKEEPER, Target.KRAFT

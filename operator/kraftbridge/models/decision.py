@@ -259,7 +259,7 @@ class EventReason(StrEnum):
     STALLED = "Stalled"
     REFUSED = "Refused"
     ALARM = "Alarm"
-    """Something happened that could end the migration by accident."""
+    """Something happened that could end the migration unintentionally."""
     COMPLETED = "Completed"
     METADATA_VERSION_CHANGING = "MetadataVersionChanging"
     METADATA_VERSION_CHANGED = "MetadataVersionChanged"

@@ -33,7 +33,7 @@ class JavaProgram:
 
     main: str
     arguments: str
-    """Without secrets."""
+    """Arguments, without secret values."""
     ran: bool
     """Whether it ran (``StorageTool``) or was skipped because it could reach the cluster."""
 
@@ -63,7 +63,7 @@ class KafkaStart:
 
 @dataclass(frozen=True, slots=True)
 class CopyKey:
-    """Which copy."""
+    """Pod and mode of the copy."""
 
     stateful_set: str
     ordinal: int

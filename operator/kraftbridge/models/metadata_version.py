@@ -108,7 +108,7 @@ def level_of(name: str) -> int:
 
 
 def text_of(level: int) -> str:
-    """Return name and level for people: ``3.9-IV0 (21)``; a level that we have no name for is ``level 25``."""
+    """Return name and level as text: ``3.9-IV0 (21)``, or ``level 25`` for a level without a known name."""
     version = _BY_LEVEL.get(level)
     return f"{version.name} ({level})" if version is not None else f"level {level}"
 

@@ -181,7 +181,7 @@ class Go(_Model):
 
 
 class Ready(_Model):
-    """The job's message that its session is ready and that it waits for the go."""
+    """The job's message that its session is ready and that it waits for permission to read."""
 
     run_id: str
     at: datetime

@@ -563,7 +563,7 @@ class RequiredVariable(StatusModel):
 
     @property
     def words(self) -> str:
-        """The variable as a message shows it."""
+        """The variable, formatted for a message."""
         return f"{self.name} with the entry {self.value}" if self.entry else f"{self.name}={self.value}"
 
 

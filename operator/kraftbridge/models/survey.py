@@ -51,7 +51,7 @@ class ZooKeeperAcls:
 
 
 class SettingSource(StrEnum):
-    """Where a broker has a setting from (``DescribeConfigsResponse.ConfigSource``)."""
+    """Origin of a broker's setting (``DescribeConfigsResponse.ConfigSource``)."""
 
     STATIC = "static"
     """Its own file or environment."""
@@ -177,7 +177,7 @@ class Right:
 
     @override
     def __str__(self) -> str:
-        """Return it as an administrator would look for it: ``patch statefulsets.apps``."""
+        """Return verb and resource as ``kubectl auth can-i`` takes them: ``patch statefulsets.apps``."""
         name = f"{self.resource}.{self.group}" if self.group else self.resource
         return f"{self.verb} {name}{f'/{self.subresource}' if self.subresource else ''}"
 

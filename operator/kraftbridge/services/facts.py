@@ -29,7 +29,7 @@ class Facts:
         self._kubernetes = kubernetes
         self._settings = settings
         self._recorded: dict[str, dict[tuple[int, str], OriginalState]] = {}
-        """By UID of the migration, then by attempt and StatefulSet."""
+        """Keys: UID of the migration, then attempt and StatefulSet."""
 
     def forget(self, uid: str) -> None:
         """Remove the cached states of one migration."""

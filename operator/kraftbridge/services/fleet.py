@@ -33,7 +33,7 @@ class Fleet:
     Parameters
     ----------
     reconciler
-        Executes the steps.
+        Executes the steps of one migration.
     """
 
     def __init__(self, reconciler: Reconciler) -> None:
@@ -87,7 +87,7 @@ class Fleet:
         return await loop.run_in_executor(workers, self._step, namespace, name, uid, asked)
 
     async def run(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run other work than a step, for example for a deletion."""
+        """Run work other than a step on a worker thread, for example for a deletion."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._others, lambda: act(*args, **kwargs))
 

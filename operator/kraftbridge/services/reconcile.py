@@ -371,7 +371,7 @@ class Reconciler:
             self.post(migration, event)
 
     def post(self, migration: Object, event: Event) -> None:
-        """Post an event. A lost event is no error, because nothing depends on events."""
+        """Post an event. A lost event is not an error, because nothing depends on events."""
         try:
             self._kubernetes.create_event({**migration, "apiVersion": API_VERSION, "kind": KIND}, event)
         except (ActionError, MigrationError) as e:

@@ -36,21 +36,21 @@ _PAUSE_SECONDS: Final = 0.05
 _PAUSE_AFTER_LOSS_SECONDS: Final = 1.0
 _LEAST_PAUSE_BETWEEN_READINGS_SECONDS: Final = 10.0
 _READING_SHARE: Final = 20
-"""A large tree is read for at most a twentieth of the time until the claim."""
+"""Reading takes at most a twentieth of the time until the claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a watch has seen.
+    """Result of a watch.
 
     Attributes
     ----------
     claimed
-        A KRaft controller claimed `/controller` in time.
+        Whether a KRaft controller claimed `/controller` before the deadline.
     complete
-        The tree that was read after the claim was read before the sync began; else the file holds the reading from before.
+        Whether the tree was read again between the claim and the start of the sync. Otherwise the file contains the last reading before the claim.
     znodes
-        How many the file holds.
+        Number of znodes in the file.
     """
 
     claimed: bool
@@ -128,7 +128,7 @@ def watch(
 def keep_tree(config_map: RunConfigMap, request: VerificationRequest) -> Path:
     """Keep the tree from before the sync in the request's file, secrets as hashes, and return the file once ZooKeeper is claimed.
 
-    The run is announced when the tree from before the takeover is kept. A lost session begins the watch anew.
+    The run is announced when the tree from before the takeover is kept. The watch starts again after its session is lost.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def _walk_unclaimed(reader: ZooKeeperReader) -> Iterator[Znode]:
 
 
 def _walk(reader: ZooKeeperReader) -> Iterator[Znode]:
-    """Yield every znode, `/migration` as it is when all others have been read."""
+    """Yield every znode. `/migration` comes last, with its value after all others were read."""
     yield from (each for each in reader.walk() if each.path != MIGRATION_PATH)
     (fenced,) = reader.read([Read(Operation.DATA, MIGRATION_PATH)])
     result = fenced.results[0][1]

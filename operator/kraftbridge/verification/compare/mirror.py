@@ -340,7 +340,7 @@ def _note_reassignments(run: Run) -> None:
 
 
 def _settle_offline(run: Run, flagged: Sequence[Flagged]) -> None:
-    """Settle differences between copies, which cannot be read again."""
+    """Mark differences between copies as settled, because copies cannot be read again."""
     for entity in flagged:
         zookeeper, log = entity.copies[ZOOKEEPER], entity.copies[LOG]
         if entity.in_flight:
