@@ -66,6 +66,11 @@ def _stalled(migration: Migration, timeout_s: float) -> View:
     return found
 
 
+def _passed(migration: Migration) -> View | None:
+    view = migration.view()
+    return view if view is not None and view.condition("PreflightPassed")["status"] == "True" else None
+
+
 def _phase(migration: Migration) -> str:
     view = migration.view()
     return "" if view is None else view.phase
@@ -102,7 +107,7 @@ def test_a_blocking_finding_is_named(
 
 @pytest.mark.usefixtures("owners_objects")
 def test_metadata_with_which_kafka_sticks_is_refused_with_its_znode(cluster: ForeignCluster) -> None:
-    """On a copy, in a pod that reaches nothing. ``make demo ARGS="--trap quota"`` mends the znode and migrates: this cluster has no topics to compare."""
+    """On a copy, in a pod that reaches nothing. Mended, this cluster has no entity left to compare, and its user asks to rehearse again."""
     znode = cluster.plant_quota()
     migration = _applied(cluster, "trapped", {"target": "Preflight", "rehearsal": {"enabled": True}})
     try:
@@ -114,6 +119,12 @@ def test_metadata_with_which_kafka_sticks_is_refused_with_its_znode(cluster: For
         assert finding is not None
         assert znode in finding["fix"]
         assert controller_sets(cluster.kube, NAMESPACE, "trapped") == set()
+        cluster.mend_quota()
+        migration.rehearse_again()
+        passed = eventually(lambda: _passed(migration), "the mended tree works", 120)
+        assert "there was nothing to compare" in passed.rehearsal["reason"]
+        assert passed.rehearsal["count"] > view.rehearsal["count"]
+        assert passed.phase == "Preflight"
     finally:
         cluster.mend_quota()
         cluster.kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", "trapped", "-n", NAMESPACE, "--timeout=60s")
