@@ -56,6 +56,9 @@ _RETRIES_THAT_MEAN_STUCK: Final = 6
 _OUT_OF_MEMORY_EXIT: Final = 3
 """Exit code under ``-XX:+ExitOnOutOfMemoryError``."""
 _SETTLE_SECONDS: Final = 1.0
+_LIMIT_SECONDS: Final = 300.0
+_PARTITIONS_PER_SECOND: Final = 75
+"""Of a slow machine: 200,000 partitions take 98 to 167 s (docs/sizing.md), and took 702 s at low priority on four cores with a load of 19."""
 _HEADROOM: Final = 1.6
 _SMALLEST_HEAP: Final = 128 * _MIB
 _HEAP_STEP: Final = 64 * _MIB
@@ -237,7 +240,7 @@ class _Rehearsal:
 
     def _watch(self, log: ControllerLog) -> None:
         """Wait for dual-write, or until it is certain that Kafka cannot reach it."""
-        limit = self.options.timeout_seconds or 120 + self.tree.partitions / 300
+        limit = self.options.timeout_seconds or _LIMIT_SECONDS + self.tree.partitions / _PARTITIONS_PER_SECOND
         deadline = time.monotonic() + limit
         while time.monotonic() < deadline:
             time.sleep(0.2)
