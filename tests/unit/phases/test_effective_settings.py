@@ -111,6 +111,25 @@ def test_a_class_loads_in_a_copy_with_the_controllers_image_or_blocks(
     assert ("PluginNotProven" in found(case)) is blocks
 
 
+@pytest.mark.parametrize(
+    ("running", "template", "blocks"),
+    [
+        ("3.9-IV0", "", False),  # an environment of another prefix, envFrom, a file that a script writes
+        ("3.9-IV0", "3.8", True),
+        ("3.8-IV0", "", True),
+        (None, "", True),
+    ],
+)
+def test_the_protocol_version_that_runs_counts_where_the_template_says_nothing(
+    running: str | None, template: str, blocks: bool
+) -> None:
+    settings = [] if running is None else [setting("inter.broker.protocol.version", running)]
+    case = situation(*settings, template={"inter.broker.protocol.version": template})
+    assert ("InterBrokerProtocolTooLow" in found(case)) is blocks
+    partly = survey(brokers={b: (*RUNNING, *settings) if b else RUNNING for b in BROKER_IDS})
+    assert "InterBrokerProtocolTooLow" in found(case.observing(survey=partly))
+
+
 def test_an_absent_broker_id_is_a_generated_one() -> None:
     without = tuple(s for s in RUNNING if s.name != "broker.id")
     case = open_gate(Phase.PREFLIGHT).observing(

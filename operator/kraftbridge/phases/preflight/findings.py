@@ -193,13 +193,12 @@ def _stateful_set(draft: Draft, name: str, item: StatefulSetState) -> Iterator[F
         yield finding(Code.PROPERTIES_MISSING, name)
     if draft.spec.brokers.properties is not None and draft.spec.brokers.properties.volume not in item.volumes:
         yield finding(Code.VOLUME_MISSING, name, volume=draft.spec.brokers.properties.volume)
-    ibp = re.match(r"(\d+)\.(\d+)", settings.get("inter.broker.protocol.version", ""))
-    if ibp is None or (int(ibp[1]), int(ibp[2])) < REQUIRED_IBP:
-        yield finding(
-            Code.INTER_BROKER_PROTOCOL_TOO_LOW,
-            name,
-            stated=f"the pod template says {settings.get('inter.broker.protocol.version', 'nothing')}",
-        )
+    stated = settings.get("inter.broker.protocol.version", "")
+    ibp = re.match(r"(\d+)\.(\d+)", stated)
+    lacking = not stated and not preflight_kafka.runs_with(draft, item, "inter.broker.protocol.version")
+    if lacking or (stated and (ibp is None or (int(ibp[1]), int(ibp[2])) < REQUIRED_IBP)):
+        said = f"the pod template says {stated or 'nothing'}"
+        yield finding(Code.INTER_BROKER_PROTOCOL_TOO_LOW, name, stated=said)
     if (
         settings.get("zookeeper.metadata.migration.enable", "false").strip().lower() == "true"
         and not item.configuration

@@ -164,6 +164,20 @@ NEEDED_OPERATIONS = ("DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
 ALL_PERMISSIONS = frozenset("cdrwa")
 
 
+def runs_with(step: StepContext, item: StatefulSetState, setting: str) -> bool:
+    """Return whether every broker of a StatefulSet says that it was started with a setting, wherever its image found it."""
+    survey, ids = step.observation.survey, step.registered_broker_ids()
+    if isinstance(survey, Unobserved) or isinstance(survey.brokers, Unobserved) or not ids or not item.pods:
+        return False
+    for pod in item.pods:
+        settings = survey.brokers.get(ids.get(pod.name, -1))
+        if settings is None or isinstance(settings, Unobserved):
+            return False
+        if not any(s.name == setting and s.source is SettingSource.STATIC for s in settings):
+            return False
+    return True
+
+
 def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     """Find configuration that Kafka refuses or ignores in KRaft mode, and metadata that the principal may not see."""
     yield from _visibility(draft, survey)
