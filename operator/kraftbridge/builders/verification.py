@@ -173,7 +173,7 @@ def overhead_mebibytes(memory: str, *, alone: bool) -> int:
     memory
         Heap, as in ``spec.verification``.
     alone
-        Whether the driver has no executors: the Python processes of the tasks run in its pod then.
+        Whether the driver has no executors: the Python processes of two tasks run in its pod then.
 
     Notes
     -----
@@ -181,7 +181,7 @@ def overhead_mebibytes(memory: str, *, alone: bool) -> int:
     ``ResourceProfile.MEMORY_OVERHEAD_MIN_MIB``).
     """
     of_spark = max(heap_mebibytes(memory) * 2 // 5, _MINIMUM_OVERHEAD_MEBIBYTES)
-    return 2 * of_spark if alone else of_spark
+    return 3 * of_spark if alone else of_spark
 
 
 def _arguments(facts: RunFacts) -> list[str]:

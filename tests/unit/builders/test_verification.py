@@ -159,4 +159,4 @@ def test_a_driver_without_executors_compares_on_its_own(executors: int, instance
         assert "memoryOverhead" not in built["driver"], "Spark's own"
     else:
         assert options.master == "local[2]"
-        assert built["driver"]["memoryOverhead"] == "1638m"
+        assert built["driver"]["memoryOverhead"] == "2457m"

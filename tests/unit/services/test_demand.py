@@ -24,7 +24,7 @@ def test_demand_is_what_spark_will_request(runner: Runner, memory: str, mebibyte
     assert {pod.cpu_request for pod in demand} == {50}
 
 
-@pytest.mark.parametrize(("memory", "mebibytes"), [("768m", 1536), ("2g", 3686), ("512m", 1280)])
+@pytest.mark.parametrize(("memory", "mebibytes"), [("768m", 1920), ("2g", 4505), ("512m", 1664)])
 def test_a_driver_without_executors_asks_for_their_python_too(memory: str, mebibytes: int) -> None:
     spec = MigrationSpec.model_validate(spec_document(verification={"executors": 0, "driverMemory": memory}))
     (driver,) = run_demand(spec, Runner.SPARK_APPLICATION)
