@@ -247,6 +247,11 @@ bench-fleet: venv ## 100 idle, 100 unreachable and 10 rolling migrations on fake
 	$(SAY) "fleet benchmark"
 	@PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks fleet $(ARGS)
 
+.PHONY: bench-rehearsal
+bench-rehearsal: venv java ## rehearsals of 330, 20,000 and 200,000 partitions: copy, sync, time without a controller, memory (ARGS="--sizes 1000000 --heap 4096")
+	$(SAY) "rehearsals by size: rows and plot in docs/measured/rehearsal"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks rehearsal --kafka-home "$(KAFKA_LIBRARIES)" --output docs/measured/rehearsal $(ARGS)
+
 .PHONY: bench-migration
 bench-migration: venv cluster-up images ## migration time against the bare scripted procedure, interleaved pairs (half an hour; ARGS="--pairs N")
 	$(SAY) "migration benchmark on $(or $(KUBE_CONTEXT),the embedded cluster)"

@@ -142,6 +142,13 @@ def _add_rehearsal_arguments(kinds: argparse._SubParsersAction[argparse.Argument
     )
     rehearsal.add_argument("--sizes", type=_sizes, default=(330, 20_000, 200_000), metavar="N,…", help="partitions")
     rehearsal.add_argument("--kafka-home", type=Path, required=True, metavar="DIR")
+    rehearsal.add_argument(
+        "--heap",
+        type=lambda text: _positive(text) << 20,
+        default=1 << 30,
+        metavar="MIB",
+        help="heap of ZooKeeper and of the controller (1024, as in the operator's pod)",
+    )
     rehearsal.add_argument("--timeout", type=float, metavar="SECONDS", help="limit of each migration")
     rehearsal.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="scale.jsonl and scale.svg go here"

@@ -6,8 +6,11 @@ import argparse
 import base64
 import json
 import logging
+import os
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +18,7 @@ from benchmarks.verification.plot import growth_plot
 from kraftbridge.metadata.zookeeper.reader import write_dump
 from kraftbridge.metadata.zookeeper.znodes import Znode
 from kraftbridge.models.rehearsal import RehearsalResult
+from kraftbridge.rehearsal.processes import CONTROLLER_CLASS, ZOOKEEPER_CLASS
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
 
 logger = logging.getLogger("benchmarks")
@@ -22,7 +26,8 @@ logger = logging.getLogger("benchmarks")
 BROKERS: Final = 6
 REPLICAS: Final = 3
 PARTITIONS_OF_A_TOPIC: Final = 20
-HEAP_BYTES: Final = 4 << 30
+MIB: Final = 1 << 20
+SAMPLE_SECONDS: Final = 0.5
 LINES: Final = (
     ("noControllerSeconds", "seconds without a controller", "#b3261e", 1.0),
     ("copySeconds", "copy, s", "#1f5fa8", 1.0),
@@ -68,7 +73,69 @@ def synthetic_tree(partitions: int) -> Iterator[Znode]:
             yield node(f"/brokers/topics/{name}/partitions/{partition}/state", state, topic % 9)
 
 
-def figures(partitions: int, result: RehearsalResult) -> Mapping[str, Any]:
+class MemoryPeaks:
+    """Peak memory of this process and of the processes that it starts, and peak size of a folder, in MiB.
+
+    A process' peak is ``VmHWM`` of ``/proc/PID/status`` (proc(5)). Children are told apart by the main class in their command line.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mib: dict[str, int] = {}
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Sample until the block ends."""
+        stop = threading.Event()
+        sampler = threading.Thread(target=self._sample, args=[stop], daemon=True)
+        sampler.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            sampler.join()
+            self._note("rehearsal", _peak_mib(os.getpid()))
+
+    def _sample(self, stop: threading.Event) -> None:
+        while not stop.wait(SAMPLE_SECONDS):
+            for child in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
+                name = _role(int(child))
+                if name is not None:
+                    self._note(name, _peak_mib(int(child)))
+            self._note("files", sum(_size(file) for file in self.folder.rglob("*")) // MIB)
+
+    def _note(self, name: str, mib: int) -> None:
+        self.mib[name] = max(self.mib.get(name, 0), mib)
+
+
+def _role(process: int) -> str | None:
+    try:
+        words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    if ZOOKEEPER_CLASS.encode() in words:
+        return "zookeeper"
+    return "controller" if CONTROLLER_CLASS.encode() in words else None
+
+
+def _peak_mib(process: int) -> int:
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM:")), 0)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_blocks * 512
+    except OSError:
+        return 0
+
+
+def figures(
+    partitions: int, result: RehearsalResult, heap_bytes: int, peaks_mib: Mapping[str, int]
+) -> Mapping[str, Any]:
     """Return one row of the results."""
     forecast = result.forecast
     return {
@@ -80,8 +147,10 @@ def figures(partitions: int, result: RehearsalResult) -> Mapping[str, Any]:
         "syncSeconds": forecast.sync_seconds,
         "noControllerSeconds": forecast.no_controller_seconds,
         "heapMiB": forecast.measured_heap_bytes and forecast.measured_heap_bytes >> 20,
+        "heapLimitMiB": heap_bytes // MIB,
         "heapNeededMiB": forecast.heap_bytes and forecast.heap_bytes >> 20,
         "allSeconds": round((result.finished_at - result.started_at).total_seconds(), 1),
+        "peakMiB": dict(sorted(peaks_mib.items())),
         "timingsSeconds": result.timings_seconds,
     }
 
@@ -95,14 +164,16 @@ def measure(options: argparse.Namespace) -> int:
         with tempfile.TemporaryDirectory(prefix="kraftbridge-rehearsal-") as folder:
             dump = Path(folder) / "zk.jsonl.gz"
             write_dump(synthetic_tree(size), dump, "")
-            result = rehearse(
-                dump,
-                RehearsalOptions(
-                    options.kafka_home, Path(folder) / "work", heap_bytes=HEAP_BYTES, zookeeper_heap_bytes=HEAP_BYTES,
-                    timeout_seconds=options.timeout,
-                ),
-            )  # fmt: skip
-        rows[size] = figures(size, result)
+            peaks = MemoryPeaks(Path(folder))
+            with peaks.watch():
+                result = rehearse(
+                    dump,
+                    RehearsalOptions(
+                        options.kafka_home, Path(folder) / "work", heap_bytes=options.heap, zookeeper_heap_bytes=options.heap,
+                        timeout_seconds=options.timeout,
+                    ),
+                )  # fmt: skip
+        rows[size] = figures(size, result, options.heap, peaks.mib)
         file.write_text("".join(json.dumps(rows[each]) + "\n" for each in sorted(rows)))
         logger.info("%s", json.dumps(rows[size]))
     done = [row for _, row in sorted(rows.items()) if row["noControllerSeconds"]]

@@ -53,6 +53,9 @@ _MAXIMUM_LISTENERS: Final = 16
 _START_SECONDS: Final = 120.0
 _RETRIES_THAT_MEAN_STUCK: Final = 6
 """Number of retries without progress. With doubling pauses from 0.1 s, they take 6 to 25 s (``KRaftMigrationDriver``, ``ExponentialBackoff``)."""
+_REPETITIONS_THAT_MEAN_STUCK: Final = 2
+"""Number of retries before the claim that mean the same after `_LONG_WITHOUT_PROGRESS_SECONDS` without a new stage: the pauses double up to 20 s."""
+_LONG_WITHOUT_PROGRESS_SECONDS: Final = 20.0
 _OUT_OF_MEMORY_EXIT: Final = 3
 """Exit code under ``-XX:+ExitOnOutOfMemoryError``."""
 _SETTLE_SECONDS: Final = 1.0
@@ -239,7 +242,13 @@ class _Rehearsal:
         return port
 
     def _watch(self, log: ControllerLog) -> None:
-        """Wait for dual-write, or until it is certain that Kafka cannot reach it."""
+        """Wait for dual-write, or until it is certain that Kafka cannot reach it.
+
+        Retries from before the registrations do not count: the controller had to wait for them.
+        """
+        log.read_on()
+        log.retries = 0
+        stages, since = len(log.stages), time.monotonic()
         limit = self.options.timeout_seconds or _LIMIT_SECONDS + self.tree.partitions / _PARTITIONS_PER_SECOND
         deadline = time.monotonic() + limit
         while time.monotonic() < deadline:
@@ -258,8 +267,11 @@ class _Rehearsal:
                     )
                 self.ending, self.why = Ending.DIES, f"the controller exited with code {code}"
                 return
-            if log.retries >= _RETRIES_THAT_MEAN_STUCK:
-                claimed = Stage.CLAIMED in log.stages
+            if len(log.stages) > stages:
+                stages, since = len(log.stages), time.monotonic()
+            claimed = Stage.CLAIMED in log.stages
+            long = not claimed and time.monotonic() - since >= _LONG_WITHOUT_PROGRESS_SECONDS
+            if log.retries >= (_REPETITIONS_THAT_MEAN_STUCK if long else _RETRIES_THAT_MEAN_STUCK):
                 self.ending = Ending.STICKS if claimed else Ending.NEVER_BEGINS
                 return
         self.ending, self.why = Ending.TIMED_OUT, f"not in dual-write after {limit:.0f} s"
