@@ -24,6 +24,8 @@ _STAGES: Final = {
 """Lines of ``KRaftMigrationDriver`` in Kafka 3.9."""
 _RETRY: Final = re.compile("Will retry|Unhandled error in|Still waiting for ZK brokers")
 """Lines that ``KRaftMigrationDriver`` repeats, with doubling pauses, while it cannot continue."""
+_WAITING: Final = re.compile(r"Still waiting for ZK brokers \[.*?\]")
+"""Logged also for each registration that arrives, with the brokers that are still missing."""
 _WITHOUT_COPY: Final = "Ignoring image"
 """Repeated while the driver waits for an image with ZooKeeper's content. Without a copy, no such image ever exists."""
 _LEVEL: Final = re.compile(r"\[[^]]+\] (WARN|ERROR|FATAL) ")
@@ -47,7 +49,7 @@ class ControllerLog:
     stages
         Time of the first line of each stage.
     retries
-        Number of lines about repeated attempts since the last new stage.
+        Number of lines about repeated attempts since the last progress: a new stage, or other brokers that are waited for.
     """
 
     path: Path
@@ -55,6 +57,7 @@ class ControllerLog:
     stages: dict[Stage, datetime] = field(default_factory=dict)
     retries: int = 0
     _position: int = 0
+    _waiting: str = ""
 
     def read_on(self) -> None:
         """Read the lines that were written since the last call."""
@@ -67,6 +70,8 @@ class ControllerLog:
             self._take(line)
 
     def _take(self, line: str) -> None:
+        if (waiting := _WAITING.search(line)) and waiting[0] != self._waiting:
+            self._waiting, self.retries = waiting[0], 0
         if _RETRY.search(line) or (_WITHOUT_COPY in line and Stage.COPY_BEGINS not in self.stages):
             self.retries += 1
         for text, stage in _STAGES.items():
