@@ -35,7 +35,7 @@ class Cell:
     seconds: float
     """Seconds from the fault until the phase was left."""
     phase_seconds: float
-    """The whole visit to the phase."""
+    """Duration of the phase."""
     said: tuple[str, ...]
     """Status messages that stood for some seconds between fault and end."""
     longest_stall_s: float

@@ -268,7 +268,7 @@ RUNNING = (setting("broker.id", "0"), setting("listener.security.protocol.map", 
 
 
 def survey(**changes: Any) -> Survey:
-    """Return surroundings in which nothing stands in a migration's way."""
+    """Return a survey without findings."""
     fine = Survey(
         zookeeper=ZooKeeperAcls(dict.fromkeys(("/", "/controller", "/brokers/topics/t"), ANYONE), (), frozenset({"t"})),
         zookeeper_identity="",

@@ -41,7 +41,7 @@ KEPT_SECONDS = 86_400
 """How long an application stays after its end, should its removal be lost."""
 
 MAXIMUM_DIFFERENCES = 5_000
-"""How many differing entities a report names: what healing overwrites is archived by it, so few of them would not do."""
+"""Maximum number of differing entities in a report. Healing archives exactly these entities before it overwrites them."""
 _MOUNTS = "/etc/kraftbridge"
 _TREE_FOLDER = "/var/lib/kraftbridge"
 
@@ -106,7 +106,7 @@ def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
 
 
 def config_map(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
-    """Return the run's ConfigMap, made before its application; the verdict comes back in it."""
+    """Return the run's ConfigMap, which is created before its application and receives the verdict."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -1,1 +1,1 @@
-"""What goes in and out of a step, as types: spec, status, observation, decision; and the report of the verification."""
+"""Types of the inputs and outputs of a step: spec, status, observation and decision; and the report of a verification."""

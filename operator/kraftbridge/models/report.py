@@ -97,7 +97,7 @@ class ZooKeeperAccess(_Model):
     tls_path: str | None = None
     """Mounted Secret folder with `ca.crt` and, to authenticate, `tls.crt` and `tls.key`; its presence turns TLS on."""
     secret_path: str | None = None
-    """Mounted `spec.zookeeper.secretName`: what is in it decides, `username` authenticates and `ca.crt` turns TLS on."""
+    """Mounted `spec.zookeeper.secretName`: its keys decide: `username` enables authentication, and `ca.crt` enables TLS."""
     tls_verify_hostname: bool = True
     session_timeout_seconds: float = Field(default=30.0, gt=0)
 

@@ -92,7 +92,7 @@ def _qualified(host_ports: str, namespace: str, domain: str) -> dict[str, str]:
 
 
 def addresses_of(hosts: str, namespace: str, domain: str) -> tuple[str, ...]:
-    """Return the addresses (``ip:port``) of a list of ``host:port``, resolved as in a pod of the namespace. Unknown names have none."""
+    """Return the addresses (``ip:port``) of a list of ``host:port``, resolved as in a pod of the namespace. Names that do not resolve are left out."""
     found: dict[str, None] = {}
     for entry in _qualified(hosts, namespace, domain).values():
         host, _, port = entry.strip().rpartition(":")
