@@ -1,7 +1,10 @@
-"""A rollback from dual-write, under load, with brokers that are configured by a properties file."""
+"""Changes of the controllers in dual-write, then a rollback, under load, with brokers that are configured by a properties file."""
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from e2e.harness.foreign import ForeignCluster, Style
@@ -13,6 +16,7 @@ from e2e.harness.operator_install import OperatorInstall
 NAMESPACE = "kafka-rollback"
 ARTIFACTS = REPOSITORY / ".artifacts/rollback"
 TIMEOUT_S = 900
+CHANGE_TIMEOUT_S = 420
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +33,93 @@ def cluster(kube: Kube) -> Iterator[ForeignCluster]:
     foreign.down()
 
 
+@dataclass(frozen=True)
+class DualWrite:
+    """A migration that has reached dual-write, and what was there before it."""
+
+    migration: Migration
+    load: Load
+    template: object
+    inventory: object
+
+
+@pytest.fixture(scope="module")
+def dual_write(cluster: ForeignCluster) -> DualWrite:
+    template = _template(cluster)
+    load = Load(cluster)
+    load.start()  # makes __consumer_offsets
+    inventory = cluster.inventory()
+    cluster.kube.apply(json.dumps(manifest(cluster, target="DualWrite", runner="Job")), NAMESPACE)
+    migration = Migration(cluster.kube, NAMESPACE)
+    forward = _rest(migration, "DualWrite")
+    assert forward.condition("RollbackPossible")["status"] == "True"
+    return DualWrite(migration, load, template, inventory)
+
+
+@pytest.mark.usefixtures("dual_write")
+@pytest.mark.timeout(1800)
+def test_a_changed_heap_is_rolled_out_in_dual_write(cluster: ForeignCluster) -> None:
+    """One voter after the other, the active one last, and dual-write goes on."""
+    kube = cluster.kube
+    before, leader = _voters(kube), _status(kube)["quorum"]["leaderId"]
+    _edit(kube, heapOptions="-Xmx200m")
+    _until(kube, lambda status: status["controllers"]["rendered"]["heapOptions"] == "-Xmx200m")
+    _until(kube, lambda status: "change" not in status["controllers"])
+    after = _voters(kube)
+    assert {v.heap for v in after.values()} == {"-Xmx200m"}
+    assert not {v.uid for v in before.values()} & {v.uid for v in after.values()}
+    assert max(after, key=lambda node: after[node].created) == leader
+    _until(kube, lambda status: status["phase"] == "DualWrite" and _condition(status, "Ready")["status"] == "True")
+
+
+@pytest.mark.usefixtures("dual_write")
+@pytest.mark.timeout(1800)
+def test_a_voter_that_fails_on_a_changed_configuration_gets_the_old_one_back(cluster: ForeignCluster) -> None:
+    kube = cluster.kube
+    before = _voters(kube)
+    _edit(kube, config={"num.io.threads": "many"})
+    failed = _until(kube, lambda status: _condition(status, "Stalled")["reason"] == "ControllersChangeFailed")
+    words = _condition(failed, "Stalled")["message"]
+    _until(kube, lambda _: len(_voters(kube)) == len(before) and all(v.ready for v in _voters(kube).values()))
+    after = _voters(kube)
+    replaced = [node for node in before if before[node].uid != after[node].uid]
+    assert len(replaced) == 1, "one voter tries a new configuration, and no other before it is back"
+    assert f"controller {replaced[0]}" in words
+    assert {v.configuration for v in after.values()} == {v.configuration for v in before.values()}
+    _edit(kube, config=None)
+    _until(
+        kube,
+        lambda status: "change" not in status["controllers"] and _condition(status, "Stalled")["status"] == "False",
+    )
+    assert {v.uid for v in _voters(kube).values()} == {v.uid for v in after.values()}, "a reverted change restarts none"
+
+
+@pytest.mark.timeout(1800)
+def test_back_from_dual_write(cluster: ForeignCluster, dual_write: DualWrite) -> None:
+    """Brokers, fields and owners are as before, nothing is lost, and the znodes of the migration are gone."""
+    kube, migration = cluster.kube, dual_write.migration
+    migration.set_target("ZooKeeper")
+    back = _rest(migration, "RolledBack")
+    gates = {v["gate"]: v.get("verdict") for v in back.status["verifications"]}
+    assert gates["RollingBack"] == "Consistent"
+    rollback = back.status["rollback"]
+    # The controllers stopped after ZooKeeper had what isolated controllers, which nobody can write to, found in the log.
+    assert rollback["isolatedAt"] <= rollback["controllersStoppedAt"]
+    assert int(rollback["mirroredOffset"]) >= int(rollback["isolatedHighWatermark"]) - 1
+    assert _template(cluster) == dual_write.template
+    assert controller_sets(kube, NAMESPACE, "demo") == set()
+    name = controllers_name(kube, NAMESPACE, "demo")
+    assert controller_volumes(kube, NAMESPACE, "demo") == {f"data-{name}-{i}" for i in (3000, 3001, 3002)}
+    lines = dual_write.load.stop()
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    (ARTIFACTS / "load.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (ARTIFACTS / "kmig.json").write_text(json.dumps(back.resource, indent=2))
+    impact = client_impact(lines)
+    assert impact.unharmed, json.dumps(impact.as_json())
+    assert cluster.inventory() == dual_write.inventory
+    assert cluster.prove_serving()
+
+
 def _rest(migration: Migration, phase: str) -> View:
     for view in migration.follow(TIMEOUT_S):
         if view.phase == phase and view.condition("Ready")["status"] == "True":
@@ -36,34 +127,57 @@ def _rest(migration: Migration, phase: str) -> View:
     raise AssertionError("following ends with the phase or an exception")
 
 
-@pytest.mark.timeout(1800)
-def test_back_from_dual_write(cluster: ForeignCluster) -> None:
-    """Brokers, fields and owners are as before, nothing is lost, and the znodes of the migration are gone."""
-    kube = cluster.kube
-    before = _template(cluster)
-    load = Load(cluster)
-    load.start()  # makes __consumer_offsets
-    inventory = cluster.inventory()
-    kube.apply(json.dumps(manifest(cluster, target="DualWrite", runner="Job")), NAMESPACE)
-    migration = Migration(kube, NAMESPACE)
-    forward = _rest(migration, "DualWrite")
-    assert forward.condition("RollbackPossible")["status"] == "True"
-    migration.set_target("ZooKeeper")
-    back = _rest(migration, "RolledBack")
-    gates = {v["gate"]: v.get("verdict") for v in back.status["verifications"]}
-    assert gates["RollingBack"] == "Consistent"
-    assert _template(cluster) == before
-    assert controller_sets(kube, NAMESPACE, "demo") == set()
-    name = controllers_name(kube, NAMESPACE, "demo")
-    assert controller_volumes(kube, NAMESPACE, "demo") == {f"data-{name}-{i}" for i in (3000, 3001, 3002)}
-    lines = load.stop()
-    ARTIFACTS.mkdir(parents=True, exist_ok=True)
-    (ARTIFACTS / "load.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    (ARTIFACTS / "kmig.json").write_text(json.dumps(back.resource, indent=2))
-    impact = client_impact(lines)
-    assert impact.unharmed, json.dumps(impact.as_json())
-    assert cluster.inventory() == inventory
-    assert cluster.prove_serving()
+@dataclass(frozen=True)
+class Voter:
+    """A controller's pod."""
+
+    uid: str
+    created: str
+    ready: bool
+    configuration: str
+    heap: str
+
+
+def _voters(kube: Kube) -> dict[int, Voter]:
+    """Return the controllers' pods that are not being deleted, by node id."""
+    found = {}
+    for pod in kube.list("pod", NAMESPACE, "kraftbridge.dev/migration=demo,kraftbridge.dev/role=controller"):
+        metadata, (kafka, *_) = pod["metadata"], pod["spec"]["containers"]
+        if "deletionTimestamp" in metadata:
+            continue
+        conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}
+        found[int(metadata["name"].rpartition("-")[2])] = Voter(
+            uid=metadata["uid"],
+            created=metadata["creationTimestamp"],
+            ready=conditions.get("Ready") == "True",
+            configuration=metadata["annotations"]["kraftbridge.dev/configuration"],
+            heap=next(e["value"] for e in kafka["env"] if e["name"] == "KAFKA_HEAP_OPTS"),
+        )
+    return found
+
+
+def _edit(kube: Kube, **controllers: object) -> None:
+    patch = json.dumps({"spec": {"controllers": controllers}})
+    kube.kubectl("patch", "kafkamigrations.kraftbridge.dev/demo", "-n", NAMESPACE, "--type=merge", "-p", patch)
+
+
+def _status(kube: Kube) -> dict[str, Any]:
+    migration = kube.get("kafkamigrations.kraftbridge.dev", "demo", NAMESPACE)
+    assert migration is not None
+    status: dict[str, Any] = migration["status"]
+    return status
+
+
+def _condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
+    return next(c for c in status["conditions"] if c["type"] == kind)
+
+
+def _until(kube: Kube, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    until = time.monotonic() + CHANGE_TIMEOUT_S
+    while not holds(status := _status(kube)):
+        assert time.monotonic() < until, status["message"]
+        time.sleep(0.5)
+    return status
 
 
 def _template(cluster: ForeignCluster) -> object:

@@ -38,6 +38,8 @@ ANNOTATION_REHEARSE: Final = f"{GROUP}/rehearse"
 """On a KafkaMigration: any new value has preflight rehearse again."""
 
 CONTROLLER_PORT: Final = 9093
+ISOLATED_CONTROLLER_PORT: Final = 9095
+"""Port of controllers that no broker may reach, at the end of a rollback."""
 METRICS_PORT: Final = 9404
 LOG_SERVER_PORT: Final = 9443
 

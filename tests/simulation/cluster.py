@@ -683,7 +683,7 @@ class Cluster:
 
     def _features(self) -> dict[int, NodeFeatures | Unobserved]:
         return {
-            i: NodeFeatures({}, {}, zk_migration_ready=p.mode is ControllerMode.MIGRATION)
+            i: NodeFeatures({}, {}, zk_migration_ready=isinstance(p.mode, ControllerMode) and p.mode.migrates)
             if p.up
             else Unobserved(f"controller {i}", "connection refused")
             for i, p in self.kafka.controllers.items()

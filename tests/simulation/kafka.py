@@ -369,7 +369,7 @@ class Kafka:
     def _became_active(self) -> None:
         if self.leader is None:
             return
-        flag = self.controllers[self.leader].mode is ControllerMode.MIGRATION
+        flag = self.controllers[self.leader].mode is not ControllerMode.FINAL
         match self.state:
             case ZkMigrationState.NONE if flag:
                 self.state, self.migration_znode = ZkMigrationState.PRE_MIGRATION, True

@@ -607,6 +607,8 @@ class Run:
                     and not self.faults.controller_crash + self.faults.controller_evicted
                     # Before they are formatted there is no quorum to protect: all of them are replaced at once.
                     and not (self.status.controllers is not None and self.status.controllers.format_allowed)
+                    # Voters on different ports make no quorum, so they are isolated, and brought back, all at once.
+                    and self.status.phase is not Phase.ROLLING_BACK
                 ):
                     self._break(f"controller {node} is stopped while {down} are down")
             case StopControllers():
@@ -615,6 +617,10 @@ class Run:
                     read = self._passed_at(self.status, Profile.DUAL_WRITE, Phase.ROLLING_BACK)
                     if not any(self.cluster.time.now - at <= MAX_AGE_SECONDS + 185 for at in read):
                         self._break("controllers are stopped without proof that ZooKeeper has everything")
+                    if any(c.up and c.mode is not ControllerMode.ISOLATED for c in kafka.controllers.values()):
+                        self._break(
+                            "controllers are stopped that brokers reach: they accept changes until they are dead"
+                        )
             case RemoveControllerClaim() if any(c.up for c in kafka.controllers.values()):
                 self._break("the claim is removed under running controllers")
             case _:

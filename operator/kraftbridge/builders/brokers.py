@@ -98,11 +98,9 @@ class BrokerFacts:
     """Variables of the Kafka container in the order of the user's template."""
 
 
-def quorum_voters(spec: MigrationSpec, controllers: str, namespace: str) -> str:
+def quorum_voters(spec: MigrationSpec, controllers: str, namespace: str, port: int = CONTROLLER_PORT) -> str:
     """Return ``controller.quorum.voters``."""
-    return ",".join(
-        f"{i}@{names.controller_host(controllers, namespace, i)}:{CONTROLLER_PORT}" for i in spec.controllers.node_ids
-    )
+    return ",".join(f"{i}@{names.controller_host(controllers, namespace, i)}:{port}" for i in spec.controllers.node_ids)
 
 
 def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> dict[str, str]:

@@ -42,6 +42,10 @@ KAFKA_CONTAINER = "kafka"
 UID = 1000
 """User of the official image (``appuser``); the log server shares the volume and runs as the same user."""
 
+ISOLATED_SETTINGS = {"broker.session.timeout.ms": "3600000"}
+"""Settings of controllers in mode `ControllerMode.ISOLATED`. No broker reaches them, and none must lose its leaderships for it: by default the
+controller fences a broker after 9 s without a heartbeat (``ReplicationControlManager.maybeFenceReplicas``)."""
+
 JMX_RULES = """lowercaseOutputName: false
 includeObjectNames:
 - "kafka.controller:*"
@@ -134,9 +138,9 @@ def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: Cont
     settings |= {k: facts.broker_settings[k] for k in COPIED if facts.broker_settings.get(k) and k not in settings}
     settings |= {
         "process.roles": "controller",
-        "controller.quorum.voters": quorum_voters(spec, facts.name, facts.namespace),
+        "controller.quorum.voters": quorum_voters(spec, facts.name, facts.namespace, mode.port),
         "controller.listener.names": CONTROLLER_LISTENER,
-        "listeners": f"{CONTROLLER_LISTENER}://:{CONTROLLER_PORT}",
+        "listeners": f"{CONTROLLER_LISTENER}://:{mode.port}",
         "listener.security.protocol.map": with_listener(
             facts.broker_settings.get("listener.security.protocol.map"), CONTROLLER_LISTENER, protocol
         ),
@@ -147,19 +151,19 @@ def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: Cont
         settings["authorizer.class.name"] = STANDARD_AUTHORIZER if authorizer == ACL_AUTHORIZER else authorizer
     if spec.controllers.super_users:
         settings["super.users"] = ";".join(spec.controllers.super_users)
-    if mode is ControllerMode.MIGRATION:
+    if mode.migrates:
         settings["zookeeper.connect"] = spec.zookeeper.connect
         settings["zookeeper.metadata.migration.enable"] = "true"
         if facts.minimum_batch_size is not None:
             settings.setdefault("zookeeper.metadata.migration.min.batch.size", str(facts.minimum_batch_size))
     else:
         settings = {k: v for k, v in settings.items() if not k.startswith("zookeeper.")}
-    return settings
+    return settings | (ISOLATED_SETTINGS if mode is ControllerMode.ISOLATED else {})
 
 
 def configuration(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> str:
     """Return the value of the configuration annotation."""
-    return f"{mode}-{short_hash((controller_settings(spec, facts, mode), START, JMX_RULES, facts.cluster_id, _kafka_container(spec, facts), facts.operator_image))}"
+    return f"{mode}-{short_hash((controller_settings(spec, facts, mode), START, JMX_RULES, facts.cluster_id, _kafka_container(spec, facts, mode), facts.operator_image))}"
 
 
 def controllers_objects(
@@ -239,6 +243,10 @@ def _network_policy(facts: ControllersFacts) -> dict[str, Any]:
                     "ports": [{"port": CONTROLLER_PORT, "protocol": "TCP"}],
                 },
                 {
+                    "from": [controllers, operator],
+                    "ports": [{"port": ControllerMode.ISOLATED.port, "protocol": "TCP"}],
+                },
+                {
                     "from": [operator, verifier],
                     "ports": [{"port": METRICS_PORT, "protocol": "TCP"}, {"port": LOG_SERVER_PORT, "protocol": "TCP"}],
                 },
@@ -289,7 +297,7 @@ def _stateful_set(spec: MigrationSpec, facts: ControllersFacts, mode: Controller
         "tolerations": list(controllers.tolerations),
         "affinity": controllers.affinity or _spread(facts),
         "initContainers": [_agent_container(facts)],
-        "containers": [_kafka_container(spec, facts), _log_server_container(facts)],
+        "containers": [_kafka_container(spec, facts, mode), _log_server_container(facts)],
         "volumes": volumes,
     }
     claim_storage: dict[str, Any] = {
@@ -348,7 +356,7 @@ def _spread(facts: ControllersFacts) -> dict[str, Any]:
 RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def _kafka_container(spec: MigrationSpec, facts: ControllersFacts) -> dict[str, Any]:
+def _kafka_container(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, Any]:
     controllers = spec.controllers
     env: Objects = [
         {
@@ -382,13 +390,13 @@ def _kafka_container(spec: MigrationSpec, facts: ControllersFacts) -> dict[str, 
         "imagePullPolicy": controllers.image_pull_policy,
         "command": ["bash", "-c", start],
         "ports": [
-            {"name": "controller", "containerPort": CONTROLLER_PORT},
+            {"name": "controller", "containerPort": mode.port},
             {"name": "metrics", "containerPort": METRICS_PORT},
         ],
         "env": env,
         "resources": controllers.resources,
         # Ready says only that the port is open; whether there is a quorum is the operator's to judge.
-        "readinessProbe": {"tcpSocket": {"port": CONTROLLER_PORT}, "periodSeconds": 2},
+        "readinessProbe": {"tcpSocket": {"port": mode.port}, "periodSeconds": 2},
         # The pod's status then holds the reason of its end, such as a full disk, and the operator may read it there.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": RESTRICTED,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from kraftbridge.constants import CONTROLLER_PORT, ISOLATED_CONTROLLER_PORT
+
 
 class Target(StrEnum):
     """Values of ``spec.target``: the point up to which the operator migrates."""
@@ -91,6 +93,18 @@ class ControllerMode(StrEnum):
     MIGRATION = "Migration"
     FINAL = "Final"
     """Without ``zookeeper.metadata.migration.enable``: the first active one finalizes (KIP-866)."""
+    ISOLATED = "Isolated"
+    """As `MIGRATION`, on a port that no broker knows: the log gets no more changes, and ZooKeeper gets all that it has."""
+
+    @property
+    def migrates(self) -> bool:
+        """Whether the controllers run with ``zookeeper.metadata.migration.enable``."""
+        return self is not ControllerMode.FINAL
+
+    @property
+    def port(self) -> int:
+        """Port of the controllers' listener."""
+        return ISOLATED_CONTROLLER_PORT if self is ControllerMode.ISOLATED else CONTROLLER_PORT
 
 
 class ZkMigrationState(StrEnum):

@@ -437,6 +437,10 @@ class RollbackStatus(StatusModel):
 
     attempt: int
     """Attempt of the migration that was rolled back."""
+    isolated_at: datetime | None = None
+    """Time at which the KRaft controllers were asked to restart where no broker reaches them. No metadata change is accepted from about this time."""
+    isolated_high_watermark: str = ""
+    """High watermark of the metadata log after that restart. ZooKeeper must mirror up to it before the controllers stop."""
     controllers_stopped_at: datetime | None = None
     """Time at which the KRaft controllers were asked to stop. The cluster has no controller from about this time."""
     high_watermark: str = ""
@@ -446,7 +450,7 @@ class RollbackStatus(StatusModel):
     controller_back_at: datetime | None = None
     """Time at which a broker was first observed to hold ``/controller``."""
     controller_unavailable_milliseconds: int | None = None
-    """Time between these two, in milliseconds, as the operator observed it."""
+    """Time without a controller until then, in milliseconds, as the operator observed it. It includes the time of isolated controllers."""
 
 
 class ChangedField(StatusModel):

@@ -309,7 +309,7 @@ def run_finalizing_phase(draft: Draft) -> Outcome:
 
 
 def run_completed_phase(draft: Draft) -> Outcome:
-    """Release the StatefulSets, then bring metadata.version to ``spec.metadataVersion``. The user stops ZooKeeper."""
+    """Release the StatefulSets, then roll changes of ``spec.controllers`` out and bring metadata.version to ``spec.metadataVersion``. The user stops ZooKeeper."""
     sets = draft.stateful_sets()
     if isinstance(sets, Unobserved):
         return Wait(str(sets), requeue_after=SLOW)
@@ -326,6 +326,8 @@ def run_completed_phase(draft: Draft) -> Outcome:
         return Wait(f"StatefulSet {held[0].name} is being released")
     draft.update(given_back_at=draft.status.given_back_at or draft.now)
     if (waiting := follow_guard(draft, sets)) is not None:
+        return waiting
+    if (waiting := rolls.roll_changed_controllers(draft)) is not None:
         return waiting
     if (waiting := metadata_version.ensure_version(draft)) is not None:
         return waiting

@@ -124,7 +124,8 @@ def _restore_migration_flag(draft: Draft) -> Wait | None:
     stateful_set = workload.stateful_set
     lost = _lost_in_objects(stateful_set, workload)
     if lost:
-        draft.act(ApplyControllers(ControllerMode.MIGRATION, status.format_allowed))
+        mode = status.mode if status.mode.migrates else ControllerMode.MIGRATION
+        draft.act(ApplyControllers(mode, status.format_allowed))
         return _raise_alarm(draft, f"{lost} lost the migration flag; it is being restored")
     flagless = _flagless(draft, stateful_set)
     if not flagless:
@@ -157,7 +158,7 @@ def _unexpected_end(step: StepContext) -> str:
 
 
 def _lost_in_objects(stateful_set: StatefulSetState, workload: ControllersWorkload) -> str:
-    if not stateful_set.configuration.startswith(f"{ControllerMode.MIGRATION}-"):
+    if not stateful_set.configuration.startswith(tuple(f"{mode}-" for mode in ControllerMode if mode.migrates)):
         writer = f" (last written by {stateful_set.last_writer})" if stateful_set.last_writer else ""
         return f"the pod template of StatefulSet {stateful_set.name}{writer}"
     if workload.migration_flag is False:

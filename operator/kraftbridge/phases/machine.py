@@ -128,7 +128,7 @@ def _run_phase(draft: Draft) -> Outcome:
 
 def _paused(step: StepContext) -> Wait | None:
     """Return the wait of a paused migration; a rollback without a controller does not pause."""
-    return None if rollback.without_controller(step.status) else restarts.paused(step)
+    return None if rollback.without_service(step.status) else restarts.paused(step)
 
 
 def _no_place(step: StepContext, phase: Phase) -> Wait | None:

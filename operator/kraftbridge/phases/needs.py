@@ -89,7 +89,8 @@ def _exists(part: Part, status: MigrationStatus, now: datetime) -> bool:
             # Stopped controllers do not answer; asking them would prolong the time without a controller.
             return status.controllers is not None and not without_controller(status)
         case Part.CLUSTER_BY_BROKER | Part.REDUNDANCY:
-            return status.phase is not Phase.COMPLETED or status.given_back_at is None
+            changing = status.controllers is not None and status.controllers.change is not None
+            return status.phase is not Phase.COMPLETED or status.given_back_at is None or changing
         case Part.CANARY_BY_BROKER:
             canary = status.canary
             return canary is not None and canary.removed_at is None and not without_controller(status)

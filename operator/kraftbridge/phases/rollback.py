@@ -4,10 +4,13 @@ The order follows measurements on Kafka 3.9:
 
 1. Restart KRaft-mode brokers in migration mode.
 2. Verify that ZooKeeper has every change.
-3. Stop the KRaft controllers and remove their claim from ZooKeeper.
-4. Wait until every broker names the same ZooKeeper-mode broker as controller. A broker that still names a KRaft controller hangs in its controlled
+3. Isolate the KRaft controllers: restart all of them on a port that no broker knows. Changes made until then reach ZooKeeper, and no further one
+   is accepted. Without this, a controller acknowledges changes until it dies that ZooKeeper never gets
+   (``tests/integration/test_rollback_under_writes.py``).
+4. Stop the KRaft controllers and remove their claim from ZooKeeper.
+5. Wait until every broker names the same ZooKeeper-mode broker as controller. A broker that still names a KRaft controller hangs in its controlled
    shutdown for minutes.
-5. Restart the brokers without migration mode and release their StatefulSets.
+6. Restart the brokers without migration mode and release their StatefulSets.
 """
 
 from __future__ import annotations
@@ -18,15 +21,17 @@ from datetime import timedelta
 
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import (
+    ApplyControllers,
     EventReason,
     EventType,
     ReleaseStatefulSet,
     RemoveControllerClaim,
+    RestartPod,
     RestoreStatefulSet,
     StopControllers,
 )
 from kraftbridge.models.observation import ControllersWorkload, MigrationZnode, QuorumState, Unobserved, ZooKeeperState
-from kraftbridge.models.phase import BrokerMode, Phase, Target
+from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
 from kraftbridge.models.report import Profile
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import ControllersStatus, MigrationStatus, OperationKind, RollbackStatus, WaitKind
@@ -45,6 +50,10 @@ BEFORE_CONTROLLERS_STOP = "before-controllers-stop"
 
 STOP_REPEATED_FOR = timedelta(seconds=20)
 """How long a decision to stop the controllers is repeated; after that it is made again from the current observation."""
+ISOLATED_FOR = timedelta(seconds=120)
+"""Deadline for isolated controllers to mirror the log's end. They take about 15 s; past it they return to the brokers, and the stop is tried anew."""
+ISOLATION_GRACE_SECONDS = 1
+"""Grace period of the controllers' pods. A leader that shuts down waits five seconds for a successor that does not exist (``KafkaRaftClient.shutdown``)."""
 HASTE = timedelta(seconds=0.1)
 """When to reconcile again while there is no controller."""
 
@@ -58,6 +67,23 @@ def without_controller(status: MigrationStatus) -> bool:
         and rollback.attempt == status.attempt
         and rollback.controllers_stopped_at is not None
         and rollback.controller_back_at is None
+    )
+
+
+def without_service(status: MigrationStatus) -> bool:
+    """Return whether the KRaft controllers are isolated or stopped and no broker was observed to be controller yet."""
+    return is_isolating(status) or without_controller(status)
+
+
+def is_isolating(status: MigrationStatus) -> bool:
+    """Return whether the KRaft controllers are isolated, or are about to be, and were not asked to stop yet."""
+    rollback = status.rollback
+    return (
+        status.phase is Phase.ROLLING_BACK
+        and rollback is not None
+        and rollback.attempt == status.attempt
+        and rollback.isolated_at is not None
+        and rollback.controllers_stopped_at is None
     )
 
 
@@ -192,6 +218,12 @@ def _stop_controllers(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
         return Wait("there are no controllers to stop")
     claimed = zookeeper.controller is not None and zookeeper.controller.kraft_controller_epoch >= 0
     copied = isinstance(zookeeper.migration, MigrationZnode) and zookeeper.migration.kraft_metadata_offset >= 0
+    if is_isolating(draft.status) and not draft.spec.rollback.accept_loss:
+        if (waiting := _follow_isolation(draft, controllers, zookeeper)) is not None:
+            return waiting
+        return _stop_now(draft, controllers, zookeeper)
+    if (waiting := _end_isolation(draft, controllers)) is not None:
+        return waiting
     if claimed and not copied and not draft.spec.rollback.accept_loss:
         hint = "spec.rollback.acceptLoss=true does not wait: KRaft accepts no writes before the copy is complete"
         return (
@@ -216,16 +248,98 @@ def _stop_controllers(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
             return waiting
         if blockers := _pending_in_zookeeper(zookeeper) or _unmirrored(draft):
             return Wait(f"{blockers[0]}{hint}", requeue_after=HASTE)
-    elif isinstance(zookeeper.migration, Unobserved) and not draft.spec.rollback.accept_loss:
+        return restarts.paused(draft) or _isolate(draft, controllers)
+    if isinstance(zookeeper.migration, Unobserved) and not draft.spec.rollback.accept_loss:
         return Wait(f"the state of the takeover is unknown: {zookeeper.migration}")
-    if (waiting := restarts.paused(draft)) is not None:
+    return restarts.paused(draft) or _stop_now(draft, controllers, zookeeper)
+
+
+def _isolate(draft: Draft, controllers: ControllersStatus) -> Wait:
+    """Record that the controllers restart where no broker reaches them. From here on the cluster has no controller until a broker becomes controller."""
+    draft.update(
+        rollback=RollbackStatus(attempt=draft.status.attempt, isolated_at=draft.now),
+        controllers=controllers.model_copy(update={"mode": ControllerMode.ISOLATED}),
+    )
+    draft.act(ApplyControllers(ControllerMode.ISOLATED, controllers.format_allowed))
+    return Wait(
+        "the controllers are being isolated from the brokers, so that nothing is added to the log", requeue_after=HASTE
+    )
+
+
+def _follow_isolation(draft: Draft, controllers: ControllersStatus, zookeeper: ZooKeeperState) -> Wait | None:
+    """Follow the controllers' restart in isolation; return None once ZooKeeper has everything that the brokers were ever acknowledged."""
+    rollback, quorum = draft.status.rollback, draft.observation.quorum
+    if rollback is None or rollback.isolated_at is None:
+        return Wait("the controllers are not isolated")
+    if draft.now - rollback.isolated_at > ISOLATED_FOR:
+        draft.update(rollback=None, controllers=controllers.model_copy(update={"mode": ControllerMode.MIGRATION}))
+        words = f"The isolated controllers did not mirror the end of the log in {ISOLATED_FOR.seconds} s; they return to the brokers"
+        draft.tell(EventReason.STALLED, words, EventType.WARNING)
+        return Wait(words, requeue_after=HASTE)
+    if (waiting := _restart_controllers_in(draft, controllers, ControllerMode.ISOLATED)) is not None:
         return waiting
+    if isinstance(quorum, Unobserved) or quorum.high_watermark <= 0:
+        return Wait(
+            f"the isolated controllers elect a leader: {quorum if isinstance(quorum, Unobserved) else 'nothing is committed yet'}",
+            requeue_after=HASTE,
+        )
+    if not rollback.isolated_high_watermark:
+        # A new leader has a high watermark once it has committed a record of its epoch, and with it every record before (KIP-595).
+        draft.update(rollback=rollback.model_copy(update={"isolated_high_watermark": str(quorum.high_watermark)}))
+    wanted = int(rollback.isolated_high_watermark or quorum.high_watermark) - 1
+    if not isinstance(zookeeper.migration, MigrationZnode):
+        return Wait("/migration cannot be read", requeue_after=HASTE)
+    if (mirrored := zookeeper.migration.kraft_metadata_offset) < wanted:
+        return Wait(
+            f"the isolated controllers write the end of the log to ZooKeeper: {mirrored} of {wanted}",
+            requeue_after=HASTE,
+        )
+    return None
+
+
+def _end_isolation(draft: Draft, controllers: ControllersStatus) -> Wait | None:
+    """Return controllers whose isolation was given up to the port that the brokers know."""
+    workload = draft.observation.controllers
+    if not isinstance(workload, ControllersWorkload) or workload.stateful_set is None:
+        return None
+    isolated = f"{ControllerMode.ISOLATED}-"
+    found = workload.stateful_set
+    if controllers.mode is ControllerMode.ISOLATED or not any(
+        c.startswith(isolated) for c in (found.configuration, *(p.configuration for p in found.pods))
+    ):
+        return None
+    return _restart_controllers_in(draft, controllers, controllers.mode)
+
+
+def _restart_controllers_in(draft: Draft, controllers: ControllersStatus, mode: ControllerMode) -> Wait | None:
+    """Apply ``mode`` and restart all controllers at once, because voters on different ports make no quorum; return None once all are Ready."""
+    workload, prefix = draft.observation.controllers, f"{mode}-"
+    if isinstance(workload, Unobserved) or workload.stateful_set is None:
+        return Wait(f"the controllers could not be observed: {workload}", requeue_after=HASTE)
+    stateful_set = workload.stateful_set
+    if not stateful_set.configuration.startswith(prefix) or not stateful_set.observed:
+        draft.act(ApplyControllers(mode, controllers.format_allowed))
+        return Wait(f"the controllers' objects are being applied ({mode})", requeue_after=HASTE)
+    others = [p for p in stateful_set.pods if not p.configuration.startswith(prefix)]
+    for pod in others:
+        if not pod.deleting:
+            draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, ISOLATION_GRACE_SECONDS, ready=False))
+    down = [p.name for p in stateful_set.pods if not p.ready or p.deleting]
+    if others or down or len(stateful_set.pods) != len(controllers.node_ids):
+        return Wait(f"the controllers restart ({mode})", requeue_after=HASTE)
+    return None
+
+
+def _stop_now(draft: Draft, controllers: ControllersStatus, zookeeper: ZooKeeperState) -> Wait:
     quorum, migration = draft.observation.quorum, zookeeper.migration
+    isolation = draft.status.rollback if is_isolating(draft.status) else None
     # From here on the cluster has no controller until a broker becomes controller.
     draft.update(
         controller_agreed_since=None,
         rollback=RollbackStatus(
             attempt=draft.status.attempt,
+            isolated_at=isolation.isolated_at if isolation is not None else None,
+            isolated_high_watermark=isolation.isolated_high_watermark if isolation is not None else "",
             controllers_stopped_at=draft.now,
             high_watermark=str(quorum.high_watermark) if isinstance(quorum, QuorumState) else "",
             mirrored_offset=str(migration.kraft_metadata_offset) if isinstance(migration, MigrationZnode) else "",
@@ -283,7 +397,7 @@ def _note_controller(draft: Draft, zookeeper: ZooKeeperState) -> None:
     rollback = draft.status.rollback
     if rollback is None or zookeeper.controller is None or not without_controller(draft.status):
         return
-    gone = draft.now - (rollback.controllers_stopped_at or draft.now)
+    gone = draft.now - (rollback.isolated_at or rollback.controllers_stopped_at or draft.now)
     changes = {
         "controller_back_at": draft.now,
         "controller_unavailable_milliseconds": max(round(gone / timedelta(milliseconds=1)), 0),

@@ -42,7 +42,12 @@ class ClusterClients:
 
 
 def open_clients(
-    kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec, domain: str
+    kubernetes: KubernetesPort,
+    namespace: str,
+    controllers: str,
+    spec: MigrationSpec,
+    domain: str,
+    controller_port: int = CONTROLLER_PORT,
 ) -> ClusterClients:
     """Return the clients of a migration. Each connects at its first use.
 
@@ -60,7 +65,7 @@ def open_clients(
     hosts = ",".join(qualified[h] for h in spec.zookeeper_hosts.split(","))
     bootstrap = ",".join(qualified[h] for h in spec.brokers.bootstrap_servers.split(","))
     addresses = {
-        i: (_controller_host(controllers, namespace, i, domain), CONTROLLER_PORT) for i in spec.controllers.node_ids
+        i: (_controller_host(controllers, namespace, i, domain), controller_port) for i in spec.controllers.node_ids
     }
     return ClusterClients(
         ZooKeeperStore(hosts, spec.chroot, credentials, tls),

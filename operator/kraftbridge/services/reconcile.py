@@ -30,7 +30,7 @@ from kraftbridge.exceptions import (
 from kraftbridge.models.conditions import ConditionType, Reason, initial_conditions, with_condition
 from kraftbridge.models.decision import Decision, Event, EventReason, EventType
 from kraftbridge.models.observation import NOT_NEEDED, ActionOutcome, Observation, Unobserved
-from kraftbridge.models.phase import Phase
+from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
@@ -58,7 +58,7 @@ from kraftbridge.storage.ports import KubernetesPort
 log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
-OpenClients = Callable[[KubernetesPort, str, str, MigrationSpec, str], ClusterClients]
+OpenClients = Callable[[KubernetesPort, str, str, MigrationSpec, str, int], ClusterClients]
 _CONFLICT_RETRY = timedelta(milliseconds=200)
 _INVALID_RETRY = timedelta(seconds=10)
 _WHILE_A_NODE_IS_AWAY = timedelta(milliseconds=240)
@@ -262,7 +262,10 @@ class Reconciler:
 
     def _clients_of(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ClusterClients:
         controllers = controllers_name(identity.name, identity.uid, status.attempt)
-        key = repr((controllers, spec.zookeeper, spec.brokers, spec.controllers.listener, spec.controllers.node_ids))
+        port = (status.controllers.mode if status.controllers is not None else ControllerMode.MIGRATION).port
+        key = repr(
+            (controllers, spec.zookeeper, spec.brokers, spec.controllers.listener, spec.controllers.node_ids, port)
+        )
         known = self._clients.get(identity.uid)
         memory = self._memories[identity.uid]
         if known is None or time.monotonic() - memory.credentials_read_at >= _CREDENTIALS_SECONDS:
@@ -280,7 +283,7 @@ class Reconciler:
             )
             known[1].close()
         clients = self._open_clients(
-            self._kubernetes, identity.namespace, controllers, spec, self._settings.cluster_domain
+            self._kubernetes, identity.namespace, controllers, spec, self._settings.cluster_domain, port
         )
         self._clients[identity.uid] = (key, clients)
         return clients

@@ -81,14 +81,14 @@ def test_the_migration_flag_is_there_exactly_in_migration_mode() -> None:
 def test_nobody_can_set_the_flag_by_configuration(mode: ControllerMode) -> None:
     for value in ("true", "false"):
         settings = settings_in(objects(mode, config={FLAG: value, "process.roles": "broker", "log.dirs": "/x"}))
-        assert settings.get(FLAG) == ("true" if mode is ControllerMode.MIGRATION else None)
+        assert settings.get(FLAG) == ("true" if mode.migrates else None)
         assert settings["process.roles"] == "controller"
         assert settings["log.dirs"] != "/x"
 
 
 def test_a_container_that_merely_restarts_keeps_its_mode() -> None:
     maps = {mode: objects(mode)["ConfigMap"]["metadata"]["name"] for mode in ControllerMode}
-    assert len(set(maps.values())) == 2
+    assert len(set(maps.values())) == len(ControllerMode)
     for mode, name in maps.items():
         volumes = objects(mode)["StatefulSet"]["spec"]["template"]["spec"]["volumes"]
         assert {"name": "config", "configMap": {"name": name}} in volumes
@@ -179,3 +179,25 @@ def _budgeted(facts: quorum.ControllersFacts) -> list[str]:
     (budget,) = (o for o in built if o["kind"] == "PodDisruptionBudget")
     (names,) = (e["values"] for e in budget["spec"]["selector"]["matchExpressions"])
     return list(names)
+
+
+def test_isolated_controllers_find_each_other_where_no_broker_looks() -> None:
+    """At the end of a rollback: the voters and the operator use a port that the brokers neither know nor may reach."""
+    isolated, usual = objects(ControllerMode.ISOLATED), objects(ControllerMode.MIGRATION)
+    settings, before = settings_in(isolated), settings_in(usual)
+    port = str(ControllerMode.ISOLATED.port)
+    assert settings["listeners"].endswith(f":{port}")
+    assert all(voter.endswith(f":{port}") for voter in settings["controller.quorum.voters"].split(","))
+    assert port not in before["listeners"] + before["controller.quorum.voters"]
+    # Brokers that cannot send heartbeats keep their leaderships.
+    assert int(settings["broker.session.timeout.ms"]) >= 3_600_000
+    differing = {k for k in settings | before if settings.get(k) != before.get(k)}
+    assert differing == {"listeners", "controller.quorum.voters", "broker.session.timeout.ms"}
+    (container, _) = isolated["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["tcpSocket"]["port"] == ControllerMode.ISOLATED.port
+    (rule,) = [
+        rule
+        for rule in usual["NetworkPolicy"]["spec"]["ingress"]
+        if {"port": ControllerMode.ISOLATED.port, "protocol": "TCP"} in rule["ports"]
+    ]
+    assert len(rule["from"]) == 2, "controllers and operator, no broker"

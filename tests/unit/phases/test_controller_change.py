@@ -23,6 +23,7 @@ from kraftbridge.models.status import (
     rendered_spec,
     tuned_controllers,
 )
+from kraftbridge.phases.needs import Part, needs
 
 SAFE = [
     open_gate(Phase.PROVISIONING_QUORUM),
@@ -30,8 +31,16 @@ SAFE = [
     open_gate(Phase.DUAL_WRITE),
     rolling(Phase.ROLLING_BROKERS, 1),
     open_gate(Phase.AWAITING_FINALIZATION),
+    open_gate(Phase.COMPLETED).with_status(given_back_at=NOW),
 ]
-IDS = ["ProvisioningQuorum", "TakingOver before the claim", "DualWrite", "RollingBrokers", "AwaitingFinalization"]
+IDS = [
+    "ProvisioningQuorum",
+    "TakingOver before the claim",
+    "DualWrite",
+    "RollingBrokers",
+    "AwaitingFinalization",
+    "Completed",
+]
 ACTIVE = 3000
 
 
@@ -123,7 +132,7 @@ def test_no_voter_restarts_while_another_is_down(fine: Situation) -> None:
     assert restarted(with_pod(applied(fine, (3000, 3001)), 3002, ready=False).decide()) == []
 
 
-@pytest.mark.parametrize("fine", SAFE[2:], ids=IDS[2:])
+@pytest.mark.parametrize("fine", SAFE[2:5], ids=IDS[2:5])
 def test_after_the_active_one_the_mirror_must_move(fine: Situation) -> None:
     """The offset was last seen to move before that restart: it says nothing about the controller that is active now."""
     waiting = applied(fine, (), active_restarted_at=NOW).decide()
@@ -142,9 +151,8 @@ def test_nothing_begins_between_the_claim_and_dual_write() -> None:
     assert not any(isinstance(a, ApplyControllers) for a in decision.actions)
 
 
-@pytest.mark.parametrize("phase", [Phase.FINALIZING, Phase.COMPLETED])
-def test_nothing_begins_once_finalization_has(phase: Phase) -> None:
-    decision = edited(open_gate(phase)).decide()
+def test_nothing_begins_while_the_migration_is_finalized() -> None:
+    decision = edited(open_gate(Phase.FINALIZING)).decide()
     assert decision.status.controllers is not None
     assert decision.status.controllers.change is None
     assert restarted(decision) == []
@@ -251,3 +259,30 @@ def test_a_broker_that_restarts_does_not_keep_a_quorum_without_voters_from_being
     for node in (3000, 3001, 3002):
         half_way = with_pod(half_way, node, ready=False)
     assert restarted(half_way.decide()) == [3000, 3001, 3002]
+
+
+def test_a_voter_that_crashes_again_and_again_has_failed_sooner() -> None:
+    def after(seconds: int, trouble: str) -> bool:
+        operation = Operation(
+            kind=OperationKind.RESTART_CONTROLLER, node_id=3001, pod="demo-kraft-3001", pod_uid="gone",
+            started_at=NOW - timedelta(seconds=seconds),
+        )  # fmt: skip
+        fine = applied(open_gate(Phase.DUAL_WRITE), (3000, 3002)).with_status(operation=operation)
+        known = with_pod(fine, 3001, ready=False, trouble=trouble).decide().status.controllers
+        assert known is not None
+        assert known.change is not None
+        return bool(known.change.failed)
+
+    crashing = "CrashLoopBackOff of container kafka: last exit code 1"
+    assert [after(59, crashing), after(61, crashing), after(61, ""), after(181, "")] == [False, True, False, True]
+
+
+def test_a_roll_out_in_completed_asks_the_brokers_again() -> None:
+    """Nothing restarts at rest, so the brokers' views and the topics' redundancy are observed for the roll-out only."""
+    rest = open_gate(Phase.COMPLETED).with_status(given_back_at=NOW)
+    gate = {Part.CLUSTER_BY_BROKER, Part.REDUNDANCY}
+    assert not gate & needs(rest.status, NOW)
+    changing = edited(rest).decide().status
+    assert changing.controllers is not None
+    assert changing.controllers.change is not None
+    assert gate <= needs(changing, NOW)

@@ -28,6 +28,7 @@ from tests.support.observations import (
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.decision import (
     Action,
+    ApplyControllers,
     ConfigureBrokers,
     ReleaseStatefulSet,
     RemoveCanary,
@@ -44,13 +45,14 @@ from kraftbridge.models.observation import (
     MigrationZnode,
     Unobserved,
 )
-from kraftbridge.models.phase import BrokerMode, Phase, Target, ZkMigrationState
+from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import ControllerVolumes, RollbackSpec
 from kraftbridge.models.status import CanaryStatus, MigrationOffset, Operation, OperationKind, RollbackStatus
 
 REVERSIBLE = FORWARD[1:6]
 STOP = StopControllers(CONTROLLERS, (3000, 3001, 3002))
+ISOLATE = ApplyControllers(ControllerMode.ISOLATED, format_allowed=False)
 UNKNOWN = Unobserved("somebody", "it is silent")
 NO_CONTROLLERS = ControllersWorkload(None)
 GONE: dict[int, Any] = dict.fromkeys((3000, 3001, 3002), UNKNOWN)
@@ -67,6 +69,17 @@ def going_back(**observed: Any) -> Situation:
     mirrored = {"zookeeper": zookeeper(taken_over=True, offset=5_998)}
     return fine.with_status(phase=Phase.ROLLING_BACK, verifications=(verified,), verification_count=1).observing(
         **(mirrored | observed)
+    )
+
+
+def isolated(done: int = 3, **rollback: Any) -> Situation:
+    """Return controllers of which ``done`` run where no broker reaches them, and ZooKeeper has the whole log."""
+    fine = going_back(controllers=controllers_workload(ControllerMode.ISOLATED, done))
+    known = fine.status.controllers
+    assert known is not None
+    fields = {"attempt": 1, "isolated_at": NOW - timedelta(seconds=10), "isolated_high_watermark": "5999"} | rollback
+    return fine.with_status(
+        rollback=RollbackStatus(**fields), controllers=known.model_copy(update={"mode": ControllerMode.ISOLATED})
     )
 
 
@@ -109,7 +122,7 @@ def test_brokers_leave_kraft_first() -> None:
 
 
 def test_the_controllers_stop_after_a_fresh_verdict_only() -> None:
-    assert going_back().decide().actions == (STOP,)
+    assert going_back().decide().actions == (ISOLATE,)
     for spoiled in (
         going_back().with_status(verifications=()),
         going_back().with_status(
@@ -294,7 +307,7 @@ def deleting(*, pods: bool) -> ControllersWorkload:
 
 
 def test_the_stop_is_recorded_with_what_zookeeper_mirrored() -> None:
-    rollback = going_back().decide().status.rollback
+    rollback = isolated().decide().status.rollback
     assert rollback is not None
     assert (rollback.controllers_stopped_at, rollback.high_watermark, rollback.mirrored_offset) == (NOW, "5999", "5998")
 
@@ -318,7 +331,7 @@ def test_what_a_broker_would_begin_as_controller_keeps_the_controllers_running(p
 @pytest.mark.parametrize(("offset", "stops"), [(5_999, True), (5_998, True), (5_997, False), (5_000, False)])
 def test_nothing_unmirrored_is_left_behind(offset: int, stops: bool) -> None:
     situation = going_back(zookeeper=zookeeper(taken_over=True, offset=offset))
-    assert (StopControllers in kinds(situation.decide().actions)) is stops
+    assert situation.decide().actions == ((ISOLATE,) if stops else ())
     accepted = situation.asking(rollback=RollbackSpec(accept_loss=True))
     assert StopControllers in kinds(accepted.decide().actions)
 
@@ -368,7 +381,7 @@ def test_each_broker_stops_only_while_all_agree_on_a_controller() -> None:
 
 @pytest.mark.parametrize("volumes", ControllerVolumes)
 def test_the_controllers_volumes_go_as_asked(volumes: ControllerVolumes) -> None:
-    (stop,) = going_back().asking(rollback=RollbackSpec(controller_volumes=volumes)).decide().actions
+    (stop,) = isolated().asking(rollback=RollbackSpec(controller_volumes=volumes)).decide().actions
     assert isinstance(stop, StopControllers)
     assert stop.volumes is (volumes is ControllerVolumes.REMOVE)
 
@@ -432,3 +445,71 @@ def test_an_agreement_on_a_controller_of_the_past_is_none() -> None:
     assert decision.actions == ()
     assert decision.status.controller_agreed_since is None
     assert "/controller, broker 0" in decision.status.message
+
+
+def test_isolation_is_recorded_before_any_controller_restarts() -> None:
+    status = going_back().decide().status
+    assert status.rollback is not None
+    assert status.rollback.isolated_at == NOW
+    assert status.rollback.controllers_stopped_at is None
+    assert status.controllers is not None
+    assert status.controllers.mode is ControllerMode.ISOLATED
+    applied = going_back().with_status(rollback=status.rollback, controllers=status.controllers).decide()
+    assert applied.actions == (ISOLATE,), "an act that was lost is repeated"
+
+
+def test_all_controllers_restart_at_once_in_isolation() -> None:
+    """Voters on different ports make no quorum, and those that brokers still reach must not go on accepting changes."""
+    restarts = [a for a in isolated(done=0).decide().actions if isinstance(a, RestartPod)]
+    assert [a.node_id for a in restarts] == [3000, 3001, 3002]
+    assert [a.node_id for a in isolated(done=2).decide().actions if isinstance(a, RestartPod)] == [3002]
+    assert StopControllers not in kinds(isolated(done=2).decide().actions)
+
+
+def test_isolated_controllers_stop_once_zookeeper_has_the_end_of_the_log() -> None:
+    assert isolated().decide().actions == (STOP,)
+    first = isolated(isolated_high_watermark="").decide()
+    assert first.status.rollback is not None
+    assert first.status.rollback.isolated_high_watermark == "5999"
+    for missing in (
+        {"zookeeper": zookeeper(taken_over=True, offset=5_997)},
+        {"zookeeper": UNKNOWN},
+        {"quorum": UNKNOWN},
+        {"controllers": UNKNOWN},
+    ):
+        assert isolated(isolated_high_watermark="").observing(**missing).decide().actions == (), missing
+    # NoOpRecords go on behind the mark; they are nobody's.
+    assert isolated(isolated_high_watermark="5000").observing(
+        zookeeper=zookeeper(taken_over=True, offset=5_100)
+    ).decide().actions == (STOP,)
+
+
+def test_pause_does_not_hold_isolated_controllers() -> None:
+    assert isolated().asking(paused=True).decide().actions == (STOP,)
+    assert going_back().asking(paused=True).decide().actions == ()
+
+
+def test_isolated_controllers_that_do_not_mirror_return_to_the_brokers() -> None:
+    late = isolated(isolated_at=NOW - timedelta(seconds=121)).observing(
+        zookeeper=zookeeper(taken_over=True, offset=5_000)
+    )
+    decision = late.decide()
+    assert decision.status.rollback is None
+    assert decision.status.controllers is not None
+    assert decision.status.controllers.mode is ControllerMode.MIGRATION
+    back = late.after(decision)
+    assert back.decide().actions == (ApplyControllers(ControllerMode.MIGRATION, format_allowed=False),)
+    workload = controllers_workload(ControllerMode.ISOLATED).stateful_set
+    assert workload is not None
+    usual = controllers_workload().stateful_set
+    assert usual is not None
+    applied = back.observing(controllers=ControllersWorkload(replace(usual, pods=workload.pods), format_allowed=False))
+    assert [a.node_id for a in applied.decide().actions if isinstance(a, RestartPod)] == [3000, 3001, 3002]
+    assert late.asking(rollback=RollbackSpec(accept_loss=True)).decide().actions == (STOP,)
+
+
+def test_the_time_of_isolation_counts_as_without_a_controller() -> None:
+    fields = {"isolated_at": NOW - timedelta(seconds=20), "controllers_stopped_at": NOW - timedelta(seconds=2)}
+    back = claim_gone(rollback=RollbackStatus(attempt=1, **fields)).decide().status.rollback
+    assert back is not None
+    assert back.controller_unavailable_milliseconds == 20_000

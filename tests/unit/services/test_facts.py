@@ -34,6 +34,6 @@ def test_the_controllers_policy_admits_exactly_the_pods_that_the_brokers_statefu
         for o in controllers_objects(spec(), of_quorum, ControllerMode.MIGRATION, format_allowed=True)
         if o["kind"] == "NetworkPolicy"
     )
-    listener, _ = policy["ingress"]
+    listener, *_ = policy["ingress"]
     assert listener["from"][0] == {"podSelector": selector}
     assert all(peer.get("podSelector") for rule in policy["ingress"] for peer in rule["from"])

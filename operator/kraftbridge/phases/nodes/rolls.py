@@ -233,6 +233,8 @@ def _restarted(step: StepContext, operation: Operation, stateful_set: str, mode:
 
 VOTER_DEADLINE = timedelta(seconds=180)
 """Deadline for a voter to rejoin the quorum on its new configuration."""
+CRASHING_DEADLINE = timedelta(seconds=60)
+"""Deadline for a voter whose container ends again and again on its new configuration (``CrashLoopBackOff``)."""
 _WITH_MIRROR = frozenset({Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION})
 
 
@@ -353,7 +355,9 @@ def _follow_voter(
         node = "" if operation is None else f" {operation.node_id}"
         return _wait_failed(change) if change.failed else Wait(f"controller{node} is back; the change goes on")
     replaced = not any(p.uid == operation.pod_uid for p in stateful_set.pods)
-    if not change.failed and (not replaced or draft.now - operation.started_at <= VOTER_DEADLINE):
+    crashing = any(p.name == operation.pod and "CrashLoopBackOff" in p.trouble for p in stateful_set.pods)
+    deadline = CRASHING_DEADLINE if crashing else VOTER_DEADLINE
+    if not change.failed and (not replaced or draft.now - operation.started_at <= deadline):
         return waiting  # the old pod still runs, so the new configuration has not failed
     if not change.failed:
         failed = change.model_copy(update={"failed": f"controller {operation.node_id}: {waiting.message}"[:500]})
@@ -400,7 +404,7 @@ def _is_safe_now(step: StepContext) -> bool:
     It may not between the claim on ``/controller`` and dual-write, when the active controller copies the metadata (KIP-866).
     """
     phase, zookeeper = step.status.phase, step.observation.zookeeper
-    if phase is Phase.PROVISIONING_QUORUM or phase in _WITH_MIRROR:
+    if phase in (Phase.PROVISIONING_QUORUM, Phase.COMPLETED) or phase in _WITH_MIRROR:
         return True
     if phase is not Phase.TAKING_OVER:
         return False
