@@ -128,7 +128,8 @@ def _rollbacks(known: Known) -> list[str]:
     windows = [c.figures.get("without_controller_s") for c in cells if c.column not in early]
     times = [window for window in windows if window is not None]
     words = (
-        f"\nMedian time without a controller, of rollbacks after the takeover: **{median(times):.1f} s** (goal 5 s)."
+        f"\nMedian time without a controller, of rollbacks after the takeover: **{median(times):.1f} s** (goal 5 s). Results of before 23 November 2026 lack the restart in which the controllers are "
+        "isolated before they stop ([why](rollback.md#metadata-changes-during-a-rollback)). It adds about 15 s, and no acknowledged change is lost."
     )
     return [*lines, words if times else ""]
 
