@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka.protocol.admin.topics import CreateTopicsRequest
+from kafka.protocol.admin.topics import CreateTopicsRequest, DeleteTopicsRequest
 from tests.support.kafka_processes import CHROOT, MIGRATION, ZOOKEEPER, KafkaProcesses, kafka_processes, wait_for
 from tests.support.programs import free_port
 from typing_extensions import override
 
 from kraftbridge.builders.controllers import ISOLATED_SETTINGS
+from kraftbridge.constants import canary_topic
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import Connection, WireError
 from kraftbridge.models.observation import MigrationZnode, ZooKeeperState
@@ -180,6 +181,48 @@ def missing_in(zookeeper: ZooKeeperStore, topics: list[str]) -> list[str]:
     """Return the topics that ZooKeeper does not have."""
     found = wait_for("ZooKeeper", lambda: zookeeper.payloads([f"/brokers/topics/{name}" for name in topics]))
     return [name for name in topics if found[f"/brokers/topics/{name}"] is None]
+
+
+def test_a_deleted_canary_leaves_nothing_when_a_controller_restarts() -> None:
+    """A restarted controller replays creation and deletion at once, and keeps a deleted topic's settings: the canary must have none."""
+    with kafka_processes(BROKERS, (3000,), Processes) as processes:
+        zookeeper = ZooKeeperStore(processes.zookeeper_hosts, CHROOT)
+        controllers = ControllerClient(processes.controller_addresses, {})
+        into_dual_write(processes, controllers, zookeeper)
+        canary = canary_topic(4711)
+
+        def absent(paths: list[str]) -> bool:
+            return not any(v is not None for v in zookeeper.payloads(paths).values())
+
+        topics = [f"/brokers/topics/{name}" for name in (canary, "with-settings")]
+        settings = [f"/config/topics/{name}" for name in (canary, "with-settings")]
+        controllers.write_canary(4711, len(BROKERS))
+        client = Connection("127.0.0.1", processes.broker_ports[0], Security(), 5)
+        topic = CreateTopicsRequest.CreatableTopic
+        wanted = topic(
+            name="with-settings", num_partitions=1, replication_factor=1, assignments=[],
+            configs=[topic.CreatableTopicConfig(name="retention.ms", value="60000")],
+        )  # fmt: skip
+        made = client.call(
+            CreateTopicsRequest, 20, max_version=5, topics=[wanted], timeout_ms=15000, validate_only=False
+        )
+        assert made.topics[0].error_code == 0
+        wait_for("both topics in ZooKeeper", lambda: None not in zookeeper.payloads(topics).values(), 60)
+        controllers.remove_canary(4711)
+        client.call(DeleteTopicsRequest, 20, max_version=5, topic_names=["with-settings"], timeout_ms=15000)
+        wait_for("no topic in ZooKeeper", lambda: absent(topics + settings), 60)
+        processes.stop("controller-3000", signal.SIGKILL)
+        processes.start_controller(3000)
+        before = offset(zookeeper.observe())
+        wait_for("dual-write", lambda: offset(zookeeper.observe()) > before + 2, 150)
+        found = zookeeper.payloads(settings)
+        assert found[settings[1]] is not None, (
+            "Kafka keeps no settings of a deleted topic any more: tell docs/rollback.md"
+        )
+        assert found[settings[0]] is None
+        assert absent(topics)
+        zookeeper.close()
+        controllers.close()
 
 
 def committed(controllers: ControllerClient) -> int:

@@ -152,7 +152,9 @@ class ControllerClient:
     def write_canary(self, value: int, replicas: int) -> None:
         """Create the canary topic and set the canary quota at the active controller; returns when the records are committed.
 
-        An existing topic is no error. The topic has one partition and ``min.insync.replicas`` 1, so restarts do not wait for it.
+        An existing topic is no error. The topic has one partition and no settings: a controller that restarts takes the settings of a topic that was
+        created and deleted since the last snapshot for valid, and writes them to ZooKeeper when it becomes active (Kafka 3.9.1,
+        ``tests/integration/test_rollback_under_writes.py``).
 
         Raises
         ------
@@ -168,7 +170,6 @@ class ControllerClient:
             num_partitions=1,
             replication_factor=replicas,
             assignments=[],
-            configs=[topic.CreatableTopicConfig(name="min.insync.replicas", value="1")],
         )
 
         def create(connection: Connection) -> None:
