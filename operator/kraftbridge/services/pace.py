@@ -55,12 +55,16 @@ def backoff_seconds(uid: str, failures: int, phase: Phase) -> float:
         At least 1.
     """
     longest = _LONGEST_SECONDS if phase in PATIENT else _LONGEST_WITH_LEASE_SECONDS
-    spread = 0.9 + 0.2 * (zlib.crc32(uid.encode()) % 1000) / 1000
-    return spread * float(min(BASE_SECONDS * 2 ** min(failures - 1, 16), longest))
+    return spread(uid) * float(min(BASE_SECONDS * 2 ** min(failures - 1, 16), longest))
 
 
-def idle_seconds(asked: float, quiet_steps: int, status: MigrationStatus) -> float:
-    """Return the pause of a migration that waits for its user. The pause grows with each step that changed nothing.
+def spread(uid: str) -> float:
+    """Return a factor from 0.9 to 1.1, by which the steps of many migrations come apart that began at the same time."""
+    return 0.9 + 0.2 * (zlib.crc32(uid.encode()) % 1000) / 1000
+
+
+def idle_seconds(uid: str, asked: float, quiet_steps: int, status: MigrationStatus) -> float:
+    """Return the pause of a migration that waits for its user: it grows with each step that changed nothing, and is spread by UID.
 
     Parameters
     ----------
@@ -73,7 +77,7 @@ def idle_seconds(asked: float, quiet_steps: int, status: MigrationStatus) -> flo
     waits_for_user = status.waiting is not None and status.waiting.kind is WaitKind.USER and status.operation is None
     if longest is None or not waits_for_user:
         return asked
-    return max(asked, min(asked * 2.0 ** min(quiet_steps, 16), longest))
+    return spread(uid) * max(asked, min(asked * 2.0 ** min(quiet_steps, 16), longest))
 
 
 class Rolls:

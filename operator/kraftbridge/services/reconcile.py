@@ -234,7 +234,7 @@ class Reconciler:
     def _pause(self, uid: str, decision: Decision, memory: Memory) -> float:
         """Return the seconds until the next step is due, and choose its lane."""
         status = decision.status
-        asked = idle_seconds(_asked(decision, memory).total_seconds(), memory.quiet_steps, status)
+        asked = idle_seconds(uid, _asked(decision, memory).total_seconds(), memory.quiet_steps, status)
         # One failed observation during a roll is normal: the observer may have asked the broker that restarts.
         failures = memory.failures if status.phase in PATIENT else memory.failures - _USUAL_FAILURES
         if failures <= 0:

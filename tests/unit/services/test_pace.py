@@ -11,7 +11,7 @@ from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import LEASE_SECONDS
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus, Waiting, WaitKind
-from kraftbridge.services.pace import PATIENT, ROLLING, Lane, Rolls, backoff_seconds, first_lane, idle_seconds
+from kraftbridge.services.pace import PATIENT, ROLLING, Lane, Rolls, backoff_seconds, first_lane, idle_seconds, spread
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -29,14 +29,24 @@ def test_migrations_do_not_back_off_in_step() -> None:
     assert len({backoff_seconds(f"uid-{i}", 5, Phase.PREFLIGHT) for i in range(50)}) > 40
 
 
+def test_migrations_at_rest_are_not_looked_at_all_at_once() -> None:
+    """After a start of the operator all of them begin together; a hundred steps at once hold up those that roll."""
+    waiting = Waiting(kind=WaitKind.USER, since=datetime.now(UTC))
+    done = MigrationStatus(phase=Phase.COMPLETED, waiting=waiting)
+    pauses = {idle_seconds(f"uid-{i}", 5, 9, done) for i in range(50)}
+    assert len(pauses) > 40
+    assert 54 <= min(pauses) < max(pauses) <= 66
+
+
 def test_a_migration_at_rest_is_looked_at_less_and_less_one_that_works_is_not() -> None:
     waiting = Waiting(kind=WaitKind.USER, since=datetime.now(UTC))
     done = MigrationStatus(phase=Phase.COMPLETED, waiting=waiting)
-    assert [idle_seconds(5, n, done) for n in (0, 1, 2, 9)] == [5, 10, 20, 60]
+    pauses = [idle_seconds("uid-1", 5, n, done) for n in (0, 1, 2, 9)]
+    assert pauses == [pytest.approx(spread("uid-1") * seconds) for seconds in (5, 10, 20, 60)]
     working = done.model_copy(update={"waiting": waiting.model_copy(update={"kind": WaitKind.WORK})})
-    assert idle_seconds(0.5, 9, working) == 0.5
+    assert idle_seconds("uid-1", 0.5, 9, working) == 0.5
     soaking = done.model_copy(update={"phase": Phase.DUAL_WRITE})
-    assert idle_seconds(5, 9, soaking) == 5, "its Lease is renewed with each step"
+    assert idle_seconds("uid-1", 5, 9, soaking) == 5, "its Lease is renewed with each step"
 
 
 def test_who_is_not_known_yet_waits_for_neither_the_healthy_nor_the_slow_ones() -> None:
