@@ -248,13 +248,13 @@ def _stop_controllers(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
             return waiting
         if blockers := _pending_in_zookeeper(zookeeper) or _unmirrored(draft):
             return Wait(f"{blockers[0]}{hint}", requeue_after=HASTE)
-        return restarts.paused(draft) or _isolate(draft, controllers)
+        return restarts.paused(draft) or _begin_isolation(draft, controllers)
     if isinstance(zookeeper.migration, Unobserved) and not draft.spec.rollback.accept_loss:
         return Wait(f"the state of the takeover is unknown: {zookeeper.migration}")
     return restarts.paused(draft) or _stop_now(draft, controllers, zookeeper)
 
 
-def _isolate(draft: Draft, controllers: ControllersStatus) -> Wait:
+def _begin_isolation(draft: Draft, controllers: ControllersStatus) -> Wait:
     """Record that the controllers restart where no broker reaches them. From here on the cluster has no controller until a broker becomes controller."""
     draft.update(
         rollback=RollbackStatus(attempt=draft.status.attempt, isolated_at=draft.now),
