@@ -253,9 +253,11 @@ class QuorumState:
     observers: frozenset[int]
 
     @property
-    def max_lag_records(self) -> int:
-        """How far the slowest voter is behind the foremost."""
+    def max_lag_records(self) -> int | None:
+        """How far the slowest voter is behind the foremost; None while a voter has not fetched from the leader (offset -1, KIP-595)."""
         ends = [v.log_end_offset for v in self.voters]
+        if any(end < 0 for end in ends):
+            return None
         return max(ends) - min(ends) if ends else 0
 
 

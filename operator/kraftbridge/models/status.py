@@ -123,7 +123,7 @@ class QuorumStatus(StatusModel):
     leader_since: datetime | None = None
     """Time since which this leader has been observed without a change."""
     max_lag_records: str | None = None
-    """Number of records by which the slowest voter lags behind the leader."""
+    """Number of records by which the slowest voter lags behind the leader. Absent while a voter has not fetched from this leader."""
     high_watermark: str | None = None
     """High watermark of the metadata log."""
 

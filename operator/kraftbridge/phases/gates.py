@@ -219,7 +219,7 @@ def quorum_blockers(step: StepContext) -> Blockers:
         blockers.append(
             f"the quorum's voters are {_list(sorted(v.id for v in quorum.voters))}, not {_list(sorted(wanted))}"
         )
-    if any(v.log_end_offset < 0 for v in quorum.voters):
+    if quorum.max_lag_records is None:
         blockers.append("a voter has not fetched from the leader yet")
     elif quorum.max_lag_records > MAX_LAG_RECORDS:
         blockers.append(f"the slowest voter is {quorum.max_lag_records} records behind")

@@ -563,3 +563,16 @@ def test_gauges_that_agree_are_what_the_table_starts_from() -> None:
     for phase in WALKING:
         assert open_gate(phase).decide().status.phase is following(phase)
     assert controller_metrics(ZkMigrationState.MIGRATION, 0)[3000].active  # type: ignore[union-attr]
+
+
+def test_the_lag_of_a_voter_that_has_not_fetched_yet_is_not_recorded_as_one() -> None:
+    """Seen after a migration: the leader answers offset -1 for a voter that restarted, and the status said "lag 4297 records" for ever."""
+    unknown = replace(quorum(), voters=(VoterState(3000, 4_297), VoterState(3001, -1), VoterState(3002, 4_297)))
+    situation = open_gate(Phase.AWAITING_FINALIZATION, Target.KRAFT_BROKERS).with_status(quorum=None)
+
+    first = situation.observing(quorum=unknown).decide()
+    assert first.status.quorum is not None
+    assert first.status.quorum.max_lag_records is None
+    later = situation.later(5).after(first).decide()
+    assert later.status.quorum is not None
+    assert later.status.quorum.max_lag_records == "0"

@@ -95,14 +95,16 @@ def track_quorum(draft: Draft) -> None:
     if not isinstance(quorum, QuorumState):
         return
     same = seen is not None and seen.leader_id == quorum.leader_id and seen.leader_epoch == quorum.leader_epoch
-    if same and draft.status.waiting is not None:
+    lag = None if quorum.max_lag_records is None else str(quorum.max_lag_records)
+    settled = seen is not None and (seen.max_lag_records is not None or lag is None)
+    if same and settled and draft.status.waiting is not None:
         return
     draft.update(
         quorum=QuorumStatus(
             leader_id=quorum.leader_id,
             leader_epoch=quorum.leader_epoch,
             leader_since=seen.leader_since if same and seen is not None else draft.now,
-            max_lag_records=str(quorum.max_lag_records),
+            max_lag_records=lag,
             high_watermark=str(quorum.high_watermark),
         )
     )
