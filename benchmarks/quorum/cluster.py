@@ -32,6 +32,7 @@ from kraftbridge.storage.zookeeper import ZooKeeperStore
 BROKERS: Final = (0, 1, 2)
 CONTROLLERS: Final = (3000, 3001, 3002)
 ZOOKEEPERS: Final = (1, 2, 3)
+MAX_LAG_RECORDS: Final = 100
 _LONG_SECONDS: Final = 600.0
 
 
@@ -172,10 +173,14 @@ class BenchmarkCluster(KafkaProcesses):
         for controller in sorted(CONTROLLERS, key=lambda c: c == leader):
             self.stop(f"controller-{controller}")
             self.start_controller(controller, FINAL)
-            self.wait(lambda: self.quorum.quorum_state().max_lag_records < 100, "the quorum")  # noqa: PLR2004
+            self.wait(self._caught_up, "the quorum")
         self.wait_healthy()
         for server in ZOOKEEPERS:
             self.stop(f"zookeeper-{server}")
+
+    def _caught_up(self) -> bool:
+        lag = self.quorum.quorum_state().max_lag_records
+        return lag is not None and lag < MAX_LAG_RECORDS
 
     def mirrored_offset(self) -> int:
         """Return the offset that ZooKeeper mirrors, -1 before the copy is complete."""
