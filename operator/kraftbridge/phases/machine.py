@@ -66,7 +66,11 @@ def decide(
     verifying.follow_unreleased(draft)
     metadata_version.track(draft)
     outcome = _run_phase(draft)
-    if isinstance(outcome, Enter) and (waiting := _paused(draft) or _no_place(draft, outcome.phase)) is not None:
+    # What ends a phase leaves nothing half-way, so a pause holds here even where `_paused` lets a rollback go on.
+    if (
+        isinstance(outcome, Enter)
+        and (waiting := restarts.paused(draft) or _no_place(draft, outcome.phase)) is not None
+    ):
         outcome = waiting
     match outcome:
         case Enter(phase):
