@@ -10,10 +10,11 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks import proc
 from benchmarks.verification.plot import growth_plot
 from kraftbridge.metadata.zookeeper.reader import write_dump
 from kraftbridge.metadata.zookeeper.znodes import Znode
@@ -94,14 +95,14 @@ class MemoryPeaks:
         finally:
             stop.set()
             sampler.join()
-            self._note("rehearsal", _peak_mib(os.getpid()))
+            self._note("rehearsal", proc.peak_mib(os.getpid()))
 
     def _sample(self, stop: threading.Event) -> None:
         while not stop.wait(SAMPLE_SECONDS):
             for child in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
-                name = _role(int(child))
-                if name is not None:
-                    self._note(name, _peak_mib(int(child)))
+                with suppress(OSError):  # it has ended
+                    if (name := _role(int(child))) is not None:
+                        self._note(name, proc.peak_mib(int(child)))
             self._note("files", sum(_size(file) for file in self.folder.rglob("*")) // MIB)
 
     def _note(self, name: str, mib: int) -> None:
@@ -109,21 +110,10 @@ class MemoryPeaks:
 
 
 def _role(process: int) -> str | None:
-    try:
-        words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return None
+    words = proc.command(process)
     if ZOOKEEPER_CLASS.encode() in words:
         return "zookeeper"
     return "controller" if CONTROLLER_CLASS.encode() in words else None
-
-
-def _peak_mib(process: int) -> int:
-    try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM:")), 0)
 
 
 def _size(file: Path) -> int:

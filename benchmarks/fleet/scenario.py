@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -18,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks import proc
 from benchmarks.fleet.remote import connect, new_directory, settings_of_the_operator
 
 PROBE_SECONDS: Final = 0.5
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 Step = tuple[str, float, float]
 """Kind of migration, seconds from due to begun, seconds from begun to done."""
 
@@ -39,8 +38,7 @@ class Scenario:
 
     def cpu_seconds(self) -> float:
         """Return the processor time of the operator process."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return proc.cpu_seconds(self.process.pid)
 
     def busy(self) -> tuple[float, float]:
         """Return the processor time of the operator and of the fakes, in seconds."""
@@ -48,8 +46,7 @@ class Scenario:
 
     def rss_mib(self) -> float:
         """Return the resident memory of the operator process."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return round(pages * resource.getpagesize() / 2**20, 1)
+        return round(proc.resident_mib(self.process.pid), 1)
 
     def steps(self, since: float) -> list[Step]:
         """Return the steps that began after ``since`` (monotonic clock, which all processes of a host share)."""

@@ -24,6 +24,7 @@ from typing import Self
 from kazoo.client import KazooClient
 from tests.support.kafka_processes import KafkaProcesses, kafka_libraries, kafka_processes
 
+from benchmarks import proc
 from benchmarks.verification.data import CHROOT, Cluster, fill_zookeeper, write_voters
 from benchmarks.verification.figures import Figure, comparison_figure, end_to_end_figure, log_figures, zookeeper_figures
 from benchmarks.verification.plot import growth_plot
@@ -84,7 +85,7 @@ def tree(root: int) -> dict[int, tuple[float, float]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                parents[int(entry.name)] = proc.parent(int(entry.name))
             except (OSError, IndexError):
                 continue
     found: dict[int, tuple[float, float]] = {}
@@ -95,10 +96,8 @@ def tree(root: int) -> dict[int, tuple[float, float]]:
         if above != root:
             continue
         try:
-            if b"QuorumPeerMain" not in Path(f"/proc/{process}/cmdline").read_bytes():
-                mib = int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-                fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-                found[process] = (mib, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
+            if not any(b"QuorumPeerMain" in word for word in proc.command(process)):
+                found[process] = (proc.resident_mib(process), proc.cpu_seconds(process))
         except OSError:
             continue
     return found

@@ -84,8 +84,13 @@ _BITNAMI_LOGIN = {
         f'{_PLAIN} username="inter_broker_user" password="of-this-example";\n'
     }
 }
-_NO_USERS_AT_START = {"KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS": "false"}
-"""The chart itself renders ``true``; after an upgrade that adds a second entry of this name, ``true`` was still in effect."""
+_BITNAMI_PREPARED: dict[str, Any] = {
+    **_BITNAMI,
+    # The chart itself renders `true`; after an upgrade that adds a second entry of this name, `true` was still in effect.
+    "environment": {"KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS": "false"},
+    "secrets": _BITNAMI_CLIENT | _BITNAMI_LOGIN,
+    "listener": {"secretName": CONTROLLERS_SECRET},
+}
 _ENV = {"container": "kafka", "configStyle": "Env", "envPrefix": "KAFKA_CFG_", "clientConfigSecret": CLIENT_SECRET}
 _PROPERTIES = {
     "container": "kafka",
@@ -134,11 +139,8 @@ LAYOUTS = (
         name="bitnami-env-prepared",
         title="the same with `KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false`, as the finding says",
         values=_BITNAMI_VALUES,
-        environment=_NO_USERS_AT_START,
         brokers=_ENV,
-        secrets=_BITNAMI_CLIENT | _BITNAMI_LOGIN,
-        listener={"secretName": CONTROLLERS_SECRET},
-        **_BITNAMI,
+        **_BITNAMI_PREPARED,
     ),
     Layout(
         name="bitnami-properties",
@@ -152,10 +154,7 @@ LAYOUTS = (
         name="bitnami-prepared",
         title="the same, prepared as the findings of the row above say: `KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false`, and the brokers' login in the controllers' Secret",
         values=_BITNAMI_VALUES,
-        environment=_NO_USERS_AT_START,
         brokers=_PROPERTIES,
-        secrets=_BITNAMI_CLIENT | _BITNAMI_LOGIN,
-        listener={"secretName": CONTROLLERS_SECRET},
-        **_BITNAMI,
+        **_BITNAMI_PREPARED,
     ),
 )

@@ -182,7 +182,7 @@ def run_taking_over_phase(draft: Draft) -> Outcome:
         return waiting
     verified = (
         f"its differences are accepted by spec.verification.acceptedCopy ({draft.spec.verification.accepted_copy})"
-        if verifying.accepted(draft)
+        if verifying.copy_accepted(draft)
         else "it lost nothing"
     )
     draft.set_condition(

@@ -60,14 +60,8 @@ HASTE = timedelta(seconds=0.1)
 
 def without_controller(status: MigrationStatus) -> bool:
     """Return whether the KRaft controllers were stopped and no broker was observed to be controller yet."""
-    rollback = status.rollback
-    return (
-        status.phase is Phase.ROLLING_BACK
-        and rollback is not None
-        and rollback.attempt == status.attempt
-        and rollback.controllers_stopped_at is not None
-        and rollback.controller_back_at is None
-    )
+    rollback = _under_way(status)
+    return rollback is not None and rollback.controllers_stopped_at is not None and rollback.controller_back_at is None
 
 
 def without_service(status: MigrationStatus) -> bool:
@@ -77,14 +71,16 @@ def without_service(status: MigrationStatus) -> bool:
 
 def is_isolating(status: MigrationStatus) -> bool:
     """Return whether the KRaft controllers are isolated, or are about to be, and were not asked to stop yet."""
+    rollback = _under_way(status)
+    return rollback is not None and rollback.isolated_at is not None and rollback.controllers_stopped_at is None
+
+
+def _under_way(status: MigrationStatus) -> RollbackStatus | None:
+    """Return the record of the rollback that this attempt is in; None in another phase, and for the record of an earlier attempt."""
     rollback = status.rollback
-    return (
-        status.phase is Phase.ROLLING_BACK
-        and rollback is not None
-        and rollback.attempt == status.attempt
-        and rollback.isolated_at is not None
-        and rollback.controllers_stopped_at is None
-    )
+    if status.phase is not Phase.ROLLING_BACK or rollback is None or rollback.attempt != status.attempt:
+        return None
+    return rollback
 
 
 def run_rolling_back_phase(draft: Draft) -> Outcome:

@@ -18,7 +18,7 @@ from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.status import VerificationStatus, WaitKind
 from kraftbridge.phases import healing
-from kraftbridge.phases.draft import Draft, StepContext, Wait
+from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 
 RETRY_AFTER = timedelta(seconds=20)
 """Pause before the next run after one that ended without a verdict."""
@@ -325,14 +325,13 @@ def _wait(message: str) -> Wait:
 
 
 _WAY_OUT = "set spec.verification.acceptedCopy to {run_id}, which takes that upon you, or spec.target to ZooKeeper"
-_SLOW = timedelta(seconds=5)
 
 
 def ensure_tree_watched(draft: Draft) -> Wait | None:
     """Return None once the tree from before the takeover is kept and watched, else what the last broker's restart waits for."""
-    if accepted(draft):
+    if copy_accepted(draft):
         return None
-    waiting = ensure_armed(draft, Profile.COPY, Phase.DUAL_WRITE, _purpose(draft))
+    waiting = ensure_armed(draft, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(draft))
     return None if waiting is None else replace(waiting, message=f"before the last broker restarts: {waiting.message}")
 
 
@@ -342,46 +341,46 @@ def keep_watching(draft: Draft) -> None:
     A broker that falls over comes back in migration mode without us, so the copy may start before the last restart of ours.
     A watch needs no JVM, so it may start beside a broker that restarts.
     """
-    if not accepted(draft):
-        relaunch_ended(draft, Profile.COPY, Phase.DUAL_WRITE, _purpose(draft))
+    if not copy_accepted(draft):
+        relaunch_ended(draft, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(draft))
 
 
 def ensure_nothing_lost(draft: Draft) -> Wait | None:
     """Return None when the copy lost nothing, or the user accepts what it lost; else what is being waited for."""
-    record = _record(draft)
-    if accepted(draft) or (record is not None and record.verdict is Verdict.CONSISTENT):
+    record = _copy_record(draft)
+    if copy_accepted(draft) or (record is not None and record.verdict is Verdict.CONSISTENT):
         return None
     if record is not None and record.verdict is Verdict.INCONSISTENT:
         message = (
             f"The copy lost or changed {record.differing} entities ({record.reason}); ConfigMap {record.report} lists them. "
             f"Make them again with Kafka's tools, then {_WAY_OUT.format(run_id=record.run_id)}"
         )
-        return Wait(message, WaitKind.USER, Reason.INCONSISTENT, stalled=True, requeue_after=_SLOW)
-    waiting = ensure_verdict(draft, Profile.COPY, Phase.DUAL_WRITE, _purpose(draft))
+        return Wait(message, WaitKind.USER, Reason.INCONSISTENT, stalled=True, requeue_after=SLOW)
+    waiting = ensure_verdict(draft, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(draft))
     if waiting is None or not waiting.stalled or record is None:
         return waiting
     advice = f"compare what ConfigMap {record.report} lists by hand, then {_WAY_OUT.format(run_id=record.run_id)}"
     return replace(waiting, message=f"{waiting.message}; {advice}")
 
 
-def accepted(step: StepContext) -> bool:
+def copy_accepted(step: StepContext) -> bool:
     """Whether the user accepts the newest verdict; a loss only by the run that found it."""
     wanted = step.spec.verification.accepted_copy
-    runs = [v for v in step.status.verifications if _is_ours(step, v) and v.finished_at is not None]
+    runs = [v for v in step.status.verifications if _is_of_this_copy(step, v) and v.finished_at is not None]
     if wanted is None or not any(v.run_id == wanted for v in runs):
         return False
     losses = [v for v in runs if v.verdict is Verdict.INCONSISTENT]
     return not losses or losses[-1].run_id == wanted
 
 
-def _record(step: StepContext) -> VerificationStatus | None:
-    return latest(step, Profile.COPY, Phase.DUAL_WRITE, _purpose(step))
+def _copy_record(step: StepContext) -> VerificationStatus | None:
+    return latest(step, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(step))
 
 
-def _is_ours(step: StepContext, record: VerificationStatus) -> bool:
-    return record.profile is Profile.COPY and record.purpose == _purpose(step)
+def _is_of_this_copy(step: StepContext, record: VerificationStatus) -> bool:
+    return record.profile is Profile.COPY and record.purpose == _copy_purpose(step)
 
 
-def _purpose(step: StepContext) -> str:
+def _copy_purpose(step: StepContext) -> str:
     """Tell the attempts apart: a copy is verified once, and a verdict about an earlier one says nothing."""
     return f"attempt-{step.status.attempt}"

@@ -19,6 +19,7 @@ from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.status import FindingStatus, finding, some
 from kraftbridge.models.survey import AclEntry, BrokerSetting, SettingSource, Survey
 from kraftbridge.phases.draft import Draft, StepContext
+from kraftbridge.phases.preflight import dry_start as dry_starts
 
 Seen = Mapping[int, Mapping[str, BrokerSetting]]
 """Running settings by broker id and name."""
@@ -86,37 +87,26 @@ def _of_broker(item: StatefulSetState, broker: int, running: Mapping[str, Broker
         own = running.get(setting)
         if setting in item.unreadable_settings or any(part in stated for part in _EXPANDED):
             continue  # the template does not say the value
-        if own is None or own.source is not SettingSource.STATIC:
-            if stated and own is None:
-                yield finding(
-                    Code.SETTING_NOT_RUNNING,
-                    name,
-                    setting=setting,
-                    stated=stated,
-                    stateful_set=item.name,
-                    running="without it",
-                )
-        elif own.value is None:
-            continue
-        elif stated and _normal(stated) != _normal(own.value):
-            running_with = f"with {own.value}"
+        if own is not None and (own.source is not SettingSource.STATIC or own.value is None):
+            continue  # nobody set it, or Kafka hides its value
+        if stated and (own is None or _normal(stated) != _normal(own.value or "")):
+            running_as = "without it" if own is None else f"with {own.value}"
             yield finding(
                 Code.SETTING_NOT_RUNNING,
                 name,
                 setting=setting,
                 stated=stated,
                 stateful_set=item.name,
-                running=running_with,
+                running=running_as,
             )
-        elif not stated and setting in CHANGED_FROM_THE_TEMPLATE:
+        elif own is not None and not stated and setting in CHANGED_FROM_THE_TEMPLATE:
             yield finding(Code.SETTING_HIDDEN, name, setting=setting, value=own.value, stateful_set=item.name)
 
 
 def _hidden(step: StepContext, sets: tuple[StatefulSetState, ...], seen: Seen) -> Iterator[FindingStatus]:
     """Ask for what no broker serves, and neither a template nor a copy shows."""
-    state = step.observation.dry_start
-    if not isinstance(state, Unobserved) and not state.off and state.current is None:
-        return  # the copies that are awaited may show it; the gate stays closed until then
+    if dry_starts.awaited(step):
+        return  # the copies may show it; the gate stays closed until then
     given = {"super.users": bool(step.spec.controllers.super_users)}
     for setting, place in HIDDEN_BY_KAFKA.items():
         running = any(setting in settings and settings[setting].value is None for settings in seen.values())
@@ -308,8 +298,8 @@ def _needed_by_controllers(
 def _unproven_plugins(draft: Draft) -> Iterator[FindingStatus]:
     """Find classes that only the controllers' image would have to load: a copy of a broker's pod loads them for the image that both run."""
     state, sets = draft.observation.dry_start, draft.stateful_sets()
-    if not isinstance(state, Unobserved) and not state.off and state.current is None:
-        return  # the copies that are awaited may show it; the gate stays closed until then
+    if dry_starts.awaited(draft):
+        return  # the copies may show it; the gate stays closed until then
     report = None if isinstance(state, Unobserved) else state.current
     controllers = draft.spec.controllers
     same = set() if isinstance(sets, Unobserved) else {s.name for s in sets if s.image == controllers.image}
