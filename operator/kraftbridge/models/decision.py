@@ -166,6 +166,10 @@ class RestoreStatefulSet:
     name: str
 
 
+AT_ONCE_SECONDS = 1
+"""Grace period of controllers that all end together. A leader that shuts down waits five seconds for a successor that does not exist (``KafkaRaftClient.shutdown``)."""
+
+
 @dataclass(frozen=True, slots=True)
 class StopControllers:
     """Delete the controllers' StatefulSet and its objects, and stop its pods at once.

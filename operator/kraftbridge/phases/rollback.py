@@ -21,6 +21,7 @@ from datetime import timedelta
 
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import (
+    AT_ONCE_SECONDS,
     ApplyControllers,
     EventReason,
     EventType,
@@ -52,8 +53,6 @@ STOP_REPEATED_FOR = timedelta(seconds=20)
 """How long a decision to stop the controllers is repeated; after that it is made again from the current observation."""
 ISOLATED_FOR = timedelta(seconds=120)
 """Deadline for isolated controllers to mirror the log's end. They take about 15 s; past it they return to the brokers, and the stop is tried anew."""
-ISOLATION_GRACE_SECONDS = 1
-"""Grace period of the controllers' pods. A leader that shuts down waits five seconds for a successor that does not exist (``KafkaRaftClient.shutdown``)."""
 HASTE = timedelta(seconds=0.1)
 """When to reconcile again while there is no controller."""
 
@@ -319,7 +318,7 @@ def _restart_controllers_in(draft: Draft, controllers: ControllersStatus, mode: 
     others = [p for p in stateful_set.pods if not p.configuration.startswith(prefix)]
     for pod in others:
         if not pod.deleting:
-            draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, ISOLATION_GRACE_SECONDS, ready=False))
+            draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, AT_ONCE_SECONDS, ready=False))
     down = [p.name for p in stateful_set.pods if not p.ready or p.deleting]
     if others or down or len(stateful_set.pods) != len(controllers.node_ids):
         return Wait(f"the controllers restart ({mode})", requeue_after=HASTE)

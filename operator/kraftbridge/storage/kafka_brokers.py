@@ -474,7 +474,7 @@ def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ..
 
 log = logging.getLogger(__name__)
 
-EVERY_SECONDS: Final = 0.25
+PROBE_EVERY_SECONDS: Final = 0.25
 """Pause between two probes."""
 _JOIN_SECONDS: Final = 3.0
 PROBE_TOPIC: Final = "kraftbridge-probe"
@@ -640,7 +640,7 @@ class Prober:
                 accepted = client.accepts()
                 answered_at = self._clock()
                 self.note(accepted=accepted, asked_at=asked_at, answered_at=answered_at)
-                self._stop.wait(max(EVERY_SECONDS - (answered_at - asked_at), 0.0))
+                self._stop.wait(max(PROBE_EVERY_SECONDS - (answered_at - asked_at), 0.0))
         except Exception:
             log.exception("the probe of the controller broke off; the next step begins another")
         finally:

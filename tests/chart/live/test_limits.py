@@ -143,7 +143,7 @@ def test_what_an_abandoned_migration_leaves_is_listed_in_a_config_map(cluster: C
     found = removal.config_map(store, identity, MigrationSpec.model_validate(SPEC), status)
     assert found is not None
     store.apply(found, force=True)
-    kept = yaml.safe_load(cluster.get("configmap", found["metadata"]["name"])["data"][removal.KEY])
+    kept = yaml.safe_load(cluster.get("configmap", found["metadata"]["name"])["data"][removal.LEFT_BEHIND_KEY])
     assert set(kept["objects"]) == {f"PersistentVolumeClaim/data-{name}-3000", f"Service/{name}"}
     assert kept["znodes"] == ["/controller", "/migration"]
     cluster.do("delete", f"service/{name}", f"persistentvolumeclaim/data-{name}-3000", "--wait=false")

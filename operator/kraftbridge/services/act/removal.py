@@ -11,7 +11,7 @@ import yaml
 from kraftbridge.builders import names
 from kraftbridge.constants import ANNOTATION_CONFIGURATION
 from kraftbridge.exceptions import ActionError
-from kraftbridge.models.decision import StopControllers
+from kraftbridge.models.decision import AT_ONCE_SECONDS, StopControllers
 from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
@@ -20,8 +20,6 @@ from kraftbridge.services.observe.workloads import pods_selector
 from kraftbridge.storage.ports import KubernetesPort
 
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
-_GRACE_SECONDS = 1
-"""``KafkaRaftClient.shutdown`` lets a leader wait five seconds for a successor that does not exist. The mirror was checked before."""
 
 
 def stop_controllers(kubernetes: KubernetesPort, namespace: str, action: StopControllers) -> None:
@@ -52,7 +50,7 @@ def stop_controllers(kubernetes: KubernetesPort, namespace: str, action: StopCon
     for pod in kubernetes.list("v1", "Pod", namespace, pods_selector(stateful_set)):
         if _is_owned_by(pod, uid):
             meta = pod["metadata"]
-            kubernetes.delete("v1", "Pod", namespace, meta["name"], uid=meta["uid"], grace_seconds=_GRACE_SECONDS)
+            kubernetes.delete("v1", "Pod", namespace, meta["name"], uid=meta["uid"], grace_seconds=AT_ONCE_SECONDS)
 
 
 def belongings(name: str) -> list[tuple[str, str, str]]:
@@ -81,7 +79,7 @@ def _is_owned_by(obj: dict[str, Any], uid: str) -> bool:
     return any(o.get("uid") == uid for o in obj["metadata"].get("ownerReferences", []))
 
 
-KEY = "left-behind.yaml"
+LEFT_BEHIND_KEY = "left-behind.yaml"
 
 
 def config_map(
@@ -115,7 +113,7 @@ def config_map(
             "namespace": identity.namespace,
             "labels": names.labels(identity.name),
         },
-        "data": {KEY: yaml.safe_dump(document, sort_keys=False)},
+        "data": {LEFT_BEHIND_KEY: yaml.safe_dump(document, sort_keys=False)},
     }
 
 

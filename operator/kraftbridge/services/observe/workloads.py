@@ -290,9 +290,9 @@ def brokers_state(
     )
 
 
-EVERY_SECONDS: Final = 15.0
-LINES: Final = 400
-SINCE_SECONDS: Final = 180
+LOGS_EVERY_SECONDS: Final = 15.0
+LOG_LINES: Final = 400
+LOGS_SINCE_SECONDS: Final = 180
 """The migration driver repeats its waiting message at least once a minute (maximum backoff of ``KRaftMigrationDriver``)."""
 MOST_PODS: Final = 8
 
@@ -322,7 +322,7 @@ class LogReader:
             No log could be read.
         """
         known = self._known.get(identity.uid)
-        if known is not None and time.monotonic() - known[0] < EVERY_SECONDS:
+        if known is not None and time.monotonic() - known[0] < LOGS_EVERY_SECONDS:
             return known[1]
         found: dict[str, tuple[Clue, ...]] = {}
         error: ObservationError | None = None
@@ -342,10 +342,10 @@ class LogReader:
         return found
 
     def _log(self, namespace: str, pod: PodState, container: str) -> str:
-        lately = self._kubernetes.pod_logs(namespace, pod.name, container, LINES, since_seconds=SINCE_SECONDS)
+        lately = self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES, since_seconds=LOGS_SINCE_SECONDS)
         if pod.ready or "CrashLoop" not in pod.trouble:
             return lately or ""
-        return self._kubernetes.pod_logs(namespace, pod.name, container, LINES, previous=True) or lately or ""
+        return self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES, previous=True) or lately or ""
 
 
 def _nodes(
