@@ -42,7 +42,7 @@ def _add_fleet_arguments(kinds: argparse._SubParsersAction[argparse.ArgumentPars
     )
     fleet.add_argument("--rolling", type=int, default=10, metavar="N", help="migrations that roll, for ever")
     fleet.add_argument("--settle", type=float, default=240.0, metavar="SECONDS", help="until the fleet is at rest")
-    fleet.add_argument("--seconds", type=float, default=60.0, help="how long each state is measured")
+    fleet.add_argument("--seconds", type=float, default=120.0, help="how long each state is measured")
     fleet.set_defaults(act=_fleet)
 
 

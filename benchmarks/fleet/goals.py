@@ -15,6 +15,8 @@ HEALTH_SECONDS: Final = 1.0
 P99_FACTOR: Final = 1.25
 P99_NOISE_MS: Final = 100.0
 """A p99 of some thousand steps is their slowest few dozen. Two operators with the same load differ by less than this on a busy machine."""
+APART_SECONDS: Final = 3.0
+"""Between the begins of two migrations that roll. Those that begin together stay together, because fakes take equally long: ten steps at once, again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +45,10 @@ def measure(
         time.sleep(settle_seconds)
         report = {"idle": idle, "unreachable": unreachable, "rolling": rolling} | fleet.at_rest(seconds)
         with scenario(0, 0, rolling) as alone:
-            for each in (fleet, alone):
-                each.surroundings.add(0, 0, rolling)
-            time.sleep(seconds / 4)
+            for _ in range(rolling):
+                for each in (fleet, alone):
+                    each.surroundings.add(0, 0, 1)
+                time.sleep(APART_SECONDS)
             started, busy = time.monotonic(), (alone.busy(), fleet.busy())
             time.sleep(seconds)
             reports = alone.rolled(started, busy[0]), report | fleet.rolled(started, busy[1])

@@ -48,10 +48,11 @@ class Surroundings:
             zookeeper = {"connect": f"zk-{i}.unreachable.invalid:2181"}
             brokers = {"statefulSets": [{"name": "kafka"}], "bootstrapServers": f"kafka-{i}.unreachable.invalid:9092"}
             self.clusters.add(f"gone-{i}", zookeeper=zookeeper, brokers=brokers)
-        for i in range(rolling):
+        first = self._rolling
+        for i in range(first, first + rolling):
             self.clusters.add(f"roll-{i}", target="KRaftBrokers")
-        if rolling:
-            self._rolling = rolling
+        self._rolling += rolling
+        if rolling and not first:
             threading.Thread(target=self._turn, daemon=True).start()
 
     def uid(self, namespace: str) -> str:

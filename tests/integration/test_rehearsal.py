@@ -90,6 +90,22 @@ def test_an_empty_cluster_works_and_a_tree_that_was_not_read_is_not_an_empty_one
         assert (compared.compared, compared.whole) == (0, False), what
 
 
+@pytest.mark.parametrize("path", ["/config/users/alice", "/config/users"])
+def test_a_dump_from_which_znodes_are_missing_never_works(path: str, tmp_path: Path) -> None:
+    """Kafka migrates what is in the dump. Nobody knows what it would do with the rest."""
+    dump = stored_dump()
+    counted = {each: row["numChildren"] for each, row in dump.znodes.items()}
+    dump.remove(path)
+    parent = path.rpartition("/")[0]
+    dump.znodes[parent]["numChildren"] = counted[parent]
+    options = RehearsalOptions(kafka_libraries(), tmp_path / "work", CHROOT, SETTINGS)
+
+    result = rehearse(dump.write(tmp_path / "zk.jsonl"), options)
+
+    assert (result.verdict, result.ending) == (RehearsalVerdict.UNKNOWN, Ending.DUAL_WRITE), result.to_json(indent=1)
+    assert result.reason.startswith(f"{parent} has {counted[parent]} children")
+
+
 def test_nothing_is_left_running_and_the_page_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dump = planted(TRAPS["none"], tmp_path / "zk.jsonl")
     page, work = tmp_path / "page.html", tmp_path / "work"

@@ -6,7 +6,9 @@ The tree is that of a real cluster in dual-write (`tests/data/metadata/dualwrite
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,6 +110,38 @@ def test_a_dump_of_an_ensemble_holds_what_was_loaded(three, tmp_path):
     reading = DumpReading(SECRETS)
     reading.take(read_dump(path, CHROOT))
     assert {(entity.kind, entity.key, entity.value) for entity in reading.entities()} == rows_of_the_dump()
+
+
+def test_a_dump_of_a_busy_tree_is_complete(three, tmp_path):
+    """Znodes come and go between the requests of one dump. That is no hole: the dump counts the children that it contains."""
+    folder, path, ended = f"{CHROOT}/config/users", tmp_path / "zk.jsonl", threading.Event()
+
+    def churn() -> None:
+        with owner(three) as client:
+            for number in itertools.count():
+                client.create(f"{folder}/busy-{number}/clients/c", b"{}", makepath=True)
+                if number >= 20:
+                    client.delete(f"{folder}/busy-{number - 20}", recursive=True)
+                if ended.is_set():
+                    break
+            for name in client.get_children(folder):
+                if name.startswith("busy-"):
+                    client.delete(f"{folder}/{name}", recursive=True)
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    changed = set()
+    try:
+        for _ in range(15):
+            assert main(["dump", "--connect", three.hosts + CHROOT, "--output", str(path)]) == 0
+            reading = DumpReading(SECRETS)
+            reading.take(read_dump(path, CHROOT))
+            assert not reading.unread
+            changed.add(frozenset(each for each in reading.nodes() if "busy" in each))
+    finally:
+        ended.set()
+        thread.join(timeout=30)
+    assert len(changed) > 5, "the tree was not busy"
 
 
 def test_an_ensemble_with_one_server_down_is_read(three):

@@ -43,6 +43,9 @@ class Dump:
         self.put(path, body if result is None else result)
 
     def remove(self, path: str) -> None:
+        """Remove a znode as ZooKeeper does: its parent counts one child less."""
+        if path in self.znodes:
+            self.znodes[path.rpartition("/")[0] or "/"]["numChildren"] -= 1
         for each in [each for each in self.znodes if each == path or each.startswith(path + "/")]:
             del self.znodes[each]
 

@@ -7,7 +7,8 @@ import shutil
 from datetime import UTC, datetime
 
 import pytest
-from tests.spark.planting import LOG_END, Cluster
+from tests.spark.planting import DATA, LOG_END, Cluster
+from tests.spark.planting import Dump as PlantedDump
 from tests.unit.metadata.record_writer import batch, record
 
 from kraftbridge.exceptions import MetadataError
@@ -66,10 +67,27 @@ def test_another_chroot_is_empty(spark, cluster):
 
 
 def test_an_empty_tree(spark, cluster):
-    for path in list(cluster.dump.znodes):
-        if path != "/migration":
-            del cluster.dump.znodes[path]
+    for path in [path for path in cluster.dump.znodes if path.count("/") == 1 and path not in ("/", "/migration")]:
+        cluster.dump.remove(path)
     inconclusive(run(spark, cluster), "zookeeper holds no metadata")
+
+
+@pytest.mark.parametrize(
+    "path", ["/config/users/alice", "/kafka-acl/Topic/cfg-10", "/config/users", "/brokers/topics/cfg-03"]
+)
+@pytest.mark.parametrize("profile", [Profile.DUAL_WRITE, Profile.ZOOKEEPER])
+def test_a_dump_from_which_znodes_are_missing(spark, cluster, tmp_path, profile, path):
+    """The parent counts more children than the dump contains, so nobody knows what ZooKeeper holds."""
+    dump = cluster.dump if profile is Profile.DUAL_WRITE else PlantedDump(DATA / "zk_before_migration.jsonl.gz")
+    parent = path.rpartition("/")[0]
+    counted = dump.znodes[parent]["numChildren"]
+    dump.remove(path)
+    dump.znodes[parent]["numChildren"] = counted
+    voters = cluster.arguments()[1] if profile is Profile.DUAL_WRITE else {}
+    inputs = offline_inputs(profile, Dump(dump.write(tmp_path / "holes.jsonl"), "/kafka"), voters, None)
+    report = verify(spark, VerificationRequest(run_id="test", profile=profile), inputs)
+    assert report.verdict is Verdict.INCONCLUSIVE, report
+    assert [problem for problem in report.problems if f"{parent} has {counted} children" in problem], report
 
 
 def test_an_empty_log(spark, cluster):
@@ -221,9 +239,6 @@ def test_replicas_agree(spark, cluster):
 
 
 def test_zookeeper_profile_of_a_sound_tree(spark, tmp_path):
-    from tests.spark.planting import DATA
-    from tests.spark.planting import Dump as PlantedDump
-
     dump = PlantedDump(DATA / "zk_before_migration.jsonl.gz").write(tmp_path / "zk.jsonl")
     request = VerificationRequest(run_id="test", profile=Profile.ZOOKEEPER)
     report = verify(spark, request, offline_inputs(Profile.ZOOKEEPER, Dump(dump, "/kafka"), [], None))
@@ -312,9 +327,6 @@ def test_zookeeper_profile_of_a_sound_tree(spark, tmp_path):
     ],
 )
 def test_zookeeper_profile_names_what_blocks(spark, tmp_path, code, plant):
-    from tests.spark.planting import DATA
-    from tests.spark.planting import Dump as PlantedDump
-
     planted = PlantedDump(DATA / "zk_before_migration.jsonl.gz")
     plant(planted)
     dump = planted.write(tmp_path / "zk.jsonl")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -158,6 +159,33 @@ def test_a_truncated_or_missing_dump_is_named(tmp_path):
 def test_a_repeated_path_is_refused():
     with pytest.raises(DumpFormatError, match="/x more than once"):
         DumpReading(SECRETS).take([Znode("/x", None), Znode("/x", None)])
+
+
+def rows_of(path: Path) -> list[Znode]:
+    return list(read_dump(path, "/kafka"))
+
+
+@pytest.mark.parametrize("path", [DUMP, DATA / "zk_before_migration.jsonl.gz"], ids=["dual-write", "before"])
+def test_no_row_of_a_real_dump_can_be_missing_without_being_noticed(path):
+    """The one exception is a topic's own znodes: its assignment names its partitions, so a missing state is a difference."""
+    rows = rows_of(path)
+    whole = DumpReading(SECRETS)
+    whole.take(rows)
+    assert not whole.unread
+    assert whole.is_whole
+    inside_topics = re.compile("/brokers/topics/[^/]+/.+")
+    removable = [row for row in rows if not inside_topics.match(row.path) and row.path != "/"]
+    assert len(removable) > 100
+    for row in removable:
+        reading = DumpReading(SECRETS)
+        reading.take([each for each in rows if each is not row])
+        parent = row.path.rpartition("/")[0] or "/"
+        assert "it is incomplete; make it again" in reading.unread[parent], row.path
+        assert not reading.is_whole
+    for row in [each for each in rows if each.path.endswith("/state")][::25]:
+        reading = DumpReading(SECRETS)
+        reading.take([each for each in rows if each is not row])
+        assert [topic for topic in reading.topics() if None in topic.states.values()], row.path
 
 
 @pytest.mark.parametrize(

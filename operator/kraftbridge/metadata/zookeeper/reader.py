@@ -18,7 +18,7 @@ import json
 import ssl
 import struct
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -335,30 +335,36 @@ class ZooKeeperReader:
     def walk(self, root: str = "/") -> Iterator[Znode]:
         """Yield every znode below a path, parents before children, independent of Kafka's layout.
 
-        A znode that cannot be read or listed has its `problem` set. A znode that was deleted in the meantime is omitted.
+        A znode that cannot be read or listed has its `problem` set. A znode that was deleted in the meantime is omitted. `children` is the
+        number of children that follow, not ``numChildren`` of an earlier moment, so that a dump shows whether it is complete.
         """
+        parents: list[Znode] = []
         level = [root]
-        while level:
+        while level or parents:
             found: list[Znode] = []
+            present: Counter[str] = Counter()
             for fenced in self.read([Read(Operation.DATA, path) for path in level]):
                 for read, result in fenced.results:
+                    if isinstance(result, NoNodeError):
+                        continue
+                    present[read.path.rpartition("/")[0] or "/"] += 1
                     if isinstance(result, Data):
                         found.append(znode(read.path, result))
-                    elif not isinstance(result, NoNodeError):
-                        yield Znode(read.path, None, problem=f"cannot be read: {result!r}")
-            children: dict[str, Result] = {}
-            parents = [each.path for each in found if each.children]
-            for fenced in self.read([Read(Operation.CHILDREN, path) for path in parents]):
-                children |= {read.path: result for read, result in fenced.results}
+                    else:
+                        found.append(Znode(read.path, None, problem=f"cannot be read: {result!r}"))
+            for each in parents:
+                yield each if each.problem else replace(each, children=present[each.path])
             level = []
-            for each in found:
-                listed = children.get(each.path)
-                if isinstance(listed, Exception) and not isinstance(listed, NoNodeError):
-                    yield replace(each, problem=f"cannot be listed: {listed!r}")
-                    continue
-                yield each
-                if isinstance(listed, list):
-                    level += (f"{each.path.rstrip('/')}/{child}" for child in listed)
+            listed = [index for index, each in enumerate(found) if each.children]
+            results = self.read([Read(Operation.CHILDREN, found[index].path) for index in listed])
+            answers = (result for fenced in results for _, result in fenced.results)
+            for index, result in zip(listed, answers, strict=True):
+                each = found[index]
+                if isinstance(result, list):
+                    level += (f"{each.path.rstrip('/')}/{child}" for child in result)
+                elif not isinstance(result, NoNodeError):
+                    found[index] = replace(each, problem=f"cannot be listed: {result!r}")
+            parents = found
 
 
 def znode(path: str, result: Data) -> Znode:

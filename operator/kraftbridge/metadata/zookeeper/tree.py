@@ -265,12 +265,8 @@ def _partition_number(path: str, child: str) -> int:
     return int(child)
 
 
-def _is_folder(path: str) -> bool:
-    return path in _FOLDERS or path == "/delegation_token/tokens" or path.rpartition("/")[0] in _ACL_FOLDERS
-
-
 _FOLDERS = frozenset({"/brokers/topics", *(f"/config/{kind}" for kind in ("topics", "clients", "users", "brokers"))})
-_ACL_FOLDERS = frozenset({"/kafka-acl", "/kafka-acl-extended"})
+_TOPIC_PREFIX = f"{TOPICS_PATH}/"
 _TOPIC_PARTS = 4
 _STATE_PARTS = 7
 
@@ -299,13 +295,13 @@ class DumpReading:
     _assignments: dict[str, TopicAssignment] = field(default_factory=dict)
     _states: dict[str, dict[int, PartitionState | None]] = field(default_factory=dict)
     _others: dict[str, bytes | None] = field(default_factory=dict)
-    _folders: dict[str, int] = field(default_factory=dict)
-    """``numChildren`` of the folders of entities, by path."""
+    _counted: dict[str, int] = field(default_factory=dict)
+    """Number of children that the dump states, by path. A topic's own folders are left out: its assignment names its partitions."""
     _listed: Counter[str] = field(default_factory=Counter)
-    """Number of children in the dump, by the same paths."""
+    """Number of children that the dump contains, by the same paths."""
 
     def take(self, znodes: Iterable[Znode]) -> None:
-        """Add znodes.
+        """Add all znodes of a dump. A znode with fewer children in the dump than it states is `unread`.
 
         Raises
         ------
@@ -317,9 +313,9 @@ class DumpReading:
             if znode.path in seen:
                 raise DumpFormatError(f"the dump holds {znode.path} more than once")
             seen.add(znode.path)
-            if _is_folder(znode.path):
-                self._folders[znode.path] = znode.children
-            if _is_folder(parent := znode.path.rpartition("/")[0]):
+            if not znode.path.startswith(_TOPIC_PREFIX):
+                self._counted[znode.path] = znode.children
+            if znode.path != "/" and not (parent := znode.path.rpartition("/")[0] or "/").startswith(_TOPIC_PREFIX):
                 self._listed[parent] += 1
             if znode.problem is not None:
                 self.unread[znode.path] = f"{znode.path} {znode.problem}"
@@ -331,6 +327,12 @@ class DumpReading:
         self.znodes = len(seen)
         if not seen:
             raise DumpFormatError("the dump holds nothing below the chroot")
+        for path, children in self._counted.items():
+            if self._listed[path] < children:
+                self.unread.setdefault(
+                    path,
+                    f"{path} has {children} children, and the dump contains {self._listed[path]}: it is incomplete; make it again",
+                )
 
     def _take(self, znode: Znode) -> None:
         parts = znode.path.split("/")
@@ -349,13 +351,12 @@ class DumpReading:
 
     @property
     def is_whole(self) -> bool:
-        """Whether each folder of entities was read and has the children that ZooKeeper counted.
+        """Whether each folder of entities was read with all its children.
 
         This distinguishes a cluster without entities from a tree that was not read. Every cluster has the folders in `_FOLDERS`,
         because each broker creates them at its start (``KafkaZkClient.createTopLevelPaths``, ``ZkData.PersistentZkPaths``).
         """
-        counted = all(self._listed[path] == children for path, children in self._folders.items())
-        return self._folders.keys() >= _FOLDERS and counted and not self.unread and not self.problems
+        return self._counted.keys() >= _FOLDERS and not self.unread and not self.problems
 
     def topics(self) -> Iterator[TopicReading]:
         """Yield every topic's znodes."""
