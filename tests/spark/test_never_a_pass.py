@@ -72,9 +72,7 @@ def test_an_empty_tree(spark, cluster):
     inconclusive(run(spark, cluster), "zookeeper holds no metadata")
 
 
-@pytest.mark.parametrize(
-    "path", ["/config/users/alice", "/kafka-acl/Topic/cfg-10", "/config/users", "/brokers/topics/cfg-03"]
-)
+@pytest.mark.parametrize("path", ["/config/users/alice", "/kafka-acl/Topic/cfg-10", "/config/users", "/config/clients"])
 @pytest.mark.parametrize("profile", [Profile.DUAL_WRITE, Profile.ZOOKEEPER])
 def test_a_dump_from_which_znodes_are_missing(spark, cluster, tmp_path, profile, path):
     """The parent counts more children than the dump contains, so nobody knows what ZooKeeper holds."""
