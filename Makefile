@@ -222,6 +222,11 @@ release-dry-run: ## what the release workflow does, without pushing: actionlint,
 	$(SAY) "release $(if $(REGISTRY),to $(REGISTRY),with an example's registry in the names)"
 	@REGISTRY="$(REGISTRY)" $(BASE_PYTHON) .ci/release.py dry-run $(ARGS)
 
+.PHONY: release-install-proof
+release-install-proof: venv cluster-up ## push a release to an empty registry on this machine, install it with helm install oci://…, the node pulls (ARGS="--demo --keep": then the demo)
+	$(SAY) "release dry run, push, helm install oci://… on the embedded cluster"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m e2e.release $(ARGS)
+
 .PHONY: release-base
 release-base: ## print the base image of operator and verifier with its digest, as the release workflow pins it (needs docker and its registry)
 	@$(BASE_PYTHON) .ci/release.py base

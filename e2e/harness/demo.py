@@ -96,7 +96,10 @@ class Story:
         if self.operator.ours:
             if self.arguments.runner == "SparkApplication":
                 step("Kubeflow's Spark operator", self.operator.install_spark_operator)
-            step("helm upgrade --install kraftbridge helm/kraftbridge", self.operator.install)
+            step(
+                f"helm upgrade --install kraftbridge {self.operator.chart or 'helm/kraftbridge'}", self.operator.install
+            )
+        (ARTIFACTS / "brokers.yaml").write_text(cluster.brokers_manifest())
         step(f"ZooKeeper (1) and Kafka (3 brokers, two log directories each, {cluster.style} style)", cluster.add)
         seeded = step("filling it: topics, configs, SCRAM users, ACLs, quotas, a reassignment", cluster.seed)
         self.terminal.say(f"{seeded['topics']} topics, {seeded['partitions']} partitions")
@@ -110,6 +113,7 @@ class Story:
             runner=self.arguments.runner,
             address_cache_seconds=self.arguments.hold,
             rehearsal=True,
+            **({"verifier_image": ""} if self.arguments.chart else {}),
         )
         text = yaml.safe_dump(resource, sort_keys=False)
         terminal.say("[bold]one KafkaMigration[/], target KRaftBrokers (the last state that can be rolled back):")
@@ -131,10 +135,8 @@ class Story:
             striker.look(view)
             if view.phase == "AwaitingFinalization" and view.awaits_user and not asked and not striker.open(view.phase):
                 asked = True
-                terminal.say(
-                    "[bold]the operator waits for its user: a finalization cannot be rolled back. The demo sets the target:[/]"
-                )
-                terminal.say(f"[green]$ {migration.set_target('KRaft')}[/]")
+                terminal.say("[bold]the operator waits for its user: a finalization cannot be rolled back.[/]")
+                self.finalize()
             if view.phase == "Completed" and view.condition("Ready")["status"] == "True":
                 striker.undo_all()
                 if striker.plan:
@@ -152,6 +154,14 @@ class Story:
                 findings = "".join(f"\n  {finding}" for finding in view.blocking_findings)
                 raise BlockedError(f"blocked in phase {view.phase} for {BLOCKED_TIMEOUT_S} s: {view.blocked}{findings}")
         raise AssertionError("following ends with Completed or an exception")
+
+    def finalize(self) -> None:
+        """Set the target KRaft, or leave that to the user of the demonstration."""
+        terminal, namespace = self.terminal, self.cluster.namespace
+        if self.arguments.by_hand:
+            terminal.say(f"It is your decision: [green]$ kubectl kraftbridge finalize {MIGRATION} -n {namespace}[/]")
+        else:
+            terminal.say(f"The demo sets the target: [green]$ {self.migration.set_target('KRaft')}[/]")
 
     def mend(self, view: View, finding: dict[str, Any]) -> None:
         """Show how the planted trap was refused, mend it as the finding says, and ask for another rehearsal."""
@@ -241,7 +251,7 @@ def bring_up(terminal: Terminal, *, operator_too: bool) -> Kube:
         return current_kube()
     # Their own output is the progress that a long first build needs.
     terminal.step("the embedded Kubernetes", lambda: _show(CLUSTER, "up"))
-    names = [] if operator_too else ["kafka", "clients"]
+    names = [] if operator_too else ["kafka", "clients", "spark-operator"]
     terminal.step("images", lambda: _show(IMAGES, *names))
     return current_kube()
 
@@ -323,6 +333,12 @@ def parse() -> argparse.Namespace:
         "--installed", action="store_true", help="use the operators that are installed; they must serve the namespace"
     )
     parser.add_argument(
+        "--chart", default="", metavar="oci://…", help="install this released chart with the images that it names"
+    )
+    parser.add_argument(
+        "--by-hand", action="store_true", help="you finalize, when the demo has reached AwaitingFinalization"
+    )
+    parser.add_argument(
         "--within", type=int, default=2400, metavar="SECONDS", help="give up a migration after this time"
     )
     parser.add_argument("--keep", action="store_true", help="leave cluster and operator running at the end")
@@ -341,11 +357,15 @@ def main() -> int:
     if not arguments.clean:
         shutil.rmtree(ARTIFACTS, ignore_errors=True)
         ARTIFACTS.mkdir(parents=True)
-    kube = current_kube() if arguments.clean else bring_up(terminal, operator_too=not arguments.installed)
+    kube = (
+        current_kube()
+        if arguments.clean
+        else bring_up(terminal, operator_too=not (arguments.installed or arguments.chart))
+    )
     story = Story(
         kube,
         ForeignCluster(kube, arguments.namespace, arguments.style, secured=arguments.secured, split=arguments.two_sets),
-        OperatorInstall(kube, arguments.namespace, ours=not arguments.installed),
+        OperatorInstall(kube, arguments.namespace, ours=not arguments.installed, chart=arguments.chart),
         Migration(kube, arguments.namespace, MIGRATION),
         terminal,
         arguments,

@@ -97,7 +97,7 @@ class ForeignCluster:
         self.kube.rollout_complete(f"statefulset/{self.zookeeper}", self.namespace, timeout_s=180)
         if self.secured:
             self._apply_secrets()
-        self._apply({Style.ENV: "kafka-env.yaml", Style.PROPERTIES: "kafka-properties.yaml"}[self.style])
+        self.kube.apply(self.brokers_manifest(), self.namespace)
         for name in self.stateful_sets:
             self.kube.rollout_complete(f"statefulset/{name}", self.namespace, timeout_s=300)
         self.kube.kubectl(
@@ -174,16 +174,19 @@ class ForeignCluster:
 
     def _apply(self, *manifests: str) -> None:
         for manifest in manifests:
-            text = (MANIFESTS / manifest).read_text()
-            if self.secured and manifest == "kafka-env.yaml":
-                more = "".join(
-                    f"            - {{name: {n}, value: {json.dumps(v)}}}\n" for n, v in _BROKERS_PART.items()
-                )
-                text = text.replace("          volumeMounts:\n", f"{more}          volumeMounts:\n", 1)
-            text = Template(text).safe_substitute(self.placeholders)
-            if self.split and manifest.startswith("kafka-"):
-                text = self._in_sets(text)
-            self.kube.apply(text, self.namespace)
+            self.kube.apply(self._text(manifest), self.namespace)
+
+    def brokers_manifest(self) -> str:
+        """Return what the user of this cluster applied to create its brokers."""
+        return self._text({Style.ENV: "kafka-env.yaml", Style.PROPERTIES: "kafka-properties.yaml"}[self.style])
+
+    def _text(self, manifest: str) -> str:
+        text = (MANIFESTS / manifest).read_text()
+        if self.secured and manifest == "kafka-env.yaml":
+            more = "".join(f"            - {{name: {n}, value: {json.dumps(v)}}}\n" for n, v in _BROKERS_PART.items())
+            text = text.replace("          volumeMounts:\n", f"{more}          volumeMounts:\n", 1)
+        text = Template(text).safe_substitute(self.placeholders)
+        return self._in_sets(text) if self.split and manifest.startswith("kafka-") else text
 
     def _in_sets(self, manifests: str) -> str:
         """Return the brokers' manifests with one StatefulSet for each of ours."""

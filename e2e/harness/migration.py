@@ -33,6 +33,7 @@ def manifest(
     accepted: tuple[tuple[str, str], ...] = ACCEPTED,
     storage_class: str | None = None,
     rehearsal: bool = False,
+    verifier_image: str = VERIFIER_IMAGE,
 ) -> dict[str, Any]:
     """Return the one resource that a user writes; what is None stays the operator's default.
 
@@ -40,6 +41,8 @@ def manifest(
     ----------
     rehearsal
         On where the test is about the rehearsal or the whole migration: it takes half a minute of each migration.
+    verifier_image
+        Empty for the one that the chart names.
     """
     brokers: dict[str, Any] = {
         "statefulSets": [{"name": name} for name in cluster.stateful_sets],
@@ -78,7 +81,7 @@ def manifest(
                 "heapOptions": "-Xmx192m",
                 "resources": {"requests": {"cpu": "100m", "memory": "384Mi"}},
             },
-            "verification": {"runner": runner, "image": VERIFIER_IMAGE},
+            "verification": {"runner": runner} | ({"image": verifier_image} if verifier_image else {}),
             "rehearsal": {"enabled": rehearsal},
             "preflight": {"accepted": [{"code": code, "object": where} for code, where in accepted]},
             "strategy": {} if address_cache_seconds is None else {"addressCacheSeconds": address_cache_seconds},

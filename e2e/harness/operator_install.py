@@ -1,6 +1,7 @@
 """Installs what a migration needs into a cluster: Kubeflow's Spark operator, and our chart."""
 
 import time
+import tomllib
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ class OperatorInstall:
     namespace: str = "kraftbridge"
     ours: bool = True
     """False if the operators were installed by somebody else, who also removes them."""
+    chart: str = ""
+    """A released chart (``oci://…``), installed with the images that it names; empty for the chart and images of this checkout."""
 
     def install_spark_operator(self) -> None:
         """Install Kubeflow's Spark operator for the watched namespace.
@@ -57,11 +60,13 @@ class OperatorInstall:
                 )
         # The letter keeps helm from reading a number, which an annotation must not be.
         run_id = f"r{time.time_ns()}"
-        values = {
+        images = {
             "operator.image.repository": "localhost/kraftbridge-operator",
             "operator.image.tag": "dev",
             "verifier.image.repository": "localhost/kraftbridge-verifier",
             "verifier.image.tag": "dev",
+        }
+        values = ({} if self.chart else images) | {
             "watchNamespaces": f"{{{self.watched}}}",
             "verifier.namespaces": f"{{{self.watched}}}",
             "operator.podAnnotations.run": run_id,
@@ -69,11 +74,19 @@ class OperatorInstall:
         settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
         try:
             self.kube.helm(
-                "upgrade", "--install", RELEASE, str(CHART), "--namespace", self.namespace,
+                "upgrade", "--install", RELEASE, *self.chart_arguments(), "--namespace", self.namespace,
                 *settings, "--wait", "--timeout", "180s",
             )  # fmt: skip
         except CommandFailedError as error:
             raise CommandFailedError(f"{error}\n{self.kube.troubles(self.namespace)}\n{self.log(40)}") from error
+
+    def chart_arguments(self) -> list[str]:
+        """Return the chart as helm takes it; a registry on this machine has no certificate."""
+        if not self.chart:
+            return [str(CHART)]
+        version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+        plain = ["--plain-http"] if self.chart.startswith(("oci://127.0.0.1:", "oci://localhost:")) else []
+        return [self.chart, "--version", version, *plain]
 
     def uninstall(self) -> None:
         """Remove the chart; its CRD stays, as it would for a user."""

@@ -110,6 +110,12 @@ build_prometheus() {
     "$module/cmd/prometheus" "$module/cmd/promtool"
 }
 
+# An image registry, for the proof of a release (`cluster build-registry`); the cluster itself needs none.
+build_registry() {
+  local v=$REGISTRY_VERSION module=github.com/distribution/distribution/v3
+  program registry "$v" "" "$module" "v$v" none "" "$module/cmd/registry"
+}
+
 # The pod sandbox: one C file of the Kubernetes module.
 build_pause() {
   built pause "$KUBERNETES_VERSION" && return
