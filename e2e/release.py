@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from e2e.harness.sole_use import sole_use
 NAMESPACE = "kafka-release"
 PORT = 5005
 ARTIFACTS = REPOSITORY / ".artifacts/release"
+DEV_IMAGES = ("localhost/kraftbridge-operator:dev", "localhost/kraftbridge-verifier:dev")
 PULLED = "Successfully pulled image"
 """How the kubelet's event of reason Pulled begins after a pull; "Container image … already present" otherwise."""
 
@@ -84,6 +86,14 @@ def catalogue(address: str) -> list[str]:
     """Return the repositories that the registry has."""
     with urllib.request.urlopen(f"http://{address}/v2/_catalog", timeout=5) as answer:
         return list(json.load(answer)["repositories"])
+
+
+def transferred(registry_log: Path, name: str) -> int:
+    """Return the bytes of layers that the registry served to the node for an image; 0 if the node had every layer before."""
+    served = re.findall(
+        rf'"GET /v2/\S+/{name}/blobs/\S+ HTTP/1.1" 200 (\d+) "[^"]*" "containerd', registry_log.read_text()
+    )
+    return sum(map(int, served))
 
 
 def pulled(kube: Kube, namespace: str, pod: str) -> str:
@@ -149,12 +159,18 @@ def prove(kube: Kube, port: int, *, demo: list[str] | None) -> int:
         )
         print(f"==> pushed in {time.monotonic() - began:.0f} s: {', '.join(catalogue(address))}", flush=True)
         chart = f"oci://{registry}/charts/kraftbridge"
+        # The node must not take the layers from the images that e2e/images/build has loaded.
+        forget(DEV_IMAGES)
         operator = OperatorInstall(kube, NAMESPACE, chart=chart)
         kube.claim_namespace(NAMESPACE)
         try:
             began = time.monotonic()
             install_from_registry(kube, operator, registry)
+            served = {name: transferred(ARTIFACTS / "registry.log", name) for name in ("operator", "verifier")}
+            if not all(served.values()):
+                raise CommandFailedError(f"the node took no layer from the registry, bytes by image: {served}")
             print(f"==> helm install {chart}: installed and pulled in {time.monotonic() - began:.0f} s", flush=True)
+            print(f"==> the registry served layers of {', '.join(f'{n}: {b / 1e6:.0f} MB' for n, b in served.items())}")
         finally:
             operator.uninstall()
             kube.remove_namespace(NAMESPACE)
@@ -163,18 +179,19 @@ def prove(kube: Kube, port: int, *, demo: list[str] | None) -> int:
             code = subprocess.run(
                 [sys.executable, "-m", "e2e.demo", "--chart", chart, *demo], cwd=REPOSITORY, check=False
             ).returncode
-        if kube.embedded:
-            forget_images(registry)
+        names = run(sys.executable, REPOSITORY / ".ci/release.py", "names", "--registry", registry)
+        references = [line.partition("=")[2] for line in names.splitlines()]
+        forget(references)
+        for reference in references:
+            run("buildah", "rmi", reference)  # the tag; the image has another
         return code
 
 
-def forget_images(registry: str) -> None:
-    """Remove the pulled images from the node, so that the next proof pulls again, and the tags from buildah."""
-    version = run(sys.executable, REPOSITORY / ".ci/release.py", "names", "--registry", registry)
-    references = [line.partition("=")[2] for line in version.splitlines()]
-    for reference in references:
-        run(CLUSTER, "remove-image", reference)
-        run("buildah", "untag", reference, reference)
+def forget(images: Iterable[str]) -> None:
+    """Remove images from the node with the layers that no other image has."""
+    for image in images:
+        if subprocess.run([CLUSTER, "has-image", image], check=False).returncode == 0:
+            run(CLUSTER, "remove-image", image)
 
 
 def main() -> int:
@@ -191,6 +208,9 @@ def main() -> int:
         print("there is no buildah on PATH; run: make prerequisites", file=sys.stderr)
         return 1
     kube = current_kube()
+    if not kube.embedded:
+        print(f"a registry at the loopback address is not reachable from the nodes of {kube.context}", file=sys.stderr)
+        return 1
     try:
         with sole_use(kube):
             return prove(kube, arguments.port, demo=arguments.demo)
