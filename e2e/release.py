@@ -159,8 +159,10 @@ def prove(kube: Kube, port: int, *, demo: list[str] | None) -> int:
         )
         print(f"==> pushed in {time.monotonic() - began:.0f} s: {', '.join(catalogue(address))}", flush=True)
         chart = f"oci://{registry}/charts/kraftbridge"
-        # The node must not take the layers from the images that e2e/images/build has loaded.
-        forget(DEV_IMAGES)
+        names = run(sys.executable, REPOSITORY / ".ci/release.py", "names", "--registry", registry)
+        references = [line.partition("=")[2] for line in names.splitlines()]
+        # The node must not take the layers from the images that e2e/images/build has loaded, or that an earlier proof has left.
+        forget([*DEV_IMAGES, *references])
         operator = OperatorInstall(kube, NAMESPACE, chart=chart)
         kube.claim_namespace(NAMESPACE)
         try:
@@ -179,8 +181,6 @@ def prove(kube: Kube, port: int, *, demo: list[str] | None) -> int:
             code = subprocess.run(
                 [sys.executable, "-m", "e2e.demo", "--chart", chart, *demo], cwd=REPOSITORY, check=False
             ).returncode
-        names = run(sys.executable, REPOSITORY / ".ci/release.py", "names", "--registry", registry)
-        references = [line.partition("=")[2] for line in names.splitlines()]
         forget(references)
         for reference in references:
             run("buildah", "rmi", reference)  # the tag; the image has another

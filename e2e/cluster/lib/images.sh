@@ -74,3 +74,12 @@ has_image() {
     ctr_k8s images ls --quiet 2>/dev/null | sed -E 's,^[^/]*\.[^/]*/(library/)?,,' | grep -qxF "$name"
   fi
 }
+
+# remove_image NAME: the kubelet keeps an image by its tag, its digest and its id, and the layers as long as one of them is left.
+remove_image() {
+  local digest names
+  digest=$(ctr_k8s images ls "name==$1" | awk 'NR == 2 {print $3}')
+  [[ -n $digest ]] || die "the kubelet has no image $1"
+  mapfile -t names < <(ctr_k8s images ls | awk -v digest="$digest" '$3 == digest {print $1}')
+  ctr_k8s images rm --sync "${names[@]}" >/dev/null
+}
