@@ -1,4 +1,4 @@
-"""``python -m tests.rehearsal traps|random``: rehearsals on real processes that have no result yet; prints what breaks a promise.
+"""``python -m tests.rehearsal traps|random|forecast``: rehearsals on real processes that have no result yet; prints what breaks a promise.
 
 Results are lines of ``docs/measured/rehearsal``; one stands for as long as its tree and its expectation are the same.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.rehearsal.table import PAGE, page
+from tests.rehearsal.takeover import takeover
 from tests.support.kafka_processes import KAFKA_VERSION, kafka_libraries
 from tests.support.traps import CHROOT, SETTINGS, TRAPS, planted
 from tests.support.trees import damaged_trees, drawn, sound_trees, write
@@ -124,12 +125,29 @@ def run(what: str, names: list[str], jobs: int) -> Iterator[Row]:
     yield from (rows[name] for name in names)
 
 
+def forecast(sizes: list[int]) -> int:
+    """Append a row per takeover; nothing is resumed, because each run is another measurement."""
+    rows = []
+    for size in sizes:
+        rows.append(takeover(size))
+        with (RESULTS / "forecast.jsonl").open("a") as file:
+            file.write(json.dumps(rows[-1]) + "\n")
+        print(json.dumps(rows[-1]), flush=True)
+    PAGE.write_text(page())
+    return 1 if any(each["broken"] for each in rows) else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.rehearsal", description=__doc__)
-    parser.add_argument("what", choices=["traps", "random"])
+    parser.add_argument("what", choices=["traps", "random", "forecast"])
+    parser.add_argument(
+        "--partitions", type=int, nargs="+", default=[336, 5000], help="sizes of the clusters for `forecast`"
+    )
     parser.add_argument("--runs", type=int, default=20, help="random trees of each sort: sound ones and damaged ones")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
+    if options.what == "forecast":
+        return forecast(options.partitions)
     sorts = [f"{kind}-{number}" for number in range(options.runs) for kind in ("sound", "damaged")]
     names = list(TRAPS) if options.what == "traps" else sorts
     broken = [each for each in run(options.what, names, options.jobs) if each["broken"]]

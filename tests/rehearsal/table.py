@@ -1,4 +1,4 @@
-"""The table of traps in ``docs/rehearsal.md``, from the results of the long tier."""
+"""The tables of traps and of forecasts in ``docs/rehearsal.md``, from the results of the long tier."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tests.support.traps import TRAPS
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "measured" / "rehearsal" / "traps.jsonl"
 PAGE = ROOT / "docs" / "rehearsal.md"
-BEGIN, END = "<!-- traps: begin -->\n", "<!-- traps: end -->\n"
+FORECASTS = RESULTS.with_name("forecast.jsonl")
+BEGIN, END = "<!-- {}: begin -->\n", "<!-- {}: end -->\n"
 
 
 def table() -> str:
@@ -24,7 +25,29 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def forecasts() -> str:
+    """Return a row per takeover, smallest cluster first."""
+    rows = [json.loads(line) for line in FORECASTS.read_text().splitlines()]
+    lines = [
+        "| Partitions | Copy: rehearsal, takeover | Sync: rehearsal, takeover | Without a controller: forecast | measured | Forecast / measured |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda each: int(each["partitions"])):
+        copy, sync = (
+            f"{row[f'rehearsal_{what}_seconds']} s, {row[f'takeover_{what}_seconds']} s" for what in ("copy", "sync")
+        )
+        forecast, measured = row["forecast_seconds"], row["unavailable_seconds"]
+        lines.append(
+            f"| {row['partitions']:,} | {copy} | {sync} | {forecast} s | {measured:.1f} s | {forecast / measured:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def page() -> str:
-    """Return the page with the table of today's results."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    return before + BEGIN + "\n" + table() + "\n" + END + rest.partition(END)[2]
+    """Return the page with the tables of today's results."""
+    text = PAGE.read_text()
+    for name, rows in (("traps", table()), ("forecasts", forecasts())):
+        begin, end = BEGIN.format(name), END.format(name)
+        before, _, rest = text.partition(begin)
+        text = before + begin + "\n" + rows + "\n" + end + rest.partition(end)[2]
+    return text
