@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
+from kraftbridge.builders.brokers import MountedFiles, mounted_object
 from kraftbridge.models.dry_start import CopyKey, CopyOutcome, GivenSetting, JavaProgram, KafkaStart
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import BrokersSpec, ConfigStyle, PropertiesSource
@@ -37,13 +38,13 @@ def described(brokers: BrokersSpec) -> str:
     """Return a channel as a user writes it in ``spec.brokers``."""
     if brokers.config_style is ConfigStyle.PROPERTIES and brokers.properties is not None:
         source = brokers.properties
-        place = f"{{volume: {source.volume}, configMap: {source.config_map}, key: {source.key}}}"
+        place = f"{{volume: {source.volume}, key: {source.key}}}"
         return f"configStyle: {ConfigStyle.PROPERTIES}, properties: {place}"
     return f"configStyle: {ConfigStyle.ENV}, envPrefix: {brokers.env_prefix}"
 
 
 def other_channels(
-    brokers: BrokersSpec, pod: Mapping[str, Any], config_maps: Mapping[str, Mapping[str, str]]
+    brokers: BrokersSpec, pod: Mapping[str, Any], files: Mapping[tuple[str, str], MountedFiles]
 ) -> tuple[BrokersSpec, ...]:
     """Return ``spec.brokers`` with each other channel that the pod template may have.
 
@@ -53,24 +54,24 @@ def other_channels(
         The section with the channel that the user chose.
     pod
         Pod template's spec.
-    config_maps
-        Data of the ConfigMaps that volumes of the template mount, by name.
+    files
+        ConfigMaps and Secrets that volumes of the template mount, by kind and name.
     """
     found = [
         brokers.model_copy(update={"config_style": ConfigStyle.ENV, "env_prefix": prefix, "properties": None})
         for prefix in ("KAFKA_", "KAFKA_CFG_")
     ]
     for volume in pod.get("volumes") or []:
-        name = (volume.get("configMap") or {}).get("name", "")
+        mounted = files.get(mounted_object([volume], volume["name"]) or ("", ""))
         found += [
             brokers.model_copy(
                 update={
                     "config_style": ConfigStyle.PROPERTIES,
-                    "properties": PropertiesSource(volume=volume["name"], config_map=name, key=key),
+                    "properties": PropertiesSource(volume=volume["name"], key=key),
                 }
             )
-            for key, text in sorted(config_maps.get(name, {}).items())
-            if _OF_A_BROKER.search(text)
+            for key in (sorted(mounted.data) if mounted is not None else ())
+            if mounted is not None and _OF_A_BROKER.search(mounted.text(key))
         ]
     return tuple({described(b): b for b in found if described(b) != described(brokers)}.values())[:_MOST_CHANNELS]
 

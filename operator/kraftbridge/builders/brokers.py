@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 import javaproperties
@@ -84,6 +86,50 @@ SHORT_ADDRESS_CACHE = "-Dsun.net.inetaddr.ttl=1 -Dsun.net.inetaddr.negative.ttl=
 REMOVED_IN_KRAFT = ("zookeeper.metadata.migration.enable",)
 
 
+class FilesKind(StrEnum):
+    """Kind of the object that a volume with a properties file mounts."""
+
+    CONFIG_MAP = "ConfigMap"
+    SECRET = "Secret"  # noqa: S105 - a kind
+
+
+@dataclass(frozen=True, slots=True)
+class MountedFiles:
+    """The ConfigMap or Secret that the volume of the properties file mounts in the user's own template."""
+
+    kind: FilesKind
+    name: str
+    data: Mapping[str, str] = field(default_factory=dict)
+    """``data`` as the API server returns it: base64 in a Secret."""
+    binary_data: Mapping[str, str] = field(default_factory=dict)
+    """``binaryData`` of a ConfigMap."""
+
+    def text(self, key: str) -> str:
+        """Return the text of a key, ``""`` if the object lacks it or its value is not UTF-8."""
+        value = self.data.get(key, "")
+        if self.kind is FilesKind.CONFIG_MAP:
+            return value
+        try:
+            return base64.b64decode(value).decode()
+        except ValueError:
+            return ""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All keys."""
+        return (*self.data, *self.binary_data)
+
+
+def mounted_object(volumes: Iterable[Mapping[str, Any]], name: str) -> tuple[FilesKind, str] | None:
+    """Return kind and name of the ConfigMap or Secret that a volume mounts; None if there is no such volume, or if it mounts something else."""
+    volume = next((v for v in volumes if v.get("name") == name), {})
+    if config_map := (volume.get("configMap") or {}).get("name"):
+        return FilesKind.CONFIG_MAP, str(config_map)
+    if secret := (volume.get("secret") or {}).get("secretName"):
+        return FilesKind.SECRET, str(secret)
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
     """Inputs of an overlay: the user's original values."""
@@ -96,6 +142,8 @@ class BrokerFacts:
     properties_text: str = ""
     variables: tuple[str, ...] = ()
     """Variables of the Kafka container in the order of the user's template."""
+    files: MountedFiles | None = None
+    """What the volume of the properties file mounts; None in ``Env`` style, and where an earlier release of the operator recorded the original state."""
 
 
 def quorum_voters(spec: MigrationSpec, controllers: str, namespace: str, port: int = CONTROLLER_PORT) -> str:
@@ -176,11 +224,8 @@ def overlay(spec: MigrationSpec, facts: BrokerFacts, name: str, mode: BrokerMode
     order = [*own, *sorted(env.keys() - set(own))]
     container = {"name": spec.brokers.container, "env": [{"name": k, "value": env[k]} for k in order]}
     pod: dict[str, Any] = {"containers": [container]}
-    if spec.brokers.properties is not None and spec.brokers.config_style is ConfigStyle.PROPERTIES:
-        source = spec.brokers.properties
-        pod["volumes"] = [
-            {"name": source.volume, "configMap": {"name": names.broker_config_map(source.config_map, mode)}}
-        ]
+    if (volume := _properties_volume(spec, facts, mode)) is not None:
+        pod["volumes"] = [volume]
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -194,28 +239,70 @@ def overlay(spec: MigrationSpec, facts: BrokerFacts, name: str, mode: BrokerMode
     }
 
 
-def properties_config_map(
-    spec: MigrationSpec, facts: BrokerFacts, migration: str, mode: BrokerMode
-) -> dict[str, Any] | None:
-    """Return the mode's own copy of the user's properties file; None in ``Env`` style.
+def with_volumes(volumes: Iterable[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return volumes after server-side apply of an overlay's volumes: merged by name, and the reference field by field.
 
-    One ConfigMap per mode: an edited one would reach a container that merely restarts.
+    ``items`` and ``defaultMode`` of the user's reference stay, since the overlay sets the name of the object alone.
     """
+    by_name = {v["name"]: dict(v) for v in volumes}
+    for volume in ours:
+        present = by_name.get(volume["name"], {})
+        merged = {k: {**(present.get(k) or {}), **v} for k, v in volume.items() if isinstance(v, Mapping)}
+        by_name[volume["name"]] = {**present, "name": volume["name"], **merged}
+    return list(by_name.values())
+
+
+def _mounted(spec: MigrationSpec, facts: BrokerFacts) -> MountedFiles | None:
     source = spec.brokers.properties
     if spec.brokers.config_style is not ConfigStyle.PROPERTIES or source is None:
         return None
+    if facts.files is None and source.config_map is not None:
+        return MountedFiles(FilesKind.CONFIG_MAP, source.config_map)
+    return facts.files
+
+
+def _properties_volume(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> dict[str, Any] | None:
+    source, files = spec.brokers.properties, _mounted(spec, facts)
+    if source is None or files is None:
+        return None
+    name = names.broker_config_map(files.name, mode)
+    if files.kind is FilesKind.SECRET:
+        return {"name": source.volume, "secret": {"secretName": name}}
+    return {"name": source.volume, "configMap": {"name": name}}
+
+
+def properties_file(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> str:
+    """Return the mode's properties file: the user's, without the settings that the mode replaces, followed by the mode's settings."""
     ours = broker_settings(spec, facts, mode)
     dropped = {*ours, *(REMOVED_IN_KRAFT if mode is BrokerMode.KRAFT else ())}
     if mode is BrokerMode.KRAFT:
         dropped |= {k for k in facts.settings if k.startswith(("zookeeper.", "inter.broker.protocol."))}
     text = without_settings(facts.properties_text, dropped)
+    return f"{text.rstrip()}\n\n# kraftbridge, mode {mode}\n{render_properties(ours)}"
+
+
+def properties_object(
+    spec: MigrationSpec, facts: BrokerFacts, migration: str, mode: BrokerMode
+) -> dict[str, Any] | None:
+    """Return the mode's own copy of the ConfigMap or Secret with the user's properties file, all keys included; None in ``Env`` style.
+
+    One object per mode: an edited one would reach a container that merely restarts.
+    """
+    source, files = spec.brokers.properties, _mounted(spec, facts)
+    if source is None or files is None:
+        return None
+    text = properties_file(spec, facts, mode)
+    secret = files.kind is FilesKind.SECRET
+    value = base64.b64encode(text.encode()).decode() if secret else text
+    rest = {k: v for k, v in files.binary_data.items() if k != source.key}
     return {
         "apiVersion": "v1",
-        "kind": "ConfigMap",
+        "kind": str(files.kind),
         "metadata": {
-            "name": names.broker_config_map(source.config_map, mode),
+            "name": names.broker_config_map(files.name, mode),
             "namespace": facts.namespace,
             "labels": names.labels(migration),
         },
-        "data": {source.key: f"{text.rstrip()}\n\n# kraftbridge, mode {mode}\n{render_properties(ours)}"},
+        "data": {**files.data, source.key: value},
+        **({"binaryData": rest} if rest else {}),
     }

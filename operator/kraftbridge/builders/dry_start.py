@@ -14,7 +14,15 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from kraftbridge.builders import names
-from kraftbridge.builders.brokers import BrokerFacts, overlay, properties_config_map, short_hash
+from kraftbridge.builders.brokers import (
+    BrokerFacts,
+    MountedFiles,
+    overlay,
+    properties_file,
+    properties_object,
+    short_hash,
+    with_volumes,
+)
 from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
 from kraftbridge.models.dry_start import CopyKey
 from kraftbridge.models.phase import BrokerMode
@@ -111,6 +119,8 @@ class CopyFacts:
     """Of the running broker."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Properties file of the mode by its key, in ``Properties`` style."""
+    mounted: MountedFiles | None = None
+    """What the volume of that file mounts in the user's template; the copy gets its other keys from there."""
 
 
 def run_name(migration: str) -> str:
@@ -140,9 +150,11 @@ def overlaid(
         for container in pod["containers"]:
             if container["name"] == patch["name"]:
                 container["env"] = _merged(container.get("env") or [], patch["env"])
-    pod["volumes"] = _merged(pod.get("volumes") or [], wanted["spec"].get("volumes", []))
-    config_map = properties_config_map(spec, facts, migration, mode)
-    return changed, {} if config_map is None else dict(config_map["data"])
+    pod["volumes"] = with_volumes(pod.get("volumes") or [], wanted["spec"].get("volumes", []))
+    source = spec.brokers.properties
+    if source is None or properties_object(spec, facts, migration, mode) is None:
+        return changed, {}
+    return changed, {source.key: properties_file(spec, facts, mode)}
 
 
 def _merged(present: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -397,8 +409,8 @@ def _volume(volume: Mapping[str, Any], facts: DryStartFacts, each: CopyFacts) ->
     """Return a volume of the copy: the same for what Kubernetes renders, else an empty directory."""
     name = volume["name"]
     kind = next((k for k in _KEPT_VOLUMES if volume.get(k) is not None), None)
-    if kind == "configMap" and each.files and _carries_our_files(volume, each):
-        return {"name": name, "secret": _ours(facts, each, {k: k for k in each.files})}
+    if kind is not None and each.files and _carries_our_files(volume, each):
+        return _properties_volume(volume, facts, each)
     if kind == "downwardAPI":
         return {"name": name, "secret": _ours(facts, each, _downward_items(name, volume["downwardAPI"]))}
     if kind == "projected":
@@ -417,7 +429,24 @@ def _volume(volume: Mapping[str, Any], facts: DryStartFacts, each: CopyFacts) ->
 
 
 def _carries_our_files(volume: Mapping[str, Any], each: CopyFacts) -> bool:
-    return str(volume["configMap"].get("name", "")).endswith(f"-kraftbridge-{each.key.mode.lower()}")
+    name = (volume.get("configMap") or {}).get("name") or (volume.get("secret") or {}).get("secretName") or ""
+    return str(name).endswith(f"-kraftbridge-{each.key.mode.lower()}")
+
+
+def _properties_volume(volume: Mapping[str, Any], facts: DryStartFacts, each: CopyFacts) -> Object:
+    """Return the volume with the mode's file from the run's Secret, and the other keys from the user's own object."""
+    reference = volume.get("configMap") or volume.get("secret") or {}
+    others = each.mounted.keys if each.mounted is not None else ()
+    items = reference.get("items") or [{"key": k, "path": k} for k in dict.fromkeys((*each.files, *others))]
+    prefix = copy_name(each.key, facts.run)
+    ours = [{**i, "key": f"{prefix}.{i['key']}"} for i in items if i["key"] in each.files]
+    kept = [dict(i) for i in items if i["key"] not in each.files]
+    sources: list[Object] = [{"secret": {"name": run_name(facts.migration), "items": ours}}]
+    if kept and each.mounted is not None:
+        kind = f"{each.mounted.kind[:1].lower()}{each.mounted.kind[1:]}"
+        sources.append({kind: {"name": each.mounted.name, "items": kept}})
+    mode = {k: reference[k] for k in ("defaultMode",) if k in reference}
+    return {"name": volume["name"], "projected": {"sources": sources, **mode}}
 
 
 def _ours(facts: DryStartFacts, each: CopyFacts, items: Mapping[str, str]) -> Object:

@@ -10,10 +10,12 @@ import yaml
 
 from kraftbridge.builders.brokers import (
     BrokerFacts,
+    FilesKind,
     broker_settings,
     environment,
+    mounted_object,
     overlay,
-    properties_config_map,
+    properties_object,
     variable_of,
 )
 from kraftbridge.constants import ANNOTATION_BROKER_MODE, ANNOTATION_CONFIGURATION, FIELD_MANAGER
@@ -38,9 +40,15 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
     container = spec.brokers.container
     source = spec.brokers.properties
     if spec.brokers.config_style is ConfigStyle.PROPERTIES and source is not None:
-        volumes = overlay(spec, facts, name, BrokerMode.KRAFT)["spec"]["template"]["spec"]["volumes"]
+        volumes = overlay(spec, facts, name, BrokerMode.KRAFT)["spec"]["template"]["spec"].get("volumes", [])
+        kind, mounted = mounted_object(volumes, source.volume) or (FilesKind.CONFIG_MAP, "")
+        secret = kind is FilesKind.SECRET
         return GuardedStatefulSet(
-            name=name, container=container, volume=source.volume, config_map=volumes[0]["configMap"]["name"]
+            name=name,
+            container=container,
+            volume=source.volume,
+            config_map="" if secret else mounted,
+            secret=mounted if secret else "",
         )
     protocol_map = variable_of("listener.security.protocol.map", spec.brokers.env_prefix)
     variables = environment(spec, facts, BrokerMode.KRAFT)
@@ -64,7 +72,7 @@ def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[st
     env = {e["name"]: str(e.get("value", "")) for e in container.get("env") or []}
     lost = [v.words for v in needed.variables if not _has(v, env.get(v.name))]
     if needed.volume and not _mounts_kraft_properties(needed, template):
-        lost.append(f"volume {needed.volume} with ConfigMap {needed.config_map}")
+        lost.append(f"volume {needed.volume} with {needed.mounted}")
     return tuple(lost)
 
 
@@ -112,8 +120,9 @@ def broker_manifests(spec: MigrationSpec, facts: Mapping[str, BrokerFacts], migr
     for name, of_set in facts.items():
         ours = overlay(spec, of_set, name, BrokerMode.KRAFT)
         documents.append(ours)
-        if (config_map := properties_config_map(spec, of_set, migration, BrokerMode.KRAFT)) is not None:
-            documents.append(config_map)
+        properties = properties_object(spec, of_set, migration, BrokerMode.KRAFT)
+        if properties is not None and properties["kind"] != FilesKind.SECRET:
+            documents.append(properties)  # a Secret stays where it is
         patches.append(ours | {"metadata": {"name": name}})
         files[f"values-bitnami-{name}.yaml"] = _values(
             "the Bitnami chart (bitnami/kafka). Put the entries of extraEnvVars into your own list, in place of those of the same name",
@@ -145,9 +154,9 @@ def _has(variable: RequiredVariable, value: str | None) -> bool:
 
 def _mounts_kraft_properties(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> bool:
     annotations = (template.get("metadata") or {}).get("annotations") or {}
-    volumes = {v["name"]: v for v in (template.get("spec") or {}).get("volumes") or []}
-    mounted = (volumes.get(needed.volume, {}).get("configMap") or {}).get("name", "")
-    return annotations.get(ANNOTATION_BROKER_MODE) == BrokerMode.KRAFT or mounted == needed.config_map
+    mounted = mounted_object((template.get("spec") or {}).get("volumes") or [], needed.volume)
+    wanted = (FilesKind.SECRET, needed.secret) if needed.secret else (FilesKind.CONFIG_MAP, needed.config_map)
+    return annotations.get(ANNOTATION_BROKER_MODE) == BrokerMode.KRAFT or mounted == wanted
 
 
 def _paths(needed: GuardedStatefulSet) -> Iterator[tuple[str, ...]]:
@@ -161,7 +170,8 @@ def _paths(needed: GuardedStatefulSet) -> Iterator[tuple[str, ...]]:
             "f:value",
         )
     if needed.volume:
-        yield "f:volumes", f'k:{{"name":"{needed.volume}"}}', "f:configMap", "f:name"
+        reference = ("f:secret", "f:secretName") if needed.secret else ("f:configMap", "f:name")
+        yield "f:volumes", f'k:{{"name":"{needed.volume}"}}', *reference
 
 
 def _owns(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
@@ -178,9 +188,10 @@ def _pod_annotations(ours: Mapping[str, Any]) -> dict[str, str]:
 
 def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, Any]) -> dict[str, Any]:
     broker: dict[str, Any] = {"podAnnotations": _pod_annotations(ours)}
-    volumes = ours["spec"]["template"]["spec"].get("volumes", [])
-    if volumes:
-        broker["existingConfigmap"] = volumes[0]["configMap"]["name"]
+    # The chart mounts no Secret as server.properties, so there is no value for one.
+    for volume in ours["spec"]["template"]["spec"].get("volumes", []):
+        if "configMap" in volume:
+            broker["existingConfigmap"] = volume["configMap"]["name"]
     variables = environment(spec, facts, BrokerMode.KRAFT)
     return {"broker": broker, "extraEnvVars": [{"name": k, "value": v} for k, v in sorted(variables.items())]}
 

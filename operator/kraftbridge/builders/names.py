@@ -80,5 +80,5 @@ def tree_claim(controllers: str) -> str:
 
 
 def broker_config_map(source: str, mode: str) -> str:
-    """Return the name of the ConfigMap that a ``Properties`` style StatefulSet mounts in a mode."""
+    """Return the name of the ConfigMap or Secret that a ``Properties`` style StatefulSet mounts in a mode."""
     return f"{source}-{GROUP.partition('.')[0]}-{mode.lower()}"

@@ -222,8 +222,13 @@ class Code(StrEnum):
     )
     PROPERTIES_MISSING = (
         "PropertiesMissing", _BLOCKING, _PREFLIGHT,
-        "The ConfigMap of spec.brokers.properties holds no setting that can be read",
-        "Correct volume, configMap and key in spec.brokers.properties",
+        "{mounted}, which volume {volume} of the pod template mounts, has no key {key} with settings",
+        "Correct volume and key in spec.brokers.properties",
+    )
+    PROPERTIES_ELSEWHERE = (
+        "PropertiesElsewhere", _BLOCKING, _PREFLIGHT,
+        "Volume {volume} of the pod template mounts {mounted}, and spec.brokers.properties.configMap is {stated}",
+        "Remove configMap from spec.brokers.properties: the operator takes what the volume of each StatefulSet mounts",
     )
     SETTING_FROM_REFERENCE = (
         "SettingFromReference", _BLOCKING, _PREFLIGHT,
@@ -237,7 +242,7 @@ class Code(StrEnum):
     )
     VOLUME_MISSING = (
         "VolumeMissing", _BLOCKING, _PREFLIGHT,
-        "The pod template has no volume {volume!r}",
+        "The pod template has no volume {volume!r} that mounts a ConfigMap or a Secret",
         "Set spec.brokers.properties.volume to the volume that mounts the properties file",
     )
     WRITERS_UNKNOWN = (

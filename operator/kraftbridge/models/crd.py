@@ -282,7 +282,7 @@ def _properties_rule() -> Schema:
     """Return the rule that the model states too (`BrokersSpec`), so that the API server says it first."""
     return {
         "rule": f"self.configStyle != '{ConfigStyle.PROPERTIES}' || has(self.properties)",
-        "message": "brokers.configStyle Properties needs brokers.properties (volume, configMap, key)",
+        "message": "brokers.configStyle Properties needs brokers.properties (volume, key)",
         "reason": "FieldValueRequired",
         "fieldPath": ".properties",
     }

@@ -152,6 +152,8 @@ class StatefulSetState:
     former: tuple[ChangedField, ...] = ()
     """Original value and owner of each field that a migration sets."""
     lease: LeaseState | Unobserved = NOT_NEEDED
+    properties_from: str = ""
+    """``kind/name`` of the object that the volume of the properties file mounts; ``""`` in ``Env`` style, or if it mounts no ConfigMap or Secret."""
     foreign: tuple[str, ...] = ()
     """Changes that other writers made to the user's part of the template since the migration started."""
     last_writer: str = ""

@@ -58,18 +58,21 @@ class ConfigStyle(StrEnum):
     ENV = "Env"
     """The pod template sets environment variables, as for the images of Confluent, Apache and Bitnami."""
     PROPERTIES = "Properties"
-    """The pods mount a properties file from a ConfigMap."""
+    """The pods mount a properties file from a ConfigMap or a Secret."""
 
 
 class PropertiesSource(Model):
     """Location of the properties file, for ``configStyle: Properties``."""
 
     volume: str
-    """Name of the volume in the pod template that mounts the ConfigMap. In each mode the operator makes the volume refer to its own ConfigMap."""
-    config_map: Name
-    """Name of the ConfigMap that the volume mounts."""
+    """Name of the volume in the pod template that mounts a ConfigMap or a Secret with the file. Each StatefulSet may mount another one.
+
+    In each mode the operator makes the volume refer to its own copy, which has all keys of yours.
+    """
+    config_map: Name | None = None
+    """Name of the ConfigMap that the volume mounts. If omitted, the operator takes the ConfigMap or Secret that the volume of each StatefulSet mounts."""
     key: str = "server.properties"
-    """Key of the properties file in the ConfigMap."""
+    """Key of the properties file in the ConfigMap or Secret."""
 
 
 class BrokersSpec(Model):
@@ -93,7 +96,7 @@ class BrokersSpec(Model):
     @model_validator(mode="after")
     def _properties_style_names_its_file(self) -> BrokersSpec:
         if self.config_style is ConfigStyle.PROPERTIES and self.properties is None:
-            raise ValueError("brokers.configStyle Properties needs brokers.properties (volume, configMap, key)")
+            raise ValueError("brokers.configStyle Properties needs brokers.properties (volume, key)")
         return self
 
 

@@ -584,6 +584,13 @@ class GuardedStatefulSet(StatusModel):
     """Volume with the properties file, with ``configStyle: Properties``."""
     config_map: str = ""
     """ConfigMap that the volume must mount, with ``configStyle: Properties``. A template with ``kraftbridge.dev/broker-mode: KRaft`` may mount another one."""
+    secret: str = ""
+    """Secret that the volume must mount in place of a ConfigMap, if the brokers' own properties file is in a Secret."""
+
+    @property
+    def mounted(self) -> str:
+        """Kind and name of the object that the volume must mount, for a message."""
+        return f"Secret {self.secret}" if self.secret else f"ConfigMap {self.config_map}"
 
 
 class HandOverStatus(StatusModel):

@@ -51,7 +51,7 @@ def guard_lines(migration: Migration) -> Iterator[str]:
     for each in known.stateful_sets:
         needed = [v.words for v in each.variables]
         if each.volume:
-            needed.append(f"volume {each.volume} with ConfigMap {each.config_map}")
+            needed.append(f"volume {each.volume} with {each.mounted}")
         yield from (f"StatefulSet {each.name}, container {each.container}: needs {what}" for what in needed)
 
 

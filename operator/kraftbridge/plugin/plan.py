@@ -57,12 +57,11 @@ def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -
             own = {**stateful_set, "spec": _with_original(stateful_set["spec"], original.container, original.volumes)}
             after = _template(with_overlay(own, overlay))
             yield from _diff(f"StatefulSet {reference.name}", last, str(mode), before, after, redactor)
-            config_map = brokers.properties_config_map(spec, broker_facts, migration.name, mode)
-            if config_map is not None:
-                (text,) = config_map["data"].values()
-                yield from _diff(
-                    f"ConfigMap {config_map['metadata']['name']} (new)", last, str(mode), before_file, text, redactor
-                )
+            properties = brokers.properties_object(spec, broker_facts, migration.name, mode)
+            if properties is not None:
+                text = brokers.properties_file(spec, broker_facts, mode)
+                what = f"{properties['kind']} {properties['metadata']['name']} (new)"
+                yield from _diff(what, last, str(mode), before_file, text, redactor)
                 before_file = text
             before, last = after, str(mode)
         yield f"StatefulSet {reference.name}: updateStrategy {stateful_set['spec'].get('updateStrategy', {}).get('type', 'RollingUpdate')} -> OnDelete while the migration runs"
@@ -78,7 +77,9 @@ def with_overlay(stateful_set: Mapping[str, Any], overlay: Mapping[str, Any]) ->
         own = next(c for c in template["spec"]["containers"] if c["name"] == container["name"])
         own["env"] = _merged_by_name(own.get("env", []), container.get("env", []))
     if "volumes" in wanted["spec"]:
-        template["spec"]["volumes"] = _merged_by_name(template["spec"].get("volumes", []), wanted["spec"]["volumes"])
+        template["spec"]["volumes"] = brokers.with_volumes(
+            template["spec"].get("volumes", []), wanted["spec"]["volumes"]
+        )
     return result
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from kraftbridge import dry_start
 from kraftbridge.builders import dry_start as builder
-from kraftbridge.builders.brokers import broker_settings, configuration
+from kraftbridge.builders.brokers import FilesKind, MountedFiles, broker_settings, configuration
 from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_MIGRATION, LABEL_ROLE, LABEL_RUN
@@ -267,6 +267,7 @@ class DryStarts:
                     cluster_id=action.cluster_id,
                     log_dirs=tuple(d.strip() for d in dirs.split(",") if d.strip()),
                     files=files,
+                    mounted=brokers.files,
                 )
                 found.append((each, broker_settings(spec, brokers, key.mode)))
         return found
@@ -283,12 +284,12 @@ class DryStarts:
         firsts = {c.key.stateful_set: c for c, _ in reversed(copies) if c.key.mode is BrokerMode.ZOOKEEPER}
         for each in firsts.values():
             pod = each.stateful_set["spec"]["template"]["spec"]
-            data = {
-                name: (self._kubernetes.get("v1", kind, identity.namespace, name) or {}).get("data") or {}
+            mounted = {
+                (kind, name): MountedFiles(FilesKind(kind), name, object_.get("data") or {})
                 for kind, name in dry_start.referenced(pod)
-                if kind == "ConfigMap"
+                if (object_ := self._kubernetes.get("v1", kind, identity.namespace, name)) is not None
             }
-            for brokers in dry_start.other_channels(spec.brokers, pod, data):
+            for brokers in dry_start.other_channels(spec.brokers, pod, mounted):
                 other = spec.model_copy(update={"brokers": brokers})
                 original = self._facts.original(identity, other, status.attempt, each.stateful_set)
                 if original is None:
@@ -297,7 +298,7 @@ class DryStarts:
                 for mode in dry_start.OTHER_MODES:
                     changed, files = builder.overlaid(other, input_, identity.name, each.stateful_set, mode)
                     key = replace(each.key, mode=mode, channel=dry_start.described(brokers))
-                    copy = replace(each, key=key, stateful_set=changed, files=files)
+                    copy = replace(each, key=key, stateful_set=changed, files=files, mounted=input_.files)
                     found.append((copy, broker_settings(other, input_, mode)))
         return found
 

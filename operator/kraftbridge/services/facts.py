@@ -62,8 +62,8 @@ class Facts:
         recorded = self.recorded(identity, attempt, stateful_set["metadata"]["name"])
         if recorded is not None:
             return recorded
-        text = original_state.properties_text(self._kubernetes, identity.namespace, spec)
-        return original_state.capture(spec, stateful_set, text)
+        files = original_state.mounted_files(self._kubernetes, identity.namespace, spec, stateful_set)
+        return original_state.capture(spec, stateful_set, files)
 
     def brokers(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, original: OriginalState
@@ -78,6 +78,7 @@ class Facts:
             java_tool_options=original.java_tool_options,
             properties_text=original.properties_text,
             variables=tuple(e["name"] for e in original.container.get("env") or []),
+            files=original.files,
         )
 
     def controllers(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ControllersFacts:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kraftbridge.builders import names
-from kraftbridge.builders.brokers import BrokerFacts, environment
+from kraftbridge.builders.brokers import BrokerFacts, FilesKind, MountedFiles, environment, mounted_object
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
 from kraftbridge.models.status import ChangedField
@@ -27,6 +27,8 @@ class OriginalState:
     update_strategy: Mapping[str, Any]
     managed_fields: tuple[Mapping[str, Any], ...]
     properties_text: str
+    files: MountedFiles | None = None
+    """What the volume of the properties file mounted."""
 
     @property
     def java_tool_options(self) -> str:
@@ -34,7 +36,7 @@ class OriginalState:
         return environment_of(self.container).get("JAVA_TOOL_OPTIONS", "")
 
 
-def capture(spec: MigrationSpec, stateful_set: Mapping[str, Any], properties_text: str) -> OriginalState | None:
+def capture(spec: MigrationSpec, stateful_set: Mapping[str, Any], files: MountedFiles | None) -> OriginalState | None:
     """Return the current state of a StatefulSet; None if it lacks the Kafka container."""
     container = container_of(stateful_set, spec.brokers.container)
     if container is None:
@@ -44,7 +46,8 @@ def capture(spec: MigrationSpec, stateful_set: Mapping[str, Any], properties_tex
         volumes=tuple(stateful_set["spec"]["template"]["spec"].get("volumes", [])),
         update_strategy=stateful_set["spec"].get("updateStrategy", {}),
         managed_fields=tuple(stateful_set["metadata"].get("managedFields", [])),
-        properties_text=properties_text,
+        properties_text=files.text(spec.brokers.properties.key) if files and spec.brokers.properties else "",
+        files=files,
     )
 
 
@@ -86,13 +89,25 @@ def record(
     kubernetes.merge_patch("v1", "Secret", namespace, name, {"data": value}, resource_version=version)
 
 
-def properties_text(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec) -> str:
-    """Return the user's properties file; ``""`` in ``Env`` style or if it does not exist."""
+def mounted_files(
+    kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec, stateful_set: Mapping[str, Any]
+) -> MountedFiles | None:
+    """Return what the volume of the properties file mounts in this StatefulSet, without keys if the object does not exist.
+
+    Returns
+    -------
+    MountedFiles or None
+        None in ``Env`` style, and if the volume mounts neither a ConfigMap nor a Secret.
+    """
     source = spec.brokers.properties
     if source is None or spec.brokers.config_style is not ConfigStyle.PROPERTIES:
-        return ""
-    config_map = kubernetes.get("v1", "ConfigMap", namespace, source.config_map)
-    return str(((config_map or {}).get("data") or {}).get(source.key, ""))
+        return None
+    mounted = mounted_object(stateful_set["spec"]["template"]["spec"].get("volumes") or [], source.volume)
+    if mounted is None:
+        return None
+    kind, name = mounted
+    found = kubernetes.get("v1", str(kind), namespace, name) or {}
+    return MountedFiles(kind, name, dict(found.get("data") or {}), dict(found.get("binaryData") or {}))
 
 
 def restoring_patches(
@@ -148,9 +163,8 @@ def changed_fields(
     source = spec.brokers.properties
     if source is not None:
         owner = _owner(original.managed_fields, "f:volumes", f'k:{{"name":"{source.volume}"}}')
-        before = next(
-            (v.get("configMap", {}).get("name", "") for v in original.volumes if v["name"] == source.volume), ""
-        )
+        mounted = mounted_object(original.volumes, source.volume)
+        before = "" if mounted is None else mounted[1]
         fields.append(
             ChangedField(object=f"StatefulSet/{name}", field=f"volume {source.volume}", before=before, owner=owner)
         )
@@ -176,16 +190,19 @@ def _encode(original: OriginalState) -> str:
         "updateStrategy": original.update_strategy,
         "managedFields": original.managed_fields,
         "propertiesText": original.properties_text,
+        "files": None if original.files is None else asdict(original.files),
     }
     return base64.b64encode(json.dumps(raw, default=str).encode()).decode()
 
 
 def _decode(value: str) -> OriginalState:
     raw = json.loads(base64.b64decode(value))
+    files = raw.get("files")
     return OriginalState(
         raw["container"],
         tuple(raw["volumes"]),
         raw["updateStrategy"],
         tuple(raw["managedFields"]),
         raw["propertiesText"],
+        None if files is None else MountedFiles(**{**files, "kind": FilesKind(files["kind"])}),
     )

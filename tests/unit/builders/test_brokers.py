@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from typing import Any
 
@@ -32,9 +33,10 @@ MODES = [BrokerMode.MIGRATION, BrokerMode.KRAFT]
 
 def migration_spec(style: str = "Env", **brokers_fields: Any) -> MigrationSpec:
     document = spec_document()
-    document["brokers"] |= {"configStyle": style} | brokers_fields
+    document["brokers"] |= {"configStyle": style}
     if style == "Properties":
         document["brokers"]["properties"] = {"volume": "config", "configMap": "kafka-config"}
+    document["brokers"] |= brokers_fields
     return MigrationSpec.model_validate(document)
 
 
@@ -70,19 +72,64 @@ def test_env_overlay(mode: BrokerMode, prefix: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_properties_overlay_and_its_file(mode: BrokerMode) -> None:
     spec = migration_spec("Properties")
-    config_map = brokers.properties_config_map(spec, FACTS, "demo", mode)
+    config_map = brokers.properties_object(spec, FACTS, "demo", mode)
     assert_golden(
         [config_map, brokers.overlay(spec, FACTS, "kafka", mode)], f"builders/overlay-properties-{mode.lower()}.yaml"
     )
 
 
+def with_files(kind: brokers.FilesKind, **data: str) -> brokers.BrokerFacts:
+    """Return the facts of a StatefulSet whose volume mounts an object of its own, with keys besides the properties file."""
+    return replace(FACTS, files=brokers.MountedFiles(kind, "zone-a", data))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_key_of_a_config_map_is_carried_along(mode: BrokerMode) -> None:
+    spec = migration_spec("Properties", properties={"volume": "config"})
+    facts = with_files(brokers.FilesKind.CONFIG_MAP, **{"server.properties": FILE, "start.sh": "exec kafka"})
+    facts = replace(facts, files=replace(facts.files, binary_data={"trust.jks": "/u3+7Q=="}))
+    built = brokers.properties_object(spec, facts, "demo", mode)
+    assert built is not None
+    assert (built["kind"], built["metadata"]["name"]) == ("ConfigMap", f"zone-a-kraftbridge-{mode.lower()}")
+    assert (built["data"]["start.sh"], built["binaryData"]) == ("exec kafka", {"trust.jks": "/u3+7Q=="})
+    assert built["data"]["server.properties"] == brokers.properties_file(spec, facts, mode)
+    (volume,) = brokers.overlay(spec, facts, "kafka", mode)["spec"]["template"]["spec"]["volumes"]
+    assert volume == {"name": "config", "configMap": {"name": built["metadata"]["name"]}}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_file_in_a_secret_stays_in_a_secret(mode: BrokerMode) -> None:
+    spec = migration_spec("Properties", properties={"volume": "config"})
+    encoded = {"server.properties": base64.b64encode(FILE.encode()).decode(), "key.jks": "/u3+7Q=="}
+    facts = with_files(brokers.FilesKind.SECRET, **encoded)
+    assert facts.files is not None
+    assert facts.files.text("server.properties") == FILE
+    assert facts.files.text("key.jks") == "", "it is no text"
+    built = brokers.properties_object(spec, facts, "demo", mode)
+    assert built is not None
+    assert (built["kind"], built["data"]["key.jks"]) == ("Secret", "/u3+7Q==")
+    assert base64.b64decode(built["data"]["server.properties"]).decode() == brokers.properties_file(spec, facts, mode)
+    (volume,) = brokers.overlay(spec, facts, "kafka", mode)["spec"]["template"]["spec"]["volumes"]
+    assert volume == {"name": "config", "secret": {"secretName": built["metadata"]["name"]}}
+
+
+def test_the_users_items_and_modes_of_a_volume_stay() -> None:
+    items = [{"key": "server.properties", "path": "conf/server.properties"}]
+    own = [{"name": "config", "configMap": {"name": "mine", "items": items, "defaultMode": 365}}, {"name": "data"}]
+    merged = brokers.with_volumes(own, [{"name": "config", "configMap": {"name": "ours"}}])
+    assert merged == [
+        {"name": "config", "configMap": {"name": "ours", "items": items, "defaultMode": 365}},
+        {"name": "data"},
+    ]
+
+
 def test_env_style_has_no_file() -> None:
-    assert brokers.properties_config_map(migration_spec(), FACTS, "demo", BrokerMode.KRAFT) is None
+    assert brokers.properties_object(migration_spec(), FACTS, "demo", BrokerMode.KRAFT) is None
 
 
 def test_each_mode_has_a_file_of_its_own() -> None:
     spec = migration_spec("Properties")
-    maps = [brokers.properties_config_map(spec, FACTS, "demo", mode) for mode in MODES]
+    maps = [brokers.properties_object(spec, FACTS, "demo", mode) for mode in MODES]
     assert len({m["metadata"]["name"] for m in maps if m is not None}) == len(MODES)
     assert all(m["metadata"]["name"] != "kafka-config" for m in maps if m is not None), (
         "the user's own is never written"
@@ -155,7 +202,7 @@ def test_the_kraft_configuration_has_no_zookeeper_flag_left(style: str) -> None:
             v for v in environment_in(brokers.overlay(spec, facts, "kafka", BrokerMode.KRAFT)) if "MIGRATION" in v
         ]
         return
-    config_map = brokers.properties_config_map(spec, facts, "demo", BrokerMode.KRAFT)
+    config_map = brokers.properties_object(spec, facts, "demo", BrokerMode.KRAFT)
     assert config_map is not None
     text = config_map["data"]["server.properties"]
     read = parse_properties(text)
@@ -192,7 +239,7 @@ def test_a_setting_is_taken_out_whole_and_nothing_else(text: str, left: str) -> 
 
 def test_a_file_that_ends_in_a_continuation_swallows_nothing_of_ours() -> None:
     facts = replace(FACTS, properties_text="z=1\nlog.dirs=/data\\")
-    config_map = brokers.properties_config_map(migration_spec("Properties"), facts, "demo", BrokerMode.KRAFT)
+    config_map = brokers.properties_object(migration_spec("Properties"), facts, "demo", BrokerMode.KRAFT)
     assert config_map is not None
     read = parse_properties(config_map["data"]["server.properties"])
     assert read["log.dirs"] == "/data"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraftbridge.builders.brokers import BrokerFacts
+from kraftbridge.builders.brokers import BrokerFacts, FilesKind, MountedFiles
 from kraftbridge.builders.dry_start import (
     DIRECTORY,
     SCHEDULING_GATE,
@@ -341,9 +341,41 @@ def test_a_modes_properties_file_comes_from_the_runs_secret() -> None:
     changed, files = overlaid(spec(**style), facts, "main", STATEFUL_SET, BrokerMode.MIGRATION)
     each = replace(EACH, key=replace(EACH.key, mode=BrokerMode.MIGRATION), stateful_set=changed, files=files)
     volume = next(v for v in copy_pod(FACTS, each)["spec"]["volumes"] if v["name"] == "config")
-    (item,) = volume["secret"]["items"]
+    (source,) = volume["projected"]["sources"]
+    (item,) = source["secret"]["items"]
     assert item["path"] == "server.properties"
     assert "zookeeper.metadata.migration.enable=true" in texts(run_secret(FACTS, "s", [each]))[item["key"]]
+
+
+@pytest.mark.parametrize("kind", FilesKind)
+def test_a_copy_has_every_key_of_the_properties_volume_where_the_user_puts_it(kind: FilesKind) -> None:
+    """Scripts beside the file come from the user's own object, under the paths and modes of the user's volume."""
+    style = {"configStyle": "Properties", "properties": {"volume": "config", "key": "broker.properties"}}
+    items = [{"key": "broker.properties", "path": "conf/broker.properties"}, {"key": "start.sh", "path": "start.sh"}]
+    reference = {"name": "own"} if kind is FilesKind.CONFIG_MAP else {"secretName": "own"}
+    field = f"{kind[:1].lower()}{kind[1:]}"
+    own = copy.deepcopy(STATEFUL_SET)
+    template = own["spec"]["template"]["spec"]
+    template["volumes"] = [
+        *(v for v in template.get("volumes", []) if v["name"] != "config"),
+        {"name": "config", field: {**reference, "items": items, "defaultMode": 0o555}},
+    ]
+    mount = {"name": "config", "mountPath": "/etc/kafka/broker.properties", "subPath": "conf/broker.properties"}
+    kafka = next(c for c in template["containers"] if c["name"] == "kafka")
+    kafka["volumeMounts"] = [*(m for m in kafka.get("volumeMounts", []) if m["name"] != "config"), mount]
+    mounted = MountedFiles(kind, "own", {"broker.properties": "", "start.sh": ""})
+    facts = BrokerFacts("shop", "main-kraft", "cluster-id", {}, "", "broker.id=1\n", files=mounted)
+    changed, files = overlaid(spec(**style), facts, "main", own, BrokerMode.KRAFT)
+    key = replace(EACH.key, mode=BrokerMode.KRAFT)
+    each = replace(EACH, key=key, stateful_set=changed, files=files, mounted=mounted)
+    pod = copy_pod(FACTS, each)
+    volume = next(v for v in pod["spec"]["volumes"] if v["name"] == "config")["projected"]
+    ours, theirs = volume["sources"]
+    assert volume["defaultMode"] == 0o555
+    assert [i["path"] for i in ours["secret"]["items"]] == ["conf/broker.properties"]
+    assert "process.roles=broker" in texts(run_secret(FACTS, "s", [each]))[ours["secret"]["items"][0]["key"]]
+    assert theirs == {field: {"name": "own", "items": [{"key": "start.sh", "path": "start.sh"}]}}
+    assert mount in next(c for c in pod["spec"]["containers"] if c["name"] == "kafka")["volumeMounts"]
 
 
 def made(pod: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import yaml
 from tests.unit.builders.test_brokers import FACTS, migration_spec
 
 from kraftbridge.builders import hand_over
-from kraftbridge.builders.brokers import overlay
+from kraftbridge.builders.brokers import FilesKind, MountedFiles, overlay
 from kraftbridge.constants import ANNOTATION_BROKER_MODE
 from kraftbridge.models.phase import BrokerMode
 
@@ -183,3 +184,17 @@ def test_an_exported_object_can_be_applied_again() -> None:
         "metadata": {"name": "c", "namespace": "kafka", "labels": {"a": "b"}},
         "spec": {"volumeName": "pv-1"},
     }
+
+
+def test_a_secret_with_the_properties_file_is_guarded_and_shown_in_no_manifest() -> None:
+    spec = migration_spec("Properties", properties={"volume": "config"})
+    facts = replace(FACTS, files=MountedFiles(FilesKind.SECRET, "kafka-secret", {"other": "cGFzc3dvcmQ="}))
+    wanted = hand_over.required(spec, facts, "kafka")
+    assert (wanted.config_map, wanted.secret) == ("", "kafka-secret-kraftbridge-kraft")
+    template = overlay(spec, facts, "kafka", BrokerMode.KRAFT)["spec"]["template"]
+    assert hand_over.lacking(wanted, template) == ()
+    template["spec"]["volumes"] = [{"name": "config", "configMap": {"name": wanted.secret}}]
+    assert hand_over.lacking(wanted, template) == ("volume config with Secret kafka-secret-kraftbridge-kraft",)
+    files = hand_over.broker_manifests(spec, {"kafka": facts}, "demo")
+    assert not any("cGFzc3dvcmQ=" in text or "kind: Secret" in text for text in files.values())
+    assert "secretName: kafka-secret-kraftbridge-kraft" in files["brokers.yaml"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.support.observations import dry_start_of, spec
 
+from kraftbridge.builders.brokers import FilesKind, MountedFiles
 from kraftbridge.dry_start import described, other_channels, without_overlay
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import BrokersSpec, ConfigStyle, PropertiesSource
@@ -19,7 +21,7 @@ POD = {
         {"name": "tmp", "emptyDir": {}},
     ]
 }
-CONFIG_MAPS = {
+FILES = {
     "broker-config": {
         "server.properties": "# zone a\n zookeeper.connect = zk:2181\nlog.dirs=/data",
         "log4j.properties": "log4j.rootLogger=INFO",
@@ -27,9 +29,10 @@ CONFIG_MAPS = {
     "scripts": {"init.sh": "echo zookeeper.connect=$ZK >> /config/server.properties"},
     "not-mounted": {"server.properties": "broker.id=1"},
 }
+CONFIG_MAPS = {("ConfigMap", n): MountedFiles(FilesKind.CONFIG_MAP, n, data) for n, data in FILES.items()}
 KAFKA = "configStyle: Env, envPrefix: KAFKA_"
 CFG = "configStyle: Env, envPrefix: KAFKA_CFG_"
-FILE = "configStyle: Properties, properties: {volume: config, configMap: broker-config, key: server.properties}"
+FILE = "configStyle: Properties, properties: {volume: config, key: server.properties}"
 
 
 def brokers(**changes: Any) -> BrokersSpec:
@@ -52,6 +55,15 @@ PROPERTIES = {
 )
 def test_every_other_channel_that_the_template_may_have_is_tried(chosen: BrokersSpec, others: list[str]) -> None:
     assert [described(b) for b in other_channels(chosen, POD, CONFIG_MAPS)] == others
+
+
+def test_a_file_in_a_secret_is_tried_too() -> None:
+    text = base64.b64encode(b"zookeeper.connect=zk:2181").decode()
+    secret = MountedFiles(FilesKind.SECRET, "broker-secret", {"kafka.properties": text, "key.jks": "/u3+7Q=="})
+    pod = {"volumes": [{"name": "config", "secret": {"secretName": "broker-secret"}}]}
+    tried = other_channels(brokers(), pod, {("Secret", "broker-secret"): secret})
+    assert "properties: {volume: config, key: kafka.properties}" in described(tried[-1])
+    assert len(tried) == 2
 
 
 def test_a_template_without_volumes_has_the_two_prefixes_only() -> None:

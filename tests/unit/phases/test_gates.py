@@ -35,6 +35,7 @@ from kraftbridge.models.observation import (
 )
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Verdict
+from kraftbridge.models.spec import ConfigStyle, PropertiesSource
 from kraftbridge.models.status import MigrationOffset, WaitKind
 
 UNKNOWN = Unobserved("somebody", "it is silent")
@@ -268,6 +269,14 @@ def settings(**changes: str) -> Spoil:
     return spoil
 
 
+def mounting(what: str, **changes: Any) -> Spoil:
+    """Let the brokers read a properties file from a volume that mounts ``what``."""
+    properties = PropertiesSource(volume="config", config_map="kafka-config")
+    style = {"config_style": ConfigStyle.PROPERTIES, "properties": properties}
+    seen = sets(properties_from=what, **changes)
+    return lambda s: seen(s.asking(brokers=s.spec.brokers.model_copy(update=style)))
+
+
 def first_controller(**changes: Any) -> Spoil:
     def spoil(situation: Situation) -> Situation:
         workload = situation.observation.controllers
@@ -369,6 +378,8 @@ FINDINGS: dict[str, tuple[Spoil, str]] = {
     "LockedByAnother": (sets(lock="kafka/other/uid"), "kafka/other/uid"),
     "BrokersNotReady": (sets(pods=(replace(broker_set().pods[0], ready=False), *broker_set().pods[1:])), "2 of 3"),
     "SettingFromReference": (sets(unreadable_settings=frozenset({"listener.security.protocol.map"})), "valueFrom"),
+    "VolumeMissing": (mounting(""), "no volume 'config'"),
+    "PropertiesElsewhere": (mounting("Secret/kafka-zone-b"), "mounts Secret/kafka-zone-b"),
     "ImageWritesToZooKeeper": (
         sets(writes_to_zookeeper=("KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS",)),
         "KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS",
@@ -449,6 +460,15 @@ def test_a_finding_has_its_code_and_a_fix_and_changes_nothing(code: str) -> None
     passed = condition(decision.status.conditions, ConditionType.PREFLIGHT_PASSED)
     assert passed is not None
     assert passed.status == "False"
+
+
+def test_a_volume_without_the_file_is_a_finding_that_names_volume_and_key() -> None:
+    decision = mounting("ConfigMap/kafka-config", settings={})(open_gate(Phase.PREFLIGHT)).decide()
+    (found,) = (f for f in decision.status.findings if f.code == "PropertiesMissing")
+    assert (
+        "ConfigMap/kafka-config, which volume config of the pod template mounts, has no key server.properties"
+        in found.reason
+    )
 
 
 def test_an_accepted_finding_opens_the_gate_and_stays_visible() -> None:

@@ -243,7 +243,7 @@ def test_every_other_channel_is_rendered_for_the_first_pod_in_both_modes() -> No
     }
     by_channel = {(each.key.channel, each.key.mode): (each, overlay) for each, overlay in trials}
     assert len(by_channel) == len(trials) == 4
-    place = "{volume: config, configMap: broker-config, key: server.properties}"
+    place = "{volume: config, key: server.properties}"
     each, overlay = by_channel[f"configStyle: Properties, properties: {place}", BrokerMode.MIGRATION]
     assert "num.io.threads=3" in each.files["server.properties"]
     assert "zookeeper.metadata.migration.enable=true" in each.files["server.properties"]

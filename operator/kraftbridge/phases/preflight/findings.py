@@ -189,10 +189,7 @@ def _stateful_set(draft: Draft, name: str, item: StatefulSetState) -> Iterator[F
         yield finding(Code.SETTING_FROM_REFERENCE, name, setting=setting)
     for variable in item.writes_to_zookeeper:
         yield finding(Code.IMAGE_WRITES_TO_ZOOKEEPER, name, variable=variable)
-    if not settings and draft.spec.brokers.config_style is ConfigStyle.PROPERTIES:
-        yield finding(Code.PROPERTIES_MISSING, name)
-    if draft.spec.brokers.properties is not None and draft.spec.brokers.properties.volume not in item.volumes:
-        yield finding(Code.VOLUME_MISSING, name, volume=draft.spec.brokers.properties.volume)
+    yield from _properties(draft.spec, name, item)
     stated = settings.get("inter.broker.protocol.version", "")
     ibp = re.match(r"(\d+)\.(\d+)", stated)
     lacking = not stated and not preflight_kafka.runs_with(draft, item, "inter.broker.protocol.version")
@@ -215,6 +212,18 @@ def _stateful_set(draft: Draft, name: str, item: StatefulSetState) -> Iterator[F
     authorizer = settings.get("authorizer.class.name", "").strip()
     if authorizer not in ("", ACL_AUTHORIZER, STANDARD_AUTHORIZER):
         yield finding(Code.CUSTOM_AUTHORIZER, name, authorizer=authorizer)
+
+
+def _properties(spec: MigrationSpec, name: str, item: StatefulSetState) -> Iterator[FindingStatus]:
+    source, mounted = spec.brokers.properties, item.properties_from
+    if spec.brokers.config_style is not ConfigStyle.PROPERTIES or source is None:
+        return
+    if not mounted:
+        yield finding(Code.VOLUME_MISSING, name, volume=source.volume)
+    elif source.config_map is not None and mounted != f"ConfigMap/{source.config_map}":
+        yield finding(Code.PROPERTIES_ELSEWHERE, name, volume=source.volume, mounted=mounted, stated=source.config_map)
+    elif not item.settings:
+        yield finding(Code.PROPERTIES_MISSING, name, volume=source.volume, mounted=mounted, key=source.key)
 
 
 def _zookeeper(draft: Draft) -> Iterator[FindingStatus]:

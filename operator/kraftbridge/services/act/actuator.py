@@ -180,9 +180,8 @@ class Actuator:
             raise ActionRefusedError(
                 f"StatefulSet {namespace}/{name} is locked by migration {lock}; finish or delete that one first"
             )
-        original = original_state.capture(
-            step.spec, stateful_set, original_state.properties_text(self._kubernetes, namespace, step.spec)
-        )
+        files = original_state.mounted_files(self._kubernetes, namespace, step.spec, stateful_set)
+        original = original_state.capture(step.spec, stateful_set, files)
         if original is None:
             raise ActionRefusedError(f"StatefulSet {namespace}/{name} has no container {step.spec.brokers.container}")
         original_state.record(self._kubernetes, step.identity, step.status.attempt, name, original)
@@ -196,9 +195,9 @@ class Actuator:
 
     def _configure(self, step: Step, name: str, mode: BrokerMode) -> None:
         facts = self._broker_facts(step, name)
-        config_map = overlays.properties_config_map(step.spec, facts, step.identity.name, mode)
-        if config_map is not None:
-            self._kubernetes.apply(config_map, force=True)
+        properties = overlays.properties_object(step.spec, facts, step.identity.name, mode)
+        if properties is not None:
+            self._kubernetes.apply(properties, force=True)
         self._kubernetes.apply(overlays.overlay(step.spec, facts, name, mode), force=True)
 
     def _restore(self, step: Step, name: str) -> None:

@@ -161,11 +161,11 @@ def drift_of(spec: MigrationSpec, facts: overlays.BrokerFacts, stateful_set: Obj
     ours = overlays.overlay(spec, facts, stateful_set["metadata"]["name"], mode)["spec"]["template"]["spec"].get(
         "volumes", []
     )
-    volumes = {v["name"]: v for v in template["spec"].get("volumes", [])}
+    present_volumes = template["spec"].get("volumes") or []
     lost += [
         f"volume {v['name']}"
         for v in ours
-        if volumes.get(v["name"], {}).get("configMap", {}).get("name") != v["configMap"]["name"]
+        if overlays.mounted_object(present_volumes, v["name"]) != overlays.mounted_object(ours, v["name"])
     ]
     return tuple(lost)
 
@@ -287,6 +287,7 @@ def brokers_state(
         unreadable_settings=references,
         java_tool_options=before.java_tool_options,
         drift=drift,
+        properties_from="" if before.files is None else f"{before.files.kind}/{before.files.name}",
     )
 
 
