@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from kraftbridge.builders.brokers import MountedFiles, mounted_object
 from kraftbridge.models.dry_start import CopyKey, CopyOutcome, GivenSetting, JavaProgram, KafkaStart
+from kraftbridge.models.mounted_files import MountedFiles, mounted_object
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import BrokersSpec, ConfigStyle, PropertiesSource
 from kraftbridge.models.survey import BrokerSetting, SettingSource

@@ -16,7 +16,6 @@ from typing import Any, Final
 from kraftbridge.builders import names
 from kraftbridge.builders.brokers import (
     BrokerFacts,
-    MountedFiles,
     overlay,
     properties_file,
     properties_object,
@@ -25,6 +24,7 @@ from kraftbridge.builders.brokers import (
 )
 from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
 from kraftbridge.models.dry_start import CopyKey
+from kraftbridge.models.mounted_files import MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 

@@ -10,15 +10,14 @@ import yaml
 
 from kraftbridge.builders.brokers import (
     BrokerFacts,
-    FilesKind,
     broker_settings,
     environment,
-    mounted_object,
     overlay,
     properties_object,
     variable_of,
 )
 from kraftbridge.constants import ANNOTATION_BROKER_MODE, ANNOTATION_CONFIGURATION, FIELD_MANAGER
+from kraftbridge.models.mounted_files import FilesKind, mounted_object
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
 from kraftbridge.models.status import GuardedStatefulSet, RequiredVariable

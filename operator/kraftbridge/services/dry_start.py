@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from kraftbridge import dry_start
 from kraftbridge.builders import dry_start as builder
-from kraftbridge.builders.brokers import FilesKind, MountedFiles, broker_settings, configuration
+from kraftbridge.builders.brokers import broker_settings, configuration
 from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_MIGRATION, LABEL_ROLE, LABEL_RUN
@@ -29,6 +29,7 @@ from kraftbridge.fence import EXIT_REACHED, connects
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import RunDryStart
 from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartReport, DryStartState
+from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kraftbridge.builders import names
-from kraftbridge.builders.brokers import BrokerFacts, FilesKind, MountedFiles, environment, mounted_object
+from kraftbridge.builders.brokers import BrokerFacts, environment
+from kraftbridge.models.mounted_files import FilesKind, MountedFiles, mounted_object
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
 from kraftbridge.models.status import ChangedField

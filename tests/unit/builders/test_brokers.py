@@ -13,6 +13,7 @@ from tests.support.observations import CLUSTER_ID, CONTROLLERS, spec_document
 from kraftbridge.builders import brokers
 from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.constants import ACL_AUTHORIZER, ANNOTATION_CONFIGURATION, STANDARD_AUTHORIZER
+from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 
@@ -78,15 +79,15 @@ def test_properties_overlay_and_its_file(mode: BrokerMode) -> None:
     )
 
 
-def with_files(kind: brokers.FilesKind, **data: str) -> brokers.BrokerFacts:
+def with_files(kind: FilesKind, **data: str) -> brokers.BrokerFacts:
     """Return the facts of a StatefulSet whose volume mounts an object of its own, with keys besides the properties file."""
-    return replace(FACTS, files=brokers.MountedFiles(kind, "zone-a", data))
+    return replace(FACTS, files=MountedFiles(kind, "zone-a", data))
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_key_of_a_config_map_is_carried_along(mode: BrokerMode) -> None:
     spec = migration_spec("Properties", properties={"volume": "config"})
-    facts = with_files(brokers.FilesKind.CONFIG_MAP, **{"server.properties": FILE, "start.sh": "exec kafka"})
+    facts = with_files(FilesKind.CONFIG_MAP, **{"server.properties": FILE, "start.sh": "exec kafka"})
     facts = replace(facts, files=replace(facts.files, binary_data={"trust.jks": "/u3+7Q=="}))
     built = brokers.properties_object(spec, facts, "demo", mode)
     assert built is not None
@@ -101,7 +102,7 @@ def test_every_key_of_a_config_map_is_carried_along(mode: BrokerMode) -> None:
 def test_a_file_in_a_secret_stays_in_a_secret(mode: BrokerMode) -> None:
     spec = migration_spec("Properties", properties={"volume": "config"})
     encoded = {"server.properties": base64.b64encode(FILE.encode()).decode(), "key.jks": "/u3+7Q=="}
-    facts = with_files(brokers.FilesKind.SECRET, **encoded)
+    facts = with_files(FilesKind.SECRET, **encoded)
     assert facts.files is not None
     assert facts.files.text("server.properties") == FILE
     assert facts.files.text("key.jks") == "", "it is no text"

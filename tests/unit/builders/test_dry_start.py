@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraftbridge.builders.brokers import BrokerFacts, FilesKind, MountedFiles
+from kraftbridge.builders.brokers import BrokerFacts
 from kraftbridge.builders.dry_start import (
     DIRECTORY,
     SCHEDULING_GATE,
@@ -25,6 +25,7 @@ from kraftbridge.builders.dry_start import (
     run_secret,
 )
 from kraftbridge.models.dry_start import CopyKey
+from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 

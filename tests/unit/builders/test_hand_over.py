@@ -11,8 +11,9 @@ import yaml
 from tests.unit.builders.test_brokers import FACTS, migration_spec
 
 from kraftbridge.builders import hand_over
-from kraftbridge.builders.brokers import FilesKind, MountedFiles, overlay
+from kraftbridge.builders.brokers import overlay
 from kraftbridge.constants import ANNOTATION_BROKER_MODE
+from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 
 STYLES = ["Env", "Properties"]

@@ -13,6 +13,7 @@ from kraftbridge.builders.brokers import parse_properties, setting_of
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FIELD_MANAGER
 from kraftbridge.exceptions import ObservationError
+from kraftbridge.models.mounted_files import mounted_object
 from kraftbridge.models.observation import Clue, ControllersWorkload, PodState, StatefulSetState, Unobserved, clues_in
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
@@ -165,7 +166,7 @@ def drift_of(spec: MigrationSpec, facts: overlays.BrokerFacts, stateful_set: Obj
     lost += [
         f"volume {v['name']}"
         for v in ours
-        if overlays.mounted_object(present_volumes, v["name"]) != overlays.mounted_object(ours, v["name"])
+        if mounted_object(present_volumes, v["name"]) != mounted_object(ours, v["name"])
     ]
     return tuple(lost)
 
