@@ -243,6 +243,22 @@ def test_properties_need_the_kraft_configmap_or_the_owners_word(cluster: Cluster
     assert repoint(cluster, "properties", "my-kraft-config") == ""
 
 
+def test_a_properties_file_in_a_secret_needs_the_kraft_secret(cluster: Cluster, release: Release) -> None:
+    complete(cluster, release, "in-secret", "Properties")
+    needed = {"name": "in-secret", "container": "kafka", "volume": "config", "secret": "kafka-kraftbridge-kraft"}
+    record(cluster, {"guarded": True, "statefulSets": [needed]})
+    words = "Let volume config mount Secret kafka-kraftbridge-kraft"
+    eventually(lambda: words in repoint(cluster, "in-secret", "kafka-config", dry_run=True), "the new record counts")
+
+    def mount(secret: str) -> bool:
+        volume = {"name": "config", "configMap": None, "secret": {"secretName": secret}}
+        patch = json.dumps({"spec": {"template": {"spec": {"volumes": [volume]}}}})
+        return cluster.run("patch", "statefulset", "in-secret", "--patch", patch, user=SOMEBODY).returncode == 0
+
+    assert not mount("kafka")
+    assert mount("kafka-kraftbridge-kraft")
+
+
 def test_other_writers_of_a_guarded_statefulset_are_free(cluster: Cluster, release: Release) -> None:
     complete(cluster, release, "free-otherwise")
     for change in (
