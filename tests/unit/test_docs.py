@@ -83,8 +83,7 @@ def test_an_example_is_complete(example: Path) -> None:
             assert f"{spec.brokers.env_prefix}INTER_BROKER_PROTOCOL_VERSION" in variables
         else:
             volume = next(v for v in pod["volumes"] if v["name"] == spec.brokers.properties.volume)
-            assert volume["configMap"]["name"] == spec.brokers.properties.config_map
-            text = by_kind["ConfigMap", spec.brokers.properties.config_map]["data"][spec.brokers.properties.key]
+            text = by_kind["ConfigMap", volume["configMap"]["name"]]["data"][spec.brokers.properties.key]
             assert "inter.broker.protocol.version=3.9" in text
 
 
