@@ -19,7 +19,7 @@ from e2e.harness.foreign import ForeignCluster, Style
 from e2e.harness.kube import CLUSTER, REPOSITORY, CommandFailedError, Kube, NotOursError, current_kube
 from e2e.harness.load import ClientImpact, Load, client_impact
 from e2e.harness.matrix import Column, Fault
-from e2e.harness.migration import Migration, View, manifest
+from e2e.harness.migration import ACCEPTED, VERIFIER_IMAGE, Migration, View, manifest
 from e2e.harness.operator_install import IMAGES, OperatorInstall
 from e2e.harness.sole_use import remove_with_migrations, sole_use
 from e2e.harness.striker import Striker
@@ -113,7 +113,8 @@ class Story:
             runner=self.arguments.runner,
             address_cache_seconds=self.arguments.hold,
             rehearsal=True,
-            **({"verifier_image": ""} if self.arguments.chart else {}),
+            accepted=() if self.arguments.by_hand else ACCEPTED,
+            verifier_image="" if self.arguments.chart else VERIFIER_IMAGE,
         )
         text = yaml.safe_dump(resource, sort_keys=False)
         terminal.say("[bold]one KafkaMigration[/], target KRaftBrokers (the last state that can be rolled back):")
@@ -150,7 +151,11 @@ class Story:
             if trapped and view.phase not in ("", "Preflight"):
                 raise BlockedError("the planted trap was not found: preflight has passed")
             blocked_since = (blocked_since or time.monotonic()) if view.blocked else None
-            if blocked_since is not None and time.monotonic() - blocked_since > BLOCKED_TIMEOUT_S:
+            if (
+                blocked_since is not None
+                and not self.arguments.by_hand
+                and time.monotonic() - blocked_since > BLOCKED_TIMEOUT_S
+            ):
                 findings = "".join(f"\n  {finding}" for finding in view.blocking_findings)
                 raise BlockedError(f"blocked in phase {view.phase} for {BLOCKED_TIMEOUT_S} s: {view.blocked}{findings}")
         raise AssertionError("following ends with Completed or an exception")
@@ -336,7 +341,7 @@ def parse() -> argparse.Namespace:
         "--chart", default="", metavar="oci://…", help="install this released chart with the images that it names"
     )
     parser.add_argument(
-        "--by-hand", action="store_true", help="you finalize, when the demo has reached AwaitingFinalization"
+        "--by-hand", action="store_true", help="you accept the findings and finalize; the demo waits for you"
     )
     parser.add_argument(
         "--within", type=int, default=2400, metavar="SECONDS", help="give up a migration after this time"
