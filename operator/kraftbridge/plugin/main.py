@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,19 +18,18 @@ from rich.syntax import Syntax
 
 from kraftbridge import __version__
 from kraftbridge.exceptions import ConflictError, MigrationError
-from kraftbridge.models.catalogue import Severity
+from kraftbridge.models.catalogue import ACCEPTABLE, Severity
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.rehearsal import RehearsalVerdict
+from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import RehearsalStatus
 from kraftbridge.plugin import hand_over as handing_over
 from kraftbridge.plugin.bundle import collect
 from kraftbridge.plugin.picture import (
     findings_table,
-    last_verdict,
     rehearsal_picture,
     status_picture,
-    verdict_line,
 )
 from kraftbridge.plugin.plan import plan as plan_lines
 from kraftbridge.plugin.redaction import Redactor
@@ -106,7 +106,13 @@ def findings(
     migration = _session(namespace, context, kubeconfig).migration(name)
     found = migration.status.findings
     Console().print(findings_table(found) if found else "no findings")
-    if any(f.severity is Severity.BLOCKING and not f.accepted for f in found):
+    blocking = [f for f in found if f.severity is Severity.BLOCKING and not f.accepted]
+    if acceptable := [f for f in blocking if f.code in ACCEPTABLE]:
+        typer.echo("These findings can be accepted:")
+        for finding in acceptable:
+            what = f"{finding.code} {shlex.quote(finding.object)}"
+            typer.echo(f"  kubectl kraftbridge accept {what} --migration {migration.name} -n {migration.namespace}")
+    if blocking:
         raise typer.Exit(1)
 
 
@@ -121,7 +127,7 @@ def accept(
     session = _session(namespace, context, kubeconfig)
     found = session.migration(migration)
     matching = tuple(f for f in found.status.findings if f.code == code and where in {"*", f.object})
-    if matching:
+    if any(not f.accepted for f in matching):
         Console().print(findings_table(matching))
         _ask("Accept?", yes=yes)
     done = session.accept(found, code, where)
@@ -184,7 +190,7 @@ def resume(
 ) -> None:
     """Continue a paused migration."""
     migration = _set_paused(_session(namespace, context, kubeconfig), name, paused=False)
-    typer.echo(f"{migration.name} goes on towards {migration.spec.target}")
+    typer.echo(f"{migration.name} continues; its target is {migration.spec.target}")
 
 
 @app.command()
@@ -201,7 +207,6 @@ def finalize(
     migration = session.migration(name)
     _refuse_when_over(migration)
     console.print(status_picture(migration, datetime.now(UTC)))
-    console.print(verdict_line(last_verdict(migration), datetime.now(UTC)))
     if migration.status.phase is not Phase.AWAITING_FINALIZATION:
         console.print(
             f"The migration is in {migration.status.phase}; with target KRaft it will not stop before finalization.",
@@ -231,9 +236,12 @@ def rollback(
     if possible is None or possible.status != "True":
         said = "it is not known yet" if possible is None else f"{possible.status}: {possible.message}"
         console.print(f"RollbackPossible is not True ({said}); the operator waits until it is.", style="yellow")
+    else:
+        console.print(f"A rollback is possible: {possible.message}")
+    kept = migration.spec.rollback.controller_volumes is ControllerVolumes.KEEP
     console.print(
-        "Every broker restarts on ZooKeeper, one at a time; the controllers' volumes: "
-        + migration.spec.rollback.controller_volumes
+        "Every broker restarts in ZooKeeper mode, one at a time. The controllers are removed; "
+        f"their volumes are {'kept' if kept else 'deleted'}."
     )
     _ask(f"Roll {migration.namespace}/{migration.name} back to ZooKeeper?", yes=yes)
     session.set_target(migration, Target.ZOOKEEPER)

@@ -15,7 +15,7 @@ from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.status import FindingStatus, RehearsalStatus, VerificationStatus
 from kraftbridge.plugin.session import Migration
 
-_COLOURS = {"True": "green", "False": "red", "Unknown": "yellow"}
+_POSSIBLE = {"True": ("possible", "green"), "False": ("not possible", "red"), "Unknown": ("not known", "yellow")}
 
 
 def status_picture(migration: Migration, now: datetime) -> RenderableType:
@@ -25,17 +25,22 @@ def status_picture(migration: Migration, now: datetime) -> RenderableType:
     facts.add_column(style="bold")
     facts.add_column()
     facts.add_row("target", f"{spec.target}{', paused' if spec.paused else ''}")
-    facts.add_row("waits for", Text(status.message or "the operator's first look"))
-    for kind in (ConditionType.STALLED, ConditionType.ROLLBACK_POSSIBLE):
-        found = condition(status.conditions, kind)
-        if found is not None and (kind is not ConditionType.STALLED or found.status == "True"):
-            text = Text(found.status, style=_condition_style(kind, found.status))
-            facts.add_row(
-                "stalled" if kind is ConditionType.STALLED else "way back",
-                text.append(f"  {found.message}", style="default"),
-            )
+    facts.add_row("message", Text(status.message or "the operator's first look"))
+    stalled = condition(status.conditions, ConditionType.STALLED)
+    if stalled is not None and stalled.status == "True":
+        text = Text(stalled.reason, style="red")
+        facts.add_row(
+            "stalled", text if stalled.message == status.message else text.append(f"  {stalled.message}", "default")
+        )
+    possible = condition(status.conditions, ConditionType.ROLLBACK_POSSIBLE)
+    if possible is not None:
+        word, style = _POSSIBLE[possible.status]
+        facts.add_row("rollback", Text(word, style=style).append(f"  {possible.message}", "default"))
     brokers = status.brokers
-    facts.add_row("brokers", f"{brokers.in_mode} of {brokers.total} in mode {brokers.mode}")
+    facts.add_row(
+        "brokers",
+        f"{brokers.in_mode} of {brokers.total} in mode {brokers.mode}" if brokers.total else "not counted yet",
+    )
     facts.add_row("quorum", _quorum(migration, now))
     if status.operation is not None:
         took = _age(now, status.operation.started_at)
@@ -53,7 +58,11 @@ def status_picture(migration: Migration, now: datetime) -> RenderableType:
     blocking = sum(1 for f in status.findings if f.severity is Severity.BLOCKING and not f.accepted)
     if blocking:
         facts.add_row(
-            "findings", Text(f"{blocking} blocking: kubectl kraftbridge findings {migration.name}", style="red")
+            "findings",
+            Text(
+                f"{blocking} blocking: kubectl kraftbridge findings {migration.name} -n {migration.namespace}",
+                style="red",
+            ),
         )
     title = Text.assemble((f"{migration.namespace}/{migration.name}", "bold"), f"   {_time_in_phase(migration, now)}")
     return Group(title, phase_line(status.phase), facts)
@@ -123,17 +132,11 @@ def findings_table(findings: tuple[FindingStatus, ...]) -> Table:
     for title in ("", "code", "object", "what is wrong", "what to do"):
         table.add_column(title, overflow="fold")
     order = list(Severity)
-    for finding in sorted(findings, key=lambda f: (f.accepted, -order.index(f.severity), f.code, f.object)):
+    for finding in sorted(findings, key=lambda f: (f.accepted, order.index(f.severity), f.code, f.object)):
         blocking = finding.severity is Severity.BLOCKING and not finding.accepted
         mark = Text("accepted" if finding.accepted else str(finding.severity), style="red" if blocking else "yellow")
         table.add_row(mark, finding.code, finding.object, Text(finding.reason), Text(finding.fix))
     return table
-
-
-def _condition_style(kind: ConditionType, status: str) -> str:
-    if kind is ConditionType.STALLED:
-        return "red"
-    return _COLOURS[status]
 
 
 def _quorum(migration: Migration, now: datetime) -> str:

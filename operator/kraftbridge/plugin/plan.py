@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -20,12 +21,14 @@ from kraftbridge.services.facts import Facts
 from kraftbridge.storage.ports import KubernetesPort
 
 Object = dict[str, Any]
+CLUSTER_ID_OPEN = "<cluster id, read from ZooKeeper in preflight>"
+"""What a diff shows in place of the cluster id while the operator does not know it."""
 
 
 def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -> Iterator[str]:
     """Yield the lines of the diffs: each StatefulSet from its own configuration to migration mode, and on to KRaft.
 
-    The overlays are those of the operator. The cluster id stays open until the operator has read it from ZooKeeper.
+    The overlays are those of the operator. The cluster id is `CLUSTER_ID_OPEN` until the operator has read it from ZooKeeper.
 
     Raises
     ------
@@ -46,6 +49,8 @@ def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -
                 f"StatefulSet {reference.name} has no container {spec.brokers.container}: set spec.brokers.container"
             )
         broker_facts = facts.brokers(identity, spec, status, original)
+        if not broker_facts.cluster_id:
+            broker_facts = replace(broker_facts, cluster_id=CLUSTER_ID_OPEN)
         before = _template(
             {**stateful_set, "spec": _with_original(stateful_set["spec"], original.container, original.volumes)}
         )

@@ -102,6 +102,33 @@ def test_findings_say_what_to_do_and_fail_while_one_blocks(run: Run, migrate: An
     assert "ControllerListenerPlaintext" in answer.output
 
 
+def test_findings_that_block_come_first_with_the_command_that_accepts_them(run: Run, migrate: Any) -> None:
+    others = [
+        {**FINDING, "code": code, "severity": severity} for code, severity in (("A", "Information"), ("B", "Warning"))
+    ]
+    refused = {**FINDING, "code": "AlreadyKRaft", "object": "StatefulSet/kafka"}
+    migrate({"findings": [*others, FINDING, refused]})
+    shown = run("findings").output
+    places = [shown.index(f"│ {severity}") for severity in ("Blocking", "Warning", "Information")]
+    assert places == sorted(places)
+    assert "kubectl kraftbridge accept ControllerListenerPlaintext controllers --migration demo -n kafka\n" in shown
+    assert "accept AlreadyKRaft" not in shown, "it cannot be accepted"
+
+
+def test_status_says_each_thing_once(run: Run, migrate: Any) -> None:
+    stalled = {
+        "type": "Stalled", "status": "True", "reason": "BlockingFindings", "message": "one finding blocks", "lastTransitionTime": stamp(5),
+    }  # fmt: skip
+    conditions = [*status("Preflight")["conditions"], stalled]
+    migrate({"phase": "Preflight", "message": "one finding blocks", "findings": [FINDING], "conditions": conditions})
+    shown = run("status").output
+    assert shown.count("one finding blocks") == 1
+    assert "BlockingFindings" in shown
+    assert "possible  mirrored" in shown
+    assert "0 of 0" not in shown, "no broker was counted yet"
+    assert "kubectl kraftbridge findings demo -n kafka" in shown
+
+
 def test_an_accepted_finding_blocks_no_more(run: Run, migrate: Any) -> None:
     migrate({"findings": [{**FINDING, "accepted": True}]})
     assert run("findings").exit_code == 0
@@ -113,6 +140,15 @@ def test_accept_adds_to_what_is_accepted(run: Run, migrate: Any, spec_of: Any) -
     assert run("accept", FINDING["code"], "controllers", "--yes").exit_code == 0
     assert spec_of()["preflight"]["accepted"] == [earlier, {"code": FINDING["code"], "object": "controllers"}]
     assert "already" in run("accept", FINDING["code"], "controllers", "--yes").output
+
+
+def test_what_was_accepted_before_is_not_asked_again(run: Run, migrate: Any) -> None:
+    migrate(
+        {"findings": [{**FINDING, "accepted": True}]},
+        preflight={"accepted": [{"code": FINDING["code"], "object": "controllers"}]},
+    )
+    answer = run("accept", FINDING["code"], "controllers", answer="")
+    assert (answer.exit_code, answer.output) == (0, "it was accepted already\n")
 
 
 def test_what_was_not_found_is_not_accepted(run: Run, migrate: Any, spec_of: Any) -> None:
@@ -239,7 +275,10 @@ def test_plan_is_a_diff_and_changes_nothing(run: Run, migrate: Any, kubernetes: 
     assert "-    - name: KAFKA_ZOOKEEPER_METADATA_MIGRATION_ENABLE" in shown, "the flag goes away again in KRaft mode"
     assert "+    - name: KAFKA_PROCESS_ROLES" in shown
     assert "OnDelete" in shown
+    assert "<cluster id, read from ZooKeeper in preflight>" in shown
     assert kubernetes.objects == before
+    kubernetes.objects["KafkaMigration", "kafka", "demo"]["status"] = {"clusterId": "uuuuuuuuuuuuuuuuuuuuuA"}
+    assert "value: uuuuuuuuuuuuuuuuuuuuuA" in run("plan").output
 
 
 def test_plan_is_what_the_operator_applies(run: Run, migrate: Any, kubernetes: FakeKubernetes) -> None:
