@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 from kazoo.client import KazooClient
-from tests.support.kafka_processes import CHROOT, MIGRATION, ZOOKEEPER, KafkaProcesses, kafka_processes, wait_for
+from tests.support.kafka_processes import (
+    CHROOT,
+    MIGRATION,
+    ZOOKEEPER,
+    KafkaProcesses,
+    kafka_libraries,
+    kafka_processes,
+    wait_for,
+)
 
 from kraftbridge.kafka.__main__ import main
 from kraftbridge.storage.kafka_brokers import BrokerClient
@@ -64,6 +73,37 @@ def test_a_quota_that_stops_the_sync_is_removed_at_the_controller(capsys: pytest
         finally:
             for client in (zookeeper, brokers, controllers):
                 client.close()
+
+
+def kafka_configs(*arguments: str) -> subprocess.CompletedProcess[str]:
+    java = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{kafka_libraries()}/*", "kafka.admin.ConfigCommand"]
+    return subprocess.run([*java, *arguments], check=False, capture_output=True, text=True, timeout=120)
+
+
+def test_before_the_takeover_a_broker_removes_it_and_kafka_configs_refuses_its_name() -> None:
+    with kafka_processes([BROKER], []) as processes:
+        brokers = BrokerClient(processes.bootstrap_servers, {})
+        session = KazooClient(processes.zookeeper_hosts + CHROOT)
+        try:
+            processes.start_zookeeper()
+            processes.start_broker(BROKER, ZOOKEEPER)
+            wait_for("the broker", lambda: brokers.cluster_state().brokers, 150)
+            plant(processes)
+            session.start()
+            alice = ["--alter", "--entity-type", "users", "--entity-name", "alice", "--delete-config", UNKNOWN]
+
+            refused = kafka_configs("--bootstrap-server", processes.bootstrap_servers, *alice)
+
+            assert refused.returncode != 0
+            assert UNKNOWN in refused.stdout + refused.stderr
+            assert UNKNOWN in json.loads(session.get("/config/users/alice")[0])["config"]
+            command = ["remove-quota", "--controllers", processes.bootstrap_servers, "--user", "alice"]
+            assert main([*command, "--quota", UNKNOWN]) == 0
+            assert session.exists("/config/users/alice") is None  # it was her only quota
+        finally:
+            brokers.close()
+            session.stop()
+            session.close()
 
 
 def test_a_controller_that_does_not_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:

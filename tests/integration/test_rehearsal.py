@@ -11,6 +11,8 @@ from tests.support.kafka_processes import kafka_libraries
 from tests.support.traps import CHROOT, IN_CI, SETTINGS, TRAPS, config, planted, stored_dump
 
 from kraftbridge.models.rehearsal import Ending, RehearsalResult, RehearsalVerdict, Stage
+from kraftbridge.rehearsal import registrations
+from kraftbridge.rehearsal import rehearse as rehearse_module
 from kraftbridge.rehearsal.command_line import main
 from kraftbridge.rehearsal.comparison import compare_copy
 from kraftbridge.rehearsal.page import render_page
@@ -104,6 +106,19 @@ def test_a_dump_from_which_znodes_are_missing_never_works(path: str, tmp_path: P
 
     assert (result.verdict, result.ending) == (RehearsalVerdict.UNKNOWN, Ending.DUAL_WRITE), result.to_json(indent=1)
     assert result.reason.startswith(f"{parent} has {counted[parent]} children")
+
+
+def test_a_registration_that_stays_fenced_is_no_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller then sends no requests to brokers, and the measured heap lacks them. It enters dual-write all the same."""
+    monkeypatch.setattr(
+        registrations, "_FAR_OFFSET", 0
+    )  # behind the registration: the controller keeps the broker fenced
+    monkeypatch.setattr(rehearse_module, "_UNFENCE_SECONDS", 3.0)
+
+    result = rehearsed("none", tmp_path)
+
+    assert (result.verdict, result.ending) == (RehearsalVerdict.UNKNOWN, Ending.DUAL_WRITE), result.to_json(indent=1)
+    assert result.reason == "registrations in place of brokers [0, 1, 2] stayed fenced"
 
 
 def test_nothing_is_left_running_and_the_page_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,7 +84,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     command = parser.add_subparsers(required=True).add_parser(
         "remove-quota", help="remove a quota that Kafka does not know"
     )
-    command.add_argument("--controllers", required=True, metavar="HOST:PORT,…", help="all KRaft controllers")
+    command.add_argument(
+        "--controllers",
+        required=True,
+        metavar="HOST:PORT,…",
+        help="all KRaft controllers; before the takeover, all brokers",
+    )
     command.add_argument(
         "--client-config", type=Path, metavar="FILE", help="client.properties for the controllers' listener"
     )

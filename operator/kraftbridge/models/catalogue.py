@@ -682,7 +682,7 @@ class Code(StrEnum):
     QUOTA_UNKNOWN = (
         "QuotaUnknown", _BLOCKING, _TREE,
         "Kafka 3.9 has no quota {quota} for {folder}: after the takeover the sync to ZooKeeper would stop at it permanently",
-        "Remove it before the takeover: kafka-configs --alter --delete-config {quota}, or take it out of the znode. After the takeover: python -m kraftbridge.kafka remove-quota, which asks the active controller",
+        "Remove it before the takeover: take it out of the znode, or python -m kraftbridge.kafka remove-quota with the brokers' addresses (kafka-configs refuses the name). After the takeover: the same command with the controllers' addresses",
     )
     QUOTA_INVALID = (
         "QuotaInvalid", _BLOCKING, _TREE,

@@ -162,6 +162,13 @@ class Registrations:
             if not answer.error_code and not answer.is_fenced:
                 self.unfenced.add(identity)
 
+    def fenced(self, seconds: float) -> set[int]:
+        """Return the brokers that the controller has not unfenced; waits up to so many seconds until there is none."""
+        deadline = time.monotonic() + seconds
+        while (missing := {broker.id for broker in self.brokers} - self.unfenced) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return missing
+
     def close(self) -> None:
         """Stop the heartbeats."""
         self._stop.set()

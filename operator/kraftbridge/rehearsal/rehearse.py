@@ -59,6 +59,8 @@ _LONG_WITHOUT_PROGRESS_SECONDS: Final = 20.0
 _OUT_OF_MEMORY_EXIT: Final = 3
 """Exit code under ``-XX:+ExitOnOutOfMemoryError``."""
 _SETTLE_SECONDS: Final = 1.0
+_UNFENCE_SECONDS: Final = 10.0
+"""After dual-write. A heartbeat is sent every two seconds, and a busy controller answers late."""
 _LIMIT_SECONDS: Final = 300.0
 _PARTITIONS_PER_SECOND: Final = 75
 """Of a slow machine: 200,000 partitions take 98 to 167 s (docs/sizing.md), and took 702 s at low priority on four cores with a load of 19."""
@@ -215,7 +217,7 @@ class _Rehearsal:
                 self._watch(self.log)
             if self.ending is Ending.DUAL_WRITE:
                 time.sleep(_SETTLE_SECONDS)
-                if missing := {broker.id for broker in writer.brokers} - registrations.unfenced:
+                if missing := registrations.fenced(_UNFENCE_SECONDS):
                     self.problems.append(f"registrations in place of brokers {sorted(missing)} stayed fenced")
         finally:
             registrations.close()

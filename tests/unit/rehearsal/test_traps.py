@@ -9,6 +9,10 @@ import pytest
 from tests.rehearsal.table import PAGE, RESULTS, page
 from tests.support.traps import CHROOT, SETTINGS, TRAPS, planted, stored_dump
 
+from kraftbridge.metadata.zookeeper.reader import read_dump
+from kraftbridge.metadata.zookeeper.soundness import findings_of
+from kraftbridge.models.catalogue import Severity
+from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.rehearsal.traps import mends
 
 
@@ -19,6 +23,20 @@ def test_every_trap_is_named(name: str, tmp_path: Path) -> None:
     assert trap.code in {None, *(mend.code for mend in found)}, found
     assert all(mend.command for mend in found)
     assert bool(found) is (trap.code is not None)
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_preflight_is_at_least_as_strict_as_kafka(name: str, tmp_path: Path) -> None:
+    """Preflight's check of the tree stops what Kafka fails at or loses, also where no rehearsal runs."""
+    trap = TRAPS[name]
+    znodes = read_dump(planted(trap, tmp_path / "zk.jsonl"), CHROOT)
+    found = findings_of(znodes, trap.settings.get("password.encoder.secret"))
+    blocking = {finding.code for finding in found if finding.severity is Severity.BLOCKING}
+    if trap.verdict in {RehearsalVerdict.FAILS, RehearsalVerdict.LOSES}:
+        assert blocking
+        assert trap.code in {None, *blocking}
+    if name == "none":
+        assert not blocking
 
 
 def test_a_command_takes_the_wrong_quota_away_and_shows_no_secret(tmp_path: Path) -> None:
