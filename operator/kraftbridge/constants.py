@@ -57,6 +57,16 @@ ACL_AUTHORIZER: Final = "kafka.security.authorizer.AclAuthorizer"
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """``authorizer.class.name`` of a KRaft cluster (KIP-801)."""
 
+OVERLAID_SETTINGS: Final = (
+    "controller.listener.names",
+    "controller.quorum.voters",
+    "listener.security.protocol.map",
+    "zookeeper.metadata.migration.enable",
+    "process.roles",
+    "authorizer.class.name",
+)
+"""Settings of the brokers that the migration sets."""
+
 FIND_KAFKA: Final = """tools= ending=
 for each in ${KAFKA_HOME:+"$KAFKA_HOME/bin"} /opt/kafka/bin /opt/bitnami/kafka/bin /usr/bin "$(dirname "$(command -v kafka-run-class.sh || command -v kafka-run-class || echo /)")"; do
   for end in .sh ""; do

@@ -83,6 +83,8 @@ SHORT_ADDRESS_CACHE = "-Dsun.net.inetaddr.ttl=1 -Dsun.net.inetaddr.negative.ttl=
 ``networkaddress.cache.ttl`` is a security property that ``-D`` does not set; these legacy system properties are read when it is not set
 (``sun.net.InetAddressCachePolicy``).
 """
+INHERITED_OPTIONS = "$(JAVA_TOOL_OPTIONS)"
+"""In an entry of ``env``: the value that ``envFrom`` gives."""
 REMOVED_IN_KRAFT = ("zookeeper.metadata.migration.enable",)
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from kraftbridge.builders import names
 from kraftbridge.builders.brokers import (
+    INHERITED_OPTIONS,
     BrokerFacts,
     overlay,
     properties_file,
@@ -119,6 +120,8 @@ class CopyFacts:
     """Of the running broker."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Properties file of the mode by its key, in ``Properties`` style."""
+    inherits_options: bool = False
+    """Whether ``envFrom`` gives ``JAVA_TOOL_OPTIONS``; the copy's agent must not replace it."""
     mounted: MountedFiles | None = None
     """What the volume of that file mounts in the user's template; the copy gets its other keys from there."""
 
@@ -270,7 +273,7 @@ def _pod(facts: DryStartFacts, name: str, spec: Object) -> Object:
 
 def _container(container: Mapping[str, Any], each: CopyFacts) -> Object:
     kept = {k: copy.deepcopy(container[k]) for k in _KEPT_OF_CONTAINER if k in container}
-    kept["env"] = _environment(container.get("env") or [], each)
+    kept["env"] = _environment(container.get("env") or [], each, kafka=container["name"] == each.container)
     kept["volumeMounts"] = [
         {"name": _VOLUME, "mountPath": DIRECTORY},
         *(copy.deepcopy(m) for m in container.get("volumeMounts") or []),
@@ -287,7 +290,7 @@ def _container(container: Mapping[str, Any], each: CopyFacts) -> Object:
     return kept
 
 
-def _environment(present: Sequence[Mapping[str, Any]], each: CopyFacts) -> list[Object]:
+def _environment(present: Sequence[Mapping[str, Any]], each: CopyFacts, *, kafka: bool) -> list[Object]:
     """Return a container's environment with the live pod's values of field references, and with the agent.
 
     ``JAVA_TOOL_OPTIONS`` and ``_JAVA_OPTIONS`` both name the agent: an entrypoint that clears one is held by the other (``Arguments::parse``).
@@ -302,6 +305,9 @@ def _environment(present: Sequence[Mapping[str, Any]], each: CopyFacts) -> list[
         elif entry["name"] != "_JAVA_OPTIONS":
             variables.append(copy.deepcopy(dict(entry)))
     users = any(v["name"] == _USERS_OPTIONS for v in variables)
+    if not users and each.inherits_options and kafka:
+        variables.append({"name": _USERS_OPTIONS, "value": INHERITED_OPTIONS})
+        users = True
     return [
         *variables,
         {"name": JAVA_TOOL_OPTIONS, "value": f"{_AGENT} $({_USERS_OPTIONS})" if users else _AGENT},

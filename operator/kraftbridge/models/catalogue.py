@@ -232,8 +232,13 @@ class Code(StrEnum):
     )
     SETTING_FROM_REFERENCE = (
         "SettingFromReference", _BLOCKING, _PREFLIGHT,
-        "The pod template gives {setting} by valueFrom, which a value cannot override (API server: 422)",
-        "Give it as a plain value and roll the brokers",
+        "The pod template gives {variable} by valueFrom. The migration sets this variable, and a value cannot replace a reference (API server: 422)",
+        "Replace valueFrom of {variable} by this line in the pod template, and roll the brokers: {line}",
+    )
+    SETTING_IN_ARGUMENTS = (
+        "SettingInArguments", _BLOCKING, _PREFLIGHT,
+        "Container {container} starts Kafka with --override {setting}={value}, which wins over what the migration sets",
+        "Remove --override {setting}={value} from command and args, set {setting}={value} in the channel of spec.brokers.configStyle, and roll the brokers",
     )
     STATEFUL_SET_MISSING = (
         "StatefulSetMissing", _BLOCKING, _PREFLIGHT,

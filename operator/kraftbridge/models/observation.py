@@ -142,7 +142,7 @@ class StatefulSetState:
     settings: Mapping[str, str]
     """Kafka settings that the template renders (``zookeeper.connect`` …), as far as they can be read from it."""
     unreadable_settings: frozenset[str]
-    """Settings given by ``valueFrom``: they cannot be read or overridden by a value."""
+    """Settings given by a reference whose value the operator cannot read."""
     java_tool_options: str
     volumes: frozenset[str]
     drift: tuple[str, ...]
@@ -152,6 +152,10 @@ class StatefulSetState:
     former: tuple[ChangedField, ...] = ()
     """Original value and owner of each field that a migration sets."""
     lease: LeaseState | Unobserved = NOT_NEEDED
+    fixed_variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the migration sets and the template gives by ``valueFrom``, each with the line that can replace the reference."""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Settings that ``--override`` in command and arguments gives."""
     properties_from: str = ""
     """``kind/name`` of the object that the volume of the properties file mounts; ``""`` in ``Env`` style, or if it mounts no ConfigMap or Secret."""
     foreign: tuple[str, ...] = ()

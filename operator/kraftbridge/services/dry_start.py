@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from kraftbridge import dry_start
 from kraftbridge.builders import dry_start as builder
-from kraftbridge.builders.brokers import broker_settings, configuration
+from kraftbridge.builders.brokers import INHERITED_OPTIONS, broker_settings, configuration
 from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_MIGRATION, LABEL_ROLE, LABEL_RUN
@@ -269,6 +269,7 @@ class DryStarts:
                     log_dirs=tuple(d.strip() for d in dirs.split(",") if d.strip()),
                     files=files,
                     mounted=brokers.files,
+                    inherits_options=brokers.java_tool_options.startswith(INHERITED_OPTIONS),
                 )
                 found.append((each, broker_settings(spec, brokers, key.mode)))
         return found

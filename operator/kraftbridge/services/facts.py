@@ -14,7 +14,6 @@ from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import original_state
-from kraftbridge.services.observe import workloads
 from kraftbridge.services.original_state import OriginalState
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -63,13 +62,14 @@ class Facts:
         if recorded is not None:
             return recorded
         files = original_state.mounted_files(self._kubernetes, identity.namespace, spec, stateful_set)
-        return original_state.capture(spec, stateful_set, files)
+        values = original_state.environment_values(self._kubernetes, identity.namespace, spec, stateful_set)
+        return original_state.capture(spec, stateful_set, files, values)
 
     def brokers(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, original: OriginalState
     ) -> BrokerFacts:
         """Return the input for the overlay of one StatefulSet."""
-        settings, _ = workloads.settings_of(spec, original.container, original.properties_text)
+        settings, _ = original_state.settings_of(spec, original)
         return BrokerFacts(
             namespace=identity.namespace,
             controllers=controllers_name(identity.name, identity.uid, status.attempt),

@@ -5,11 +5,21 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from kraftbridge.builders import names
-from kraftbridge.builders.brokers import BrokerFacts, environment
+from kraftbridge.builders.brokers import (
+    INHERITED_OPTIONS,
+    BrokerFacts,
+    environment,
+    parse_properties,
+    setting_of,
+    variable_of,
+)
+from kraftbridge.builders.template import ContainerEnvironment, container_environment, overrides_of
+from kraftbridge.constants import OVERLAID_SETTINGS
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles, mounted_object
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
@@ -30,25 +40,48 @@ class OriginalState:
     properties_text: str
     files: MountedFiles | None = None
     """What the volume of the properties file mounted."""
+    environment: ContainerEnvironment = field(default_factory=ContainerEnvironment)
+    """Variables of the Kafka container with the values behind their references."""
 
     @property
     def java_tool_options(self) -> str:
-        """``JAVA_TOOL_OPTIONS`` of the Kafka container."""
+        """``JAVA_TOOL_OPTIONS`` of the Kafka container.
+
+        A value from ``envFrom`` stays a reference: the kubelet expands it (``makeEnvironmentVariables``), and no Secret's value gets into a template.
+        """
+        if "JAVA_TOOL_OPTIONS" in self.environment.inherited:
+            return INHERITED_OPTIONS
         return environment_of(self.container).get("JAVA_TOOL_OPTIONS", "")
 
+    @property
+    def overrides(self) -> Mapping[str, str]:
+        """Settings that ``--override`` gives."""
+        return overrides_of(self.container)
 
-def capture(spec: MigrationSpec, stateful_set: Mapping[str, Any], files: MountedFiles | None) -> OriginalState | None:
+
+def capture(
+    spec: MigrationSpec,
+    stateful_set: Mapping[str, Any],
+    files: MountedFiles | None,
+    environment: ContainerEnvironment | None = None,
+) -> OriginalState | None:
     """Return the current state of a StatefulSet; None if it lacks the Kafka container."""
     container = container_of(stateful_set, spec.brokers.container)
     if container is None:
         return None
     return OriginalState(
-        container={"name": container["name"], "env": container.get("env", []), "image": container.get("image", "")},
+        container={
+            "name": container["name"],
+            "env": container.get("env", []),
+            "image": container.get("image", ""),
+            **{k: container[k] for k in ("command", "args") if k in container},
+        },
         volumes=tuple(stateful_set["spec"]["template"]["spec"].get("volumes", [])),
         update_strategy=stateful_set["spec"].get("updateStrategy", {}),
         managed_fields=tuple(stateful_set["metadata"].get("managedFields", [])),
         properties_text=files.text(spec.brokers.properties.key) if files and spec.brokers.properties else "",
         files=files,
+        environment=environment or _plain(container),
     )
 
 
@@ -107,8 +140,59 @@ def mounted_files(
     if mounted is None:
         return None
     kind, name = mounted
-    found = kubernetes.get("v1", str(kind), namespace, name) or {}
+    return _read(kubernetes, namespace, kind, name) or MountedFiles(kind, name)
+
+
+def environment_values(
+    kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec, stateful_set: Mapping[str, Any]
+) -> ContainerEnvironment:
+    """Return the environment of the Kafka container, with the values of the ConfigMaps and Secrets that it refers to."""
+    container = container_of(stateful_set, spec.brokers.container) or {}
+    return container_environment(container, namespace, partial(_read, kubernetes, namespace))
+
+
+def _read(kubernetes: KubernetesPort, namespace: str, kind: FilesKind, name: str) -> MountedFiles | None:
+    found = kubernetes.get("v1", str(kind), namespace, name)
+    if found is None:
+        return None
     return MountedFiles(kind, name, dict(found.get("data") or {}), dict(found.get("binaryData") or {}))
+
+
+def settings_of(spec: MigrationSpec, original: OriginalState) -> tuple[dict[str, str], frozenset[str]]:
+    """Return the Kafka settings that a template gives, and the names of those whose values cannot be read.
+
+    An ``--override`` wins over the properties file; images write their variables into such a file.
+    """
+    overrides = original.overrides
+    expanded = frozenset(name for name, value in overrides.items() if "$" in value)
+    if spec.brokers.config_style is ConfigStyle.PROPERTIES:
+        return {**parse_properties(original.properties_text), **overrides}, expanded
+    prefix, environment = spec.brokers.env_prefix, original.environment
+    settings = {s: v for k, v in environment.values.items() if (s := setting_of(k, prefix)) is not None}
+    unknown = {s for k in environment.unknown if (s := setting_of(k, prefix)) is not None}
+    return {**settings, **overrides}, frozenset(unknown - overrides.keys()) | expanded
+
+
+def fixed_variables(spec: MigrationSpec, original: OriginalState) -> dict[str, str]:
+    """Return the variables that the migration sets and the template gives by ``valueFrom``, each with the line that can replace the reference."""
+    set_by_us = {"JAVA_TOOL_OPTIONS"}
+    if spec.brokers.config_style is ConfigStyle.ENV:
+        set_by_us |= {"CLUSTER_ID", *(variable_of(s, spec.brokers.env_prefix) for s in OVERLAID_SETTINGS)}
+    environment = original.environment
+    return {
+        name: "value: (the value in the Secret)"
+        if name in environment.secret
+        else f"value: {json.dumps(environment.values[name])}"
+        if name in environment.values
+        else "value: (its value)"
+        for name in sorted(environment.references & set_by_us)
+    }
+
+
+def _plain(container: Mapping[str, Any]) -> ContainerEnvironment:
+    """Return what an earlier release of the operator knew: plain values as they are written. The overlay of a running migration must not change."""
+    references = frozenset(e["name"] for e in container.get("env") or [] if "valueFrom" in e)
+    return ContainerEnvironment(environment_of(container), unknown=references, references=references)
 
 
 def restoring_patches(
@@ -192,13 +276,16 @@ def _encode(original: OriginalState) -> str:
         "managedFields": original.managed_fields,
         "propertiesText": original.properties_text,
         "files": None if original.files is None else asdict(original.files),
+        "environment": {
+            k: sorted(v) if isinstance(v, frozenset) else v for k, v in asdict(original.environment).items()
+        },
     }
     return base64.b64encode(json.dumps(raw, default=str).encode()).decode()
 
 
 def _decode(value: str) -> OriginalState:
     raw = json.loads(base64.b64decode(value))
-    files = raw.get("files")
+    files, environment = raw.get("files"), raw.get("environment")
     return OriginalState(
         raw["container"],
         tuple(raw["volumes"]),
@@ -206,4 +293,12 @@ def _decode(value: str) -> OriginalState:
         tuple(raw["managedFields"]),
         raw["propertiesText"],
         None if files is None else MountedFiles(**{**files, "kind": FilesKind(files["kind"])}),
+        _plain(raw["container"]) if environment is None else _decode_environment(environment),
+    )
+
+
+def _decode_environment(raw: Mapping[str, Any]) -> ContainerEnvironment:
+    return ContainerEnvironment(
+        values=dict(raw["values"]),
+        **{name: frozenset(raw[name]) for name in ("unknown", "references", "secret", "inherited")},
     )

@@ -420,3 +420,14 @@ def test_a_label_that_was_taken_away_is_named(pod: dict[str, Any]) -> None:
     kept = made(pod)
     del kept["metadata"]["labels"]["kraftbridge.dev/role"]
     assert additions(pod, kept) == ("labels",)
+
+
+@pytest.mark.parametrize("inherits", [True, False])
+def test_java_options_that_envfrom_gives_stay_beside_the_agent(inherits: bool) -> None:
+    own = copy.deepcopy(STATEFUL_SET)
+    kafka = next(c for c in own["spec"]["template"]["spec"]["containers"] if c["name"] == "kafka")
+    kafka["env"] = [e for e in kafka.get("env", []) if e["name"] != "JAVA_TOOL_OPTIONS"]
+    found = variables(copy_pod(FACTS, replace(EACH, stateful_set=own, inherits_options=inherits)), "kafka")
+    assert found.get("KRAFTBRIDGE_USERS_JAVA_TOOL_OPTIONS") == ("$(JAVA_TOOL_OPTIONS)" if inherits else None)
+    assert found["JAVA_TOOL_OPTIONS"].startswith("-javaagent:")
+    assert found["JAVA_TOOL_OPTIONS"].endswith("$(KRAFTBRIDGE_USERS_JAVA_TOOL_OPTIONS)") is inherits

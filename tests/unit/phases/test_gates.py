@@ -377,7 +377,14 @@ FINDINGS: dict[str, tuple[Spoil, str]] = {
     "AdmissionPolicyMissing": (observing(admission_policy=False), "ValidatingAdmissionPolicy"),
     "LockedByAnother": (sets(lock="kafka/other/uid"), "kafka/other/uid"),
     "BrokersNotReady": (sets(pods=(replace(broker_set().pods[0], ready=False), *broker_set().pods[1:])), "2 of 3"),
-    "SettingFromReference": (sets(unreadable_settings=frozenset({"listener.security.protocol.map"})), "valueFrom"),
+    "SettingFromReference": (
+        sets(fixed_variables={"KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": 'value: "A:SSL"'}),
+        'KAFKA_LISTENER_SECURITY_PROTOCOL_MAP by this line in the pod template, and roll the brokers: value: "A:SSL"',
+    ),
+    "SettingInArguments": (
+        sets(overrides={"listener.security.protocol.map": "A:SSL", "broker.id": "1"}),
+        "Remove --override listener.security.protocol.map=A:SSL from command and args",
+    ),
     "VolumeMissing": (mounting(""), "no volume 'config'"),
     "PropertiesElsewhere": (mounting("Secret/kafka-zone-b"), "mounts Secret/kafka-zone-b"),
     "ImageWritesToZooKeeper": (

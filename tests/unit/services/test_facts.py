@@ -9,7 +9,7 @@ import pytest
 from tests.support.fakes import Clock, FakeKubernetes, user_stateful_set
 from tests.support.observations import spec, spec_document
 
-from kraftbridge.builders.brokers import properties_object
+from kraftbridge.builders.brokers import SHORT_ADDRESS_CACHE, overlay, properties_object
 from kraftbridge.builders.controllers import controllers_objects
 from kraftbridge.config import Settings
 from kraftbridge.models.phase import BrokerMode, ControllerMode
@@ -18,6 +18,7 @@ from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import original_state
 from kraftbridge.services.facts import Facts
+from kraftbridge.services.original_state import OriginalState
 
 BY_EXPRESSION = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["kafka"]}]}
 BY_LABEL = {"matchLabels": {"app": "kafka"}}
@@ -83,6 +84,66 @@ def test_each_statefulset_has_the_file_that_its_own_volume_mounts() -> None:
     ]
     assert built["kafka-a"]["data"]["start.sh"] == "exec kafka"
     assert built["kafka-b"]["data"]["key.jks"] == "/u3+7Q=="
+
+
+REFERRING = {
+    "env": [
+        {"name": "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "valueFrom": {"configMapKeyRef": {"name": "map", "key": "m"}}},
+        {"name": "KAFKA_AUTHORIZER_CLASS_NAME", "valueFrom": {"secretKeyRef": {"name": "passwords", "key": "class"}}},
+        {"name": "KAFKA_BROKER_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ],
+    "envFrom": [{"configMapRef": {"name": "common"}}, {"secretRef": {"name": "passwords"}}],
+    "args": ["--override", "delete.topic.enable=false"],
+}
+
+
+def referring(kubernetes: FakeKubernetes) -> OriginalState:
+    """Return the recorded state of brokers whose settings come from everywhere but plain values."""
+    encoded = base64.b64encode(b"kafka.security.authorizer.AclAuthorizer").decode()
+    options = base64.b64encode(b"-Dpassword=secret").decode()
+    kubernetes.create(_object("ConfigMap", "map", {"m": "INTERNAL:SSL"}))
+    kubernetes.create(
+        _object("ConfigMap", "common", {"KAFKA_NUM_PARTITIONS": "7", "KAFKA_DELETE_TOPIC_ENABLE": "true"})
+    )
+    kubernetes.create(_object("Secret", "passwords", {"JAVA_TOOL_OPTIONS": options, "class": encoded}))
+    stateful_set = user_stateful_set()
+    (container,) = (c for c in stateful_set["spec"]["template"]["spec"]["containers"] if c["name"] == "kafka")
+    container |= REFERRING
+    kubernetes.create(stateful_set)
+    identity = Identity("kafka", "demo", "uid-1", 1)
+    seen = Facts(kubernetes, Settings(operator_image="operator:test")).original(identity, spec(), 1, stateful_set)
+    assert seen is not None
+    original_state.record(kubernetes, identity, 1, "kafka", seen)
+    again = Facts(kubernetes, Settings(operator_image="operator:test")).recorded(identity, 1, "kafka")
+    assert again == seen
+    return seen
+
+
+def test_settings_are_read_wherever_the_template_gets_them_from() -> None:
+    settings, unknown = original_state.settings_of(spec(), referring(FakeKubernetes(Clock())))
+    assert settings["listener.security.protocol.map"] == "INTERNAL:SSL"
+    assert settings["authorizer.class.name"] == "kafka.security.authorizer.AclAuthorizer"
+    assert settings["num.partitions"] == "7"
+    assert settings["delete.topic.enable"] == "false", "--override wins over variables"
+    assert unknown == {"broker.id"}
+
+
+def test_a_reference_that_the_migration_would_replace_is_told_with_its_line_and_without_secrets() -> None:
+    assert original_state.fixed_variables(spec(), referring(FakeKubernetes(Clock()))) == {
+        "KAFKA_AUTHORIZER_CLASS_NAME": "value: (the value in the Secret)",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": 'value: "INTERNAL:SSL"',
+    }
+
+
+def test_java_options_from_envfrom_are_appended_to_and_not_written_into_the_template() -> None:
+    kubernetes = FakeKubernetes(Clock())
+    original = referring(kubernetes)
+    facts = Facts(kubernetes, Settings(operator_image="operator:test"))
+    of_set = facts.brokers(Identity("kafka", "demo", "uid-1", 1), spec(), MigrationStatus(), original)
+    (container,) = overlay(spec(), of_set, "kafka", BrokerMode.KRAFT)["spec"]["template"]["spec"]["containers"]
+    options = next(e["value"] for e in container["env"] if e["name"] == "JAVA_TOOL_OPTIONS")
+    assert options == f"$(JAVA_TOOL_OPTIONS) {SHORT_ADDRESS_CACHE}"
+    assert "secret" not in str(container)
 
 
 def _object(kind: str, name: str, data: dict[str, str]) -> dict[str, Any]:

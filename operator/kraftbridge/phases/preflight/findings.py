@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from kraftbridge.constants import ACL_AUTHORIZER, STANDARD_AUTHORIZER
+from kraftbridge.constants import ACL_AUTHORIZER, OVERLAID_SETTINGS, STANDARD_AUTHORIZER
 from kraftbridge.models.catalogue import ACCEPTABLE, Code, Severity
 from kraftbridge.models.metadata_version import Release, levels_of, lowest_without_loss, release_of, text_of
 from kraftbridge.models.observation import (
@@ -32,17 +32,6 @@ REQUIRED_IBP = (3, 9)
 
 BRIDGE = Release(3, 9)
 """The release whose brokers and controllers a migration runs with."""
-
-OVERLAID_SETTINGS = (
-    "controller.listener.names",
-    "controller.quorum.voters",
-    "listener.security.protocol.map",
-    "zookeeper.metadata.migration.enable",
-    "process.roles",
-    "authorizer.class.name",
-)
-"""Settings of the brokers that the migration sets; one given by ``valueFrom`` cannot be overridden by a value (API server: 422)."""
-
 
 TEMPLATE = "pod template"
 """Source of a setting that does not come from a running broker."""
@@ -185,8 +174,16 @@ def _stateful_set(draft: Draft, name: str, item: StatefulSetState) -> Iterator[F
         ready = sum(p.ready and not p.deleting for p in item.pods)
         trouble = next((f": {p.name} {p.trouble}" for p in item.pods if p.trouble), "")
         yield finding(Code.BROKERS_NOT_READY, name, ready=ready, replicas=item.replicas, trouble=trouble)
-    for setting in sorted(item.unreadable_settings & set(OVERLAID_SETTINGS)):
-        yield finding(Code.SETTING_FROM_REFERENCE, name, setting=setting)
+    for variable, line in sorted(item.fixed_variables.items()):
+        yield finding(Code.SETTING_FROM_REFERENCE, name, variable=variable, line=line)
+    for setting in (s for s in OVERLAID_SETTINGS if s in item.overrides):
+        yield finding(
+            Code.SETTING_IN_ARGUMENTS,
+            name,
+            setting=setting,
+            value=item.overrides[setting],
+            container=draft.spec.brokers.container,
+        )
     for variable in item.writes_to_zookeeper:
         yield finding(Code.IMAGE_WRITES_TO_ZOOKEEPER, name, variable=variable)
     yield from _properties(draft.spec, name, item)

@@ -181,7 +181,8 @@ class Actuator:
                 f"StatefulSet {namespace}/{name} is locked by migration {lock}; finish or delete that one first"
             )
         files = original_state.mounted_files(self._kubernetes, namespace, step.spec, stateful_set)
-        original = original_state.capture(step.spec, stateful_set, files)
+        values = original_state.environment_values(self._kubernetes, namespace, step.spec, stateful_set)
+        original = original_state.capture(step.spec, stateful_set, files, values)
         if original is None:
             raise ActionRefusedError(f"StatefulSet {namespace}/{name} has no container {step.spec.brokers.container}")
         original_state.record(self._kubernetes, step.identity, step.status.attempt, name, original)

@@ -49,7 +49,7 @@ from kraftbridge.services.observe import runs, workloads
 from kraftbridge.services.observe.runs import running_rehearsal
 from kraftbridge.services.observe.survey import Surveyor
 from kraftbridge.services.observe.workloads import LogReader
-from kraftbridge.services.original_state import changed_fields
+from kraftbridge.services.original_state import changed_fields, fixed_variables, settings_of
 from kraftbridge.services.pace import Lane
 from kraftbridge.storage.kafka_controllers import read_controller_metrics
 from kraftbridge.storage.ports import KubernetesPort
@@ -201,7 +201,7 @@ class Observer:
             )
         else:
             facts = self._facts.brokers(identity, spec, status, original)
-            _, references = workloads.settings_of(spec, original.container, original.properties_text)
+            _, references = settings_of(spec, original)
             drift = workloads.drift_of(spec, facts, stateful_set) if recorded else ()
         state = workloads.brokers_state(spec, stateful_set, pods, facts, drift, references)
         state = replace(state, lease=self._leases.look(identity, name))
@@ -211,6 +211,12 @@ class Observer:
             )
         if original is None:
             return state
+        state = replace(
+            state,
+            fixed_variables=fixed_variables(spec, original),
+            overrides=original.overrides,
+            writes_to_zookeeper=workloads.writes_to_zookeeper(original.environment.values),
+        )
         before = changed_fields(spec, name, original, facts)
         if not recorded:
             return replace(state, former=before)

@@ -9,14 +9,14 @@ from datetime import datetime
 from typing import Any, Final
 
 from kraftbridge.builders import brokers as overlays
-from kraftbridge.builders.brokers import parse_properties, setting_of
+from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FIELD_MANAGER
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.mounted_files import mounted_object
 from kraftbridge.models.observation import Clue, ControllersWorkload, PodState, StatefulSetState, Unobserved, clues_in
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.spec import ConfigStyle, MigrationSpec
+from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases.draft import Identity
 from kraftbridge.storage.ports import KubernetesPort
@@ -134,18 +134,6 @@ def environment_of(container: Object) -> dict[str, str]:
     return {e["name"]: e.get("value", "") for e in container.get("env", []) if "valueFrom" not in e}
 
 
-def settings_of(spec: MigrationSpec, container: Object, properties_text: str) -> tuple[dict[str, str], frozenset[str]]:
-    """Return the Kafka settings of a container, and the names of settings that come from a reference and cannot be read."""
-    if spec.brokers.config_style is ConfigStyle.PROPERTIES:
-        return parse_properties(properties_text), frozenset()
-    prefix = spec.brokers.env_prefix
-    settings = {s: v for k, v in environment_of(container).items() if (s := setting_of(k, prefix)) is not None}
-    references = {
-        s for e in container.get("env", []) if "valueFrom" in e and (s := setting_of(e["name"], prefix)) is not None
-    }
-    return settings, frozenset(references)
-
-
 def drift_of(spec: MigrationSpec, facts: overlays.BrokerFacts, stateful_set: Object) -> tuple[str, ...]:
     """Return the operator's fields in a StatefulSet that have another value."""
     template = stateful_set["spec"]["template"]
@@ -261,14 +249,13 @@ def own_state(stateful_set: Object, pods: Sequence[Object], container: str) -> S
         pods=pods_of(stateful_set, pods),
         deleting="deletionTimestamp" in metadata,
         image=(container_of(stateful_set, container) or {}).get("image", ""),
-        writes_to_zookeeper=_writes_to_zookeeper(container_of(stateful_set, container) or {}),
+        writes_to_zookeeper=writes_to_zookeeper(environment_of(container_of(stateful_set, container) or {})),
         last_writer=last_writer(stateful_set),
     )
 
 
-def _writes_to_zookeeper(container: Object) -> tuple[str, ...]:
+def writes_to_zookeeper(variables: Mapping[str, str]) -> tuple[str, ...]:
     """Return the variables with which the image writes to ZooKeeper at each start (Bitnami's ``libkafka.sh``, ``is_boolean_yes``)."""
-    variables = environment_of(container)
     return tuple(v for v in ZOOKEEPER_WRITERS if variables.get(v, "").strip().lower() in ("1", "yes", "true"))
 
 
