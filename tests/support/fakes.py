@@ -60,7 +60,7 @@ from kraftbridge.services.clients import ClusterClients
 
 Object = dict[str, Any]
 FLAG = "zookeeper.metadata.migration.enable"
-READ_VERBS = frozenset({"get", "list", "serves", "pod_logs", "may"})
+READ_VERBS = frozenset({"get", "list", "serves", "pod_logs", "may", "try_apply"})
 
 
 class Killed(BaseException):
@@ -169,6 +169,10 @@ class FakeKubernetes:
             self._applied[key, field_manager] = wanted
             self._store(key, merged)
         return copy.deepcopy(self.objects[key])
+
+    def try_apply(self, obj: Mapping[str, Any]) -> None:
+        """Accept everything and store nothing; ``before_call`` refuses."""
+        self._called("try_apply", obj["kind"], obj["metadata"]["name"])
 
     def merge_patch(
         self,

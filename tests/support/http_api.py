@@ -179,6 +179,9 @@ class HttpApi:
         body = json.loads(text) if text else {}
         if request.method == "PATCH" and request.content_type == "application/apply-patch+yaml":
             manager = request.query.get("fieldManager", "unknown")
+            if request.query.get("dryRun") == "All":
+                self.store.try_apply(body)
+                return web.json_response(_complete(kind, body))
             return self._try(lambda: self.store.apply(body, force=True, field_manager=manager), kind)
         if live is None:
             return _status(404, f'{kind} "{name}" not found')

@@ -275,6 +275,16 @@ class Code(StrEnum):
         "Correct spec.controllers, let the operator list nodes and pods, or accept this finding",
         _ACCEPTABLE,
     )
+    CHANGE_REFUSED = (
+        "ChangeRefused", _BLOCKING, _PREFLIGHT,
+        "The API server refuses what the migration would change: {words}",
+        "Let the policy or webhook that this message names accept the change, or exempt the operator's service account from it",
+    )
+    CHANGES_UNKNOWN = (
+        "ChangesUnknown", _BLOCKING, _PREFLIGHT,
+        "The operator does not know whether the API server accepts the migration's changes: {reason}",
+        "Let the operator patch the brokers' StatefulSets; see the reason",
+    )
     DISRUPTION_BUDGET_FORBIDS_ALL = (
         "DisruptionBudgetForbidsAll", _BLOCKING, _PREFLIGHT,
         "The PodDisruptionBudget allows no eviction although all {pods} pods are healthy ({desired} must stay)",

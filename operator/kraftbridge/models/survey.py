@@ -193,6 +193,16 @@ class Visibility:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedChange:
+    """A change of the migration that the API server does not accept in a dry run."""
+
+    object: str
+    """``Kind/name``."""
+    words: str
+    """The API server's answer, which quotes the policy or webhook."""
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
     """All of it."""
 
@@ -219,3 +229,5 @@ class Survey:
     """By StatefulSet: tools that keep writing it (Argo CD, Flux, Helm), and where that is written."""
     leftovers: tuple[str, ...] | Unobserved = ()
     """``Kind/name`` of objects that an earlier resource of the same name left behind; this migration does not use them."""
+    refused: tuple[RefusedChange, ...] | Unobserved = ()
+    """Changes of the brokers' StatefulSets, and objects of the controllers, that the API server does not accept in a dry run."""

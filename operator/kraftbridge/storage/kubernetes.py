@@ -463,10 +463,22 @@ class KubernetesStore:
         ConflictError
             Other managers own some of the fields. The message lists each field with its manager.
         """
+        return self._apply(obj, "apply", {"fieldManager": field_manager, "force": str(force).lower()})
+
+    def try_apply(self, obj: Mapping[str, Any]) -> None:
+        """Apply an object server-side as a dry run, with force. Admission plugins, policies and webhooks answer, and nothing is stored.
+
+        Raises
+        ------
+        ActionRefusedError
+            Admission refuses the object. The message quotes the policy or webhook.
+        """
+        self._apply(obj, "dry run of an apply", {"fieldManager": FIELD_MANAGER, "force": "true", "dryRun": "All"})
+
+    def _apply(self, obj: Mapping[str, Any], what: str, query: Mapping[str, str]) -> Object:
         namespace, name = _place(obj)
         path = path_of(obj["apiVersion"], obj["kind"], namespace, name)
-        query = {"fieldManager": field_manager, "force": str(force).lower()}
-        operation = f"apply of {describe(obj['kind'], namespace, name)}"
+        operation = f"{what} of {describe(obj['kind'], namespace, name)}"
         return self._change(operation, "PATCH", path, query, obj, "application/apply-patch+yaml")
 
     def merge_patch(

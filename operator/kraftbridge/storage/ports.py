@@ -58,6 +58,9 @@ class KubernetesPort(Protocol):
     def apply(self, obj: Mapping[str, Any], *, force: bool = False, field_manager: str = FIELD_MANAGER) -> Object:
         """Apply server-side; `ConflictError` lists fields that other managers own."""
 
+    def try_apply(self, obj: Mapping[str, Any]) -> None:
+        """Apply server-side as a dry run: admission answers, and nothing is stored."""
+
     def merge_patch(
         self,
         api_version: str,

@@ -29,6 +29,7 @@ from kraftbridge.models.survey import (
     Capacity,
     Limit,
     Quota,
+    RefusedChange,
     Right,
     SettingSource,
     StorageClass,
@@ -83,6 +84,11 @@ BLOCKING: dict[str, tuple[dict[str, Any], str, str]] = {
         {"missing_rights": (Right("create", "", "pods", "eviction"),)},
         "operator",
         "create pods/eviction",
+    ),
+    "ChangeRefused": (
+        {"refused": (RefusedChange(f"StatefulSet/{BROKER_SET}", 'admission webhook "freeze.example" denied it'),)},
+        f"StatefulSet/{BROKER_SET}",
+        'admission webhook "freeze.example" denied it',
     ),
     "NoDefaultStorageClass": ({"storage_classes": (StorageClass("slow", default=False),)}, "controllers", "slow"),
     "DisruptionBudgetForbidsAll": (
@@ -222,6 +228,7 @@ PARTS = {
     "demand": "CapacityUnknown",
     "budgets": "BudgetsUnknown",
     "writers": "WritersUnknown",
+    "refused": "ChangesUnknown",
     "visibility": "VisibilityUnknown",
     "reassigning": "ReassignmentsUnknown",
     "brokers": "BrokerConfigurationUnknown",

@@ -12,9 +12,10 @@ from tests.support.observations import spec_document
 from tests.unit.services.conftest import Operator
 
 from kraftbridge.constants import KIND
-from kraftbridge.exceptions import ObservationError
+from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import Phase
+from kraftbridge.models.status import controllers_name
 from kraftbridge.models.survey import Room, Survey
 from kraftbridge.services.observe import survey
 from kraftbridge.services.observe.survey import Surveyor, writers_of
@@ -193,3 +194,31 @@ def test_nobody_waits_for_the_pods_of_the_whole_cluster_who_knows_an_older_answe
     assert time.monotonic() - started < 5
     may_end.set()
     reader.join(10)
+
+
+def test_every_change_is_tried_and_each_refusal_is_told_once(operator: Operator) -> None:
+    controllers = controllers_name("demo", operator.migration()["metadata"]["uid"], 1)
+
+    def refuse(verb: str, kind: str, name: str) -> None:
+        if verb == "try_apply" and (kind, name) in {("StatefulSet", "kafka"), ("Service", controllers)}:
+            raise ActionRefusedError(f"dry run of an apply of {kind} {name} answered 403: webhook denied it")
+
+    operator.kubernetes.before_call = refuse
+    found = survey_of(operator).refused
+    assert not isinstance(found, Unobserved)
+    assert [c.object for c in found] == ["StatefulSet/kafka", f"Service/{controllers}"]
+    tried = [(kind, name) for verb, kind, name in operator.kubernetes.calls if verb == "try_apply"]
+    assert tried.count(("StatefulSet", "kafka")) == 2, "migration mode and KRaft mode"
+    assert {kind for kind, name in tried if name.startswith(controllers)} >= {"StatefulSet", "Service", "ConfigMap"}
+    assert codes(operator)["ChangeRefused"].endswith("webhook denied it")
+    assert operator.status().phase is Phase.PREFLIGHT
+
+
+def test_an_api_server_that_does_not_answer_a_dry_run_closes_the_gate(operator: Operator) -> None:
+    def fail(verb: str, _kind: str, _name: str) -> None:
+        if verb == "try_apply":
+            raise ActionError("failed calling webhook: deadline exceeded")
+
+    operator.kubernetes.before_call = fail
+    assert isinstance(survey_of(operator).refused, Unobserved)
+    assert "deadline exceeded" in codes(operator)["ChangesUnknown"]

@@ -23,6 +23,7 @@ def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     yield from _budgets(survey)
     yield from _writers(survey)
     yield from _leftovers(survey)
+    yield from _refused(survey)
     if isinstance(survey.demand, Unobserved):
         yield finding(Code.CAPACITY_UNKNOWN, "controllers", reason=survey.demand)
         return
@@ -99,6 +100,14 @@ def _leftovers(survey: Survey) -> Iterator[FindingStatus]:
         yield finding(Code.LEFTOVERS_UNKNOWN, "namespace", reason=survey.leftovers)
     elif survey.leftovers:
         yield finding(Code.LEFTOVERS_FOUND, "namespace", objects=some(survey.leftovers, 20))
+
+
+def _refused(survey: Survey) -> Iterator[FindingStatus]:
+    if isinstance(survey.refused, Unobserved):
+        yield finding(Code.CHANGES_UNKNOWN, "brokers", reason=survey.refused)
+        return
+    for change in survey.refused:
+        yield finding(Code.CHANGE_REFUSED, change.object, words=change.words)
 
 
 # ------------------------------------------------------------------------------------------------ room

@@ -14,15 +14,16 @@ from typing import Any, Final, TypeVar
 
 from kubernetes.utils.quantity import parse_quantity
 
+from kraftbridge.builders import brokers as overlays
 from kraftbridge.builders import controllers as quorum
 from kraftbridge.builders import names
 from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.builders.verification import JOB_MEMORY, SPARK_API_VERSION, heap_mebibytes, overhead_mebibytes
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_MIGRATION
-from kraftbridge.exceptions import InvalidSpecError, ObservationError
+from kraftbridge.exceptions import ActionError, ActionRefusedError, InvalidSpecError, ObservationError
 from kraftbridge.models.observation import Unobserved
-from kraftbridge.models.phase import ControllerMode
+from kraftbridge.models.phase import BrokerMode, ControllerMode
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import (
@@ -32,6 +33,7 @@ from kraftbridge.models.survey import (
     Demand,
     Limit,
     Quota,
+    RefusedChange,
     Right,
     Room,
     StorageClass,
@@ -204,7 +206,46 @@ class Surveyor:
             missing_rights=_seen(lambda: self._missing_rights(namespace, spec)),
             writers=_seen(lambda: self._writers(namespace, spec)),
             leftovers=_seen(lambda: self._leftovers(identity)),
+            refused=_seen(lambda: self._refused(identity, spec, status)),
         )
+
+    # ------------------------------------------------------------------------------------------- admission
+
+    def _refused(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[RefusedChange, ...]:
+        """Try every overlay of the brokers and the controllers' objects as a dry run; one refusal for each object.
+
+        Raises
+        ------
+        ObservationError
+            The API server gives no answer to one of them.
+        """
+        wanted: list[Object] = []
+        for ref in spec.brokers.stateful_sets:
+            stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
+            original = (
+                None if stateful_set is None else self._facts.original(identity, spec, status.attempt, stateful_set)
+            )
+            if original is None:
+                continue  # another finding reports it
+            facts = self._facts.brokers(identity, spec, status, original)
+            for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT):
+                properties = overlays.properties_object(spec, facts, identity.name, mode)
+                wanted += [
+                    *([properties] if properties is not None else []),
+                    overlays.overlay(spec, facts, ref.name, mode),
+                ]
+        controllers = self._facts.controllers(identity, spec, status)
+        wanted += quorum.controllers_objects(spec, controllers, ControllerMode.MIGRATION, format_allowed=True)
+        found: dict[str, RefusedChange] = {}
+        for obj in wanted:
+            name = f"{obj['kind']}/{obj['metadata']['name']}"
+            try:
+                self._kubernetes.try_apply(obj)
+            except ActionRefusedError as e:
+                found.setdefault(name, RefusedChange(name, str(e)))
+            except ActionError as e:
+                raise ObservationError(name, str(e)) from e
+        return tuple(found.values())
 
     # -------------------------------------------------------------------------------------------- ourselves
 
