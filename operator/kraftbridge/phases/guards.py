@@ -43,7 +43,7 @@ BEFORE_FINALIZING = FORWARD[: FORWARD.index(Phase.FINALIZING)]
 
 def enforce(draft: Draft) -> Wait | None:
     """Return a wait if another holder, a controller without the migration flag, or an unknown broker forbids to continue."""
-    if draft.status.phase.at_rest:
+    if draft.status.phase.at_rest and not _rolls_controllers(draft):
         _release_leases(draft)
         return None
     return _hold_leases(draft) or _restore_migration_flag(draft) or _strangers(draft)
@@ -84,6 +84,12 @@ def _hold_leases(draft: Draft) -> Wait | None:
             )
             waiting = Wait(f"the Lease on StatefulSet {item.name} is being taken{after}")
     return waiting
+
+
+def _rolls_controllers(step: StepContext) -> bool:
+    """Return whether a change of ``spec.controllers`` is rolled out, which restarts nodes in `Phase.COMPLETED`, too."""
+    controllers = step.status.controllers
+    return controllers is not None and (controllers.change is not None or step.status.operation is not None)
 
 
 def _held_by_another(item: StatefulSetState, holder: str, age_seconds: float) -> Wait:
