@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 from tests.support.observations import (
-    BROKER_IDS,
     BROKER_SET,
     CONTROLLER_IDS,
     CONTROLLERS,
@@ -40,11 +39,10 @@ from kraftbridge.models.decision import (
     RemoveVerification,
     RestartPod,
 )
-from kraftbridge.models.observation import ControllersWorkload, ControllerZnode, PodState, StatefulSetState, Unobserved
+from kraftbridge.models.observation import ControllersWorkload, ControllerZnode, PodState, StatefulSetState
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile
 from kraftbridge.models.status import Operation, OperationKind
-from kraftbridge.phases.nodes import brokers
 
 ROLLS = [
     (Phase.TAKING_OVER, BrokerMode.MIGRATION, None),
@@ -546,32 +544,3 @@ def test_an_eviction_that_has_not_happened_is_not_repeated_while_another_broker_
     under_way = restarting(phase, 0)
     another_fell = under_way.observing(cluster=cluster(under_replicated=("t-2",), under_replicated_count=1))
     assert not restarts(another_fell.decide())
-
-
-@pytest.mark.parametrize("lost", [(1,), (1, 2)])
-@pytest.mark.parametrize(("phase", "mode", "before"), [(Phase.ROLLING_BROKERS, BrokerMode.KRAFT, BrokerMode.MIGRATION)])
-def test_brokers_that_came_back_and_never_registered_are_restarted_one_by_one(
-    phase: Phase, mode: BrokerMode, before: BrokerMode | None, lost: tuple[int, ...]
-) -> None:
-    """Nobody is served by them, so a restart takes nothing from clients, even if there are two of them."""
-    item = partly_rolled(3, mode, before)
-    long_ago = NOW - brokers.LOST_AFTER - timedelta(seconds=1)
-    pods = tuple(replace(p, ready_since=long_ago) for p in item.pods)
-    view = cluster(brokers=frozenset(BROKER_IDS) - frozenset(lost))
-    views = {i: view if i not in lost else Unobserved(f"broker {i}", "no answer in time") for i in BROKER_IDS}
-    situation = rolling(phase, 3).observing(
-        stateful_sets=(replace(item, pods=pods),), cluster=view, cluster_by_broker=views
-    )
-    decision = situation.decide()
-    assert [a.pod for a in restarts(decision)] == [f"{BROKER_SET}-1"]
-
-
-def test_no_lost_broker_is_restarted_while_nobody_says_who_serves() -> None:
-    item = partly_rolled(3, BrokerMode.KRAFT, BrokerMode.MIGRATION)
-    long_ago = NOW - brokers.LOST_AFTER - timedelta(seconds=1)
-    pods = tuple(replace(p, ready_since=long_ago) for p in item.pods)
-    silent = Unobserved("brokers", "no answer in time")
-    situation = rolling(Phase.ROLLING_BROKERS, 3).observing(
-        stateful_sets=(replace(item, pods=pods),), cluster=silent, cluster_by_broker=silent
-    )
-    assert restarts(situation.decide()) == []

@@ -112,14 +112,10 @@ def _lost_brokers(step: StepContext, sets: tuple[StatefulSetState, ...]) -> list
 def _lost_broker(
     step: StepContext, lost: list[tuple[StatefulSetState, PodState]]
 ) -> tuple[StatefulSetState, PodState] | None:
-    """Return the broker to restart. Nobody is served by a broker that no other one lists, so several of them do not hold each other back."""
     if not lost:
         return None
-    unlisted = [sp for sp in lost if not serves(step, sp[1])]
-    found = next(iter([*unlisted, *lost]))
-    away = {found[1].name, *(pod.name for _, pod in unlisted)}
-    others = frozenset(i for name, i in step.status.broker_ids.items() if name not in away)
-    return found if gates.all_serve(step, others) else None
+    others = frozenset(i for name, i in step.status.broker_ids.items() if name != lost[0][1].name)
+    return lost[0] if gates.all_serve(step, others) else None
 
 
 def _is_down(step: StepContext, pod: PodState) -> bool:
