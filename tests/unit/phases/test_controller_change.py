@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.support.observations import NOW, Situation, controllers_workload, open_gate, rehearsed, rolling
+from tests.support.observations import LEASE, NOW, Situation, controllers_workload, open_gate, rehearsed, rolling
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
-from kraftbridge.models.decision import ApplyControllers, Decision, RestartPod
-from kraftbridge.models.observation import ControllersWorkload, PodState, StatefulSetState
+from kraftbridge.models.decision import ApplyControllers, Decision, HoldLease, RestartPod
+from kraftbridge.models.observation import ControllersWorkload, LeaseState, PodState, StatefulSetState
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import ControllersSpec
 from kraftbridge.models.status import (
@@ -69,8 +69,9 @@ def applied(situation: Situation, outdated: tuple[int, ...], **change: object) -
     workload = controllers_workload()
     assert workload.stateful_set is not None
     pods = tuple(replace(p, revision="older") if p.ordinal in outdated else p for p in workload.stateful_set.pods)
+    sets = tuple(replace(item, lease=LEASE) for item in situation.observation.stateful_sets)
     return situation.with_status(controllers=known.model_copy(update={"rendered": to, "change": record})).observing(
-        controllers=replace(workload, stateful_set=replace(workload.stateful_set, pods=pods))
+        controllers=replace(workload, stateful_set=replace(workload.stateful_set, pods=pods)), stateful_sets=sets
     )
 
 
@@ -125,6 +126,18 @@ def test_the_active_controller_is_last(fine: Situation) -> None:
     assert decision.status.controllers is not None
     assert decision.status.controllers.change is not None
     assert decision.status.controllers.change.active_restarted_at == NOW
+
+
+@pytest.mark.parametrize("fine", SAFE, ids=IDS)
+def test_no_voter_restarts_without_the_lease(fine: Situation) -> None:
+    """In Completed the Leases are released; a roll-out takes them again first."""
+    rolls = applied(fine, (3000, 3001, 3002))
+    (item,) = rolls.observation.stateful_sets
+    free = rolls.observing(stateful_sets=(replace(item, lease=LeaseState()),)).decide()
+    assert restarted(free) == []
+    assert HoldLease(item.name, "") in free.actions
+    theirs = LeaseState(holder="another operator", age_seconds=1)
+    assert restarted(rolls.observing(stateful_sets=(replace(item, lease=theirs),)).decide()) == []
 
 
 @pytest.mark.parametrize("fine", SAFE, ids=IDS)
