@@ -223,7 +223,7 @@ release-dry-run: ## what the release workflow does, without pushing: actionlint,
 	@REGISTRY="$(REGISTRY)" $(BASE_PYTHON) .ci/release.py dry-run $(ARGS)
 
 .PHONY: release-install-proof
-release-install-proof: venv cluster-up ## push a release to an empty registry on this machine, install it with helm install oci://…, the node pulls (ARGS="--demo --keep": then the demo)
+release-install-proof: venv cluster-up ## push a release to an empty registry on this machine, install it with helm install oci://…, the node pulls (ARGS=--demo: then a migration and the hand-over)
 	$(SAY) "release dry run, push, helm install oci://… on the embedded cluster"
 	@PYTHONPATH=$(CURDIR) $(PYTHON) -m e2e.release $(ARGS)
 

@@ -1,7 +1,8 @@
 """``python -m e2e.release``: install a release as its users do, from a registry that was empty before.
 
 An image registry starts on this machine with nothing in it. `.ci/release.py dry-run --push` pushes the images and the chart of a release to it, as the
-release workflow does. Then ``helm install oci://…`` without any value for images, and the node pulls. ``--demo`` runs the demonstration with that chart.
+release workflow does. Then ``helm install oci://…`` without any value for images, and the node pulls. ``--demo`` then runs the demonstration with that
+chart, and upgrades its brokers by a chart of their own: with the values of the final manifest, and with those from before.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 from e2e.harness.kube import CLUSTER, REPOSITORY, CommandFailedError, Kube, current_kube, eventually, run
 from e2e.harness.operator_install import RELEASE, OperatorInstall
+from e2e.harness.own_chart import hand_over
 from e2e.harness.sole_use import sole_use
 
 NAMESPACE = "kafka-release"
@@ -148,8 +150,8 @@ def install_from_registry(kube: Kube, operator: OperatorInstall, registry: str) 
         raise CommandFailedError(f"helm does not list the release {RELEASE}")
 
 
-def prove(kube: Kube, port: int, *, demo: list[str] | None) -> int:
-    """Push a release to an empty registry and install it; return the exit code."""
+def prove(kube: Kube, port: int, *, demo: list[str] | None) -> None:
+    """Push a release to an empty registry and install it, and with ``demo`` migrate with it and hand over."""
     with empty_registry(port) as address:
         print(f"==> registry {address}: {catalogue(address) or 'empty'}", flush=True)
         registry = f"{address}/kraftbridge"
@@ -176,15 +178,24 @@ def prove(kube: Kube, port: int, *, demo: list[str] | None) -> int:
         finally:
             operator.uninstall()
             kube.remove_namespace(NAMESPACE)
-        code = 0
         if demo is not None:
-            code = subprocess.run(
-                [sys.executable, "-m", "e2e.demo", "--chart", chart, *demo], cwd=REPOSITORY, check=False
-            ).returncode
+            migrate_and_hand_over(kube, chart, demo)
         forget(references)
         for reference in references:
             run("buildah", "rmi", reference)  # the tag; the image has another
-        return code
+
+
+def migrate_and_hand_over(kube: Kube, chart: str, options: list[str]) -> None:
+    """Run the demonstration with a released chart, then upgrade the brokers by their own chart; remove both."""
+    program = [sys.executable, "-m", "e2e.demo"]
+    try:
+        subprocess.run([*program, "--chart", chart, "--keep", *options], cwd=REPOSITORY, check=True)
+        print("==> hand-over", flush=True)
+        hand_over(
+            kube, "kafka-demo", (REPOSITORY / ".artifacts/demo/brokers.yaml").read_text(), ARTIFACTS / "hand-over"
+        )
+    finally:
+        subprocess.run([*program, "--clean"], cwd=REPOSITORY, check=False)
 
 
 def forget(images: Iterable[str]) -> None:
@@ -201,7 +212,9 @@ def main() -> int:
     )
     parser.add_argument("--port", type=int, default=PORT, help="of the registry, on the loopback address")
     parser.add_argument(
-        "--demo", nargs=argparse.REMAINDER, help="then run the demonstration with that chart, with these options"
+        "--demo",
+        nargs=argparse.REMAINDER,
+        help="then a migration and the hand-over; what follows are options of e2e.demo",
     )
     arguments = parser.parse_args()
     if shutil.which("buildah") is None:
@@ -213,10 +226,11 @@ def main() -> int:
         return 1
     try:
         with sole_use(kube):
-            return prove(kube, arguments.port, demo=arguments.demo)
+            prove(kube, arguments.port, demo=arguments.demo)
     except (CommandFailedError, subprocess.CalledProcessError) as error:
-        print(f"not installed: {error}", file=sys.stderr)
+        print(f"not proven: {error}", file=sys.stderr)
         return 1
+    return 0
 
 
 if __name__ == "__main__":
