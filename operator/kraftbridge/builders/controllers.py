@@ -6,7 +6,7 @@ None of them carries an ownerReference: the quorum outlives the migration and th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kraftbridge.builders import names
@@ -37,6 +37,10 @@ from kraftbridge.models.spec import MigrationSpec
 Objects = list[dict[str, Any]]
 
 DATA = "/data"
+LISTENER_SECRET = "/etc/kraftbridge-listener"  # noqa: S105 - a mount path
+ZOOKEEPER_SECRET = "/etc/kraftbridge-zookeeper"  # noqa: S105 - a mount path
+CREDENTIALS = "/etc/kraftbridge-credentials"
+"""Files that the init container writes from certificates (`kraftbridge.credentials`), in memory."""
 LOG_DIR = f"{DATA}/kafka"
 KAFKA_CONTAINER = "kafka"
 UID = 1000
@@ -66,7 +70,10 @@ export LOG_DIR=/tmp/kafka-logs
     + """properties=/tmp/controller.properties
 { cat /etc/kraftbridge/controller.properties; echo "node.id=$NODE_ID"; } > $properties
 if [ -n "${PASSWORD_ENCODER_SECRET:-}" ]; then echo "password.encoder.secret=$PASSWORD_ENCODER_SECRET" >> $properties; fi
-if [ -f /etc/kraftbridge-listener/listener.properties ]; then cat /etc/kraftbridge-listener/listener.properties >> $properties; fi
+# Of two lines for one setting the later one counts: listener.properties overrides what follows from the certificates.
+for given in /etc/kraftbridge-credentials/listener /etc/kraftbridge-listener; do
+  if [ -f $given/listener.properties ]; then { cat $given/listener.properties; echo; } >> $properties; fi
+done
 zookeeper=/etc/kraftbridge-zookeeper
 if grep -q '^zookeeper.connect=' $properties; then
   umask 077
@@ -85,9 +92,9 @@ if grep -q '^zookeeper.connect=' $properties; then
       echo zookeeper.ssl.truststore.location=$zookeeper/ca.crt
     } >> $properties
   fi
-  if [ -f $zookeeper/tls.crt ]; then
-    cat $zookeeper/tls.key $zookeeper/tls.crt > /tmp/zookeeper.pem
-    { echo zookeeper.ssl.keystore.type=PEM; echo zookeeper.ssl.keystore.location=/tmp/zookeeper.pem; } >> $properties
+  keystore=/etc/kraftbridge-credentials/zookeeper/keystore.pem
+  if [ -f $keystore ]; then
+    { echo zookeeper.ssl.keystore.type=PEM; echo zookeeper.ssl.keystore.location=$keystore; } >> $properties
   fi
 fi
 if [ ! -f """
@@ -121,6 +128,8 @@ class ControllersFacts:
     operator_namespace: str
     broker_selectors: tuple[Mapping[str, Any], ...]
     """Label selectors of the brokers' StatefulSets, whole, for the NetworkPolicy: one that lost its terms would select every pod."""
+    credentials: Mapping[str, str] = field(default_factory=dict)
+    """Fingerprint of each Secret that the controllers read when they start, by name."""
     minimum_batch_size: int | None = None
     """Least number of records in a batch of the copy, as a rehearsal calls for; None: Kafka's default."""
 
@@ -163,7 +172,7 @@ def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: Cont
 
 def configuration(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> str:
     """Return the value of the configuration annotation."""
-    return f"{mode}-{short_hash((controller_settings(spec, facts, mode), START, JMX_RULES, facts.cluster_id, _kafka_container(spec, facts, mode), facts.operator_image))}"
+    return f"{mode}-{short_hash((controller_settings(spec, facts, mode), START, JMX_RULES, facts.cluster_id, _kafka_container(spec, facts, mode), facts.operator_image, sorted(facts.credentials.items())))}"
 
 
 def controllers_objects(
@@ -288,6 +297,8 @@ def _stateful_set(spec: MigrationSpec, facts: ControllersFacts, mode: Controller
     if spec.zookeeper.secret_name:
         # Optional: after the migration the Secret may go, and the quorum stays.
         volumes.append({"name": "zookeeper", "secret": {"secretName": spec.zookeeper.secret_name, "optional": True}})
+    if _reads_certificates(spec):
+        volumes.append({"name": "credentials", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
     pod = {
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
@@ -296,7 +307,10 @@ def _stateful_set(spec: MigrationSpec, facts: ControllersFacts, mode: Controller
         "nodeSelector": controllers.node_selector,
         "tolerations": list(controllers.tolerations),
         "affinity": controllers.affinity or _spread(facts),
-        "initContainers": [_agent_container(facts)],
+        "initContainers": [
+            _agent_container(facts),
+            *([_credentials_container(spec, facts)] if _reads_certificates(spec) else []),
+        ],
         "containers": [_kafka_container(spec, facts, mode), _log_server_container(facts)],
         "volumes": volumes,
     }
@@ -378,10 +392,9 @@ def _kafka_container(spec: MigrationSpec, facts: ControllersFacts, mode: Control
         {"name": "agent", "mountPath": "/opt/kraftbridge-agent", "readOnly": True},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir of the pod
     ]
-    if controllers.listener.secret_name:
-        mounts.append({"name": "listener", "mountPath": "/etc/kraftbridge-listener", "readOnly": True})
-    if spec.zookeeper.secret_name:
-        mounts.append({"name": "zookeeper", "mountPath": "/etc/kraftbridge-zookeeper", "readOnly": True})
+    mounts += _secret_mounts(spec)
+    if _reads_certificates(spec):
+        mounts.append({"name": "credentials", "mountPath": CREDENTIALS, "readOnly": True})
     # The agent is an argument of the server only: the storage tool would want the same port.
     start = f'export EXPORTER="-javaagent:/opt/kraftbridge-agent/agent.jar={METRICS_PORT}:/etc/kraftbridge/jmx.yml"; . /etc/kraftbridge/start.sh'
     return {
@@ -412,6 +425,36 @@ def _agent_container(facts: ControllersFacts) -> dict[str, Any]:
         "command": ["cp", "/opt/kraftbridge/jmx_prometheus_javaagent.jar", "/opt/kraftbridge-agent/agent.jar"],
         "securityContext": RESTRICTED,
         "volumeMounts": [{"name": "agent", "mountPath": "/opt/kraftbridge-agent"}],
+    }
+
+
+def _reads_certificates(spec: MigrationSpec) -> bool:
+    return bool(spec.controllers.listener.secret_name or spec.zookeeper.secret_name)
+
+
+def _secret_mounts(spec: MigrationSpec) -> Objects:
+    mounts: Objects = []
+    if spec.controllers.listener.secret_name:
+        mounts.append({"name": "listener", "mountPath": LISTENER_SECRET, "readOnly": True})
+    if spec.zookeeper.secret_name:
+        mounts.append({"name": "zookeeper", "mountPath": ZOOKEEPER_SECRET, "readOnly": True})
+    return mounts
+
+
+def _credentials_container(spec: MigrationSpec, facts: ControllersFacts) -> dict[str, Any]:
+    arguments = ["--directory", CREDENTIALS]
+    if spec.controllers.listener.secret_name:
+        arguments += ["--listener", LISTENER_SECRET, "--protocol", spec.controllers.listener.security_protocol]
+    if spec.zookeeper.secret_name:
+        arguments += ["--zookeeper", ZOOKEEPER_SECRET]
+    return {
+        "name": "credentials",
+        "image": facts.operator_image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python", "-m", "kraftbridge.credentials", *arguments],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {**RESTRICTED, "readOnlyRootFilesystem": True},
+        "volumeMounts": [*_secret_mounts(spec), {"name": "credentials", "mountPath": CREDENTIALS}],
     }
 
 

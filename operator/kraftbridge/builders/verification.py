@@ -60,6 +60,8 @@ class RunFacts:
     controllers: str
     image: str
     service_account: str
+    listener_certificate: bool = False
+    """Whether the job shows the controllers the certificate of their own listener, for want of ``controller.properties``."""
 
 
 def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
@@ -88,8 +90,9 @@ def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
         bootstrap_servers=spec.brokers.bootstrap_servers,
         client_config_path=f"{_MOUNTS}/client/client.properties" if spec.brokers.client_config_secret else None,
         controller_config_path=f"{_MOUNTS}/client/controller.properties"
-        if spec.controllers.listener.secret_name
+        if spec.controllers.listener.secret_name and not facts.listener_certificate
         else None,
+        listener_secret_path=f"{_MOUNTS}/listener" if facts.listener_certificate else None,
         compare_served=spec.verification.compare_served and facts.profile is Profile.DUAL_WRITE,
         password_encoder_secret_path=f"{_MOUNTS}/password-encoder/{spec.controllers.password_encoder_secret.key}"
         # The tree that a watch keeps holds no cipher text, so its passwords are compared by their length.
@@ -208,6 +211,8 @@ def _volumes(spec: MigrationSpec, facts: RunFacts) -> dict[str, str]:
         secrets["zookeeper"] = spec.zookeeper.secret_name
     if spec.brokers.client_config_secret:
         secrets["client"] = spec.brokers.client_config_secret
+    if facts.listener_certificate and spec.controllers.listener.secret_name:
+        secrets["listener"] = spec.controllers.listener.secret_name
     if spec.controllers.password_encoder_secret and facts.profile is not Profile.COPY:
         secrets["password-encoder"] = spec.controllers.password_encoder_secret.name
     return secrets

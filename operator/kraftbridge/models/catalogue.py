@@ -492,6 +492,11 @@ class Code(StrEnum):
         "The operator does not know which settings the Secret of the controllers' listener holds: {reason}",
         "Let the operator read the Secret of spec.controllers.listener.secretName",
     )
+    LISTENER_CERTIFICATE_UNUSABLE = (
+        "ListenerCertificateUnusable", _BLOCKING, _PREFLIGHT,
+        "The controllers cannot use the certificate of their listener: {problem}",
+        "Correct the Secret of spec.controllers.listener.secretName, or the Certificate from which cert-manager writes it",
+    )
     MIGRATION_FLAG_ALREADY_SET = (
         "MigrationFlagAlreadySet", _BLOCKING, _PREFLIGHT,
         "zookeeper.metadata.migration.enable=true is already set ({source}), and not by this migration",

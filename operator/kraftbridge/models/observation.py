@@ -186,6 +186,8 @@ class ControllersWorkload:
     """Value of ``zookeeper.metadata.migration.enable`` in the ConfigMap that the template mounts; None if it could not be read."""
     config_writer: str = ""
     """Last writer of that ConfigMap other than the operator, as text for a message."""
+    credentials: Mapping[str, str] = field(default_factory=dict)
+    """Fingerprint of each Secret that a controller reads when it starts, by name. A Secret that is absent, as while it is replaced, is left out."""
 
 
 # ------------------------------------------------------------------------------------------------ ZooKeeper

@@ -145,6 +145,8 @@ class VerificationRequest(_Model):
     """Every voter; needed by all profiles but `zookeeper`."""
     controller_config_path: str | None = None
     """Properties file for the controllers' listener: ``security.protocol``, ``sasl.*``, ``ssl.*`` with PEM stores."""
+    listener_secret_path: str | None = None
+    """Directory with the Secret of the controllers' listener. The job shows the controllers its certificate, and `controller_config_path` is None."""
     token_path: str | None = None
     """File with the bearer token of the log servers."""
     ca_path: str | None = None

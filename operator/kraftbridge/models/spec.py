@@ -106,7 +106,7 @@ class ListenerSpec(Model):
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "SSL"
     """Security protocol of the listener. ``PLAINTEXT`` is for tests only: preflight reports it as the blocking finding ``ControllerListenerPlaintext``."""
     secret_name: Name | None = None
-    """Secret whose key ``listener.properties`` configures the listener. For TLS the Secret also holds the files that these properties name."""
+    """Secret that secures the listener. It holds a certificate as cert-manager writes it (``tls.crt``, ``tls.key``, ``ca.crt``), or settings in ``listener.properties`` with the files that they name, or both. When its data changes, the operator restarts the controllers one at a time."""
 
 
 class StorageSpec(Model):

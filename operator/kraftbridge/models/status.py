@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 
@@ -279,10 +279,13 @@ class RenderedControllers(ControllersSpec):
 
     model_config = ConfigDict(extra="ignore")
 
+    credentials: dict[str, str] = {}
+    """Fingerprint of each Secret that a controller reads when it starts, by name. It is keyed, so it does not give away a password."""
+
     @classmethod
-    def of(cls, spec: ControllersSpec) -> RenderedControllers:
-        """Return ``spec`` as a value of the status."""
-        return cls.model_validate(spec.model_dump())
+    def of(cls, spec: ControllersSpec, credentials: Mapping[str, str] | None = None) -> RenderedControllers:
+        """Return ``spec`` as a value of the status, with the fingerprints of its Secrets."""
+        return cls.model_validate({**spec.model_dump(), "credentials": dict(credentials or {})})
 
 
 class ControllersChange(StatusModel):

@@ -227,6 +227,8 @@ class Survey:
     missing_rights: tuple[Right, ...] | Unobserved
     writers: Mapping[str, tuple[str, ...]] | Unobserved = field(default_factory=dict)
     """By StatefulSet: tools that keep writing it (Argo CD, Flux, Helm), and where that is written."""
+    listener_problems: tuple[str, ...] | Unobserved = ()
+    """Why the controllers cannot use the certificate in the Secret of their listener."""
     leftovers: tuple[str, ...] | Unobserved = ()
     """``Kind/name`` of objects that an earlier resource of the same name left behind; this migration does not use them."""
     refused: tuple[RefusedChange, ...] | Unobserved = ()

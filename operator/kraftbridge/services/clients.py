@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from kraftbridge import credentials as certificates
 from kraftbridge.builders import names
 from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.constants import CONTROLLER_PORT
@@ -70,9 +72,30 @@ def open_clients(
     return ClusterClients(
         ZooKeeperStore(hosts, spec.chroot, credentials, tls),
         BrokerClient(bootstrap, client),
-        ControllerClient(addresses, listener or {"security.protocol": spec.controllers.listener.security_protocol}),
+        ControllerClient(addresses, listener or _listener_client(kubernetes, namespace, spec)),
         Prober(lambda: ControllerProbeClient(bootstrap, client)),
     )
+
+
+def shows_listener_certificate(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec) -> bool:
+    """Return whether clients of the controllers show the certificate of the controllers' listener, because there is no ``controller.properties``.
+
+    Raises
+    ------
+    InvalidSpecError
+        A Secret that the spec names is missing.
+    """
+    secret = spec.brokers.client_config_secret
+    own = _client_properties(kubernetes, namespace, secret, "controller.properties", required=False)
+    return not own and len(_listener_client(kubernetes, namespace, spec)) > 1
+
+
+def _listener_client(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec) -> Mapping[str, str]:
+    """Return how the operator connects to the controllers without ``controller.properties``: with the listener's own certificate, if there is one."""
+    listener = spec.controllers.listener
+    data = _secret(kubernetes, namespace, listener.secret_name) if listener.secret_name is not None else {}
+    plain = {"security.protocol": listener.security_protocol}
+    return certificates.client_properties(data, listener.security_protocol) or plain
 
 
 def _controller_host(controllers: str, namespace: str, node_id: int, domain: str) -> str:
@@ -119,7 +142,8 @@ def credentials_version(kubernetes: KubernetesPort, namespace: str, spec: Migrat
     ObservationError
         A Secret cannot be read.
     """
-    secret_names = [n for n in (spec.zookeeper.secret_name, spec.brokers.client_config_secret) if n is not None]
+    wanted = (spec.zookeeper.secret_name, spec.brokers.client_config_secret, spec.controllers.listener.secret_name)
+    secret_names = [n for n in wanted if n is not None]
     found = [kubernetes.get("v1", "Secret", namespace, name) for name in secret_names]
     versions = tuple(f"{s['metadata']['uid']}/{s['metadata']['resourceVersion']}" for s in found if s is not None)
     return versions if len(versions) == len(secret_names) else None
@@ -151,7 +175,14 @@ def _secret(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, 
     secret = kubernetes.get("v1", "Secret", namespace, name)
     if secret is None:
         raise InvalidSpecError(f"Secret {namespace}/{name} does not exist")
-    return {k: base64.b64decode(v).decode() for k, v in (secret.get("data") or {}).items()}
+    return dict(_texts(secret.get("data") or {}))
+
+
+def _texts(data: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the values that are text: cert-manager also writes keystores (``keystore.p12``) into the Secret of a certificate."""
+    for key, value in data.items():
+        with suppress(UnicodeDecodeError):
+            yield key, base64.b64decode(value).decode()
 
 
 def _client_properties(

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+from kraftbridge.builders import names
 from kraftbridge.builders.brokers import BrokerFacts
 from kraftbridge.builders.controllers import ControllersFacts
 from kraftbridge.config import Settings
@@ -16,6 +22,8 @@ from kraftbridge.phases.draft import Identity
 from kraftbridge.services import original_state
 from kraftbridge.services.original_state import OriginalState
 from kraftbridge.storage.ports import KubernetesPort
+
+CREDENTIALS_SECONDS: Final = 10.0
 
 
 class Facts:
@@ -29,10 +37,13 @@ class Facts:
         self._settings = settings
         self._recorded: dict[str, dict[tuple[int, str], OriginalState]] = {}
         """Keys: UID of the migration, then attempt and StatefulSet."""
+        self._credentials: dict[str, tuple[float, str, dict[str, str]]] = {}
+        """By UID of the migration: time, names of the Secrets, and their fingerprints."""
 
     def forget(self, uid: str) -> None:
         """Remove the cached states of one migration."""
         self._recorded.pop(uid, None)
+        self._credentials.pop(uid, None)
 
     def recorded(self, identity: Identity, attempt: int, name: str) -> OriginalState | None:
         """Return the recorded original state of a StatefulSet; None if nothing is recorded yet.
@@ -101,9 +112,53 @@ class Facts:
             selectors.append(stateful_set["spec"]["selector"])
         # The settings that ran when preflight passed are more reliable than a template.
         settings |= status.broker_settings
+        rendered = status.controllers.rendered if status.controllers is not None else None
         return replace(
-            self.unread_controllers(identity, status), broker_settings=settings, broker_selectors=tuple(selectors)
+            self.unread_controllers(identity, status),
+            broker_settings=settings,
+            broker_selectors=tuple(selectors),
+            credentials=rendered.credentials if rendered else self.credentials(identity, spec, status),
         )
+
+    def credentials(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> dict[str, str]:
+        """Return a fingerprint of each Secret that the controllers read when they start, by name; Secrets that do not exist are left out.
+
+        A status is less protected than a Secret, and a plain hash of a password can be guessed. So the key is the token of the controllers'
+        log servers. The answer is at most `CREDENTIALS_SECONDS` old.
+
+        Raises
+        ------
+        ObservationError
+            A Secret cannot be read.
+        """
+        controllers = spec.controllers
+        migrates = status.controllers is None or status.controllers.mode.migrates
+        wanted = {
+            controllers.listener.secret_name,
+            controllers.password_encoder_secret.name if controllers.password_encoder_secret is not None else None,
+            # Controllers that have left migration mode do not use ZooKeeper.
+            spec.zookeeper.secret_name if migrates else None,
+        }
+        secrets = sorted(name for name in wanted if name is not None)
+        if not secrets:
+            return {}
+        asked, now = repr((secrets, status.attempt)), time.monotonic()
+        known = self._credentials.get(identity.uid)
+        if known is not None and known[1] == asked and now - known[0] < CREDENTIALS_SECONDS:
+            return known[2]
+        controllers_of = controllers_name(identity.name, identity.uid, status.attempt)
+        access = self._kubernetes.get("v1", "Secret", identity.namespace, names.log_access_secret(controllers_of))
+        if access is None:
+            return {}  # it is created before the controllers
+        key = base64.b64decode(access["data"]["token"])
+        found = {}
+        for name in secrets:
+            secret = self._kubernetes.get("v1", "Secret", identity.namespace, name)
+            if secret is not None:
+                text = json.dumps(secret.get("data") or {}, sort_keys=True)
+                found[name] = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:16]
+        self._credentials[identity.uid] = (now, asked, found)
+        return found
 
     def unread_controllers(self, identity: Identity, status: MigrationStatus) -> ControllersFacts:
         """Return the facts that need no data from the brokers. They are sufficient for the resource requests of the controllers' pods."""

@@ -13,7 +13,7 @@ from kraftbridge.metadata.log.files import LOG_FOLDER, FilesOwner, LocalLogFiles
 from kraftbridge.metadata.log.replay import LogEnd, log_end
 from kraftbridge.metadata.zookeeper.reader import split_connect
 from kraftbridge.models.report import BrokerAccess, Profile, VerificationRequest, VoterState, ZooKeeperAccess
-from kraftbridge.verification.quorum import QuorumUnavailableError, QuorumView, describe_quorum
+from kraftbridge.verification.quorum import QuorumUnavailableError, QuorumView, controller_security, describe_quorum
 from kraftbridge.verification.sources.brokers import brokers_behind
 from kraftbridge.verification.sources.rows import LogVoter
 
@@ -104,7 +104,7 @@ def live_inputs(request: VerificationRequest) -> Inputs:
     inputs.voters = [LogVoter(id=voter.id, name=str(voter.id), url=voter.log_url) for voter in request.voters]
     inputs.states = [VoterState(id=voter.id, name=str(voter.id)) for voter in request.voters]
     if any(voter.host for voter in request.voters):
-        _apply_view(inputs, describe_quorum(request.voters, request.controller_config_path))
+        _apply_view(inputs, describe_quorum(request.voters, controller_security(request)))
     else:
         _apply_logs(inputs)
     return inputs

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import javaproperties
 
+from kraftbridge.credentials import CERTIFICATE_KEYS, client_properties
 from kraftbridge.exceptions import InvalidSpecError, MetadataError
 from kraftbridge.kafka.client import Security
-from kraftbridge.models.report import VoterAccess
+from kraftbridge.models.report import VerificationRequest, VoterAccess
 
 if TYPE_CHECKING:
     from kraftbridge.kafka.wire import Connection
@@ -42,6 +43,24 @@ def read_security(path: str | None) -> Security:
         raise ConnectionSettingsError(f"client properties {path} cannot be read: {error}") from error
     except InvalidSpecError as error:
         raise ConnectionSettingsError(f"client properties {path}: {error}") from error
+
+
+def controller_security(request: VerificationRequest) -> Security:
+    """Return the security settings for the controllers' listener: with the listener's own certificate if the request names it, else those of the properties file.
+
+    Raises
+    ------
+    ConnectionSettingsError
+        A file cannot be read, or a setting is not supported.
+    """
+    secret = request.listener_secret_path
+    if secret is None:
+        return read_security(request.controller_config_path)
+    try:
+        data = {name: (Path(secret) / name).read_text("utf-8") for name in CERTIFICATE_KEYS}
+        return Security.from_properties(client_properties(data, "SSL"))
+    except (OSError, ValueError, InvalidSpecError) as error:
+        raise ConnectionSettingsError(f"the certificate in {secret} cannot be used: {error}") from error
 
 
 @contextmanager
@@ -87,9 +106,7 @@ class QuorumView:
     end_offsets: Mapping[int, int]
 
 
-def describe_quorum(
-    voters: Sequence[VoterAccess], config_path: str | None, timeout_seconds: float = 10.0
-) -> QuorumView:
+def describe_quorum(voters: Sequence[VoterAccess], security: Security, timeout_seconds: float = 10.0) -> QuorumView:
     """Ask the voters until one answers as leader, and return its view of the quorum.
 
     Raises
@@ -99,7 +116,6 @@ def describe_quorum(
     """
     from kafka.protocol.admin.cluster import DescribeQuorumRequest  # noqa: PLC0415
 
-    security = read_security(config_path)
     answers = []
     topic = DescribeQuorumRequest.TopicData
     for voter in voters:

@@ -201,3 +201,25 @@ def test_isolated_controllers_find_each_other_where_no_broker_looks() -> None:
         if {"port": ControllerMode.ISOLATED.port, "protocol": "TCP"} in rule["ports"]
     ]
     assert len(rule["from"]) == 2, "controllers and operator, no broker"
+
+
+def test_certificates_are_converted_by_an_init_container_of_the_same_user() -> None:
+    pod = objects(ControllerMode.MIGRATION, listener={"securityProtocol": "SSL", "secretName": "certificate"})
+    spec = pod["StatefulSet"]["spec"]["template"]["spec"]
+    _, credentials = spec["initContainers"]
+    assert credentials["command"][:3] == ["python", "-m", "kraftbridge.credentials"]
+    assert credentials["command"][3:] == [
+        "--directory", quorum.CREDENTIALS, "--listener", quorum.LISTENER_SECRET, "--protocol", "SSL",
+    ]  # fmt: skip
+    assert {"name": "credentials", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}} in spec["volumes"]
+    without = objects(ControllerMode.MIGRATION)["StatefulSet"]["spec"]["template"]["spec"]
+    assert [c["name"] for c in without["initContainers"]] == ["agent"]
+
+
+def test_a_rotated_secret_is_another_configuration() -> None:
+    spec = migration_spec(listener={"securityProtocol": "SSL", "secretName": "certificate"})
+    seen = {
+        quorum.configuration(spec, replace(FACTS, credentials=c), ControllerMode.MIGRATION)
+        for c in ({}, {"certificate": "1"}, {"certificate": "2"})
+    }
+    assert len(seen) == 3

@@ -75,6 +75,7 @@ def test_digest_credentials_are_the_operators_alone(pod: Pod) -> None:
 def test_tls_by_pem_files(pod: Pod) -> None:
     for name in ("ca.crt", "tls.crt", "tls.key"):
         pod.write(f"/etc/kraftbridge-zookeeper/{name}", f"-- {name} --\n")
+    pod.write("/etc/kraftbridge-credentials/zookeeper/keystore.pem", "-- key and chain --\n")
     pod.start()
     settings = {k: v for k, v in pod.properties().items() if k.startswith("zookeeper.")}
     assert settings == {
@@ -84,9 +85,8 @@ def test_tls_by_pem_files(pod: Pod) -> None:
         "zookeeper.ssl.truststore.type": "PEM",
         "zookeeper.ssl.truststore.location": f"{pod.root}/etc/kraftbridge-zookeeper/ca.crt",
         "zookeeper.ssl.keystore.type": "PEM",
-        "zookeeper.ssl.keystore.location": f"{pod.root}/tmp/zookeeper.pem",
+        "zookeeper.ssl.keystore.location": f"{pod.root}/etc/kraftbridge-credentials/zookeeper/keystore.pem",
     }
-    assert pod.read("/tmp/zookeeper.pem") == "-- tls.key --\n-- tls.crt --\n"
 
 
 def test_after_finalization_nothing_of_zookeeper_is_left(pod: Pod) -> None:
@@ -96,3 +96,12 @@ def test_after_finalization_nothing_of_zookeeper_is_left(pod: Pod) -> None:
     pod.write("/etc/kraftbridge-zookeeper/scheme", "sasl")
     assert "login.config" not in pod.start()["KAFKA_OPTS"]
     assert not [name for name in pod.properties() if name.startswith("zookeeper.")]
+
+
+def test_the_users_listener_settings_come_after_those_of_the_certificate(pod: Pod) -> None:
+    pod.write("/etc/kraftbridge-credentials/listener/listener.properties", "a=certificate\nb=certificate\n")
+    pod.write("/etc/kraftbridge-listener/listener.properties", "a=user")
+    pod.write("/etc/kraftbridge/controller.properties", "process.roles=controller\n")
+    pod.start()
+    assert pod.properties()["a"] == "user", "Properties.load takes the last of two lines"
+    assert pod.properties()["b"] == "certificate"

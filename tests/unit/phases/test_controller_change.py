@@ -299,3 +299,74 @@ def test_a_roll_out_in_completed_asks_the_brokers_again() -> None:
     assert changing.controllers is not None
     assert changing.controllers.change is not None
     assert gate <= needs(changing, NOW)
+
+
+# ------------------------------------------------------------------------------------------------ rotated Secrets
+
+
+def rotated(situation: Situation, before: dict[str, str], seen: dict[str, str]) -> Situation:
+    """Return the same with voters that started with these Secrets, and the Secrets as they are now."""
+    known = situation.status.controllers
+    assert known is not None
+    rendered = RenderedControllers.of(tuned_controllers(situation.spec, situation.status), before)
+    return situation.with_status(controllers=known.model_copy(update={"rendered": rendered})).observing(
+        controllers=replace(controllers_workload(), credentials=seen)
+    )
+
+
+@pytest.mark.parametrize("fine", SAFE, ids=IDS)
+def test_a_rotated_secret_is_rolled_out_like_a_change_of_the_spec(fine: Situation) -> None:
+    decision = rotated(fine, {"listener": "1", "zookeeper": "1"}, {"listener": "2", "zookeeper": "1"}).decide()
+    known = decision.status.controllers
+    assert known is not None
+    assert known.change is not None
+    assert known.change.to.credentials == {"listener": "2", "zookeeper": "1"}
+    assert known.change.before.credentials == {"listener": "1", "zookeeper": "1"}
+    assert any(isinstance(a, ApplyControllers) for a in decision.actions)
+    assert restarted(decision) == []
+    assert any("Secret listener" in event.message for event in decision.events)
+
+
+@pytest.mark.parametrize("fine", SAFE, ids=IDS)
+@pytest.mark.parametrize(
+    ("before", "seen"),
+    [
+        ({"listener": "1"}, {"listener": "1"}),
+        ({"listener": "1"}, {}),  # absent, as while it is replaced
+        ({}, {"listener": "1"}),  # recorded by an operator that knew no fingerprints
+    ],
+    ids=["as it was", "absent", "not known before"],
+)
+def test_a_secret_that_did_not_change_restarts_nothing(
+    fine: Situation, before: dict[str, str], seen: dict[str, str]
+) -> None:
+    decision = rotated(fine, before, seen).decide()
+    known = decision.status.controllers
+    assert known is not None
+    assert known.change is None
+    assert known.rendered is not None
+    assert known.rendered.credentials == before | seen
+    assert not {3000, 3001, 3002} & set(restarted(decision))
+
+
+def test_a_secret_with_which_a_voter_failed_waits_for_another_one() -> None:
+    fine = rotated(SAFE[0], {"listener": "1"}, {"listener": "2"})
+    known = fine.status.controllers
+    assert known is not None
+    assert known.rendered is not None
+    bad = known.rendered.model_copy(update={"credentials": {"listener": "2"}})
+    change = ControllersChange(
+        to=bad, before=known.rendered, started_at=NOW, failed="controller 3001 did not come back"
+    )
+    failed = fine.with_status(controllers=known.model_copy(update={"change": change}))
+    for seen in ({"listener": "2"}, {}):
+        waiting = failed.observing(controllers=replace(controllers_workload(), credentials=seen)).decide()
+        assert waiting.status.controllers is not None
+        assert waiting.status.controllers.change is not None
+        assert waiting.status.controllers.change.failed
+        assert restarted(waiting) == []
+    corrected = failed.observing(controllers=replace(controllers_workload(), credentials={"listener": "3"})).decide()
+    assert corrected.status.controllers is not None
+    assert corrected.status.controllers.change is not None
+    assert not corrected.status.controllers.change.failed
+    assert corrected.status.controllers.change.to.credentials == {"listener": "3"}

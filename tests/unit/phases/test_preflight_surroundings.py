@@ -233,6 +233,7 @@ PARTS = {
     "reassigning": "ReassignmentsUnknown",
     "brokers": "BrokerConfigurationUnknown",
     "zookeeper": "ZooKeeperAclsUnknown",
+    "listener_problems": "ListenerSecretUnknown",
 }
 
 
@@ -243,6 +244,14 @@ def test_each_unknown_part_is_a_blocking_finding_of_its_own(part: str) -> None:
     (finding,) = decision.status.findings
     assert (finding.code, finding.severity) == (PARTS[part], Severity.BLOCKING)
     assert "somebody could not be observed: silent" in finding.reason
+
+
+def test_a_certificate_that_the_controllers_cannot_use_blocks() -> None:
+    finding = found(situation(listener_problems=("tls.crt expired at 2026-01-02 03:04:05 UTC",)))[
+        "ListenerCertificateUnusable"
+    ]
+    assert finding.severity is Severity.BLOCKING
+    assert "tls.crt expired at 2026-01-02 03:04:05 UTC" in finding.reason
 
 
 def test_a_survey_that_was_not_made_blocks() -> None:

@@ -243,11 +243,11 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
     status, workload = draft.status.controllers, draft.observation.controllers
     if status is None or status.format_allowed:
         return None  # `controller_restarts` replaces unformatted voters all at once
-    wanted = RenderedControllers.of(tuned_controllers(draft.spec, draft.status))
-    if status.rendered is None:
+    wanted = _wanted(draft, status)
+    change = status.change
+    if status.rendered is None or (change is None and _only_names_secrets(wanted, status.rendered)):
         draft.update(controllers=status.model_copy(update={"rendered": wanted}))
         return None
-    change = status.change
     if change is None and wanted == status.rendered:
         return None
     operation = draft.status.operation
@@ -284,6 +284,25 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
     return _roll_next(draft, status, change, stateful_set)
 
 
+def _wanted(draft: Draft, status: ControllersStatus) -> RenderedControllers:
+    """Return what the controllers' objects should be rendered from. A Secret that was not seen is as it was."""
+    last = status.change.to if status.change is not None else status.rendered
+    known = last.credentials if last is not None else {}
+    workload = draft.observation.controllers
+    seen = {} if isinstance(workload, Unobserved) else workload.credentials
+    return RenderedControllers.of(tuned_controllers(draft.spec, draft.status), {**known, **seen})
+
+
+def _only_names_secrets(wanted: RenderedControllers, rendered: RenderedControllers) -> bool:
+    """Return whether only fingerprints are new that were not known before, as after an upgrade of the operator. That restarts nothing."""
+    known = rendered.credentials
+    return (
+        wanted != rendered
+        and known.items() <= wanted.credentials.items()
+        and wanted.model_copy(update={"credentials": known}) == rendered
+    )
+
+
 def give_up_change(draft: Draft) -> None:
     """Render the controllers from the old spec again during a rollback, and replace those that are down on the new one."""
     status, workload = draft.status.controllers, draft.observation.controllers
@@ -306,10 +325,10 @@ def _begin(draft: Draft, status: ControllersStatus, wanted: RenderedControllers)
     change = ControllersChange(to=wanted, before=before or wanted, started_at=draft.now)
     draft.update(controllers=status.model_copy(update={"rendered": wanted, "change": change}))
     draft.act(ApplyControllers(status.mode, status.format_allowed))
-    draft.tell(
-        EventReason.CONTROLLERS_CHANGING, "Rolling the change of spec.controllers out, the active controller last"
-    )
-    return Wait("spec.controllers changed: the roll-out starts")
+    rotated = [n for n, f in wanted.credentials.items() if before is not None and before.credentials.get(n, f) != f]
+    what = f"Secret {', '.join(rotated)}" if rotated else "spec.controllers"
+    draft.tell(EventReason.CONTROLLERS_CHANGING, f"Rolling the change of {what} out, the active controller last")
+    return Wait(f"{what} changed: the roll-out starts")
 
 
 def _roll_next(

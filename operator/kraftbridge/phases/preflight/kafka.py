@@ -172,6 +172,7 @@ def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     """Find configuration that Kafka refuses or ignores in KRaft mode, and metadata that the principal may not see."""
     yield from _visibility(draft, survey)
     yield from _reassignments(draft, survey)
+    yield from _listener(survey)
     yield from _brokers(draft, survey)
     yield from _access(draft, survey)
 
@@ -188,6 +189,15 @@ def _visibility(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
         return  # another finding reports it
     if hidden := survey.zookeeper.topics - seen.topics:
         yield finding(Code.TOPICS_HIDDEN, name, count=len(hidden), topics=some(hidden))
+
+
+def _listener(survey: Survey) -> Iterator[FindingStatus]:
+    problems = survey.listener_problems
+    if isinstance(problems, Unobserved):
+        yield finding(Code.LISTENER_SECRET_UNKNOWN, "controllers", reason=problems)
+        return
+    for problem in problems:
+        yield finding(Code.LISTENER_CERTIFICATE_UNUSABLE, "controllers", problem=problem)
 
 
 def _reassignments(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
@@ -271,7 +281,8 @@ def _needed_by_controllers(
     if logins or TOKEN_KEYS & values.keys():
         listener = survey.listener_settings
         if isinstance(listener, Unobserved):
-            yield finding(Code.LISTENER_SECRET_UNKNOWN, "controllers", reason=listener)
+            if not isinstance(survey.listener_problems, Unobserved):  # else `_listener` reports it
+                yield finding(Code.LISTENER_SECRET_UNKNOWN, "controllers", reason=listener)
         else:
             given = listener | ours.keys()
             if TOKEN_KEYS & values.keys() and not TOKEN_KEYS & given:

@@ -57,7 +57,7 @@ from kraftbridge.models.status import MigrationStatus, controllers_name, rendere
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import original_state
 from kraftbridge.services.act import archives, rehearsals, removal
-from kraftbridge.services.clients import ClusterClients
+from kraftbridge.services.clients import ClusterClients, shows_listener_certificate
 from kraftbridge.services.dry_start import DryStarter
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
@@ -238,8 +238,9 @@ class Actuator:
     # -------------------------------------------------------------------------------------------- quorum
 
     def _apply_controllers(self, step: Step, action: ApplyControllers) -> None:
-        facts = self._facts.controllers(step.identity, step.spec, step.status)
-        self._ensure_log_access(step, facts.name)
+        identity, attempt = step.identity, step.status.attempt
+        self._ensure_log_access(step, controllers_name(identity.name, identity.uid, attempt))
+        facts = self._facts.controllers(identity, step.spec, step.status)
         spec = rendered_spec(step.spec, step.status)
         for obj in quorum.controllers_objects(spec, facts, action.mode, format_allowed=action.format_allowed):
             self._kubernetes.apply(obj, force=True)
@@ -271,6 +272,7 @@ class Actuator:
             controllers=controllers_name(step.identity.name, step.identity.uid, step.status.attempt),
             image=spec.verification.image or self._settings.verifier_image,
             service_account=spec.verification.service_account or self._settings.verifier_service_account,
+            listener_certificate=shows_listener_certificate(self._kubernetes, step.identity.namespace, spec),
         )
         runner = spec.verification.runner
         if runner is Runner.SPARK_APPLICATION and not self._kubernetes.serves(

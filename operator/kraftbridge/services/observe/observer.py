@@ -259,6 +259,7 @@ class Observer:
             volume_uids=uids,
             migration_flag=workloads.migration_flag(rendered),
             config_writer=workloads.written_by(rendered),
+            credentials=self._facts.credentials(identity, spec, status),
         )
 
     def _metrics(

@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, TypeVar
 
@@ -21,11 +22,12 @@ from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.builders.verification import JOB_MEMORY, SPARK_API_VERSION, heap_mebibytes, overhead_mebibytes
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_MIGRATION
+from kraftbridge.credentials import listener_problems
 from kraftbridge.exceptions import ActionError, ActionRefusedError, InvalidSpecError, ObservationError
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import BrokerMode, ControllerMode
 from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.models.survey import (
     Budget,
     Capacity,
@@ -196,6 +198,7 @@ class Surveyor:
             reassigning=silent if silent is not None else _seen(clients.brokers.reassigning_partitions),
             brokers=silent if silent is not None else _seen(clients.brokers.broker_settings),
             listener_settings=_seen(lambda: self._listener_settings(namespace, spec)),
+            listener_problems=_seen(lambda: self._listener_problems(identity, spec, status)),
             demand=_seen(lambda: controllers_demand(spec, self._facts.unread_controllers(identity, status))),
             verification=run_demand(spec, self._runner(spec)),
             storage_classes=_seen(self._storage_classes),
@@ -255,14 +258,22 @@ class Surveyor:
         return tuple(right for right in wanted if not self._kubernetes.may(right, namespace))
 
     def _listener_settings(self, namespace: str, spec: MigrationSpec) -> frozenset[str]:
+        return frozenset(parse_properties(self._listener_secret(namespace, spec).get("listener.properties", "")))
+
+    def _listener_problems(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[str, ...]:
+        listener, name = spec.controllers.listener, controllers_name(identity.name, identity.uid, status.attempt)
+        hosts = [names.controller_host(name, identity.namespace, i) for i in spec.controllers.node_ids]
+        data = self._listener_secret(identity.namespace, spec)
+        return listener_problems(data, listener.security_protocol, hosts, datetime.now(UTC))
+
+    def _listener_secret(self, namespace: str, spec: MigrationSpec) -> dict[str, str]:
         name = spec.controllers.listener.secret_name
         if name is None:
-            return frozenset()
+            return {}
         try:
-            data = secret_text(self._kubernetes, namespace, name)
+            return secret_text(self._kubernetes, namespace, name)
         except InvalidSpecError as e:
             raise ObservationError(f"Secret {namespace}/{name}", str(e)) from e
-        return frozenset(parse_properties(data.get("listener.properties", "")))
 
     # ----------------------------------------------------------------------------------------- controllers
 

@@ -1,0 +1,262 @@
+"""Certificates as cert-manager writes them (``tls.crt``, ``tls.key``, ``ca.crt``), in the form that Kafka and ZooKeeper read.
+
+``python -m kraftbridge.credentials`` runs as an init container of each controller. Kafka and ZooKeeper read a private key as PKCS#8 only
+(``DefaultSslEngineFactory.PemStore``, ``PemReader`` of ZooKeeper); cert-manager writes PKCS#1 (RSA) and SEC 1 (ECDSA) unless
+``spec.privateKey.encoding`` is ``PKCS8``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+CERTIFICATE: Final = "tls.crt"
+KEY: Final = "tls.key"
+AUTHORITIES: Final = "ca.crt"
+CERTIFICATE_KEYS: Final = (CERTIFICATE, KEY, AUTHORITIES)
+LISTENER_FOLDER: Final = "listener"
+ZOOKEEPER_FOLDER: Final = "zookeeper"
+KEYSTORE: Final = "keystore.pem"
+TRUSTSTORE: Final = "truststore.pem"
+PROPERTIES: Final = "listener.properties"
+_PREFIX: Final = "listener.name.controller.ssl"
+
+
+class CredentialsError(Exception):
+    """A Secret has no certificates that Kafka can use; the message says which key of it is wrong."""
+
+
+def has_certificate(data: Mapping[str, str]) -> bool:
+    """Return whether a Secret holds a certificate as cert-manager writes it."""
+    return CERTIFICATE in data
+
+
+def keystore(data: Mapping[str, str]) -> str:
+    """Return key (PKCS#8) and certificate chain as one PEM text.
+
+    Raises
+    ------
+    CredentialsError
+        ``tls.crt`` or ``tls.key`` is missing or unreadable, or they do not belong together.
+    """
+    chain, key = _certificates(data, CERTIFICATE), _key(data)
+    if _public(chain[0].public_key()) != _public(key.public_key()):
+        raise CredentialsError(f"{KEY} is not the key of the first certificate in {CERTIFICATE}")
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    return text + "".join(c.public_bytes(Encoding.PEM).decode() for c in chain)
+
+
+def truststore(data: Mapping[str, str]) -> str:
+    """Return all certificates of ``ca.crt`` as PEM.
+
+    Raises
+    ------
+    CredentialsError
+        ``ca.crt`` is missing or unreadable.
+    """
+    return "".join(c.public_bytes(Encoding.PEM).decode() for c in _certificates(data, AUTHORITIES))
+
+
+def listener_files(data: Mapping[str, str], protocol: str, directory: str) -> dict[str, str]:
+    """Return the files of the controllers' listener by name, and the settings that name them; nothing if the Secret has no certificate.
+
+    Parameters
+    ----------
+    protocol
+        Security protocol of the listener. With ``SSL`` clients must show a certificate; with ``SASL_SSL`` they log in.
+    directory
+        Where Kafka finds the files.
+
+    Raises
+    ------
+    CredentialsError
+        The certificates cannot be used.
+    """
+    if not has_certificate(data):
+        return {}
+    settings = [
+        f"{_PREFIX}.keystore.type=PEM",
+        f"{_PREFIX}.keystore.location={directory}/{KEYSTORE}",
+        f"{_PREFIX}.truststore.type=PEM",
+        f"{_PREFIX}.truststore.location={directory}/{TRUSTSTORE}",
+    ]
+    if protocol == "SSL":
+        settings.append(f"{_PREFIX}.client.auth=required")
+    return {
+        KEYSTORE: keystore(data),
+        TRUSTSTORE: truststore(data),
+        PROPERTIES: "".join(f"{line}\n" for line in settings),
+    }
+
+
+def client_properties(data: Mapping[str, str], protocol: str) -> dict[str, str]:
+    """Return the settings of a client that shows the listener's own certificate; nothing if the Secret has none, or if clients log in by SASL."""
+    if protocol != "SSL" or not set(CERTIFICATE_KEYS) <= data.keys():
+        return {}
+    return {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": data[AUTHORITIES],
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": data[KEY],
+        "ssl.keystore.certificate.chain": data[CERTIFICATE],
+    }
+
+
+def listener_problems(data: Mapping[str, str], protocol: str, hosts: Iterable[str], now: datetime) -> tuple[str, ...]:
+    """Return why the controllers cannot use the certificate of their listener; empty if they can, or if the Secret has none.
+
+    Parameters
+    ----------
+    hosts
+        Names under which brokers and controllers connect to the controllers.
+    """
+    if not has_certificate(data) or not protocol.endswith("SSL"):
+        return ()
+    try:
+        keystore(data)
+        chain, authorities = _certificates(data, CERTIFICATE), _certificates(data, AUTHORITIES)
+    except CredentialsError as e:
+        return (str(e),)
+    found = [*_lifetime_problems(chain[0], now), *_name_problems(chain[0], hosts), *_usage_problems(chain[0], protocol)]
+    if not _leads_to(chain, authorities):
+        found.append(
+            f"{AUTHORITIES} has no certificate that signed {CERTIFICATE}: the controllers would not trust each other"
+        )
+    return tuple(found)
+
+
+def _lifetime_problems(leaf: x509.Certificate, now: datetime) -> Iterable[str]:
+    if leaf.not_valid_after_utc <= now:
+        yield f"{CERTIFICATE} expired at {leaf.not_valid_after_utc:%Y-%m-%d %H:%M:%S} UTC"
+    if leaf.not_valid_before_utc > now:
+        yield f"{CERTIFICATE} is not valid before {leaf.not_valid_before_utc:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _name_problems(leaf: x509.Certificate, hosts: Iterable[str]) -> Iterable[str]:
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(
+            x509.DNSName
+        )
+    except x509.ExtensionNotFound:
+        names = []
+    # RFC 6125: a wildcard stands for exactly one label.
+    covered = {n.lower() for n in names}
+    if lacking := [h for h in hosts if not {h.lower(), "*." + h.lower().partition(".")[2]} & covered]:
+        yield f"{CERTIFICATE} has no subject alternative name for {', '.join(lacking)}"
+
+
+def _usage_problems(leaf: x509.Certificate, protocol: str) -> Iterable[str]:
+    """Find a missing usage. Each voter is server and client of the others; without the extension every usage is allowed (RFC 5280, 4.2.1.12)."""
+    try:
+        usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return
+    wanted = {"server auth": ExtendedKeyUsageOID.SERVER_AUTH}
+    if protocol == "SSL":
+        wanted["client auth"] = ExtendedKeyUsageOID.CLIENT_AUTH
+    for name, oid in wanted.items():
+        if oid not in usage:
+            yield f"{CERTIFICATE} lacks the usage {name!r}"
+
+
+def _leads_to(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]) -> bool:
+    """Return whether the chain reaches an authority: each certificate is signed by the next, the last or one before it by an authority."""
+    for position, certificate in enumerate(chain):
+        if certificate in authorities or any(_signed_by(certificate, a) for a in authorities):
+            return True
+        if position + 1 == len(chain) or not _signed_by(certificate, chain[position + 1]):
+            return False
+    return False
+
+
+def _signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def _certificates(data: Mapping[str, str], name: str) -> list[x509.Certificate]:
+    if not data.get(name, "").strip():
+        raise CredentialsError(f"{name} is missing")
+    try:
+        return x509.load_pem_x509_certificates(data[name].encode())
+    except ValueError as e:
+        raise CredentialsError(f"{name} is not a certificate in PEM") from e
+
+
+def _key(data: Mapping[str, str]) -> PrivateKeyTypes:
+    if not data.get(KEY, "").strip():
+        raise CredentialsError(f"{KEY} is missing")
+    try:
+        return load_pem_private_key(data[KEY].encode(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as e:  # TypeError: it is encrypted
+        raise CredentialsError(f"{KEY} is not a private key in PEM without password") from e
+
+
+def _public(key: object) -> bytes:
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined,no-any-return]
+
+
+# ------------------------------------------------------------------------------------------------ the init container
+
+
+def _read(directory: str | None) -> dict[str, str]:
+    """Return the files of a mounted Secret; an optional Secret that does not exist mounts as an empty directory."""
+    folder = Path(directory or "")
+    return {n: (folder / n).read_text() for n in CERTIFICATE_KEYS if (folder / n).is_file()} if directory else {}
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        path = folder / name
+        path.write_text(text)
+        path.chmod(0o600)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the files of the mounted Secrets in the form that Kafka reads; return the exit code."""
+    parser = argparse.ArgumentParser(prog="kraftbridge.credentials", description=__doc__)
+    parser.add_argument("--listener", help="directory of the Secret of the controllers' listener")
+    parser.add_argument("--protocol", default="SSL", help="security protocol of the listener")
+    parser.add_argument("--zookeeper", help="directory of the Secret for ZooKeeper")
+    parser.add_argument("--directory", required=True, help="directory for the files")
+    given = parser.parse_args(arguments)
+    os.umask(0o077)
+    out = Path(given.directory)
+    of = ""
+    try:
+        of = "the Secret of spec.controllers.listener.secretName"
+        folder = out / LISTENER_FOLDER
+        _write(folder, listener_files(_read(given.listener), given.protocol, str(folder)))
+        of = "the Secret of spec.zookeeper.secretName"
+        client = _read(given.zookeeper)
+        _write(out / ZOOKEEPER_FOLDER, {KEYSTORE: keystore(client)} if has_certificate(client) else {})
+    except CredentialsError as e:
+        sys.stderr.write(f"{of} cannot be used: {e}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
