@@ -284,13 +284,13 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
     return _roll_next(draft, status, change, stateful_set)
 
 
-def _wanted(draft: Draft, status: ControllersStatus) -> RenderedControllers:
+def _wanted(step: StepContext, status: ControllersStatus) -> RenderedControllers:
     """Return what the controllers' objects should be rendered from. A Secret that was not seen is as it was."""
     last = status.change.to if status.change is not None else status.rendered
     known = last.credentials if last is not None else {}
-    workload = draft.observation.controllers
+    workload = step.observation.controllers
     seen = {} if isinstance(workload, Unobserved) else workload.credentials
-    return RenderedControllers.of(tuned_controllers(draft.spec, draft.status), {**known, **seen})
+    return RenderedControllers.of(tuned_controllers(step.spec, step.status), {**known, **seen})
 
 
 def _only_names_secrets(wanted: RenderedControllers, rendered: RenderedControllers) -> bool:
