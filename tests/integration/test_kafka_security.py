@@ -21,6 +21,7 @@ from kraftbridge.exceptions import InvalidSpecError, MetadataError, ObservationE
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import Connection
 from kraftbridge.metadata.entities import Secrets
+from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.report import BrokerAccess
 from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.verification.sources.brokers import brokers_behind, served_broker
@@ -107,6 +108,9 @@ def secured() -> Iterator[Secured]:
             "listener.security.protocol.map=" + ",".join(f"{name}:{name}" for name in ports),
             "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
             "ssl.client.auth=required",
+            "sasl.mechanism.controller.protocol=PLAIN",
+            f"listener.name.controller.plain.sasl.jaas.config={plain}".replace("\\", "\\\\"),
+            f"listener.name.controller.ssl.truststore.certificates={one_line(authority.certificate)}",
             "ssl.keystore.type=PEM",
             f"ssl.keystore.key={one_line(server.key)}",
             f"ssl.keystore.certificate.chain={one_line(server.certificate)}",
@@ -140,6 +144,21 @@ def test_sasl_plaintext(secured: Secured, mechanism: str, username: str) -> None
     assert client.cluster_state().brokers == {0}
     assert client.controller_by_broker() == {0: 0}
     client.close()
+
+
+def test_what_a_broker_has_for_the_controllers_listener_is_seen_by_name(secured: Secured) -> None:
+    """Preflight asks the running broker, in ZooKeeper mode and without such a listener, for these names (``BrokerCredentialsMissing``)."""
+    client = secured.client_for("SASL_PLAINTEXT", jaas("PLAIN", "ann"))
+    (settings,) = client.broker_settings().values()
+    client.close()
+    assert not isinstance(settings, Unobserved)
+    values = {s.name: s.value for s in settings}
+    assert values["sasl.mechanism.controller.protocol"] == "PLAIN"
+    prefixed = (
+        "listener.name.controller.plain.sasl.jaas.config",
+        "listener.name.controller.ssl.truststore.certificates",
+    )
+    assert [values.get(name, "absent") for name in (*prefixed, "ssl.keystore.key")] == [None, None, None]
 
 
 def test_a_session_with_a_lifetime_is_made_anew_before_it_ends(secured: Secured) -> None:

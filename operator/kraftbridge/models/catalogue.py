@@ -477,6 +477,11 @@ class Code(StrEnum):
         "The brokers talk to each other at listener {listener} with {protocol} and {mechanism}. In migration the controllers connect to this listener, and their configuration has no login for it: no broker would learn of a change",
         "Set {setting} in listener.properties of the Secret that spec.controllers.listener.secretName names, or in spec.controllers.config, with the login of the brokers",
     )
+    BROKER_CREDENTIALS_MISSING = (
+        "BrokerCredentialsMissing", _BLOCKING, _PREFLIGHT,
+        "The broker must authenticate at the controllers' listener ({protocol}), and its configuration lacks {lacking}. It would not register after its restart",
+        "Add these settings to the brokers and restart them before the migration (docs/security.md). Accept this finding if the listener needs no certificate of its clients, or if the login is in a JAAS file", True,
+    )
     INTER_BROKER_PROTOCOL_TOO_LOW = (
         "InterBrokerProtocolTooLow", _BLOCKING, _PREFLIGHT,
         "The migration needs inter.broker.protocol.version 3.9, stated explicitly: {stated}",
@@ -896,6 +901,31 @@ class Code(StrEnum):
         "NoAuthInZooKeeper", _WARNING, _LOGS,
         "ZooKeeper denies it access to znode {detail} (NoAuth)",
         "Reset the ACLs (zookeeper-security-migration --zookeeper.acl=unsecure), or give it the brokers' credentials",
+    )
+    CERTIFICATE_EXPIRED = (
+        "CertificateExpired", _WARNING, _LOGS,
+        "The certificate of a node to which it connects, or of a client, has expired ({detail})",
+        "Renew the certificate. Brokers read theirs only when they start; the operator restarts the controllers after their Secret has changed",
+    )
+    CERTIFICATE_NAME_MISMATCH = (
+        "CertificateNameMismatch", _WARNING, _LOGS,
+        "The certificate of the node to which it connects has another name ({detail})",
+        "Add the missing subject alternative name to that certificate (docs/security.md)",
+    )
+    CERTIFICATE_NOT_TRUSTED = (
+        "CertificateNotTrusted", _WARNING, _LOGS,
+        "It does not trust the certificate of a node to which it connects, or of a client ({detail})",
+        "Add the authority that signed the certificate to the truststore of the node that logs this: ca.crt of the controllers' Secret, or the brokers' ssl.truststore settings for listener CONTROLLER",
+    )
+    CERTIFICATE_REFUSED = (
+        "CertificateRefused", _WARNING, _LOGS,
+        "The other side of a connection refuses its certificate, or its lack of one ({detail})",
+        "Check the keystore of the node that logs this. The log of the other side contains the reason",
+    )
+    LOGIN_MISSING = (
+        "LoginMissing", _WARNING, _LOGS,
+        "It has no JAAS configuration for a SASL listener ({detail})",
+        "Set listener.name.<listener>.<mechanism>.sasl.jaas.config: for controllers in listener.properties of the Secret in spec.controllers.listener.secretName, for brokers in their own configuration",
     )
     AUTHENTICATION_FAILED = (
         "AuthenticationFailed", _WARNING, _LOGS,

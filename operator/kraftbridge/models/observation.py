@@ -36,11 +36,20 @@ class Clue:
 PATTERNS: Final[dict[Code, re.Pattern[str]]] = {
     Code.DISK_FULL: re.compile(r"No space left on device"),
     Code.OUT_OF_MEMORY: re.compile(r"java\.lang\.OutOfMemoryError: ?(.*)"),
-    Code.CONFIG_REFUSED: re.compile(r"(?:ConfigException: |IllegalArgumentException: requirement failed: )(.+)"),  # KafkaConfig.validateValues, AbstractConfig
+    Code.CONFIG_REFUSED: re.compile(r"(?:ConfigException: |IllegalArgumentException: requirement failed: |InvalidConfigurationException: (?=Failed to load))(.+)"),  # KafkaConfig.validateValues, AbstractConfig, DefaultSslEngineFactory
     Code.BLANK_VOLUME: re.compile(r"volume of controller \d+ is blank and formatting is not allowed"),
     Code.WRONG_CLUSTER_ID: re.compile(r"(INCONSISTENT_CLUSTER_ID|Invalid cluster\.id in: .+)"),  # RaftManager, BrokerMetadataCheckpoint
     Code.NO_AUTH_IN_ZOOKEEPER: re.compile(r"KeeperErrorCode = NoAuth(?: for (\S+))?"),
-    Code.AUTHENTICATION_FAILED: re.compile(r"((?:Sasl|Ssl)AuthenticationException: .+|SSL handshake failed.*|Authentication failed.*)"),
+    Code.CERTIFICATE_EXPIRED: re.compile(r"CertificateExpiredException: (.+)"),  # sun.security.x509.CertificateValidity
+    Code.CERTIFICATE_NAME_MISMATCH: re.compile(r"CertificateException: (No (?:subject alternative|name).+)"),  # sun.security.util.HostnameChecker
+    Code.CERTIFICATE_NOT_TRUSTED: re.compile(r"SSLHandshakeException: (PKIX path building failed)"),  # sun.security.validator.PKIXValidator
+    Code.CERTIFICATE_REFUSED: re.compile(r"Received fatal alert: (bad_certificate|\w*certificate_\w+|unknown_ca|handshake_failure)"),  # sun.security.ssl.Alert
+    Code.LOGIN_MISSING: re.compile(r"(Could not find a .+? entry in the JAAS configuration|No JAAS configuration section named .+? was found)"),  # JaasContext, SaslClientAuthenticator, ZooKeeper's Login
+    Code.AUTHENTICATION_FAILED: re.compile(
+        r"Connection to (node -?\d+ \(\S+\)) failed authentication due to: (.+?)(?: \(org\.apache\.|$)"  # NetworkClient
+        r"|Failed (?:re-)?authentication with (\S+) \(channelId=[^)]*\) \((.+?)\)(?: \(org\.apache\.|$)"  # Selector
+        r"|(?P<less>(?:Sasl|Ssl)AuthenticationException: .+|SSL handshake failed.*|Authentication failed.*)"
+    ),
     Code.NOT_AUTHORIZED: re.compile(r"(CLUSTER_AUTHORIZATION_FAILED|ClusterAuthorizationException.*)"),
     Code.NAME_NOT_RESOLVED: re.compile(r"(?:UnknownHostException: |Couldn't resolve server )(\S+)"),
     Code.BROKER_ZNODE_EXISTS: re.compile(r"KeeperErrorCode = NodeExists(?: for (/brokers/ids/\d+))?"),  # KafkaZkClient.registerBroker
@@ -59,12 +68,14 @@ MAXIMUM_DETAIL = 200
 
 
 def clues_in(log: str) -> tuple[Clue, ...]:
-    """Return the last line of each code in a log, in the order of `PATTERNS`."""
+    """Return the last line of each code in a log, in the order of `PATTERNS`. A line in the group ``less`` replaces no other, since it names less."""
     found: dict[Code, Clue] = {}
     for line in log.splitlines():
         for code, pattern in PATTERNS.items():
             if (match := pattern.search(line)) is not None:
-                detail = next((g for g in match.groups() if g), "").strip()
+                if code in found and match.groupdict().get("less"):
+                    continue
+                detail = ": ".join(g.strip() for g in match.groups() if g)
                 found[code] = Clue(code, detail[:MAXIMUM_DETAIL])
     return tuple(found[code] for code in PATTERNS if code in found)
 

@@ -51,6 +51,26 @@ LINES = {
         "java.lang.IllegalArgumentException: requirement failed: control.plane.listener.name is not supported in KRaft mode.",
         "control.plane.listener.name is not supported",
     ),
+    Code.CERTIFICATE_EXPIRED: (
+        "Caused by: java.security.cert.CertificateExpiredException: NotAfter: Mon Nov 23 02:24:34 UTC 2026",
+        "has expired (NotAfter: Mon Nov 23 02:24:34 UTC 2026)",
+    ),
+    Code.CERTIFICATE_NAME_MISMATCH: (
+        "Caused by: java.security.cert.CertificateException: No subject alternative names matching IP address 127.0.0.1 found",
+        "has another name (No subject alternative names matching IP address 127.0.0.1 found)",
+    ),
+    Code.CERTIFICATE_NOT_TRUSTED: (
+        "Caused by: javax.net.ssl.SSLHandshakeException: PKIX path building failed: sun.security.provider.certpath.SunCertPathBuilderException: unable to find valid certification path to requested target",
+        "does not trust the certificate",
+    ),
+    Code.CERTIFICATE_REFUSED: (
+        "Caused by: javax.net.ssl.SSLHandshakeException: Received fatal alert: certificate_unknown",
+        "refuses its certificate, or its lack of one (certificate_unknown)",
+    ),
+    Code.LOGIN_MISSING: (
+        "java.lang.IllegalArgumentException: Could not find a 'KafkaServer' or 'controller.KafkaServer' entry in the JAAS configuration. System property 'java.security.auth.login.config' is not set",
+        "no JAAS configuration",
+    ),
     Code.AUTHENTICATION_FAILED: (
         "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed: Invalid username or password",
         "Invalid username or password",
@@ -163,3 +183,22 @@ def test_a_controller_that_cannot_run_is_named_at_once_whoever_waits(phase: Phas
     assert ready is not None
     assert f"pod {first.name}" in ready.message
     assert ready.message.count(why) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "detail"),
+    [
+        (
+            "ERROR [RaftManager id=3000] Connection to node 3001 (demo-kraft-3001.demo-kraft/10.0.0.1:9093) failed authentication due to: SSL handshake failed (org.apache.kafka.clients.NetworkClient)",
+            "node 3001 (demo-kraft-3001.demo-kraft/10.0.0.1:9093): SSL handshake failed",
+        ),
+        (
+            "INFO [SocketServer listenerType=CONTROLLER, nodeId=3000] Failed authentication with /10.0.0.2 (channelId=10.0.0.1:9093-10.0.0.2:43126-0) (SSL handshake failed) (org.apache.kafka.common.network.Selector)",
+            "/10.0.0.2: SSL handshake failed",
+        ),
+    ],
+    ids=["client", "server"],
+)
+def test_a_refused_connection_is_said_with_its_other_side(line: str, detail: str) -> None:
+    (clue,) = clues_in(f"{line}\norg.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed")
+    assert clue == Clue(Code.AUTHENTICATION_FAILED, detail)

@@ -22,6 +22,7 @@ from tests.support.observations import (
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import Phase
+from kraftbridge.models.spec import AcceptedFinding, PreflightSpec
 from kraftbridge.models.status import FindingStatus
 from kraftbridge.models.survey import (
     AclEntry,
@@ -368,6 +369,40 @@ def test_controllers_need_a_login_for_the_brokers_sasl_listener(
     reported = found(situation(**running(*brokers), listener_settings=given)).get("InterBrokerLoginMissing")
     assert (reported is None) == (login is None)
     assert login is None or (reported is not None and login in reported.fix)
+
+
+KEYSTORE = setting("listener.name.controller.ssl.keystore.location", "/k.pem")
+TRUSTSTORE = setting("ssl.truststore.certificates", None)
+MECHANISM = setting("sasl.mechanism.controller.protocol", "PLAIN")
+CONTROLLER_LOGIN = setting("listener.name.controller.plain.sasl.jaas.config", None)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "brokers", "lacking"),
+    [
+        ("SSL", (), ["ssl.keystore.location", "ssl.truststore.location"]),
+        ("SSL", (KEYSTORE,), ["ssl.truststore.location"]),
+        ("SSL", (TRUSTSTORE,), ["ssl.keystore.location"]),
+        ("SSL", (KEYSTORE, TRUSTSTORE), []),
+        ("SASL_SSL", (TRUSTSTORE,), ["sasl.mechanism.controller.protocol", "plain.sasl.jaas.config"]),
+        ("SASL_SSL", (TRUSTSTORE, MECHANISM), ["plain.sasl.jaas.config"]),
+        ("SASL_SSL", (TRUSTSTORE, MECHANISM, CONTROLLER_LOGIN), []),
+        ("SASL_PLAINTEXT", (MECHANISM, setting("sasl.jaas.config", None)), ["plain.sasl.jaas.config"]),
+        ("SASL_PLAINTEXT", (MECHANISM, CONTROLLER_LOGIN), []),
+        ("PLAINTEXT", (), []),
+    ],
+)  # fmt: skip
+def test_brokers_need_a_certificate_or_login_for_the_controllers_listener(
+    protocol: str, brokers: tuple[Any, ...], lacking: list[str]
+) -> None:
+    listener = {"security_protocol": protocol, "secret_name": "listener"}
+    case = situation(brokers=dict.fromkeys((0, 1, 2), (*RUNNING, *brokers)))
+    case = asking(listener=case.spec.controllers.listener.model_copy(update=listener))(case)
+    reported = [f for f in case.decide().status.findings if f.code == "BrokerCredentialsMissing"]
+    assert [f.object for f in reported] == (["broker/0", "broker/1", "broker/2"] if lacking else [])
+    assert all(name in f.reason for f in reported for name in lacking)
+    accepted = case.asking(preflight=PreflightSpec(accepted=(AcceptedFinding(code="BrokerCredentialsMissing"),)))
+    assert all(f.accepted for f in accepted.decide().status.findings if f.code == "BrokerCredentialsMissing")
 
 
 def rooms(*changes: dict[str, Any]) -> Capacity:

@@ -223,10 +223,47 @@ def _brokers(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     seen = seen_settings(survey, draft.observation.dry_start)
     for broker, running in seen.items():
         yield from _refused(broker, running)
+        yield from _credentials(draft, broker, running)
     yield from _overridden_settings(draft, seen)
     yield from _left_aside(seen)
     yield from _needed_by_controllers(draft, survey, seen)
     yield from _secrets(draft, seen)
+
+
+_CONTROLLER_PREFIX = f"listener.name.{CONTROLLER_LISTENER.lower()}."
+
+
+def _credentials(draft: Draft, broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[FindingStatus]:
+    """Find a broker whose configuration has no certificate or login for the controllers' listener.
+
+    Notes
+    -----
+    A broker is a client of this listener with the settings of a server (``NodeToControllerChannelManagerImpl``, ``JaasContext.Type.SERVER``): its
+    TLS settings may lack the listener's prefix, its login is in ``listener.name.controller.<mechanism>.sasl.jaas.config`` or a JAAS file.
+    """
+    listener = draft.spec.controllers.listener
+    if listener.secret_name is None:
+        return
+
+    def has(*names: str) -> bool:
+        return any(prefix + name in settings for prefix in (_CONTROLLER_PREFIX, "") for name in names)
+
+    protocol, lacking = listener.security_protocol, []
+    if protocol == "SSL" and not has("ssl.keystore.location", "ssl.keystore.key"):
+        lacking.append(f"{_CONTROLLER_PREFIX}ssl.keystore.location")
+    if protocol.endswith("SSL") and not has("ssl.truststore.location", "ssl.truststore.certificates"):
+        lacking.append(f"{_CONTROLLER_PREFIX}ssl.truststore.location")
+    if protocol.startswith("SASL_"):
+        mechanism = settings.get("sasl.mechanism.controller.protocol")
+        if mechanism is None:  # Kafka's default is GSSAPI
+            lacking.append("sasl.mechanism.controller.protocol")
+        name = ((mechanism.value if mechanism is not None else None) or "plain").lower()
+        if f"{_CONTROLLER_PREFIX}{name}.sasl.jaas.config" not in settings:
+            lacking.append(f"{_CONTROLLER_PREFIX}{name}.sasl.jaas.config")
+    if lacking:
+        yield finding(
+            Code.BROKER_CREDENTIALS_MISSING, f"broker/{broker}", protocol=protocol, lacking=" and ".join(lacking)
+        )
 
 
 def _refused(broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[FindingStatus]:
