@@ -531,7 +531,7 @@ class Code(StrEnum):
     )
     SETTING_HIDDEN = (
         "SettingHidden", _BLOCKING, _PREFLIGHT,
-        "The broker runs with {setting}={value}, and the pod template of StatefulSet {stateful_set} does not set it: the migration would replace it by a value that does not contain it",
+        "Brokers {brokers} run with {setting}={value}, and their pod template does not set it: the migration would replace it by a value that does not contain it",
         "Set it in the pod template (environment or properties file, as spec.brokers.configStyle says), and roll the brokers",
     )
     SETTING_NOT_RUNNING = (

@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.observations import BROKER_IDS, RUNNING, Situation, dry_start_of, open_gate, setting, survey
+from tests.support.observations import (
+    BROKER_IDS,
+    RUNNING,
+    Situation,
+    broker_set,
+    dry_start_of,
+    open_gate,
+    setting,
+    survey,
+)
 
 from kraftbridge.models.decision import RunDryStart
 from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState, GivenSetting, JavaProgram
@@ -110,6 +119,17 @@ def test_what_was_not_looked_at_blocks() -> None:
     case = situation(Unobserved("StatefulSet kafka", "403"))
     assert "403" in found(case)["DryStartUnknown"].reason
     assert case.decide().status.phase is Phase.PREFLIGHT
+
+
+def test_a_copy_that_ends_because_its_image_writes_to_zookeeper_says_so_first() -> None:
+    case = situation(changed(ZOOKEEPER, start=None, problem="container kafka ended with code 1"))
+    assert found(case)["DryStartImpossible"].reason.partition(": ")[2].startswith("the copy of pod kafka-0")
+    writes = replace(broker_set(), writes_to_zookeeper=("KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS",))
+    reason = found(case.observing(stateful_sets=(writes,)))["DryStartImpossible"].reason.partition(": ")[2]
+    assert reason.startswith(
+        "KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS makes the image write to ZooKeeper before it starts Kafka"
+    )
+    assert "ended with code 1" in reason
 
 
 @pytest.mark.parametrize(

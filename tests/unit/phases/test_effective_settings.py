@@ -78,6 +78,20 @@ def test_a_disagreement_between_template_and_broker_blocks(code: str, case: Situ
     assert case.decide().status.phase is Phase.PREFLIGHT
 
 
+def test_brokers_with_the_same_hidden_value_share_a_finding() -> None:
+    case = situation(template={"listener.security.protocol.map": ""})
+    running = [
+        (*RUNNING, setting("listener.security.protocol.map", "A:SSL" if b < 2 else "A:SASL_SSL")) for b in BROKER_IDS
+    ]
+    case = case.observing(survey=survey(brokers=dict(zip(BROKER_IDS, running, strict=True))))
+    hidden = [f for f in case.decide().status.findings if f.code == "SettingHidden"]
+    assert [f.reason.partition(", and")[0] for f in hidden] == [
+        "Brokers 0, 1 run with listener.security.protocol.map=A:SSL",
+        "Brokers 2 run with listener.security.protocol.map=A:SASL_SSL",
+    ]
+    assert {f.object for f in hidden} == {"StatefulSet/kafka"}
+
+
 PLUGIN = ("create.topic.policy.class.name", "com.example.Policy")
 
 

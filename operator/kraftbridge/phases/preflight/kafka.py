@@ -16,7 +16,7 @@ from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.status import FindingStatus, finding, some
+from kraftbridge.models.status import FindingStatus, finding, first, some
 from kraftbridge.models.survey import AclEntry, BrokerSetting, SettingSource, Survey
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.preflight import dry_start as dry_starts
@@ -72,9 +72,10 @@ def _overridden_settings(step: StepContext, seen: Seen) -> Iterator[FindingStatu
     if isinstance(sets, Unobserved) or not ids:
         return  # other findings report it
     for item in sets:
-        for pod in item.pods:
-            if ids[pod.name] in seen:
-                yield from _of_broker(item, ids[pod.name], seen[ids[pod.name]])
+        running = {ids[pod.name]: seen[ids[pod.name]] for pod in item.pods if ids[pod.name] in seen}
+        for broker, settings in running.items():
+            yield from _of_broker(item, broker, settings)
+        yield from _absent_from_template(item, running)
     yield from _hidden(step, sets, seen)
 
 
@@ -99,8 +100,26 @@ def _of_broker(item: StatefulSetState, broker: int, running: Mapping[str, Broker
                 stateful_set=item.name,
                 running=running_as,
             )
-        elif own is not None and not stated and setting in CHANGED_FROM_THE_TEMPLATE:
-            yield finding(Code.SETTING_HIDDEN, name, setting=setting, value=own.value, stateful_set=item.name)
+
+
+def _absent_from_template(item: StatefulSetState, seen: Seen) -> Iterator[FindingStatus]:
+    """Find settings that the brokers run with and their template does not set; brokers with the same value share a finding."""
+    for setting in CHANGED_FROM_THE_TEMPLATE:
+        if item.settings.get(setting, "").strip() or setting in item.unreadable_settings:
+            continue
+        brokers: dict[str, list[int]] = {}
+        for broker, running in sorted(seen.items()):
+            own = running.get(setting)
+            if own is not None and own.source is SettingSource.STATIC and own.value is not None:
+                brokers.setdefault(own.value, []).append(broker)
+        for value, ids in brokers.items():
+            yield finding(
+                Code.SETTING_HIDDEN,
+                f"StatefulSet/{item.name}",
+                brokers=first(ids),
+                setting=setting,
+                value=value,
+            )
 
 
 def _hidden(step: StepContext, sets: tuple[StatefulSetState, ...], seen: Seen) -> Iterator[FindingStatus]:
