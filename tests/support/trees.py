@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +33,8 @@ CONFIGS = st.dictionaries(
 )  # fmt: skip
 KEYS = st.binary(min_size=20, max_size=64).map(lambda value: base64.b64encode(value).decode())
 
+IDS = st.binary(min_size=16, max_size=16).map(lambda value: base64.urlsafe_b64encode(value).decode().rstrip("="))
+
 
 def encoded(name: str) -> str:
     """Return a name as ``org.apache.kafka.common.utils.Sanitizer`` writes it."""
@@ -47,8 +50,7 @@ def config(values: object) -> bytes:
 
 
 @st.composite
-def topic(draw: Callable[[Any], Any], tree: Tree, name: str) -> None:
-    identity = base64.urlsafe_b64encode(draw(st.binary(min_size=16, max_size=16))).decode().rstrip("=")
+def topic(draw: Callable[[Any], Any], tree: Tree, name: str, identity: str) -> None:
     count = draw(st.integers(1, 4))
     assignment = {
         str(p): list(draw(st.permutations(BROKERS)))[: draw(st.integers(1, len(BROKERS)))] for p in range(count)
@@ -111,8 +113,10 @@ def sound_trees(draw: Callable[[Any], Any]) -> Tree:
             }
         )  # fmt: skip
     # Kafka refuses names that differ only in `.` and `_`.
-    for name in draw(st.lists(TOPICS, min_size=1, max_size=6, unique_by=lambda name: name.replace(".", "_"))):
-        draw(topic(tree, name))
+    names = draw(st.lists(TOPICS, min_size=1, max_size=6, unique_by=lambda name: name.replace(".", "_")))
+    ids = draw(st.lists(IDS, min_size=len(names), max_size=len(names), unique=True))
+    for name, identity in zip(names, ids, strict=True):
+        draw(topic(tree, name, identity))
     for broker in draw(st.lists(st.sampled_from([*map(str, BROKERS), "<default>", "99"]), max_size=2, unique=True)):
         tree[f"/config/brokers/{broker}"] = config(draw(CONFIGS))
     names = st.one_of(st.just("<default>"), NAMES.map(encoded))
@@ -233,13 +237,17 @@ def damaged_trees(draw: Callable[[Any], Any]) -> tuple[Tree, str]:
 
 
 def write(tree: Tree, path: Path) -> Path:
-    """Write a tree as a dump."""
+    """Write a tree as a dump: with the folders above each znode, and the number of children of each, as ZooKeeper has them."""
+    above = {
+        "/".join(parts[:depth]) for znode in tree for parts in [znode.split("/")] for depth in range(2, len(parts))
+    }
+    whole = dict.fromkeys(sorted(above - tree.keys())) | tree
+    children = Counter(znode.rpartition("/")[0] for znode in whole)
     with path.open("w") as file:
-        for znode, data in tree.items():
-            inner = any(other.startswith(f"{znode}/") for other in tree)
+        for znode, data in whole.items():
             row = {
                 "path": znode, "data": None if data is None else data.decode("utf-8", "surrogateescape"), "enc": "utf8",
-                "version": 3, "czxid": 5, "mzxid": 6, "ephemeralOwner": 0, "numChildren": int(inner),
+                "version": 3, "czxid": 5, "mzxid": 6, "ephemeralOwner": 0, "numChildren": children[znode],
             }  # fmt: skip
             if data is not None:
                 row |= {"data": base64.b64encode(data).decode(), "enc": "b64"}
