@@ -11,24 +11,32 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import zip_longest
 from pathlib import Path
 
 from tests.odd_trees.judge import kafkas
-from tests.odd_trees.page import RESULTS, blocks, ours, read
+from tests.odd_trees.page import RESULTS, End, blocks, ours, read
 from tests.odd_trees.plants import Plant, plants
 from tests.support.kafka_processes import kafka_libraries
+
+from kraftbridge.models.rehearsal import Ending
 
 
 def _batches(wanted: list[Plant], size: int) -> list[list[Plant]]:
     """Return trees to run: what the check lets pass shares trees, everything else is alone in one."""
-    harmless, single = [], []
+    harmless: list[Plant] = []
+    by_place: dict[str, list[Plant]] = {}
+    single = []
     for plant in wanted:
-        if plant.alone or blocks(ours(plant)):
+        if blocks(ours(plant)):
             single.append([plant])
+        elif plant.alone:
+            by_place.setdefault(plant.place, []).append(plant)
         else:
             harmless.append(plant)
     random.Random(1).shuffle(single)
-    return [*(harmless[i : i + size] for i in range(0, len(harmless), size)), *single]
+    one_of_each = [[p for p in row if p is not None] for row in zip_longest(*by_place.values())]
+    return [*(harmless[i : i + size] for i in range(0, len(harmless), size)), *one_of_each, *single]
 
 
 def main() -> int:
@@ -63,9 +71,10 @@ def main() -> int:
             return 0
         count = 0
         for r in kafkas(batch, libraries, options.work / f"tree-{number}"):
-            count += 1
-            with lock, options.results.open("a") as file:
-                file.write(f"{r.line()}\n")
+            if r.end is not End.NOT_REHEARSED or not r.detail.startswith(Ending.TIMED_OUT):
+                count += 1
+                with lock, options.results.open("a") as file:
+                    file.write(f"{r.line()}\n")
             print(f"{time.monotonic() - began:7.0f} {r.end:13} {r.plant}  {r.detail[:110]}", flush=True)
         return count
 

@@ -1,7 +1,7 @@
 """The generator: every kind of znode, every field of it, missing, of another type, version, sign, range or encoding.
 
-A plant changes something of its own, so many share a tree; one that changes what a tree has once (`/controller`, the producer
-ids …) is alone in it.
+A plant changes something of its own, so many share a tree; of those that change what a tree has once (`/controller`, the producer
+ids …) a tree has one of each.
 """
 
 # ruff: noqa: RUF001, B008 - odd characters are what is tested; the plants are made once
@@ -43,7 +43,7 @@ class Plant:
     name
         What is odd, as the results name it; it never changes for the same oddity.
     marker
-        Text that paths and keys of its own entities hold and no other's; ``""``: it is alone in its tree.
+        Text that paths and keys of its own entities hold and no other's; ``""``: it changes what a tree has once.
     """
 
     name: str
@@ -53,6 +53,12 @@ class Plant:
     @property
     def alone(self) -> bool:
         return not self.marker
+
+    @property
+    def place(self) -> str:
+        """What a plant without a marker changes; two of one place cannot be in one tree."""
+        kind = self.name.partition(":")[0]
+        return "folders" if kind == "no folder" or kind.startswith("/admin/") else kind
 
 
 Body = dict[str, Any]

@@ -22,7 +22,7 @@ from tests.spark.live_cluster import BROKERS, LiveCluster, dual_write_cluster
 from tests.support.kafka_processes import MIGRATION, ProcessFailedError
 
 from kraftbridge.models.entities import EntityKind
-from kraftbridge.models.report import DifferenceState, Profile, Verdict, VerificationReport
+from kraftbridge.models.report import CompareServed, DifferenceState, Profile, Verdict, VerificationReport
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(3600)]
 RUNS = int(os.environ.get("KRAFTBRIDGE_LIVE_RUNS", "4"))
@@ -42,7 +42,7 @@ def names(report: VerificationReport) -> set[tuple[EntityKind, str]]:
 
 
 def test_at_rest_everything_agrees(cluster, check):
-    report = check(compare_served=True)
+    report = check(compare_served=CompareServed.ALWAYS)
     assert report.verdict is Verdict.CONSISTENT, report
     for kind in (EntityKind.TOPIC, EntityKind.PARTITION, EntityKind.TOPIC_CONFIG):
         counts = report.counts[kind]
@@ -176,7 +176,7 @@ def test_what_brokers_serve_agrees_while_everything_changes(cluster, check):
     # Brokers that are told of more than they can apply would fall behind for ever.
     with broker_restarting(cluster, 3 * RESTART_EVERY_SECONDS) as restarts, churning(cluster, CLIENTS // 2):
         for _ in range(RUNS):
-            reports.append(check(compare_served=True))
+            reports.append(check(compare_served=CompareServed.ALWAYS))
             confirmations.append(set(independent.served_differences(cluster, only=names(reports[-1]))))
     print([(report.verdict, report.reason, report.timings_seconds) for report in reports], len(restarts), "restarts")
     assert all(report.differences for report in reports if report.verdict is Verdict.INCONSISTENT)
@@ -190,7 +190,7 @@ def test_what_brokers_serve_agrees_while_everything_changes(cluster, check):
 def conclusive(check, **options: object) -> VerificationReport:
     """Ask again as the operator does: brokers that work off a backlog of changes are no verdict."""
     for _ in range(5):
-        report = check(compare_served=True, **options)
+        report = check(compare_served=CompareServed.ALWAYS, **options)
         if report.verdict is not Verdict.INCONCLUSIVE:
             break
     return report
@@ -209,7 +209,7 @@ def test_configs_that_are_in_force_at_brokers_are_compared(cluster, check):
     notify = b'{"version":2,"entity_path":"brokers/1"}'
     cluster.zookeeper.create("/config/changes/config_change_", notify, sequence=True)
     try:
-        report = check(compare_served=True)
+        report = check(compare_served=CompareServed.ALWAYS)
         assert names(report) == {(EntityKind.BROKER_CONFIG, "1")}
         (difference,) = report.differences
         assert {"zookeeper", "broker 1"} <= {place for each in difference.attributes for place in each.values}, (
@@ -218,7 +218,7 @@ def test_configs_that_are_in_force_at_brokers_are_compared(cluster, check):
     finally:
         cluster.zookeeper.set("/config/brokers/1", before)
         cluster.zookeeper.create("/config/changes/config_change_", notify, sequence=True)
-    assert check(compare_served=True).verdict is Verdict.CONSISTENT
+    assert check(compare_served=CompareServed.ALWAYS).verdict is Verdict.CONSISTENT
 
 
 def edit(cluster: LiveCluster, path: str, function) -> bytes:

@@ -19,7 +19,7 @@ from tests.spark.live_cluster import BROKERS, LiveCluster, dual_write_cluster
 from tests.support.kafka_processes import MIGRATION
 
 from kraftbridge.models.entities import EntityKind
-from kraftbridge.models.report import DifferenceState, Verdict
+from kraftbridge.models.report import CompareServed, DifferenceState, Verdict
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 BROKER = BROKERS[1]
@@ -44,7 +44,7 @@ def test_a_deleted_topic_that_a_restarted_broker_serves_is_named(cluster, check)
         print("the broker was told of the deletion: once more")
     assert kept == entities(f"kept-{attempt}"), "no broker served a deleted topic: there was nothing to find"
     assert check().verdict is Verdict.CONSISTENT, "ZooKeeper and the log agree"
-    report = check(compare_served=True)
+    report = check(compare_served=CompareServed.ALWAYS)
     assert report.verdict is Verdict.INCONSISTENT
     assert {(each.kind, each.key) for each in report.differences} == kept
     assert {each.state for each in report.differences} == {DifferenceState.EXTRA}
@@ -52,7 +52,7 @@ def test_a_deleted_topic_that_a_restarted_broker_serves_is_named(cluster, check)
     cluster.processes.stop(f"broker-{BROKER}")
     cluster.processes.start_broker(BROKER, MIGRATION)
     cluster.wait(cluster.in_sync, 120)
-    assert check(compare_served=True).verdict is Verdict.CONSISTENT
+    assert check(compare_served=CompareServed.ALWAYS).verdict is Verdict.CONSISTENT
 
 
 def keep_deleted_topic(cluster: LiveCluster, name: str) -> None:

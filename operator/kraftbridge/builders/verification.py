@@ -12,6 +12,7 @@ from kraftbridge.constants import API_VERSION, CONTROLLER_PORT, KIND, LABEL_ROLE
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import (
     REQUEST_KEY,
+    CompareServed,
     ConfigMapReference,
     Profile,
     VerificationRequest,
@@ -93,7 +94,7 @@ def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
         if spec.controllers.listener.secret_name and not facts.listener_certificate
         else None,
         listener_secret_path=f"{_MOUNTS}/listener" if facts.listener_certificate else None,
-        compare_served=spec.verification.compare_served and facts.profile is Profile.DUAL_WRITE,
+        compare_served=_compare_served(spec, facts),
         password_encoder_secret_path=f"{_MOUNTS}/password-encoder/{spec.controllers.password_encoder_secret.key}"
         # The tree that a watch keeps holds no cipher text, so its passwords are compared by their length.
         if spec.controllers.password_encoder_secret and facts.profile is not Profile.COPY
@@ -106,6 +107,15 @@ def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
         ),
         deadline_seconds=float(spec.verification.deadline_seconds),
     )
+
+
+def _compare_served(spec: MigrationSpec, facts: RunFacts) -> CompareServed:
+    """Return whether the job asks the brokers. A rollback restarts all of them: with ``IfAllowed`` it does not wait for what they serve."""
+    wanted = spec.verification.compare_served
+    if facts.profile is not Profile.DUAL_WRITE:
+        return CompareServed.NEVER
+    rollback = facts.gate in {Phase.ROLLING_BACK, Phase.ROLLED_BACK}
+    return CompareServed.NEVER if rollback and wanted is CompareServed.IF_ALLOWED else wanted
 
 
 def config_map(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:

@@ -149,8 +149,10 @@ class Connection:
             error = ConnectionLostError if isinstance(e, ConnectionError) else WireError
             raise error(f"{type(e).__name__}: {e}") from e
 
-    def metadata(self, timeout_seconds: float, topics: Iterable[str] | None = ()) -> Any:
+    def metadata(self, timeout_seconds: float, topics: Iterable[str] | None = (), *, operations: bool = False) -> Any:
         """Return brokers, controller and the named topics as the node knows them. None means all topics. The request creates no topic.
+
+        With `operations`, each topic has the operations that the principal may do (KIP-430).
 
         Raises
         ------
@@ -158,7 +160,14 @@ class Connection:
             No answer in time, or the connection broke.
         """
         named = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
-        return self.call(MetadataRequest, timeout_seconds, max_version=9, topics=named, allow_auto_topic_creation=False)
+        return self.call(
+            MetadataRequest,
+            timeout_seconds,
+            max_version=9,
+            topics=named,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=operations,
+        )
 
     def _api_versions(self) -> Any:
         answer = self._request(

@@ -406,6 +406,16 @@ class Code(StrEnum):
         "The operator does not know which topics would be unavailable while a broker restarts: {reason}",
         "Let the operator's principal describe all topics and their configurations",
     )
+    TOPIC_CONFIGS_HIDDEN = (
+        "TopicConfigsHidden", _WARNING, _PREFLIGHT,
+        "The operator's principal may not DESCRIBE_CONFIGS {count} topic(s), {topics}: verifications do not compare what brokers serve (spec.verification.compareServed: IfAllowed)",
+        "Grant it to the principal of spec.brokers.clientConfigSecret: kafka-acls --add --topic '*' --allow-principal … --operation DescribeConfigs",
+    )
+    TOPIC_CONFIGS_NEEDED = (
+        "TopicConfigsNeeded", _BLOCKING, _PREFLIGHT,
+        "The operator's principal may not DESCRIBE_CONFIGS {count} topic(s), {topics}, which spec.verification.compareServed: Always needs",
+        "Grant it to the principal of spec.brokers.clientConfigSecret: kafka-acls --add --topic '*' --allow-principal … --operation DescribeConfigs. Or set IfAllowed",
+    )
     TOPICS_HIDDEN = (
         "TopicsHidden", _BLOCKING, _PREFLIGHT,
         "Kafka does not show the operator {count} topic(s) that ZooKeeper has: {topics}",
@@ -854,6 +864,11 @@ class Code(StrEnum):
         "PasswordComparedByLength", _WARNING, _COMPARISON,
         "Without password.encoder.secret only the length of this password was compared",
         "Set spec.controllers.passwordEncoderSecret to the Secret with the brokers' password.encoder.secret",
+    )
+    SERVED_NOT_COMPARED = (
+        "ServedNotCompared", _WARNING, _COMPARISON,
+        "What brokers serve was not compared, or not completely: {reason}",
+        "ZooKeeper and the log were compared all the same. To compare the brokers, too, let the verifier reach each broker's advertised listener and grant Describe and DescribeConfigs on every topic and the cluster; to insist on it, set spec.verification.compareServed: Always",
     )
     CONFIG_STOPS_FAILOVER = (
         "ConfigStopsFailover", _BLOCKING, _COMPARISON,

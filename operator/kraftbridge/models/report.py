@@ -51,6 +51,17 @@ class Verdict(StrEnum):
     INCONCLUSIVE = "Inconclusive"
 
 
+class CompareServed(StrEnum):
+    """When a verification of dual-write also compares the metadata log with what every broker serves."""
+
+    NEVER = "Never"
+    """Never."""
+    IF_ALLOWED = "IfAllowed"
+    """Where brokers answer and the principal's rights allow it. A broker that serves something else makes the verdict `Inconsistent`; what stays unknown is a warning."""
+    ALWAYS = "Always"
+    """Always. What stays unknown makes the verdict `Inconclusive`."""
+
+
 class Profile(StrEnum):
     """Sources that a verification compares."""
 
@@ -154,8 +165,8 @@ class VerificationRequest(_Model):
     bootstrap_servers: str | None = None
     client_config_path: str | None = None
     """Properties file with the security settings of the brokers' listener."""
-    compare_served: bool = False
-    """Also compare what each broker serves; needs `brokers` or `bootstrap_servers`."""
+    compare_served: CompareServed = CompareServed.NEVER
+    """Whether what each broker serves is compared, too; needs `brokers` or `bootstrap_servers`."""
     brokers: list[BrokerAccess] = Field(default_factory=list)
     """Every broker; empty: all that the bootstrap servers name."""
     password_encoder_secret_path: str | None = None

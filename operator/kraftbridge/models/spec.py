@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from kraftbridge.models.metadata_version import NAMES, level_of
 from kraftbridge.models.phase import Target
+from kraftbridge.models.report import CompareServed
 
 Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 """Name of a Kubernetes object (RFC 1123)."""
@@ -211,11 +212,12 @@ class VerificationSpec(Model):
 
     The migration then goes on although the copy lost, or may have lost, the entities in the report of that run.
     """
-    compare_served: bool = False
-    """Whether a verification of dual-write also compares the metadata log with the answers of every broker (Metadata, DescribeConfigs).
+    compare_served: CompareServed = CompareServed.NEVER
+    """Whether a verification of dual-write also compares the metadata log with the answers of every broker (Metadata, DescribeConfigs): ``Never``, ``IfAllowed`` or ``Always``. Neither ``true`` nor ``false`` is valid.
 
-    The verifier then connects to each broker's advertised listener with ``brokers.clientConfigSecret``. Its principal needs
-    Describe and DescribeConfigs on every topic, and DescribeConfigs on the cluster.
+    The verifier connects to each broker's advertised listener with ``brokers.clientConfigSecret``. Its principal needs
+    Describe and DescribeConfigs on every topic, and DescribeConfigs on the cluster. With ``IfAllowed``, a broker that cannot be compared (missing rights,
+    no answer, a backlog of changes) is the warning ``ServedNotCompared``, and a rollback does not compare brokers. With ``Always`` the verdict is ``Inconclusive``.
     """
 
 

@@ -190,6 +190,8 @@ class Visibility:
     """Topics in Metadata, which silently leaves out what may not be described."""
     cluster_operations: frozenset[str]
     """``DescribeCluster``'s authorized operations, Kafka's names (``DESCRIBE``, ``ALTER_CONFIGS`` …)."""
+    topics_without_configs: frozenset[str] = frozenset()
+    """Topics that it may describe, but not their configuration (KIP-430)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ _OPERATIONS: Final = {
     10: "DESCRIBE_CONFIGS", 11: "ALTER_CONFIGS", 12: "IDEMPOTENT_WRITE",
 }  # fmt: skip
 """Codes of ``org.apache.kafka.common.acl.AclOperation``."""
+_DESCRIBE_CONFIGS: Final = 10
 T = TypeVar("T")
 
 
@@ -249,14 +250,14 @@ class BrokerClient:
         """Return the topics that the operator's principal can describe and its permitted cluster operations.
 
         Metadata silently omits topics that the principal may not describe (``KafkaApis.handleTopicMetadataRequest``). The
-        operations come from DescribeCluster (KIP-430). Brokers without an authorizer permit all of them.
+        operations come from DescribeCluster and Metadata (KIP-430). Brokers without an authorizer permit all of them.
 
         Raises
         ------
         ObservationError
             No broker answered in time.
         """
-        topics = frozenset(str(t.name) for t in self._ask(self._metadata).topics)
+        topics = self._ask(partial(self._metadata, operations=True)).topics
         answer = self._ask(
             lambda connection: connection.call(
                 DescribeClusterRequest,
@@ -269,7 +270,15 @@ class BrokerClient:
         if answer.error_code:
             raise ObservationError(self._source, f"DescribeCluster answered {error_name(answer.error_code)}")
         operations = answer.authorized_operations or ()
-        return Visibility(topics, frozenset(_OPERATIONS.get(int(o), str(o)) for o in operations))
+        return Visibility(
+            topics=frozenset(str(t.name) for t in topics),
+            cluster_operations=frozenset(_OPERATIONS.get(int(o), str(o)) for o in operations),
+            topics_without_configs=frozenset(
+                str(t.name)
+                for t in topics
+                if _DESCRIBE_CONFIGS not in {int(operation) for operation in t.authorized_operations or ()}
+            ),
+        )
 
     def broker_settings(self) -> dict[int, tuple[BrokerSetting, ...] | Unobserved]:
         """Ask each running broker for its settings and return those that differ from Kafka's defaults.
@@ -303,9 +312,11 @@ class BrokerClient:
         except WireError as e:
             return Unobserved(source, str(e))
 
-    def _metadata(self, connection: Connection, topics: Iterable[str] | None = None) -> Any:
-        """Return brokers, controller and all topics; with ``()`` no topics."""
-        answer = connection.metadata(REQUEST_SECONDS, topics)
+    def _metadata(
+        self, connection: Connection, topics: Iterable[str] | None = None, *, operations: bool = False
+    ) -> Any:
+        """Return brokers, controller and all topics, optionally with the operations that are permitted on them; with ``()`` no topics."""
+        answer = connection.metadata(REQUEST_SECONDS, topics, operations=operations)
         # in ZooKeeper mode a broker serves clients before the controller has told it about the cluster
         if not answer.brokers or answer.controller_id < 0:
             connection.close()

@@ -12,7 +12,14 @@ from kraftbridge.exceptions import LogUnavailableError, MetadataError
 from kraftbridge.metadata.log.files import LOG_FOLDER, FilesOwner, LocalLogFiles, open_log_files
 from kraftbridge.metadata.log.replay import LogEnd, log_end
 from kraftbridge.metadata.zookeeper.reader import split_connect
-from kraftbridge.models.report import BrokerAccess, Profile, VerificationRequest, VoterState, ZooKeeperAccess
+from kraftbridge.models.report import (
+    BrokerAccess,
+    CompareServed,
+    Profile,
+    VerificationRequest,
+    VoterState,
+    ZooKeeperAccess,
+)
 from kraftbridge.verification.quorum import QuorumUnavailableError, QuorumView, controller_security, describe_quorum
 from kraftbridge.verification.sources.brokers import brokers_behind
 from kraftbridge.verification.sources.rows import LogVoter
@@ -62,6 +69,9 @@ class Inputs:
     leader_id: int | None = None
     leader_epoch: int | None = None
     brokers: Sequence[BrokerAccess] = ()
+    """Brokers that are asked what they serve."""
+    brokers_unknown: str | None = None
+    """Why no broker is asked although the request wants it where it is possible."""
     token_path: str | None = None
     ca_path: str | None = None
     client_config_path: str | None = None
@@ -93,12 +103,18 @@ def live_inputs(request: VerificationRequest) -> Inputs:
         voters=[],
         states=[],
         live=True,
-        brokers=_brokers(request) if request.compare_served else (),
         token_path=request.token_path,
         ca_path=request.ca_path,
         client_config_path=request.client_config_path,
         encoder_secret_path=request.password_encoder_secret_path,
     )
+    if request.compare_served is not CompareServed.NEVER:
+        try:
+            inputs.brokers = _brokers(request)
+        except MetadataError as error:
+            if request.compare_served is CompareServed.ALWAYS:
+                raise
+            inputs.brokers_unknown = str(error)
     if not needs_logs:
         return inputs
     inputs.voters = [LogVoter(id=voter.id, name=str(voter.id), url=voter.log_url) for voter in request.voters]

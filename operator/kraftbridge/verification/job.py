@@ -251,6 +251,8 @@ def _verify(run: Run) -> None:
             _compare_voters(run, logs)
     if run.inputs.brokers:
         compare_served(run, logs)
+    elif run.inputs.brokers_unknown is not None:
+        run.outcome.add_finding(Finding.of(Code.SERVED_NOT_COMPARED, "brokers", reason=run.inputs.brokers_unknown))
 
 
 def _compare_voters(run: Run, logs: DataFrame) -> None:

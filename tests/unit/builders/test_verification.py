@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from tests.support.golden import assert_golden
 from tests.support.observations import CONTROLLERS, IDENTITY, RUN_ID, spec_document
 
 from kraftbridge.builders import names, verification
 from kraftbridge.models.phase import Phase
-from kraftbridge.models.report import REQUEST_KEY, Profile, VerificationRequest
+from kraftbridge.models.report import REQUEST_KEY, CompareServed, Profile, VerificationRequest
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.verification import command_line
 
@@ -117,11 +118,30 @@ def test_names_fit_into_labels(length: int) -> None:
 def test_brokers_are_asked_where_the_user_wants_it_and_brokers_and_log_are_both_there(profile: Profile) -> None:
     document = spec_document()
     facts = replace(FACTS, profile=profile)
-    assert not verification.request(MigrationSpec.model_validate(document), facts).compare_served
-    document["verification"] = {**document.get("verification", {}), "compareServed": True}
-    request = verification.request(MigrationSpec.model_validate(document), facts)
-    assert request.compare_served is (profile is Profile.DUAL_WRITE)
-    assert request.bootstrap_servers
+    for wanted in (None, *CompareServed):
+        chosen = {} if wanted is None else {"compareServed": str(wanted)}
+        document["verification"] = {**document.get("verification", {}), **chosen}
+        request = verification.request(MigrationSpec.model_validate(document), facts)
+        expected = wanted or CompareServed.NEVER
+        assert request.compare_served is (expected if profile is Profile.DUAL_WRITE else CompareServed.NEVER)
+        assert request.bootstrap_servers
+
+
+@pytest.mark.parametrize("gate", [Phase.ROLLING_BACK, Phase.ROLLED_BACK])
+def test_a_rollback_waits_for_what_brokers_serve_only_if_the_user_insists(gate: Phase) -> None:
+    document = spec_document()
+    facts = replace(FACTS, profile=Profile.DUAL_WRITE, gate=gate)
+    for wanted, asked in (("IfAllowed", CompareServed.NEVER), ("Always", CompareServed.ALWAYS)):
+        document["verification"] = {**document.get("verification", {}), "compareServed": wanted}
+        assert verification.request(MigrationSpec.model_validate(document), facts).compare_served is asked
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_boolean_is_refused_with_the_values_that_are_valid(old: bool) -> None:
+    document = spec_document()
+    document["verification"] = {**document.get("verification", {}), "compareServed": old}
+    with pytest.raises(ValidationError, match=r"compareServed\n.*'Never', 'IfAllowed' or 'Always'"):
+        MigrationSpec.model_validate(document)
 
 
 def test_a_run_may_read_and_patch_its_own_configmap_only() -> None:

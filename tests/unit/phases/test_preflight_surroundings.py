@@ -22,6 +22,7 @@ from tests.support.observations import (
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import Phase
+from kraftbridge.models.report import CompareServed
 from kraftbridge.models.spec import AcceptedFinding, PreflightSpec
 from kraftbridge.models.status import FindingStatus
 from kraftbridge.models.survey import (
@@ -218,6 +219,27 @@ def test_it_blocks_names_its_object_and_says_how_to_go_on(code: str) -> None:
 
 def test_healthy_surroundings_say_nothing() -> None:
     assert situation().decide().status.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code", "severity"),
+    [
+        ("Never", None, None),
+        ("IfAllowed", "TopicConfigsHidden", Severity.WARNING),
+        ("Always", "TopicConfigsNeeded", Severity.BLOCKING),
+    ],
+)
+def test_a_missing_right_to_compare_brokers_is_named_and_blocks_only_where_the_user_insists(
+    wanted: str, code: str | None, severity: Severity | None
+) -> None:
+    seen = Visibility(frozenset({"t"}), OPERATIONS, frozenset({"t"}))
+    case = situation(visibility=seen)
+    verification = case.spec.verification.model_copy(update={"compare_served": CompareServed(wanted)})
+    shown = found(case.asking(verification=verification))
+    assert {(f.code, f.severity, f.object) for f in shown.values()} == (
+        {(code, severity, "Kafka/kafka-0.kafka:9092")} if code else set()
+    )
+    assert all("1 topic(s), t" in f.reason and "DescribeConfigs" in f.fix for f in shown.values())
 
 
 PARTS = {

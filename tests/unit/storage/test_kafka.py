@@ -243,10 +243,13 @@ def described(operations: set[int], error: int = 0) -> Any:
 
 
 def test_what_the_principal_may_see_and_do(make_node: MakeNode) -> None:
-    node = make_node({METADATA: metadata({"t": [], "u": []}), CLUSTER: described({8, 10, 11})})
+    topics = metadata({"t": [], "u": []})
+    topics[1]["topics"][0].authorized_operations = {8, 10}
+    topics[1]["topics"][1].authorized_operations = {8}
+    node = make_node({METADATA: topics, CLUSTER: described({8, 10, 11})})
     client = client_of(node)
     assert client.visibility() == Visibility(
-        frozenset({"t", "u"}), frozenset({"DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"})
+        frozenset({"t", "u"}), frozenset({"DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}), frozenset({"u"})
     )
     node.answers[CLUSTER] = described(set(), UNAUTHORIZED)
     with pytest.raises(ObservationError, match="DescribeCluster answered ClusterAuthorizationFailed"):

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.metadata.record_writer import batch, record, write_log
 
+from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.entities import Entity, Secrets, canonical_json, uuid_text
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.image import BROKER_RESOURCE, TOPIC_RESOURCE
@@ -17,7 +18,7 @@ from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.zookeeper.reader import Data, Fenced, Read, ZooKeeperReader
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.observation import MigrationZnode
-from kraftbridge.models.report import BrokerAccess, Profile, VerificationRequest
+from kraftbridge.models.report import BrokerAccess, CompareServed, Profile, VerificationRequest
 from kraftbridge.verification.compare import served as served_recheck
 from kraftbridge.verification.inputs import Inputs
 from kraftbridge.verification.run import Run
@@ -160,6 +161,31 @@ def test_a_broker_that_does_not_answer_leaves_it_open_and_is_named(run, monkeypa
     assert not run.outcome.differences
     assert run.outcome.problems == ["broker 1 is silent"]
     assert run.outcome.unresolved == ["topic-config orders at broker 1"]
+
+
+@pytest.mark.parametrize("wanted", [CompareServed.IF_ALLOWED, CompareServed.ALWAYS])
+def test_what_stays_unknown_about_brokers_is_a_warning_unless_the_user_insists(run, monkeypatch, wanted):
+    run.request = run.request.model_copy(update={"compare_served": wanted})
+    run.outcome.problems.append("of the stores")
+    run.outcome.unresolved.append("in flight between the stores")
+
+    def unknown(asked: Run, _: object) -> None:
+        settle(asked, monkeypatch, Brokers({1: ["4", None], 2: ["4"]}), (CONFIG, 1))
+        raise MetadataError("broker 2 does not let the principal see it")
+
+    monkeypatch.setattr(served_recheck, "_compare_served", unknown)
+    if wanted is CompareServed.ALWAYS:
+        with pytest.raises(MetadataError):
+            served_recheck.compare_served(run, cast("Any", None))
+        assert run.outcome.problems == ["of the stores", "broker 1 is silent"]
+        assert len(run.outcome.unresolved) == 2
+        return
+    served_recheck.compare_served(run, cast("Any", None))
+    assert run.outcome.problems == ["of the stores"]
+    assert run.outcome.unresolved == ["in flight between the stores"]
+    assert [finding.code for finding in run.outcome.findings] == ["ServedNotCompared"] * 3
+    reasons = " ".join(finding.reason for finding in run.outcome.findings)
+    assert all(text in reasons for text in ("let the principal see", "broker 1 is silent", "topic-config orders"))
 
 
 def looked(

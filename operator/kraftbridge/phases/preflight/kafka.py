@@ -16,6 +16,7 @@ from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.report import CompareServed
 from kraftbridge.models.status import FindingStatus, finding, first, some
 from kraftbridge.models.survey import AclEntry, BrokerSetting, SettingSource, Survey
 from kraftbridge.phases.draft import Draft, StepContext
@@ -204,6 +205,14 @@ def _visibility(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     needed = (*NEEDED_OPERATIONS, *(("ALTER",) if draft.spec.metadata_version else ()))
     if lacking := [o for o in needed if o not in seen.cluster_operations]:
         yield finding(Code.OPERATIONS_MISSING, name, operations=", ".join(lacking))
+    if unread := seen.topics_without_configs:
+        match draft.spec.verification.compare_served:
+            case CompareServed.ALWAYS:
+                yield finding(Code.TOPIC_CONFIGS_NEEDED, name, count=len(unread), topics=some(unread))
+            case CompareServed.IF_ALLOWED:
+                yield finding(Code.TOPIC_CONFIGS_HIDDEN, name, count=len(unread), topics=some(unread))
+            case CompareServed.NEVER:
+                pass
     if isinstance(survey.zookeeper, Unobserved) or survey.zookeeper.denied:
         return  # another finding reports it
     if hidden := survey.zookeeper.topics - seen.topics:

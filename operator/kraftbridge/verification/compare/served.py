@@ -29,8 +29,9 @@ from kraftbridge.metadata.log.image import OFFSET
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.zookeeper.reader import Operation, Read, ZooKeeperReader
 from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
+from kraftbridge.models.catalogue import Code
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts, Served, topic_of_partition_key
-from kraftbridge.models.report import BrokerAccess, VerificationRequest, ZooKeeperAccess
+from kraftbridge.models.report import BrokerAccess, CompareServed, Finding, VerificationRequest, ZooKeeperAccess
 from kraftbridge.verification.compare.mirror import Identity, logged
 from kraftbridge.verification.compare.places import Copy, Flagged, compare
 from kraftbridge.verification.inputs import Inputs
@@ -53,7 +54,30 @@ Open = tuple[Identity, int]
 
 
 def compare_served(run: Run, logs: DataFrame) -> None:
-    """Ask every broker, compare the answers with the log, and settle the differences."""
+    """Ask every broker, compare the answers with the log, and settle the differences.
+
+    With `CompareServed.IF_ALLOWED`, what stays unknown becomes a warning and does not change the verdict on the stores.
+    """
+    if run.request.compare_served is CompareServed.ALWAYS:
+        _compare_served(run, logs)
+        return
+    outcome = run.outcome
+    problems, unresolved = len(outcome.problems), len(outcome.unresolved)
+    unknown: list[str] = []
+    try:
+        _compare_served(run, logs)
+    except MetadataError as error:
+        unknown.append(str(error))
+    in_flight = outcome.unresolved[unresolved:]
+    unknown += outcome.problems[problems:]
+    if in_flight:
+        unknown.append(f"{len(in_flight)} answer(s) kept changing or stayed behind the log, such as {in_flight[0]}")
+    del outcome.problems[problems:], outcome.unresolved[unresolved:]
+    for reason in unknown:
+        outcome.add_finding(Finding.of(Code.SERVED_NOT_COMPARED, "brokers", reason=reason))
+
+
+def _compare_served(run: Run, logs: DataFrame) -> None:
     inputs = run.inputs
     plan = ServedPlan(salt=run.salt.hex(), brokers=list(inputs.brokers), client_config_path=inputs.client_config_path)
     asked = {broker.id for broker in inputs.brokers}

@@ -1,0 +1,106 @@
+"""What a principal may see of what brokers serve, by Kafka's own authorizer: preflight names what is missing before a verification does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from tests.support.kafka_processes import ZOOKEEPER, kafka_processes, wait_for
+from tests.support.observations import open_gate, survey
+from tests.support.programs import free_port
+
+from kraftbridge.metadata.entities import Secrets
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.report import BrokerAccess, CompareServed
+from kraftbridge.models.survey import ZooKeeperAcls
+from kraftbridge.storage.kafka_brokers import BrokerClient
+from kraftbridge.verification.sources.brokers import NotAllowedError, served_broker
+
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
+USER = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="a";',
+}
+TOPICS = ("closed", "open")
+
+
+@dataclass(frozen=True)
+class Authorized:
+    admin: AdminClient
+    port: int
+
+    def allow(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
+        entry = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:ann", "*", operation, AclPermissionType.ALLOW)
+        for future in self.admin.create_acls([entry]).values():
+            future.result(30)
+
+
+@pytest.fixture(scope="module")
+def authorized() -> Iterator[Authorized]:
+    """A broker with Kafka's AclAuthorizer, on which ann may describe everything and see the configuration of one topic."""
+    with kafka_processes([0], []) as processes:
+        port, plain = free_port(), processes.broker_ports[0]
+        processes.extra_broker_settings[0] = (
+            f"listeners=PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{port}\n"
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT\n"
+            "sasl.enabled.mechanisms=PLAIN\n"
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config="
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="a";\n'
+            "authorizer.class.name=kafka.security.authorizer.AclAuthorizer\nsuper.users=User:ANONYMOUS\n"
+        )
+        processes.start_zookeeper()
+        processes.start_broker(0, ZOOKEEPER)
+        anonymous = BrokerClient(f"127.0.0.1:{plain}", {})
+        wait_for("the cluster", lambda: anonymous.cluster_state().controller_id == 0)
+        anonymous.close()
+        running = Authorized(AdminClient({"bootstrap.servers": f"127.0.0.1:{plain}", "log_level": 0}), port)
+        for future in running.admin.create_topics([NewTopic(name, 1, 1) for name in TOPICS]).values():
+            future.result(30)
+        for operation in (AclOperation.DESCRIBE, AclOperation.ALTER_CONFIGS):  # which implies DescribeConfigs
+            running.allow(ResourceType.BROKER, "kafka-cluster", operation)
+        running.allow(ResourceType.TOPIC, "*", AclOperation.DESCRIBE)
+        running.allow(ResourceType.TOPIC, "open", AclOperation.DESCRIBE_CONFIGS)
+        yield running
+
+
+def test_preflight_names_the_topics_that_the_verification_cannot_compare(authorized: Authorized, tmp_path) -> None:
+    client = BrokerClient(f"127.0.0.1:{authorized.port}", USER)
+    wait_for("the ACLs", lambda: set(client.visibility().topics) == set(TOPICS))
+    seen = client.visibility()
+    assert seen.topics_without_configs == {"closed"}
+
+    fine = survey()
+    assert isinstance(fine.zookeeper, ZooKeeperAcls)
+    acls = replace(fine.zookeeper, topics=frozenset(TOPICS))
+    case = open_gate(Phase.PREFLIGHT).observing(survey=survey(visibility=seen, zookeeper=acls))
+    wanted = case.spec.verification.model_copy(update={"compare_served": CompareServed.IF_ALLOWED})
+    case = case.asking(verification=wanted)
+    (finding,) = (f for f in case.decide().status.findings if f.code.startswith("Topic"))
+    assert (finding.code, "closed" in finding.reason, "open" in finding.reason) == ("TopicConfigsHidden", True, False)
+
+    properties = tmp_path / "client.properties"
+    properties.write_text("".join(f"{name}={value}\n" for name, value in USER.items()))
+    access = BrokerAccess(id=0, host="127.0.0.1", port=authorized.port)
+    with (
+        pytest.raises(NotAllowedError, match="configs of topic closed: it needs DescribeConfigs"),
+        served_broker(access, str(properties), Secrets(b"salt"), 20.0) as asked,
+    ):
+        list(asked.topics())
+
+    authorized.allow(ResourceType.TOPIC, "*", AclOperation.DESCRIBE_CONFIGS)
+    wait_for("the new ACL", lambda: not client.visibility().topics_without_configs)
+    client.close()
+    with served_broker(access, str(properties), Secrets(b"salt"), 20.0) as asked:
+        assert {entity.key for entity in asked.topics() if entity.kind == "topic"} == set(TOPICS)
+        list(asked.own_configs())
