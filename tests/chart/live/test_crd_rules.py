@@ -124,7 +124,7 @@ def test_free_form_parts_are_kept(cluster: Cluster, migration: Callable[..., str
         (with_field("brokers.bootstrapServers", "kafka"), "spec.brokers.bootstrapServers in body should match"),
         (
             with_field("brokers.configStyle", "Properties"),
-            "brokers.configStyle Properties needs brokers.properties (volume, configMap, key)",
+            "brokers.configStyle Properties needs brokers.properties (volume, key)",
         ),
         (with_field("zookeeper.connect", "/kafka"), "spec.zookeeper.connect in body should match"),
         (with_field("metadataVersion", "latest"), "spec.metadataVersion: Unsupported value"),
