@@ -25,6 +25,8 @@ MIGRATION = "shop"
 RESULTS = REPOSITORY / "docs/measured/layouts"
 ARTIFACTS = REPOSITORY / ".artifacts/layouts"
 UNDER_WAY = "Copies of the brokers' pods are started"
+REFUSED_AFTER_SECONDS = 60.0
+"""Preflight names the same blocking findings for this long: four readings of the survey."""
 ACLS = "create_and_delete_acl"
 """Neither chart has an authorizer by default, so no ACL can be made."""
 
@@ -118,7 +120,7 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         terminal.step("a producer and a consumer group", load.start)
         before = json.loads(cluster.run_client("inventory", "--without-acls"))
         kube.apply(json.dumps(_manifest(layout)), NAMESPACE)
-        view = _follow(migration, terminal, arguments.limit_seconds)
+        view, refused = _follow(migration, terminal, arguments.limit_seconds)
         result: dict[str, Any] = {
             "name": layout.name,
             "title": layout.title,
@@ -135,13 +137,10 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
             broken += [] if impact.unharmed else [f"clients: {json.dumps(impact.as_json())}"]
             result |= {"outcome": "migrated", "records": impact.acked, "lost": impact.lost, "duplicates": impact.duplicates,
                        "longest_stall_s": impact.longest_produce_stall_s, "broken": broken}  # fmt: skip
-        elif view.phase in ("", "Preflight"):
-            findings = [
-                f for f in view.status.get("findings") or [] if f["severity"] == "Blocking" and not f.get("accepted")
-            ]
+        elif refused:
             result |= {
                 "outcome": "refused",
-                "findings": [{k: f[k] for k in ("code", "object", "reason", "fix")} for f in findings],
+                "findings": [{k: f[k] for k in ("code", "object", "reason", "fix")} for f in _blocking(view)],
                 "broken": [],
             }
         else:
@@ -155,10 +154,10 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
     except (CommandFailedError, ApiException, RuntimeError, TimeoutError) as error:
         terminal.console.print(f"[red]{type(error).__name__}: {error}[/]", soft_wrap=True, markup=False)
         terminal.console.print(kube.troubles(NAMESPACE), markup=False)
-        ARTIFACTS.mkdir(parents=True, exist_ok=True)
-        (ARTIFACTS / f"{layout.name}-operator.log").write_text(operator.log(4000))
         return False
     finally:
+        ARTIFACTS.mkdir(parents=True, exist_ok=True)
+        (ARTIFACTS / f"{layout.name}-operator.log").write_text(operator.log(4000))
         if not arguments.keep:
             terminal.step("removing everything", lambda: _clean(kube, operator))
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -203,22 +202,37 @@ def _manifest(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _follow(migration: Migration, terminal: Terminal, limit_seconds: float) -> View:
-    """Follow it to ``Completed``, or until preflight has judged and blocks, or until the time is up."""
+def _follow(migration: Migration, terminal: Terminal, limit_seconds: float) -> tuple[View, bool]:
+    """Follow it to ``Completed``, or until preflight has judged and blocks, or until the time is up.
+
+    Returns
+    -------
+    The last view, and whether preflight refuses the layout: it names the same findings for `REFUSED_AFTER_SECONDS`. One failed reading is no refusal.
+    """
     deadline, asked = time.monotonic() + limit_seconds, False
     view = eventually(migration.view, "the migration is there", 30)
+    blocking: frozenset[tuple[str, str]] = frozenset()
+    since = time.monotonic()
     while time.monotonic() < deadline:
         view = migration.view() or view
         terminal.change(view)
         if view.phase == "Completed" and view.condition("Ready")["status"] == "True":
-            return view
-        if view.phase == "Preflight" and view.blocked and UNDER_WAY not in view.message:
-            return view
+            return view, False
+        judged = view.phase == "Preflight" and view.blocked and UNDER_WAY not in view.message
+        found = frozenset((f["code"], f["object"]) for f in _blocking(view)) if judged else frozenset()
+        if found != blocking:
+            blocking, since = found, time.monotonic()
+        if blocking and time.monotonic() - since >= REFUSED_AFTER_SECONDS:
+            return view, True
         if view.phase == "AwaitingFinalization" and view.awaits_user and not asked:
             asked = True
             terminal.say(f"[green]$ {migration.set_target('KRaft')}[/]")
         time.sleep(0.5)
-    return view
+    return view, False
+
+
+def _blocking(view: View) -> list[dict[str, Any]]:
+    return [f for f in view.status.get("findings") or [] if f["severity"] == "Blocking" and not f.get("accepted")]
 
 
 def _parse() -> argparse.Namespace:
