@@ -27,7 +27,9 @@ from kraftbridge.metadata.zookeeper.znodes import (
     Znode,
     acl_entries,
     config_values,
+    integer,
     java_double,
+    json_object,
 )
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.entities import desanitized, sanitized
@@ -282,16 +284,24 @@ class Soundness:
             self._add(Code.ELECTION_ZNODE, ELECTION_PATH)
         if CONTROLLER_PATH not in checked:
             self._add(Code.CONTROLLER_MISSING, CONTROLLER_PATH)
-        try:
-            epoch = int(checked.get(CONTROLLER_EPOCH_PATH) or b"")
-        except ValueError:
-            epoch = None
+        else:
+            self._controller(checked[CONTROLLER_PATH])
+        text = (checked.get(CONTROLLER_EPOCH_PATH) or b"").decode(errors="replace")
+        epoch = int(text) if _JAVA_INT.fullmatch(text) else None
+        if epoch is None:
             self._add(Code.CONTROLLER_EPOCH_INVALID, CONTROLLER_EPOCH_PATH)
         self.controller_epoch = epoch
         if not cluster_id(checked.get(CLUSTER_ID_PATH)):
             self._add(Code.CLUSTER_ID_MISSING, CLUSTER_ID_PATH, path=CLUSTER_ID_PATH)
         if not self.broker_ids:
             self._add(Code.NO_BROKERS, "/brokers/ids")
+
+    def _controller(self, data: bytes | None) -> None:
+        """Check `/controller`, which the KRaft controller decodes when it claims it (``KafkaZkClient.tryRegisterKRaftControllerAsActiveController``)."""
+        try:
+            integer(CONTROLLER_PATH, json_object(CONTROLLER_PATH, data), "brokerid")
+        except MetadataError as error:
+            self.undecodable(CONTROLLER_PATH, str(error))
 
     def epochs(self, controller_epoch: int | None, highest_in_states: int) -> None:
         """Check `/controller_epoch` against the highest epoch in any partition's state."""

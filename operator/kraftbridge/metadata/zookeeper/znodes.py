@@ -71,7 +71,7 @@ def migration_znode(data: bytes | None) -> MigrationZnode:
         The znode is empty or has an unknown version (KAFKA-19480: controllers hang on an empty znode).
     """
     body = json_object(MIGRATION_PATH, data)
-    if body.get("version") != 0:
+    if body.get("version") != 0 or not isinstance(body["version"], int):
         raise UndecodableZnodeError(f"{MIGRATION_PATH} has the unknown version {body.get('version')!r}")
     return MigrationZnode(
         kraft_controller_id=integer(MIGRATION_PATH, body, "kraft_controller_id"),
