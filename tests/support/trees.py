@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import patch
 from urllib.parse import quote
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
 
 Tree = dict[str, bytes | None]
 T = TypeVar("T")
@@ -216,7 +218,10 @@ def damages(draw: Callable[[Any], Any], tree: Tree) -> str:
 
 
 def drawn(strategy: st.SearchStrategy[T], number: int) -> T:
-    """Return an example of a strategy under a seed: the same one each time (the first ones are the simplest)."""
+    """Return an example of a strategy under a seed: the same one each time, in every process (the first ones are the simplest).
+
+    hypothesis also draws constants of the modules that happen to be imported, which differ from process to process and from commit to commit.
+    """
     found: list[T] = []
 
     @seed(number)
@@ -227,7 +232,9 @@ def drawn(strategy: st.SearchStrategy[T], number: int) -> T:
     def take(example: T) -> None:
         found.append(example)
 
-    take()
+    providers.CONSTANTS_CACHE.cache.clear()
+    with patch.object(providers, "_get_local_constants", providers.Constants):
+        take()
     return found[-1]
 
 
