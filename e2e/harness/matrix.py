@@ -30,6 +30,7 @@ class Fault(StrEnum):
 
     OPERATOR_KILLED = "operator-killed"
     OPERATOR_FROZEN = "operator-frozen"
+    OPERATOR_UPGRADED = "operator-upgraded"
     CONTROLLER_KILLED = "controller-killed"
     CONTROLLER_EVICTED = "controller-evicted"
     CONTROLLER_DISK_FULL = "controller-disk-full"
@@ -47,6 +48,7 @@ class Fault(StrEnum):
 WHAT = {
     Fault.OPERATOR_KILLED: "the operator's pod is deleted without grace",
     Fault.OPERATOR_FROZEN: "the operator's process is stopped by SIGSTOP, as if its node were lost, and another operator starts. After the other operator has taken over the Lease, the first one continues",
+    Fault.OPERATOR_UPGRADED: "`helm upgrade` gives the operator an image of another tag, which the controllers' pods also contain: the voters restart one by one where the phase allows it",
     Fault.CONTROLLER_KILLED: "the active KRaft controller's pod is deleted without grace (in the copy: SIGKILL to its process)",
     Fault.CONTROLLER_EVICTED: "the active KRaft controller's pod is evicted (Eviction API)",
     Fault.CONTROLLER_DISK_FULL: "the volume of the active KRaft controller is filled, and freed after the operator reported it",

@@ -11,6 +11,8 @@ CHART = REPOSITORY / "helm/kraftbridge"
 IMAGES = REPOSITORY / "e2e/images/build"
 RELEASE = "kraftbridge"
 OPERATOR_SELECTOR = "app.kubernetes.io/name=kraftbridge"
+OPERATOR_IMAGE = "localhost/kraftbridge-operator:dev"
+UPGRADE_TAGS = ("upgraded", "upgraded-again")
 SPARK_CRD = "sparkapplications.sparkoperator.k8s.io"
 
 
@@ -79,6 +81,20 @@ class OperatorInstall:
             )  # fmt: skip
         except CommandFailedError as error:
             raise CommandFailedError(f"{error}\n{self.kube.troubles(self.namespace)}\n{self.log(40)}") from error
+
+    def upgrade(self) -> str:
+        """Upgrade the operator to its image under another tag, without waiting for its pod; return the image's name."""
+        repository = OPERATOR_IMAGE.partition(":")[0]
+        tag = next(t for t in UPGRADE_TAGS if f"{repository}:{t}" not in self._images())
+        run(CLUSTER, "tag-image", OPERATOR_IMAGE, f"{repository}:{tag}")
+        self.kube.helm(
+            "upgrade", RELEASE, *self.chart_arguments(), "--namespace", self.namespace, "--reuse-values",
+            "--set", f"operator.image.tag={tag}",
+        )  # fmt: skip
+        return f"{repository}:{tag}"
+
+    def _images(self) -> set[str]:
+        return {container["image"] for pod in self.pods() for container in pod["spec"]["containers"]}
 
     def chart_arguments(self) -> list[str]:
         """Return the chart as helm takes it; a registry on this machine has no certificate."""

@@ -14,7 +14,7 @@ from e2e.harness.load import Load, client_impact
 from e2e.harness.matrix import Attempt, Column, Fault, Run
 from e2e.harness.migration import View, manifest
 from e2e.harness.operator_install import OPERATOR_SELECTOR
-from e2e.harness.promises import broken_restarts, brokers_down_by_us
+from e2e.harness.promises import broken_restarts, brokers_down_by_us, stops
 from e2e.harness.small_volumes import STORAGE_CLASS
 from e2e.harness.striker import Striker, Visit, epoch
 from e2e.harness.strikes import Strikes, Struck
@@ -224,6 +224,9 @@ class Row:
         figures = dict(self.figures.get(visit.column, {})) if visit.fault is Fault.ROLLBACK else {}
         if visit.fault is Fault.ROLLBACK or visit.column in (Column.COPY, Column.ROLLING_BACK, Column.FINALIZING):
             figures["without_controller_s"] = longest_without_controller_s(seen, (window[0] - 1, end + 3))
+        if visit.fault is Fault.OPERATOR_UPGRADED:
+            restarted = [stop.pod for stop in stops(watch.samples, struck) if stop.pod not in brokers and window[0] <= stop.at <= end]
+            figures["voters_restarted"] = restarted
         return Cell(
             fault=visit.fault, column=visit.column, outcome=outcome, reason=reason[:400], struck=visit.struck.what,
             seconds=round(end - visit.struck.at, 1), phase_seconds=round(end - (visit.entered_at or visit.struck.at), 1),

@@ -79,6 +79,8 @@ class Strikes:
                 return self._operator_killed()
             case Fault.OPERATOR_FROZEN:
                 return self._operator_frozen()
+            case Fault.OPERATOR_UPGRADED:
+                return self._operator_upgraded()
             case Fault.CONTROLLER_KILLED:
                 return self._pod_deleted(self._active_controller(view))
             case Fault.CONTROLLER_EVICTED:
@@ -145,6 +147,17 @@ class Strikes:
         name = pods[0]["metadata"]["name"]
         what = f"SIGSTOP to the process of pod {name} for {OPERATOR_FROZEN_S:.0f} s, and a second operator"
         return Struck(what, undo=thaw, undo_at_latest_s=OPERATOR_FROZEN_S)
+
+    def _operator_upgraded(self) -> Struck:
+        if not self.operator.pods():
+            raise NotStruckError("the operator has no pod just now")
+        image = self.operator.upgrade()
+
+        def missed(_: View) -> str:
+            images = {container["image"] for pod in self.operator.pods() for container in pod["spec"]["containers"]}
+            return "" if images == {image} else f"the operator's pods run {', '.join(sorted(images)) or 'nothing'}"
+
+        return Struck(f"helm upgrade to {image}", missed=missed)
 
     def _lease_holder(self) -> str:
         name = f"kraftbridge-{self.cluster.brokers}"

@@ -75,6 +75,10 @@ has_image() {
   fi
 }
 
+tag_image() { # NAME NEW
+  ctr_k8s images tag --force "$1" "$2" >/dev/null || die "containerd did not name $1 $2"
+}
+
 # remove_image NAME: the kubelet keeps an image by its tag, its digest and its id, and the layers as long as one of them is left.
 remove_image() {
   local digest names
