@@ -225,7 +225,11 @@ class Row:
         if visit.fault is Fault.ROLLBACK or visit.column in (Column.COPY, Column.ROLLING_BACK, Column.FINALIZING):
             figures["without_controller_s"] = longest_without_controller_s(seen, (window[0] - 1, end + 3))
         if visit.fault is Fault.OPERATOR_UPGRADED:
-            restarted = [stop.pod for stop in stops(watch.samples, struck) if stop.pod not in brokers and window[0] <= stop.at <= end]
+            restarted = [
+                stop.pod
+                for stop in stops(watch.samples, struck)
+                if stop.pod not in brokers and window[0] <= stop.at <= end
+            ]
             figures["voters_restarted"] = restarted
         return Cell(
             fault=visit.fault, column=visit.column, outcome=outcome, reason=reason[:400], struck=visit.struck.what,

@@ -92,8 +92,6 @@ def test_the_defaults_render_exactly_these_objects(render: Render) -> None:
         CRD,
         DEPLOYMENT,
         ("NetworkPolicy", "kb-system/kb"),
-        ("Role", "kb-system/kb-verifier"),
-        ("RoleBinding", "kb-system/kb-verifier"),
         ("Service", "kb-system/kb-metrics"),
         ("ServiceAccount", "kb-system/kb"),
         ("ServiceAccount", "kb-system/kraftbridge-verifier"),

@@ -62,6 +62,7 @@ class HttpApi:
         self.store = store
         self.url = ""
         self.writes: list[tuple[str, str]] = []
+        self.dry_runs = 0
         """Method and path."""
         self.posted_events: list[Object] = []
         self._watchers: list[tuple[str, asyncio.Queue[bytes]]] = []
@@ -125,7 +126,9 @@ class HttpApi:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         parts = [p for p in request.match_info["path"].split("/") if p]
-        if request.method != "GET":
+        if request.query.get("dryRun") == "All":
+            self.dry_runs += 1
+        elif request.method != "GET":
             self.writes.append((request.method, "/" + "/".join(parts)))
         if (found := _discovery(parts)) is not None:
             return web.json_response(found)

@@ -128,14 +128,20 @@ def config_map(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
     }
 
 
-def access(facts: RunFacts) -> list[dict[str, Any]]:
-    """Return the Role and the RoleBinding that let the run's service account read and patch this run's ConfigMap, and no other."""
+def access(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> list[dict[str, Any]]:
+    """Return the Role and the RoleBinding of the run's service account.
+
+    It may read and patch this run's ConfigMap, and no other. Only a driver with executors may also create and watch pods, for as long as the
+    run exists: whoever can create pods can mount the Secrets of the namespace.
+    """
     name = names.verification_config_map(facts.run_id)
     meta = {**_meta(facts, name), "ownerReferences": [_owner(facts)]}
-    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [name], "verbs": ["get", "patch"]}
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [name], "verbs": ["get", "patch"]}]
+    if has_executors(spec, facts, runner):
+        rules.append({"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create"]})
     group = "rbac.authorization.k8s.io"
     return [
-        {"apiVersion": RBAC_API_VERSION, "kind": "Role", "metadata": meta, "rules": [rule]},
+        {"apiVersion": RBAC_API_VERSION, "kind": "Role", "metadata": meta, "rules": rules},
         {
             "apiVersion": RBAC_API_VERSION,
             "kind": "RoleBinding",
@@ -171,6 +177,12 @@ def application(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> dict[st
     if facts.profile is Profile.COPY:
         return _copy_job(spec, facts)
     return _spark_application(spec, facts) if runner is Runner.SPARK_APPLICATION else _job(spec, facts)
+
+
+def has_executors(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> bool:
+    """Return whether the run's driver creates pods. A Job and profile `copy` compare in their own pod."""
+    alone = runner is not Runner.SPARK_APPLICATION or facts.profile is Profile.COPY
+    return not alone and spec.verification.executors > 0
 
 
 def heap_mebibytes(memory: str) -> int:

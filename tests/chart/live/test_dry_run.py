@@ -72,10 +72,10 @@ def test_a_policy_that_refuses_kraft_mode_is_quoted_and_nothing_changes(cluster:
     )
     kubernetes = KubernetesStore.connect(cluster.environment.get("KUBECONFIG"), cluster.context)
     settings = Settings(operator_image="operator:test")
-    surveyor = Surveyor(kubernetes, settings, Facts(kubernetes, settings))
     identity = Identity(NAMESPACE, "dry-run", "00000000-1111-2222-3333-444444444444", 1)
 
     def refused() -> dict[str, str]:
+        surveyor = Surveyor(kubernetes, settings, Facts(kubernetes, settings))  # one that remembers no answer
         return {c.object: c.words for c in surveyor._refused(identity, spec, MigrationStatus())}
 
     cluster.apply(BROKERS)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 from tests.chart.conftest import CHART
+from tests.support.observations import spec_document
 
 from kraftbridge.builders import verification
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Profile
+from kraftbridge.models.spec import MigrationSpec, Runner
 
 from .conftest import NAMESPACE, OPERATOR, Cluster, eventually
 
@@ -31,6 +34,10 @@ FACTS = verification.RunFacts(
     service_account="kraftbridge-verifier",
 )
 OWN = "demo-0f0e0d0c-1-verification"
+OTHER = "demo-0f0e0d0c-2-verification"
+"""ConfigMap of another run."""
+EXECUTORS_RUN = replace(FACTS, run_id="demo-0f0e0d0c-3", service_account="driver-of-executors")
+DRIVER = f"system:serviceaccount:{NAMESPACE}:driver-of-executors"
 
 
 def pod(name: str) -> dict[str, Any]:
@@ -43,13 +50,17 @@ def _named(kind: str, name: str, **fields: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, **fields}
 
 
+def _spec(executors: int) -> MigrationSpec:
+    return MigrationSpec.model_validate(spec_document() | {"verification": {"executors": executors}})
+
+
 @pytest.fixture(scope="module")
 def objects(cluster: Cluster, helm_binary: str) -> Iterator[None]:
     """Brokers' objects, the chart's rights, and the rights of one run, made in the name of the operator's account."""
     rendered = subprocess.run(
         [helm_binary, "template", NAMESPACE, str(CHART), "--namespace", NAMESPACE, "--kube-version", cluster.version,
          "--set", "image.registry=registry.example.com/kb",
-         "--set", f"watchNamespaces={{{NAMESPACE}}}", "--show-only", "templates/rbac.yaml", "--show-only", "templates/verifier-rbac.yaml"],
+         "--set", f"watchNamespaces={{{NAMESPACE}}}", "--show-only", "templates/rbac.yaml"],
         check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
     chart = [m for m in yaml.safe_load_all(rendered) if m and not m["kind"].startswith("Cluster")]
@@ -64,6 +75,7 @@ def objects(cluster: Cluster, helm_binary: str) -> Iterator[None]:
         _named("PersistentVolumeClaim", "data-kafka-0", spec=claim),
         _named("ConfigMap", "kafka-config", data={"server.properties": "a=b"}),
         _named("ConfigMap", OWN, data={"request": "{}"}),
+        _named("ConfigMap", OTHER, data={"request": "{}"}),
         _named("Secret", "credentials", stringData={"password": "x"}),
     ]
     cluster.apply(*chart, *theirs)
@@ -71,7 +83,12 @@ def objects(cluster: Cluster, helm_binary: str) -> Iterator[None]:
         lambda: cluster.run("auth", "can-i", "create", "roles", "--as", OPERATOR).returncode == 0,
         "the operator's rights",
     )
-    for manifest in verification.access(FACTS):
+    alone, with_executors = (_spec(executors) for executors in (0, 2))
+    manifests = [
+        *verification.access(alone, FACTS, Runner.SPARK_APPLICATION),
+        *verification.access(with_executors, EXECUTORS_RUN, Runner.SPARK_APPLICATION),
+    ]
+    for manifest in manifests:
         manifest["metadata"].pop("ownerReferences", None)  # both share one; the migration does not exist here
         answer = cluster.run("create", "--filename", "-", "--as", OPERATOR, stdin=json.dumps(manifest))
         assert answer.returncode == 0, answer.stderr
@@ -81,28 +98,35 @@ def objects(cluster: Cluster, helm_binary: str) -> Iterator[None]:
     )
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("delete", "pod", "kafka-0"),
-        ("delete", "pods", "--all"),
-        ("delete", "service", "kafka"),
-        ("delete", "persistentvolumeclaim", "data-kafka-0"),
-        ("patch", "configmap", "kafka-config", "--type=merge", "--patch", '{"data":{"server.properties":"x"}}'),
-        ("delete", "configmap", "kafka-config"),
-        ("delete", "configmap", OWN),
-        ("get", "configmap", "kafka-config"),
-        ("get", "configmaps"),
-        ("get", "secret", "credentials"),
-        ("get", "secrets"),
-        ("patch", "pod", "kafka-0", "--type=merge", "--patch", '{"metadata":{"labels":{"app":"x"}}}'),
-        ("create", "role", "more", "--verb=get", "--resource=secrets"),
-    ],
-    ids=" ".join,
-)
+FORBIDDEN = [
+    ("delete", "pod", "kafka-0"),
+    ("delete", "pods", "--all"),
+    ("delete", "service", "kafka"),
+    ("delete", "persistentvolumeclaim", "data-kafka-0"),
+    ("patch", "configmap", "kafka-config", "--type=merge", "--patch", '{"data":{"server.properties":"x"}}'),
+    ("delete", "configmap", "kafka-config"),
+    ("delete", "configmap", OWN),
+    ("get", "configmap", "kafka-config"),
+    ("get", "configmaps"),
+    ("get", "secret", "credentials"),
+    ("get", "secrets"),
+    ("patch", "pod", "kafka-0", "--type=merge", "--patch", '{"metadata":{"labels":{"app":"x"}}}'),
+    ("create", "role", "more", "--verb=get", "--resource=secrets"),
+    ("get", "configmap", OTHER),
+    ("patch", "configmap", OTHER, "--type=merge", "--patch", '{"data":{"verdict":"{}"}}'),
+    ("exec", "kafka-0", "--", "true"),
+    ("attach", "kafka-0"),
+    ("delete", "statefulset", "kafka"),
+    ("delete", "kafkamigration", "demo"),
+    ("create", "token", "kraftbridge-verifier"),
+]
+
+
+@pytest.mark.parametrize("account", [VERIFIER, DRIVER], ids=["alone", "with executors"])
+@pytest.mark.parametrize("arguments", FORBIDDEN, ids=" ".join)
 @pytest.mark.usefixtures("objects")
-def test_what_the_verifier_must_not_do_is_forbidden(cluster: Cluster, arguments: tuple[str, ...]) -> None:
-    answer = cluster.run(*arguments, "--as", VERIFIER)
+def test_what_the_verifier_must_not_do_is_forbidden(cluster: Cluster, arguments: tuple[str, ...], account: str) -> None:
+    answer = cluster.run(*arguments, "--as", account)
     assert answer.returncode != 0, f"was accepted: {answer.stdout}"
     assert "forbidden" in answer.stderr.lower()
 
@@ -113,8 +137,17 @@ def test_what_a_run_needs_is_allowed(cluster: Cluster) -> None:
     eventually(lambda: cluster.run(*patch).returncode == 0, "the run's own rights")
     assert cluster.get("configmap", OWN)["data"]["verdict"] == "{}"
     cluster.do("get", "configmap", OWN, "--as", VERIFIER)
-    cluster.do("get", "pods", "--as", VERIFIER)
-    cluster.do("create", "--filename", "-", "--as", VERIFIER, stdin=json.dumps(pod("executor-1")))
+
+
+@pytest.mark.usefixtures("objects")
+def test_only_a_driver_with_executors_may_create_and_watch_pods(cluster: Cluster) -> None:
+    create = ("create", "--filename", "-")
+    for arguments in (create, ("get", "pods")):
+        answer = cluster.run(*arguments, "--as", VERIFIER, stdin=json.dumps(pod("executor-1")))
+        assert answer.returncode != 0, f"was accepted: {answer.stdout}"
+        assert "forbidden" in answer.stderr.lower()
+    eventually(lambda: cluster.run("get", "pods", "--as", DRIVER).returncode == 0, "the run's own rights")
+    cluster.do(*create, "--as", DRIVER, stdin=json.dumps(pod("executor-1")))
     cluster.do("delete", "pod", "executor-1", "--wait=false")
 
 

@@ -145,7 +145,7 @@ def test_a_boolean_is_refused_with_the_values_that_are_valid(old: bool) -> None:
 
 
 def test_a_run_may_read_and_patch_its_own_configmap_only() -> None:
-    role, binding = verification.access(FACTS)
+    role, binding = verification.access(migration_spec(), FACTS, Runner.SPARK_APPLICATION)
     own = names.verification_config_map(RUN_ID)
     assert role["rules"] == [
         {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [own], "verbs": ["get", "patch"]}
@@ -157,6 +157,19 @@ def test_a_run_may_read_and_patch_its_own_configmap_only() -> None:
     assert role["metadata"]["ownerReferences"][0]["uid"] == FACTS.migration_uid, (
         "removed with the migration at the latest"
     )
+
+
+@pytest.mark.parametrize("runner", Runner)
+@pytest.mark.parametrize("profile", [p for p in Profile if p in {Profile.COPY, Profile.DUAL_WRITE}])
+@pytest.mark.parametrize("executors", [0, 2])
+def test_only_a_driver_with_executors_may_create_pods(runner: Runner, profile: Profile, executors: int) -> None:
+    document = spec_document()
+    document["verification"] = {**document.get("verification", {}), "executors": executors}
+    spec, facts = MigrationSpec.model_validate(document), replace(FACTS, profile=profile)
+    role, _ = verification.access(spec, facts, runner)
+    pods = [rule["verbs"] for rule in role["rules"] if "pods" in rule["resources"]]
+    runs_executors = runner is Runner.SPARK_APPLICATION and profile is not Profile.COPY and executors > 0
+    assert pods == ([["get", "list", "watch", "create"]] if runs_executors else [])
 
 
 def test_spark_needs_no_right_to_delete() -> None:

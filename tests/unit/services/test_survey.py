@@ -15,8 +15,10 @@ from kraftbridge.constants import KIND
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import Phase
+from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import controllers_name
 from kraftbridge.models.survey import Room, Survey
+from kraftbridge.phases.draft import Identity
 from kraftbridge.services.observe import survey
 from kraftbridge.services.observe.survey import Surveyor, writers_of
 
@@ -212,6 +214,43 @@ def test_every_change_is_tried_and_each_refusal_is_told_once(operator: Operator)
     assert {kind for kind, name in tried if name.startswith(controllers)} >= {"StatefulSet", "Service", "ConfigMap"}
     assert codes(operator)["ChangeRefused"].endswith("webhook denied it")
     assert operator.status().phase is Phase.PREFLIGHT
+
+
+def test_a_change_is_tried_again_when_it_differs_or_its_answer_is_old(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(survey.time, "monotonic", lambda: now[0])
+    refusing = [True]
+
+    def refuse(verb: str, kind: str, _name: str) -> None:
+        if verb == "try_apply" and kind == "Service" and refusing[0]:
+            raise ActionRefusedError("webhook denied it")
+
+    operator.step()
+    operator.kubernetes.before_call = refuse
+    surveyor = Surveyor(operator.kubernetes, operator.reconciler._settings, operator.reconciler._facts)
+    uid = operator.migration()["metadata"]["uid"]
+    spec = [MigrationSpec.model_validate(spec_document())]
+
+    def tried(seconds: float) -> tuple[set[str], bool]:
+        now[0] += seconds
+        before = len(operator.kubernetes.calls)
+        found = surveyor._refused(Identity("kafka", "demo", uid, 1), spec[0], operator.status())
+        return {kind for verb, kind, _ in operator.kubernetes.calls[before:] if verb == "try_apply"}, bool(found)
+
+    everything, refused = tried(0)
+    assert refused
+    assert everything >= {"StatefulSet", "Service", "ConfigMap"}
+    assert tried(10) == (set(), True), "nothing has changed"
+    assert tried(survey.REFUSED_FOR_SECONDS) == ({"Service"}, True)
+    refusing[0] = False
+    assert tried(survey.REFUSED_FOR_SECONDS + 1) == ({"Service"}, False), "the policy is corrected"
+    changed = spec_document()
+    changed["controllers"] = {**changed["controllers"], "heapOptions": "-Xms777m -Xmx777m"}
+    spec[0] = MigrationSpec.model_validate(changed)
+    assert "StatefulSet" in tried(1)[0], "the controllers differ"
+    assert tried(survey.ACCEPTED_FOR_SECONDS + 1)[0] == everything
 
 
 def test_an_api_server_that_does_not_answer_a_dry_run_closes_the_gate(operator: Operator) -> None:

@@ -282,7 +282,7 @@ class Actuator:
         if action.profile is Profile.COPY:
             self._create(runs.tree_claim(spec, facts))
         self._create(runs.config_map(spec, facts))
-        for obj in runs.access(facts):
+        for obj in runs.access(spec, facts, runner):
             self._create(obj)
         self._create(runs.application(spec, facts, runner))
 

@@ -5,6 +5,8 @@ What a migration needs is read from the objects that builders make. The chart gr
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import threading
 import time
@@ -163,6 +165,11 @@ SILENT_SECONDS: Final = 2.0
 CAPACITY_EVERY_SECONDS: Final = 30.0
 """All pods of a cluster are the largest answer that the operator asks for, and every migration in preflight needs it."""
 
+ACCEPTED_FOR_SECONDS: Final = 300.0
+"""How long an accepted dry run holds while the object stays the same. The change itself goes through admission again."""
+REFUSED_FOR_SECONDS: Final = 30.0
+"""How long a refused dry run holds, so that a corrected policy is seen soon."""
+
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _FINISHED = ("Succeeded", "Failed")
 _AWAY = ("NoSchedule", "NoExecute")
@@ -178,6 +185,8 @@ class Surveyor:
         self._facts = facts
         self._settings = settings
         self._rooms: dict[str | None, tuple[float, Capacity]] = {}
+        self._tried: dict[str, tuple[float, str | None]] = {}
+        """Time and refusal of each dry run, by a digest of its object."""
         self._rooms_lock = threading.Lock()
         """Held while the room is read, so that migrations do not read it at the same time. Nobody waits for it who knows an older answer."""
 
@@ -217,6 +226,8 @@ class Surveyor:
     def _refused(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[RefusedChange, ...]:
         """Try every overlay of the brokers and the controllers' objects as a dry run; one refusal for each object.
 
+        An object that was accepted is tried again after `ACCEPTED_FOR_SECONDS`, one that was refused after `REFUSED_FOR_SECONDS`.
+
         Raises
         ------
         ObservationError
@@ -243,12 +254,29 @@ class Surveyor:
         for obj in wanted:
             name = f"{obj['kind']}/{obj['metadata']['name']}"
             try:
-                self._kubernetes.try_apply(obj)
-            except ActionRefusedError as e:
-                found.setdefault(name, RefusedChange(name, str(e)))
+                refusal = self._refusal(obj)
             except ActionError as e:
                 raise ObservationError(name, str(e)) from e
+            if refusal is not None:
+                found.setdefault(name, RefusedChange(name, refusal))
         return tuple(found.values())
+
+    def _refusal(self, obj: Object) -> str | None:
+        now = time.monotonic()
+        for digest, (at, _) in list(self._tried.items()):
+            if now - at > ACCEPTED_FOR_SECONDS:
+                self._tried.pop(digest, None)
+        digest = hashlib.sha256(json.dumps(obj, sort_keys=True).encode()).hexdigest()
+        at, refusal = self._tried.get(digest, (-math.inf, None))
+        if now - at <= (ACCEPTED_FOR_SECONDS if refusal is None else REFUSED_FOR_SECONDS):
+            return refusal
+        try:
+            self._kubernetes.try_apply(obj)
+            refusal = None
+        except ActionRefusedError as e:
+            refusal = str(e)
+        self._tried[digest] = (now, refusal)
+        return refusal
 
     # -------------------------------------------------------------------------------------------- ourselves
 
