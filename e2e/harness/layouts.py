@@ -44,6 +44,11 @@ class Layout:
     """How clients log in (``KAFKA_LOGIN``)."""
 
     @property
+    def values_for(self) -> str:
+        """The chart in the names of the final manifest's files of values."""
+        return "cp-kafka" if self.build == "confluent" else "bitnami"
+
+    @property
     def bootstrap(self) -> str:
         """The brokers' addresses for clients."""
         return ",".join(f"{self.stateful_set}-{i}.{self.headless}:9092" for i in range(3))

@@ -16,6 +16,7 @@ from e2e.harness.layouts import LAYOUTS, RELEASE, ZOOKEEPER, Layout
 from e2e.harness.load import Load, client_impact
 from e2e.harness.migration import KAFKA_IMAGE, VERIFIER_IMAGE, Migration, View
 from e2e.harness.operator_install import IMAGES, OperatorInstall
+from e2e.harness.own_chart import REFUSED, pods, write_final_manifest
 from e2e.harness.sole_use import remove_with_migrations, sole_use
 from kubernetes.client.exceptions import ApiException
 from rich.console import Console
@@ -83,6 +84,54 @@ class ChartCluster(ForeignCluster):
         self.kube.helm("install", RELEASE, str(chart), "-n", self.namespace, "-f", str(values))
         self.kube.rollout_complete(f"statefulset/{self.layout.stateful_set}", self.namespace, timeout_s=400)
 
+    def upgrade(self, work: Path) -> dict[str, Any]:
+        """Upgrade the chart of a completed migration, first with the values from before, then with those of the final manifest as well.
+
+        Returns
+        -------
+        What the second upgrade restarted, and what is not as it should be. The first must be refused and restart nothing.
+        """
+        name, broken = self.layout.stateful_set, []
+        write_final_manifest(self.kube, self.namespace, work)
+        chart = str(self.vendor / "charts" / self.layout.chart)
+        command = ("upgrade", RELEASE, chart, "-n", self.namespace, "-f", str(ARTIFACTS / "values.json"))
+        before = pods(self.kube, self.namespace, name)
+        try:
+            self.kube.helm(*command)
+            broken.append("helm upgrade with the values from before the migration was not refused")
+        except CommandFailedError as error:
+            if REFUSED not in str(error):
+                broken.append(f"helm upgrade with the values from before the migration: {str(error)[-400:]}")
+        if pods(self.kube, self.namespace, name) != before:
+            broken.append("helm upgrade with the values from before the migration restarted brokers")
+        template = self._template()
+        files = ["-f", str(work / f"values-{self.layout.values_for}-{name}.yaml")]
+        try:
+            self.kube.helm(*command, *files)
+        except CommandFailedError as error:
+            return {"restarted": [], "changed": [], "broken": [*broken, f"helm upgrade: {str(error)[-600:]}"]}
+        after = pods(self.kube, self.namespace, name)
+        if after != before:
+            self.kube.rollout_complete(f"statefulset/{name}", self.namespace, timeout_s=400)
+            after = pods(self.kube, self.namespace, name)
+        restarted = sorted(pod for pod, uid in after.items() if pod != "revision" and before[pod] != uid)
+        return {"restarted": restarted, "changed": differences(template, self._template()), "broken": broken}
+
+    def _template(self) -> dict[str, Any]:
+        found = self.kube.get("statefulset", self.layout.stateful_set, self.namespace)
+        assert found is not None
+        return dict(found["spec"]["template"])
+
+
+def differences(before: Any, after: Any, path: str = "template") -> list[str]:
+    """Return where two JSON values differ. Entries of lists are compared by name where they have one."""
+    if isinstance(before, list) and all(isinstance(e, dict) and "name" in e for e in [*before, *(after or [])]):
+        before, after = ({e["name"]: e for e in side or []} for side in (before, after))
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = sorted({*before, *after})
+        return [d for k in keys for d in differences(before.get(k), after.get(k), f"{path}.{k}")]
+    return [] if before == after else [f"{path}: {json.dumps(before)} -> {json.dumps(after)}"]
+
 
 def main() -> int:
     """Run the layouts without a result; the exit code is 0 if each was migrated without loss, or refused in preflight."""
@@ -130,12 +179,18 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         if view.phase == "Completed":
             cluster.stop_zookeeper()
             serving = {c: outcome for c, outcome in cluster.prove_serving().items() if c != ACLS}
+            upgrade = terminal.step(
+                "helm upgrade with the values from before, then with those of the final manifest",
+                lambda: cluster.upgrade(ARTIFACTS / f"{layout.name}-final-manifest"),
+            )
+            again = {f"{c} after helm upgrade": o for c, o in cluster.prove_serving().items() if c != ACLS}
             impact = client_impact(load.stop())
             after = json.loads(cluster.run_client("inventory", "--without-acls"))
-            broken = [f"{check}: {outcome}" for check, outcome in serving.items() if outcome != "ok"]
+            broken = [f"{check}: {outcome}" for check, outcome in (serving | again).items() if outcome != "ok"]
             broken += inventory_differences(before, after)
+            broken += upgrade.pop("broken")
             broken += [] if impact.unharmed else [f"clients: {json.dumps(impact.as_json())}"]
-            result |= {"outcome": "migrated", "records": impact.acked, "lost": impact.lost, "duplicates": impact.duplicates,
+            result |= {"outcome": "migrated", "records": impact.acked, "lost": impact.lost, "duplicates": impact.duplicates, "upgrade": upgrade,
                        "longest_stall_s": impact.longest_produce_stall_s, "broken": broken}  # fmt: skip
         elif refused:
             result |= {

@@ -14,13 +14,17 @@ HEAD = """# Layouts of other people's brokers
 `DIR` contains the charts (`charts/bitnami-kafka`, `charts/cp-kafka`) and the images' scripts (`images/bitnami`, `images/confluent`) as their projects publish them. They are no part of this repository. The
 images are built on Kafka 3.9.1's jars. A layout whose result is in `docs/measured/layouts` does not run again; `ARGS="NAME --again"` repeats one.
 
-After `Completed` the run stops ZooKeeper, uses the cluster, and compares the metadata that the brokers serve with the metadata before the migration. A refused layout stays in `Preflight`, and nothing was changed.
+After `Completed` the run stops ZooKeeper, uses the cluster, and compares the metadata that the brokers serve with the metadata before the migration. Then `helm upgrade` with the values from before the migration must be refused, and with the values of the [final manifest](kraft.md) the brokers must serve as before. A refused layout stays in `Preflight`, and nothing was changed.
 """
 
 
 def page(layouts: Sequence[Layout], known: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the page: a table of all layouts, and what preflight says about those that it refuses."""
-    parts = [HEAD, "| layout | result | records acknowledged | lost | longest produce stall |", "|---|---|---|---|---|"]
+    parts = [
+        HEAD,
+        "| layout | result | records acknowledged | lost | longest produce stall | `helm upgrade` afterwards restarts |",
+        "|---|---|---|---|---|---|",
+    ]
     parts += [_row(each, known.get(each.name)) for each in layouts]
     for each in layouts:
         result = known.get(each.name)
@@ -37,7 +41,7 @@ def page(layouts: Sequence[Layout], known: Mapping[str, Mapping[str, Any]]) -> s
 
 def _row(layout: Layout, result: Mapping[str, Any] | None) -> str:
     if result is None:
-        return f"| {layout.title} | not run yet | | | |"
+        return f"| {layout.title} | not run yet | | | | |"
     link = f"[{layout.name}](#{layout.name})" if result.get("findings") or result["broken"] else layout.name
     match result["outcome"]:
         case "migrated" if not result["broken"]:
@@ -50,7 +54,9 @@ def _row(layout: Layout, result: Mapping[str, Any] | None) -> str:
             told = f"**✗** stuck in `{result['phase']}` ({link})"
     figures = [result.get(key, "") for key in ("records", "lost")]
     stall = f"{result['longest_stall_s']} s" if "longest_stall_s" in result else ""
-    return f"| {layout.title} | {told} | {figures[0]} | {figures[1]} | {stall} |"
+    upgrade = result.get("upgrade")
+    restarts = "" if upgrade is None else ", ".join(upgrade["restarted"]) or "nothing"
+    return f"| {layout.title} | {told} | {figures[0]} | {figures[1]} | {stall} | {restarts} |"
 
 
 def _text(text: str) -> str:

@@ -66,6 +66,25 @@ def pods(kube: Kube, namespace: str, stateful_set: str) -> dict[str, str]:
     return uids | {"revision": found["status"]["updateRevision"]}
 
 
+def write_final_manifest(kube: Kube, namespace: str, directory: Path) -> None:
+    """Write the files of the final manifest with the plugin.
+
+    Raises
+    ------
+    CommandFailedError
+        The plugin failed.
+    """
+    plugin = Path(sys.executable).with_name("kubectl-kraftbridge")
+    done = subprocess.run(
+        [plugin, "hand-over", "-n", namespace, "--output", directory],
+        env={**os.environ, **kube.environment}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise CommandFailedError(
+            f"kubectl kraftbridge hand-over: exit code {done.returncode}: {done.stdout}{done.stderr}"
+        )
+
+
 def hand_over(kube: Kube, namespace: str, brokers: str, work: Path) -> None:
     """Hand the brokers of a completed migration over to their owner's chart, with the plugin's values, and try a release without them.
 
@@ -74,16 +93,8 @@ def hand_over(kube: Kube, namespace: str, brokers: str, work: Path) -> None:
     CommandFailedError
         The right release restarted a broker or was refused, or the stale one was not refused.
     """
-    plugin = Path(sys.executable).with_name("kubectl-kraftbridge")
     name = str(yaml.safe_load(brokers)["metadata"]["name"])
-    done = subprocess.run(
-        [plugin, "hand-over", "-n", namespace, "--output", work / "final-manifest"],
-        env={**os.environ, **kube.environment}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise CommandFailedError(
-            f"kubectl kraftbridge hand-over: exit code {done.returncode}: {done.stdout}{done.stderr}"
-        )
+    write_final_manifest(kube, namespace, work / "final-manifest")
     variables = write_chart(brokers, work / "chart")
     handed_over = yaml.safe_load((work / f"final-manifest/values-bitnami-{name}.yaml").read_text())
     (work / "values-before.yaml").write_text(yaml.safe_dump(values_before(variables), sort_keys=False))
