@@ -212,7 +212,7 @@ class VerificationSpec(Model):
 
     The migration then goes on although the copy lost, or may have lost, the entities in the report of that run.
     """
-    compare_served: CompareServed = CompareServed.NEVER
+    compare_served: CompareServed = CompareServed.IF_ALLOWED
     """Whether a verification of dual-write also compares the metadata log with the answers of every broker (Metadata, DescribeConfigs): ``Never``, ``IfAllowed`` or ``Always``. Neither ``true`` nor ``false`` is valid.
 
     The verifier connects to each broker's advertised listener with ``brokers.clientConfigSecret``. Its principal needs

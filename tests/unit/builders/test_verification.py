@@ -122,7 +122,7 @@ def test_brokers_are_asked_where_the_user_wants_it_and_brokers_and_log_are_both_
         chosen = {} if wanted is None else {"compareServed": str(wanted)}
         document["verification"] = {**document.get("verification", {}), **chosen}
         request = verification.request(MigrationSpec.model_validate(document), facts)
-        expected = wanted or CompareServed.NEVER
+        expected = wanted or CompareServed.IF_ALLOWED
         assert request.compare_served is (expected if profile is Profile.DUAL_WRITE else CompareServed.NEVER)
         assert request.bootstrap_servers
 
