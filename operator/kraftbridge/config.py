@@ -3,9 +3,35 @@
 from __future__ import annotations
 
 import socket
+from functools import cached_property
+from pathlib import Path
+from typing import Final
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from kraftbridge.constants import DEFAULT_CLUSTER_DOMAIN
+
+RESOLVER: Final = Path("/etc/resolv.conf")
+
+
+def searched_domain(resolver: Path) -> str:
+    """Return the cluster's DNS domain, as the search list of a pod's ``resolv.conf`` shows it.
+
+    The kubelet lists ``<namespace>.svc.<domain>``, ``svc.<domain>`` and ``<domain>`` for pods with the policy ``ClusterFirst`` (Kubernetes: DNS
+    for Services and Pods). Without such a list, as outside of a cluster, the answer is `DEFAULT_CLUSTER_DOMAIN`.
+    """
+    try:
+        lines = resolver.read_text(errors="replace").splitlines()
+    except OSError:
+        return DEFAULT_CLUSTER_DOMAIN
+    searched: list[str] = []
+    for line in lines:
+        keyword, *words = line.split() or [""]
+        if keyword == "search":
+            searched = words  # the last one counts (resolv.conf(5))
+    found = (word.rstrip(".").removeprefix("svc.") for word in searched if word.startswith("svc."))
+    return next(found, DEFAULT_CLUSTER_DOMAIN)
 
 
 class Settings(BaseSettings):
@@ -27,8 +53,8 @@ class Settings(BaseSettings):
     """Whether preflight starts fenced copies of the brokers' pods."""
     log_level: str = "info"
     """debug, info, warning or error."""
-    cluster_domain: str = "cluster.local"
-    """DNS domain of the Kubernetes cluster."""
+    cluster_domain: str = ""
+    """DNS domain of the Kubernetes cluster; empty: the one in the search list of this pod's resolver."""
     instance: str = Field(default_factory=socket.gethostname)
     """Name of the operator's pod, which identifies it as holder of Leases."""
     metrics_port: int = 8000
@@ -39,6 +65,11 @@ class Settings(BaseSettings):
     """How many migrations may restart nodes at the same time; 0 for any number."""
     pod_namespace: str = Field(default="default", validation_alias="POD_NAMESPACE")
     """Namespace that the operator runs in, for the controllers' NetworkPolicy."""
+
+    @cached_property
+    def domain(self) -> str:
+        """DNS domain of the Kubernetes cluster."""
+        return self.cluster_domain or searched_domain(RESOLVER)
 
     @property
     def watched_namespaces(self) -> tuple[str, ...]:

@@ -37,6 +37,9 @@ ANNOTATION_ABANDON: Final = f"{GROUP}/abandon"
 ANNOTATION_REHEARSE: Final = f"{GROUP}/rehearse"
 """On a KafkaMigration: any new value has preflight rehearse again."""
 
+DEFAULT_CLUSTER_DOMAIN: Final = "cluster.local"
+"""DNS domain of a cluster whose kubelet sets no other (``clusterDomain``)."""
+
 CONTROLLER_PORT: Final = 9093
 ISOLATED_CONTROLLER_PORT: Final = 9095
 """Port of controllers that no broker may reach, at the end of a rollback."""

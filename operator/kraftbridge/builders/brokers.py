@@ -94,6 +94,7 @@ class BrokerFacts:
 
     namespace: str
     controllers: str
+    cluster_domain: str
     cluster_id: str
     settings: Mapping[str, str]
     java_tool_options: str
@@ -104,9 +105,12 @@ class BrokerFacts:
     """What the volume of the properties file mounts; None in ``Env`` style, and where an earlier release of the operator recorded the original state."""
 
 
-def quorum_voters(spec: MigrationSpec, controllers: str, namespace: str, port: int = CONTROLLER_PORT) -> str:
+def quorum_voters(
+    spec: MigrationSpec, controllers: str, namespace: str, cluster_domain: str, port: int = CONTROLLER_PORT
+) -> str:
     """Return ``controller.quorum.voters``."""
-    return ",".join(f"{i}@{names.controller_host(controllers, namespace, i)}:{port}" for i in spec.controllers.node_ids)
+    hosts = {i: names.controller_host(controllers, namespace, i, cluster_domain) for i in spec.controllers.node_ids}
+    return ",".join(f"{i}@{host}:{port}" for i, host in hosts.items())
 
 
 def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> dict[str, str]:
@@ -131,7 +135,7 @@ def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
     protocol = spec.controllers.listener.security_protocol
     settings = {
         "controller.listener.names": CONTROLLER_LISTENER,
-        "controller.quorum.voters": quorum_voters(spec, facts.controllers, facts.namespace),
+        "controller.quorum.voters": quorum_voters(spec, facts.controllers, facts.namespace, facts.cluster_domain),
         "listener.security.protocol.map": with_listener(
             facts.settings.get("listener.security.protocol.map"), CONTROLLER_LISTENER, protocol
         ),

@@ -121,6 +121,7 @@ class ControllersFacts:
     namespace: str
     migration: str
     name: str
+    cluster_domain: str
     cluster_id: str
     broker_settings: Mapping[str, str]
     """The user's own settings of the brokers."""
@@ -147,7 +148,7 @@ def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: Cont
     settings |= {k: facts.broker_settings[k] for k in COPIED if facts.broker_settings.get(k) and k not in settings}
     settings |= {
         "process.roles": "controller",
-        "controller.quorum.voters": quorum_voters(spec, facts.name, facts.namespace, mode.port),
+        "controller.quorum.voters": quorum_voters(spec, facts.name, facts.namespace, facts.cluster_domain, mode.port),
         "controller.listener.names": CONTROLLER_LISTENER,
         "listeners": f"{CONTROLLER_LISTENER}://:{mode.port}",
         "listener.security.protocol.map": with_listener(

@@ -64,9 +64,9 @@ def verification_config_map(run_id: str) -> str:
     return f"{run_id}-verification"
 
 
-def controller_host(controllers: str, namespace: str, node_id: int) -> str:
+def controller_host(controllers: str, namespace: str, node_id: int, cluster_domain: str) -> str:
     """Return the stable DNS name of one controller's pod."""
-    return f"{controllers}-{node_id}.{controllers}.{namespace}.svc.cluster.local"
+    return f"{controllers}-{node_id}.{controllers}.{namespace}.svc.{cluster_domain}"
 
 
 def controller_claim(controllers: str, node_id: int) -> str:

@@ -59,6 +59,7 @@ class RunFacts:
     profile: Profile
     gate: Phase
     controllers: str
+    cluster_domain: str
     image: str
     service_account: str
     listener_certificate: bool = False
@@ -69,7 +70,7 @@ def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
     """Return what the job is asked."""
     voters = []
     for node_id in spec.controllers.node_ids:
-        host = names.controller_host(facts.controllers, facts.namespace, node_id)
+        host = names.controller_host(facts.controllers, facts.namespace, node_id, facts.cluster_domain)
         voters.append(
             VoterAccess(id=node_id, log_url=f"https://{host}:{LOG_SERVER_PORT}", host=host, port=CONTROLLER_PORT)
         )

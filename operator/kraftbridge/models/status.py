@@ -626,6 +626,8 @@ class MigrationStatus(StatusModel):
     """Number of the attempt. A migration after a rollback is the next attempt."""
     cluster_id: str | None = None
     """Id of the Kafka cluster."""
+    cluster_domain: str | None = None
+    """DNS domain of the Kubernetes cluster in the controllers' host names, which does not change after Preflight. Unset by an earlier release of the operator: ``cluster.local``."""
     brokers: BrokersStatus = BrokersStatus()
     broker_ids: dict[str, int] = {}
     """Broker ids by name of the pod, as ZooKeeper held them before the first change."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from kraftbridge.constants import DEFAULT_CLUSTER_DOMAIN
 from kraftbridge.models.conditions import ConditionType, Reason, Status, with_condition
 from kraftbridge.models.decision import Action, Event, EventReason, EventType
 from kraftbridge.models.observation import Observation, StatefulSetState, Unobserved
@@ -30,6 +31,8 @@ class Identity:
     """Whether the user has deleted it."""
     rehearse: str = ""
     """Value of the annotation that asks for another rehearsal."""
+    cluster_domain: str = DEFAULT_CLUSTER_DOMAIN
+    """DNS domain in the controllers' host names."""
 
     @property
     def lock(self) -> str:

@@ -46,6 +46,7 @@ def run_preflight_phase(draft: Draft) -> Outcome:
     """Collect the findings and continue without a blocking one. This phase changes nothing."""
     zookeeper, ids = draft.observation.zookeeper, draft.registered_broker_ids()
     copies_run = False
+    draft.update(cluster_domain=draft.identity.cluster_domain)
     if isinstance(zookeeper, ZooKeeperState) and zookeeper.cluster_id and ids and dry_start.awaited(draft):
         dry_start.begin_dry_start(draft, ids, zookeeper.cluster_id)
         copies_run = True

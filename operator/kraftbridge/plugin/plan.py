@@ -12,7 +12,7 @@ import yaml
 
 from kraftbridge.builders import brokers
 from kraftbridge.config import Settings
-from kraftbridge.constants import ANNOTATION_CONFIGURATION
+from kraftbridge.constants import ANNOTATION_CONFIGURATION, DEFAULT_CLUSTER_DOMAIN
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.phases.draft import Identity
 from kraftbridge.plugin.redaction import Redactor
@@ -36,9 +36,12 @@ def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -
         A StatefulSet does not exist, or lacks the Kafka container.
     """
     metadata = migration.resource["metadata"]
-    identity = Identity(migration.namespace, migration.name, metadata["uid"], metadata.get("generation", 0))
     facts = Facts(kubernetes, Settings(operator_image="unused"))
     spec, status = migration.spec, migration.status
+    domain = status.cluster_domain or DEFAULT_CLUSTER_DOMAIN
+    identity = Identity(
+        migration.namespace, migration.name, metadata["uid"], metadata.get("generation", 0), cluster_domain=domain
+    )
     for reference in spec.brokers.stateful_sets:
         stateful_set = kubernetes.get("apps/v1", "StatefulSet", migration.namespace, reference.name)
         if stateful_set is None:

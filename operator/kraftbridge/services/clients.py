@@ -49,9 +49,17 @@ def open_clients(
     controllers: str,
     spec: MigrationSpec,
     domain: str,
+    controllers_domain: str,
     controller_port: int = CONTROLLER_PORT,
 ) -> ClusterClients:
     """Return the clients of a migration. Each connects at its first use.
+
+    Parameters
+    ----------
+    domain
+        DNS domain of the cluster, with which the addresses in the spec are resolved.
+    controllers_domain
+        DNS domain in the controllers' host names, as the migration has recorded it.
 
     Raises
     ------
@@ -67,7 +75,8 @@ def open_clients(
     hosts = ",".join(qualified[h] for h in spec.zookeeper_hosts.split(","))
     bootstrap = ",".join(qualified[h] for h in spec.brokers.bootstrap_servers.split(","))
     addresses = {
-        i: (_controller_host(controllers, namespace, i, domain), controller_port) for i in spec.controllers.node_ids
+        i: (names.controller_host(controllers, namespace, i, controllers_domain), controller_port)
+        for i in spec.controllers.node_ids
     }
     return ClusterClients(
         ZooKeeperStore(hosts, spec.chroot, credentials, tls),
@@ -96,10 +105,6 @@ def _listener_client(kubernetes: KubernetesPort, namespace: str, spec: Migration
     data = _secret(kubernetes, namespace, listener.secret_name) if listener.secret_name is not None else {}
     plain = {"security.protocol": listener.security_protocol}
     return certificates.client_properties(data, listener.security_protocol) or plain
-
-
-def _controller_host(controllers: str, namespace: str, node_id: int, domain: str) -> str:
-    return names.controller_host(controllers, namespace, node_id).replace("cluster.local", domain)
 
 
 def _qualified(host_ports: str, namespace: str, domain: str) -> dict[str, str]:

@@ -312,7 +312,7 @@ class DryStarts:
         ObservationError
             The operator reaches no address of ZooKeeper, or none of the brokers.
         """
-        domain, namespace = self._settings.cluster_domain, identity.namespace
+        domain, namespace = self._settings.domain, identity.namespace
         zookeeper = addresses_of(spec.zookeeper_hosts, namespace, domain)
         brokers = set(addresses_of(spec.brokers.bootstrap_servers, namespace, domain))
         for source in sources:

@@ -84,6 +84,7 @@ class Facts:
         return BrokerFacts(
             namespace=identity.namespace,
             controllers=controllers_name(identity.name, identity.uid, status.attempt),
+            cluster_domain=identity.cluster_domain,
             cluster_id=status.cluster_id or "",
             settings=settings,
             java_tool_options=original.java_tool_options,
@@ -166,6 +167,7 @@ class Facts:
             namespace=identity.namespace,
             migration=identity.name,
             name=controllers_name(identity.name, identity.uid, status.attempt),
+            cluster_domain=identity.cluster_domain,
             cluster_id=status.cluster_id or "",
             broker_settings={},
             operator_image=self._settings.operator_image,

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from kraftbridge import metrics
 from kraftbridge.config import Settings
-from kraftbridge.constants import ANNOTATION_LOCK, ANNOTATION_REHEARSE, API_VERSION, KIND
+from kraftbridge.constants import ANNOTATION_LOCK, ANNOTATION_REHEARSE, API_VERSION, DEFAULT_CLUSTER_DOMAIN, KIND
 from kraftbridge.exceptions import (
     ActionError,
     ActionRefusedError,
@@ -58,7 +58,7 @@ from kraftbridge.storage.ports import KubernetesPort
 log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
-OpenClients = Callable[[KubernetesPort, str, str, MigrationSpec, str, int], ClusterClients]
+OpenClients = Callable[[KubernetesPort, str, str, MigrationSpec, str, str, int], ClusterClients]
 _CONFLICT_RETRY = timedelta(milliseconds=200)
 _INVALID_RETRY = timedelta(seconds=10)
 _WHILE_A_NODE_IS_AWAY = timedelta(milliseconds=240)
@@ -178,6 +178,7 @@ class Reconciler:
             metadata["generation"],
             "deletionTimestamp" in metadata,
             (metadata.get("annotations") or {}).get(ANNOTATION_REHEARSE, ""),
+            self._cluster_domain(migration.get("status") or {}),
         )
         memory = self._memories.get(identity.uid)
         if memory is None:
@@ -260,11 +261,25 @@ class Reconciler:
                 break
         return tuple(outcomes)
 
+    def _cluster_domain(self, status: Object) -> str:
+        """Return the domain in the controllers' host names: the present one in Preflight, later the recorded one."""
+        if status.get("phase", Phase.PREFLIGHT) == Phase.PREFLIGHT:
+            return self._settings.domain
+        return str(status.get("clusterDomain") or DEFAULT_CLUSTER_DOMAIN)
+
     def _clients_of(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ClusterClients:
         controllers = controllers_name(identity.name, identity.uid, status.attempt)
         port = (status.controllers.mode if status.controllers is not None else ControllerMode.MIGRATION).port
         key = repr(
-            (controllers, spec.zookeeper, spec.brokers, spec.controllers.listener, spec.controllers.node_ids, port)
+            (
+                controllers,
+                identity.cluster_domain,
+                spec.zookeeper,
+                spec.brokers,
+                spec.controllers.listener,
+                spec.controllers.node_ids,
+                port,
+            )
         )
         known = self._clients.get(identity.uid)
         memory = self._memories[identity.uid]
@@ -283,7 +298,13 @@ class Reconciler:
             )
             known[1].close()
         clients = self._open_clients(
-            self._kubernetes, identity.namespace, controllers, spec, self._settings.cluster_domain, port
+            self._kubernetes,
+            identity.namespace,
+            controllers,
+            spec,
+            self._settings.domain,
+            identity.cluster_domain,
+            port,
         )
         self._clients[identity.uid] = (key, clients)
         return clients

@@ -71,7 +71,14 @@ def facts(spec: MigrationSpec) -> BrokerFacts:
     }
     text = "" if spec.brokers.properties is None else "zookeeper.connect=zookeeper:2181\n"
     return BrokerFacts(
-        NAMESPACE, f"{MIGRATION}-kraft-1", "uuuuuuuuuuuuuuuuuuuuuA", settings, "", text, tuple(e["name"] for e in OWN)
+        NAMESPACE,
+        f"{MIGRATION}-kraft-1",
+        "cluster.local",
+        "uuuuuuuuuuuuuuuuuuuuuA",
+        settings,
+        "",
+        text,
+        tuple(e["name"] for e in OWN),
     )
 
 

@@ -30,6 +30,7 @@ FACTS = verification.RunFacts(
     profile=Profile.ZOOKEEPER,
     gate=Phase.TAKING_OVER,
     controllers="demo-kraft-0f0e0d0c",
+    cluster_domain="cluster.local",
     image="verifier",
     service_account="kraftbridge-verifier",
 )

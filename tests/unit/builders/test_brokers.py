@@ -44,6 +44,7 @@ def migration_spec(style: str = "Env", **brokers_fields: Any) -> MigrationSpec:
 FACTS = brokers.BrokerFacts(
     namespace="kafka",
     controllers=CONTROLLERS,
+    cluster_domain="cluster.local",
     cluster_id=CLUSTER_ID,
     settings={
         "broker.id": "1",

@@ -21,6 +21,7 @@ FACTS = quorum.ControllersFacts(
     namespace="kafka",
     migration="demo",
     name=CONTROLLERS,
+    cluster_domain="cluster.local",
     cluster_id=CLUSTER_ID,
     broker_settings={
         "authorizer.class.name": ACL_AUTHORIZER,

@@ -319,7 +319,7 @@ def spec(**brokers: Any) -> MigrationSpec:
 
 
 def test_a_modes_overlay_is_merged_as_server_side_apply_would() -> None:
-    facts = BrokerFacts("shop", "main-kraft", "cluster-id", {}, "-Duser=1")
+    facts = BrokerFacts("shop", "main-kraft", "cluster.local", "cluster-id", {}, "-Duser=1")
     changed, files = overlaid(spec(), facts, "main", STATEFUL_SET, BrokerMode.KRAFT)
     pod = copy_pod(
         FACTS, replace(EACH, key=replace(EACH.key, mode=BrokerMode.KRAFT), stateful_set=changed, files=files)
@@ -338,7 +338,9 @@ def test_a_modes_properties_file_comes_from_the_runs_secret() -> None:
         "configStyle": "Properties",
         "properties": {"volume": "config", "configMap": "kafka-config", "key": "server.properties"},
     }
-    facts = BrokerFacts("shop", "main-kraft", "cluster-id", {}, "", "broker.id=1\nzookeeper.connect=z\n")
+    facts = BrokerFacts(
+        "shop", "main-kraft", "cluster.local", "cluster-id", {}, "", "broker.id=1\nzookeeper.connect=z\n"
+    )
     changed, files = overlaid(spec(**style), facts, "main", STATEFUL_SET, BrokerMode.MIGRATION)
     each = replace(EACH, key=replace(EACH.key, mode=BrokerMode.MIGRATION), stateful_set=changed, files=files)
     volume = next(v for v in copy_pod(FACTS, each)["spec"]["volumes"] if v["name"] == "config")
@@ -365,7 +367,7 @@ def test_a_copy_has_every_key_of_the_properties_volume_where_the_user_puts_it(ki
     kafka = next(c for c in template["containers"] if c["name"] == "kafka")
     kafka["volumeMounts"] = [*(m for m in kafka.get("volumeMounts", []) if m["name"] != "config"), mount]
     mounted = MountedFiles(kind, "own", {"broker.properties": "", "start.sh": ""})
-    facts = BrokerFacts("shop", "main-kraft", "cluster-id", {}, "", "broker.id=1\n", files=mounted)
+    facts = BrokerFacts("shop", "main-kraft", "cluster.local", "cluster-id", {}, "", "broker.id=1\n", files=mounted)
     changed, files = overlaid(spec(**style), facts, "main", own, BrokerMode.KRAFT)
     key = replace(EACH.key, mode=BrokerMode.KRAFT)
     each = replace(EACH, key=key, stateful_set=changed, files=files, mounted=mounted)

@@ -18,6 +18,7 @@ CONTROLLERS = ControllersFacts(
     namespace="kafka",
     migration="demo",
     name="demo-kraft-12345678",
+    cluster_domain="cluster.local",
     cluster_id="",
     broker_settings={"inter.broker.protocol.version": "3.9-IV0", "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"},
     operator_image="operator:1",

@@ -26,6 +26,7 @@ FACTS = verification.RunFacts(
     profile=Profile.DUAL_WRITE,
     gate=Phase.ROLLING_BROKERS,
     controllers=CONTROLLERS,
+    cluster_domain="cluster.local",
     image="kraftbridge/verifier:test",
     service_account="kraftbridge-verifier",
 )

@@ -168,6 +168,7 @@ def controllers_get(case: Situation) -> dict[str, str]:
         namespace="kafka",
         migration="demo",
         name="demo-kraft",
+        cluster_domain="cluster.local",
         cluster_id="id",
         broker_settings=status.broker_settings,
         operator_image="i",

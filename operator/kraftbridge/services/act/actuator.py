@@ -246,11 +246,11 @@ class Actuator:
             self._kubernetes.apply(obj, force=True)
 
     def _ensure_log_access(self, step: Step, controllers: str) -> None:
-        namespace = step.identity.namespace
+        namespace, domain = step.identity.namespace, step.identity.cluster_domain
         server, reader = names.log_access_secret(controllers), names.log_reader_secret(controllers)
         present = self._kubernetes.get("v1", "Secret", namespace, server)
         if present is None:
-            hosts = [names.controller_host(controllers, namespace, i) for i in step.spec.controllers.node_ids]
+            hosts = [names.controller_host(controllers, namespace, i, domain) for i in step.spec.controllers.node_ids]
             self._create(_secret(namespace, server, step.identity.name, log_server_files(hosts)))
             present = self._kubernetes.get("v1", "Secret", namespace, server)
         if present is not None and self._kubernetes.get("v1", "Secret", namespace, reader) is None:
@@ -270,6 +270,7 @@ class Actuator:
             profile=action.profile,
             gate=action.gate,
             controllers=controllers_name(step.identity.name, step.identity.uid, step.status.attempt),
+            cluster_domain=step.identity.cluster_domain,
             image=spec.verification.image or self._settings.verifier_image,
             service_account=spec.verification.service_account or self._settings.verifier_service_account,
             listener_certificate=shows_listener_certificate(self._kubernetes, step.identity.namespace, spec),

@@ -195,7 +195,7 @@ class Observer:
         original = self._facts.original(identity, spec, status.attempt, stateful_set)
         if original is None:
             facts, drift, references = (
-                BrokerFacts(identity.namespace, "", "", {}, ""),
+                BrokerFacts(identity.namespace, "", identity.cluster_domain, "", {}, ""),
                 tuple[str, ...](),
                 frozenset[str](),
             )

@@ -290,7 +290,10 @@ class Surveyor:
 
     def _listener_problems(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[str, ...]:
         listener, name = spec.controllers.listener, controllers_name(identity.name, identity.uid, status.attempt)
-        hosts = [names.controller_host(name, identity.namespace, i) for i in spec.controllers.node_ids]
+        hosts = [
+            names.controller_host(name, identity.namespace, i, identity.cluster_domain)
+            for i in spec.controllers.node_ids
+        ]
         data = self._listener_secret(identity.namespace, spec)
         return listener_problems(data, listener.security_protocol, hosts, datetime.now(UTC))
 
