@@ -20,7 +20,6 @@ from kraftbridge.builders.brokers import render_properties
 from kraftbridge.exceptions import InvalidSpecError, MetadataError, ObservationError
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import Connection
-from kraftbridge.metadata.entities import Secrets
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.report import BrokerAccess
 from kraftbridge.storage.kafka_brokers import BrokerClient
@@ -263,15 +262,13 @@ def served(secured: Secured, folder: Path, listener: str, properties: dict[str, 
     path.write_text(render_properties(properties))
     (found,) = brokers_behind(f"127.0.0.1:{secured.ports[listener]}", str(path))
     assert (found.id, found.port) == (0, secured.ports[listener])
-    with served_broker(found, str(path), Secrets(b"salt"), 10) as broker:
+    with served_broker(found, str(path), 10) as broker:
         return {(entity.kind, entity.key) for entity in [*broker.topics(), *broker.own_configs()]}
 
 
 @pytest.mark.parametrize("case", ["plaintext", "plain", "scram 256", "scram 512", "inline tls", "both"])
 def test_the_verifier_asks_brokers_with_the_users_settings(secured: Secured, tmp_path: Path, case: str) -> None:
-    with served_broker(
-        BrokerAccess(id=0, host="127.0.0.1", port=secured.ports["PLAINTEXT"]), None, Secrets(b"s"), 10
-    ) as b:
+    with served_broker(BrokerAccess(id=0, host="127.0.0.1", port=secured.ports["PLAINTEXT"]), None, 10) as b:
         expected = {(entity.kind, entity.key) for entity in [*b.topics(), *b.own_configs()]}
     listener, properties = {
         "plaintext": ("PLAINTEXT", {}),

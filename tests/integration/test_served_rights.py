@@ -11,6 +11,9 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewTopic,
     ResourcePatternType,
     ResourceType,
@@ -19,7 +22,7 @@ from tests.support.kafka_processes import ZOOKEEPER, kafka_processes, wait_for
 from tests.support.observations import open_gate, survey
 from tests.support.programs import free_port
 
-from kraftbridge.metadata.entities import Secrets
+from kraftbridge.metadata.entities import canonical_json
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import BrokerAccess, CompareServed
 from kraftbridge.models.survey import ZooKeeperAcls
@@ -39,6 +42,8 @@ TOPICS = ("closed", "open")
 class Authorized:
     admin: AdminClient
     port: int
+    """Listener at which ann logs in."""
+    plain: int
 
     def allow(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
         entry = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:ann", "*", operation, AclPermissionType.ALLOW)
@@ -58,13 +63,14 @@ def authorized() -> Iterator[Authorized]:
             "listener.name.sasl_plaintext.plain.sasl.jaas.config="
             'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="a";\n'
             "authorizer.class.name=kafka.security.authorizer.AclAuthorizer\nsuper.users=User:ANONYMOUS\n"
+            "password.encoder.secret=of-this-test\n"
         )
         processes.start_zookeeper()
         processes.start_broker(0, ZOOKEEPER)
         anonymous = BrokerClient(f"127.0.0.1:{plain}", {})
         wait_for("the cluster", lambda: anonymous.cluster_state().controller_id == 0)
         anonymous.close()
-        running = Authorized(AdminClient({"bootstrap.servers": f"127.0.0.1:{plain}", "log_level": 0}), port)
+        running = Authorized(AdminClient({"bootstrap.servers": f"127.0.0.1:{plain}", "log_level": 0}), port, plain)
         for future in running.admin.create_topics([NewTopic(name, 1, 1) for name in TOPICS]).values():
             future.result(30)
         for operation in (AclOperation.DESCRIBE, AclOperation.ALTER_CONFIGS):  # which implies DescribeConfigs
@@ -94,13 +100,36 @@ def test_preflight_names_the_topics_that_the_verification_cannot_compare(authori
     access = BrokerAccess(id=0, host="127.0.0.1", port=authorized.port)
     with (
         pytest.raises(NotAllowedError, match="configs of topic closed: it needs DescribeConfigs"),
-        served_broker(access, str(properties), Secrets(b"salt"), 20.0) as asked,
+        served_broker(access, str(properties), 20.0) as asked,
     ):
         list(asked.topics())
 
     authorized.allow(ResourceType.TOPIC, "*", AclOperation.DESCRIBE_CONFIGS)
     wait_for("the new ACL", lambda: not client.visibility().topics_without_configs)
     client.close()
-    with served_broker(access, str(properties), Secrets(b"salt"), 20.0) as asked:
+    with served_broker(access, str(properties), 20.0) as asked:
         assert {entity.key for entity in asked.topics() if entity.kind == "topic"} == set(TOPICS)
         list(asked.own_configs())
+
+
+def test_a_value_that_the_broker_hides_is_named_without_a_value(authorized: Authorized) -> None:
+    # DescribeConfigs returns no value of a sensitive configuration, nor of one whose type the broker does not know (ConfigHelper).
+    settings = {
+        "listener.name.plaintext.ssl.keystore.password": "guess me",
+        "a.plugins.own": "7",
+        "log.retention.ms": "5",
+    }
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+    ]
+    broker = ConfigResource(ConfigResource.Type.BROKER, "0", incremental_configs=entries)
+    for future in authorized.admin.incremental_alter_configs([broker]).values():
+        future.result(30)
+    access = BrokerAccess(id=0, host="127.0.0.1", port=authorized.plain)
+
+    def served() -> dict[str, str]:
+        with served_broker(access, None, 20.0) as asked:
+            return {entity.key: entity.value for entity in asked.own_configs()}
+
+    wait_for("the broker's configuration", lambda: "0" in served())
+    assert served()["0"] == canonical_json({"a.plugins.own": None, "log.retention.ms": "5"})

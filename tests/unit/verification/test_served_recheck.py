@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -154,6 +155,23 @@ def test_own_configs_are_compared_without_the_secret_ones(run, monkeypatch):
     settle(run, monkeypatch, Brokers({1: ["4"]}), (OWN, 1))
     (difference,) = run.outcome.differences.values()
     assert [each.name for each in difference.attributes] == ["log.retention.ms"]
+
+
+@pytest.mark.parametrize(("identity", "name"), [(CONFIG, "retention.ms"), (OWN, "log.retention.ms")])
+def test_a_value_that_a_broker_hides_is_not_compared(run, monkeypatch, identity, name):
+    class Hiding(Brokers):
+        @contextmanager
+        def served(self, access: BrokerAccess, *_: object) -> Iterator[Any]:
+            kept = {"compression.type": "lz4"} if access.id == 2 else {}
+            entity = Entity(*identity, canonical_json({name: None, **kept}), -1)
+            yield SimpleNamespace(topics=lambda *_, **__: [entity], own_configs=lambda: [entity])
+
+    settle(run, monkeypatch, Hiding({}), (identity, 1))
+    assert not run.outcome.differences
+    assert not run.outcome.unresolved
+    settle(run, monkeypatch, Hiding({}), (identity, 2))
+    (difference,) = run.outcome.differences.values()
+    assert [each.name for each in difference.attributes] == ["compression.type"], "what it does show is compared"
 
 
 def test_a_broker_that_does_not_answer_leaves_it_open_and_is_named(run, monkeypatch):

@@ -49,6 +49,8 @@ Measured: a restarted broker with 2,400 partitions served none of them after 17 
 _NEWEST_TOPICS: Final = 50
 _PAUSE_SECONDS: Final = 1.0
 
+_CONFIGS: Final = frozenset({EntityKind.TOPIC_CONFIG, EntityKind.BROKER_CONFIG})
+
 Open = tuple[Identity, int]
 """An entity and a broker whose answer differs from the log."""
 
@@ -139,6 +141,18 @@ def _plain(value: str) -> str | None:
     return canonical_json(plain) if plain else None
 
 
+def _shown(log: str | None, served: str | None) -> tuple[str | None, str | None]:
+    """Return configs of the log and of a broker without those whose value the broker hides; None if nothing remains."""
+    answer = json.loads(served) if served is not None else {}
+    hidden = {name for name, value in answer.items() if value is None}
+    if not hidden:
+        return log, served
+    held = json.loads(log) if log is not None else {}
+    kept = ({name: value for name, value in side.items() if name not in hidden} for side in (held, answer))
+    of_log, of_broker = (canonical_json(side) if side else None for side in kept)
+    return of_log, of_broker
+
+
 @dataclass(frozen=True, slots=True)
 class _Answer:
     """The metadata that a broker serves."""
@@ -209,6 +223,8 @@ class _Settling:
             log = entity.value if entity else None
             if identity[0] is EntityKind.BROKER_CONFIG and log is not None:
                 log = _plain(log)
+            if identity[0] in _CONFIGS:
+                log, served = _shown(log, served)
             known = self.sights.pop(each, None)
             if known is not None and known.served != served:
                 moved.add(broker)
@@ -254,7 +270,7 @@ class _Settling:
         known: list[Entity] = []
         entities: list[Entity] = []
         try:
-            with served_broker(broker, self.inputs.client_config_path, self.secrets, _SETTLE_SECONDS) as asked:
+            with served_broker(broker, self.inputs.client_config_path, _SETTLE_SECONDS) as asked:
                 if names:
                     # Ask for the newest topics first: a broker that knows them then received everything before them.
                     told = asked.topics(newest, configs=False)

@@ -18,7 +18,6 @@ from typing_extensions import override
 from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.entities import (
     Entity,
-    Secrets,
     canonical_json,
     is_sensitive_config,
     served_partition_value,
@@ -102,7 +101,6 @@ class ServedBroker:
 
     access: BrokerAccess
     connection: Connection
-    secrets: Secrets
     timeout_seconds: float
     """Time limit of each request."""
 
@@ -134,7 +132,7 @@ class ServedBroker:
                         yield Entity(EntityKind.TOPIC_CONFIG, name, canonical_json(config), -1)
 
     def own_configs(self) -> Iterator[Entity]:
-        """Yield the effective dynamic configs of this broker and of the cluster, without secret ones."""
+        """Yield the effective dynamic configs of this broker and of the cluster, without secret ones; None is a value that the broker hides."""
         for name, key, source in (
             (str(self.access.id), str(self.access.id), _DYNAMIC_BROKER_CONFIG),
             ("", CLUSTER_DEFAULT, _DYNAMIC_DEFAULT_BROKER_CONFIG),
@@ -161,7 +159,8 @@ class ServedBroker:
         ).topics
         return [topic for topic in answered if self._is_there(topic.error_code, f"topic {topic.name}", "Describe")]
 
-    def _configs(self, kind: int, names: Sequence[str], source: int) -> dict[str, dict[str, Any]]:
+    def _configs(self, kind: int, names: Sequence[str], source: int) -> dict[str, dict[str, str | None]]:
+        """Return the configs of each resource from one source. A value that the broker hides is None: one that is sensitive, or of unknown type (``ConfigHelper``)."""
         from kafka.protocol.admin.configs import DescribeConfigsRequest  # noqa: PLC0415 - kafka-python is heavy
 
         resource = DescribeConfigsRequest.DescribeConfigsResource
@@ -179,9 +178,7 @@ class ServedBroker:
             what = f"configs of {'topic' if kind == _TOPIC_RESOURCE else 'broker'} {result.resource_name}"
             if self._is_there(result.error_code, what, "DescribeConfigs"):
                 found[result.resource_name] = {
-                    config.name: self.secrets.hashed(config.value) if is_sensitive_config(config.name) else config.value
-                    for config in result.configs
-                    if config.config_source == source
+                    config.name: config.value for config in result.configs if config.config_source == source
                 }
         return found
 
@@ -196,9 +193,7 @@ class ServedBroker:
 
 
 @contextmanager
-def served_broker(
-    access: BrokerAccess, config_path: str | None, secrets: Secrets, timeout_seconds: float
-) -> Iterator[ServedBroker]:
+def served_broker(access: BrokerAccess, config_path: str | None, timeout_seconds: float) -> Iterator[ServedBroker]:
     """Open a connection to one broker for a `with` block.
 
     Raises
@@ -209,7 +204,7 @@ def served_broker(
     where = f"broker {access.id} at {access.host}:{access.port}"
     try:
         with connected(access.host, access.port, read_security(config_path), timeout_seconds) as connection:
-            yield ServedBroker(access, connection, secrets, timeout_seconds)
+            yield ServedBroker(access, connection, timeout_seconds)
     except NodeUnavailableError as error:
         raise BrokerUnavailableError(f"{where}: {error}") from error
     except (ValueError, AttributeError) as error:  # the answer does not follow the protocol
@@ -259,7 +254,7 @@ class _ServedReader(DataSourceReader):
         began = time.monotonic()
         while True:
             try:
-                with served_broker(broker, plan.client_config_path, plan.secrets(), plan.timeout_seconds) as asked:
+                with served_broker(broker, plan.client_config_path, plan.timeout_seconds) as asked:
                     return list(asked.topics()), list(asked.own_configs())
             except BrokerUnavailableError:
                 if time.monotonic() - began > plan.patience_seconds:
