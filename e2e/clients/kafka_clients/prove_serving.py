@@ -91,10 +91,12 @@ class Proof:
         _eventually(lambda: len(self._partitions()) == 5, "5 partitions in the metadata")
 
     def move_replicas(self) -> None:
-        self.wire.alter_partition_reassignments({TopicPartition(self.name, 0): [2, 0]})
+        brokers = sorted(self.admin.list_topics(timeout=10).brokers)
+        first, last = brokers[0], brokers[-1]
+        self.wire.alter_partition_reassignments({TopicPartition(self.name, 0): [last, first]})
         _eventually(
-            lambda: not self.wire.list_partition_reassignments() and self._replicas(0) == [0, 2],
-            "partition 0 is on brokers 0 and 2",
+            lambda: not self.wire.list_partition_reassignments() and self._replicas(0) == [first, last],
+            f"partition 0 is on brokers {first} and {last}",
         )
 
     def set_quota(self) -> None:
