@@ -48,7 +48,7 @@ class Fault(StrEnum):
 WHAT = {
     Fault.OPERATOR_KILLED: "the operator's pod is deleted without grace",
     Fault.OPERATOR_FROZEN: "the operator's process is stopped by SIGSTOP, as if its node were lost, and another operator starts. After the other operator has taken over the Lease, the first one continues",
-    Fault.OPERATOR_UPGRADED: "`helm upgrade` gives the operator an image of another tag, which the controllers' pods also contain: the voters restart one by one where the phase allows it",
+    Fault.OPERATOR_UPGRADED: "`helm upgrade` gives the operator an image of another tag, which the controllers' pods also contain. Before the voters are formatted they are replaced; formatted voters keep running, and the next restart of each uses the new image",
     Fault.CONTROLLER_KILLED: "the active KRaft controller's pod is deleted without grace (in the copy: SIGKILL to its process)",
     Fault.CONTROLLER_EVICTED: "the active KRaft controller's pod is evicted (Eviction API)",
     Fault.CONTROLLER_DISK_FULL: "the volume of the active KRaft controller is filled, and freed after the operator reported it",
