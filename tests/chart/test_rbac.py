@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def verbs(objects: Objects, role: str, group: str, resource: str) -> set[str]:
 
 
 def operator_verbs(objects: Objects, group: str, resource: str) -> set[str]:
-    return set().union(*(verbs(objects, f"kb-{function}", group, resource) for function in FUNCTIONS))
+    return set().union(*(verbs(objects, f"kb-system.kb-{function}", group, resource) for function in FUNCTIONS))
 
 
 @pytest.mark.parametrize("values", [{}, NAMESPACED], ids=["cluster-wide", "namespaced"])
@@ -57,7 +58,7 @@ def test_nobody_may_raise_their_own_rights(render: Render, values: dict[str, Any
         if (
             "rbac.authorization.k8s.io" in rule["apiGroups"]
         ):  # without escalate and bind: only rights that the operator has
-            assert (name.rpartition("/")[2], set(rule["verbs"])) == ("kb-verification", {"create", "delete"})
+            assert (re.split("[/.]", name)[-1], set(rule["verbs"])) == ("kb-verification", {"create", "delete"})
         assert not set(rule["resources"]) & {"pods/exec", "pods/attach", "serviceaccounts/token"}, name
         assert "nodes" not in rule["resources"] or rule["verbs"] == ["list"], name
 
@@ -74,15 +75,15 @@ def test_every_rule_has_its_reason_beside_it(template: str) -> None:
 def test_cluster_wide_and_namespaced_grant_the_same_rules(render: Render) -> None:
     wide, narrow = render(), render(NAMESPACED)
     for function in FUNCTIONS:
-        expected = wide["ClusterRole", f"kb-{function}"]["rules"]
+        expected = wide["ClusterRole", f"kb-system.kb-{function}"]["rules"]
         for namespace in NAMESPACED["watchNamespaces"]:
             assert narrow["Role", f"{namespace}/kb-{function}"]["rules"] == expected
 
 
 def test_namespaced_mode_has_no_cluster_wide_rights_but_reading_definitions(render: Render) -> None:
     bound = {name for kind, name in render(NAMESPACED) if kind == "ClusterRoleBinding"}
-    assert bound == {"kb-framework"}
-    for _, rule in rules({("ClusterRole", "x"): render(NAMESPACED)["ClusterRole", "kb-framework"]}):
+    assert bound == {"kb-system.kb-framework"}
+    for _, rule in rules({("ClusterRole", "x"): render(NAMESPACED)["ClusterRole", "kb-system.kb-framework"]}):
         assert set(rule["verbs"]) <= {"get", "list", "watch"}
 
 
@@ -150,7 +151,7 @@ def test_preflight_asks_for_rights_that_the_chart_grants(render: Render, runner:
 @pytest.mark.parametrize(("group", "resource"), [("", "nodes"), ("storage.k8s.io", "storageclasses")])
 def test_cluster_scoped_surroundings_are_only_listed(render: Render, group: str, resource: str) -> None:
     for values in ({}, NAMESPACED):
-        assert verbs(render(values), "kb-framework", group, resource) == {"list"}
+        assert verbs(render(values), "kb-system.kb-framework", group, resource) == {"list"}
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def test_data_and_credentials_cannot_be_deleted(render: Render, group: str, reso
 def test_statefulsets_are_never_deleted_in_bulk(render: Render) -> None:
     # A rollback deletes its own controllers' StatefulSet by name.
     assert "deletecollection" not in operator_verbs(render(), "apps", "statefulsets")
-    assert "delete" not in verbs(render(), "kb-brokers", "apps", "statefulsets")
+    assert "delete" not in verbs(render(), "kb-system.kb-brokers", "apps", "statefulsets")
 
 
 def test_the_chart_gives_the_driver_no_right(render: Render) -> None:
@@ -203,10 +204,10 @@ def test_where_verifications_may_run(render: Render, values: dict[str, Any], nam
 
 def test_people_get_rights_by_aggregation(render: Render) -> None:
     objects = render()
-    view, edit = objects["ClusterRole", "kb-view"], objects["ClusterRole", "kb-edit"]
-    assert verbs(objects, "kb-view", "kraftbridge.dev", "kafkamigrations") == {"get", "list", "watch"}
+    view, edit = objects["ClusterRole", "kb-system.kb-view"], objects["ClusterRole", "kb-system.kb-edit"]
+    assert verbs(objects, "kb-system.kb-view", "kraftbridge.dev", "kafkamigrations") == {"get", "list", "watch"}
     assert "kafkamigrations/status" not in edit["rules"][0]["resources"], "status is the operator's"
     assert view["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
     assert "rbac.authorization.k8s.io/aggregate-to-view" not in edit["metadata"]["labels"]
     without = render({"rbac": {"aggregateRoles": False}})
-    assert ("ClusterRole", "kb-view") not in without
+    assert ("ClusterRole", "kb-system.kb-view") not in without

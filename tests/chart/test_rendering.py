@@ -77,30 +77,30 @@ def test_lint_is_clean(helm: Callable[..., Any], values: dict[str, Any], tmp_pat
 
 def test_the_defaults_render_exactly_these_objects(render: Render) -> None:
     assert sorted(render()) == [
-        ("ClusterRole", "kb-brokers"),
-        ("ClusterRole", "kb-controllers"),
-        ("ClusterRole", "kb-edit"),
-        ("ClusterRole", "kb-framework"),
-        ("ClusterRole", "kb-migrations"),
-        ("ClusterRole", "kb-verification"),
-        ("ClusterRole", "kb-view"),
-        ("ClusterRoleBinding", "kb-brokers"),
-        ("ClusterRoleBinding", "kb-controllers"),
-        ("ClusterRoleBinding", "kb-framework"),
-        ("ClusterRoleBinding", "kb-migrations"),
-        ("ClusterRoleBinding", "kb-verification"),
+        ("ClusterRole", "kb-system.kb-brokers"),
+        ("ClusterRole", "kb-system.kb-controllers"),
+        ("ClusterRole", "kb-system.kb-edit"),
+        ("ClusterRole", "kb-system.kb-framework"),
+        ("ClusterRole", "kb-system.kb-migrations"),
+        ("ClusterRole", "kb-system.kb-verification"),
+        ("ClusterRole", "kb-system.kb-view"),
+        ("ClusterRoleBinding", "kb-system.kb-brokers"),
+        ("ClusterRoleBinding", "kb-system.kb-controllers"),
+        ("ClusterRoleBinding", "kb-system.kb-framework"),
+        ("ClusterRoleBinding", "kb-system.kb-migrations"),
+        ("ClusterRoleBinding", "kb-system.kb-verification"),
         CRD,
         DEPLOYMENT,
         ("NetworkPolicy", "kb-system/kb"),
         ("Service", "kb-system/kb-metrics"),
         ("ServiceAccount", "kb-system/kb"),
         ("ServiceAccount", "kb-system/kraftbridge-verifier"),
-        ("ValidatingAdmissionPolicy", "kb-locked-statefulsets"),
-        ("ValidatingAdmissionPolicy", "kb-locked-statefulsets-hand-over"),
-        ("ValidatingAdmissionPolicy", "kb-locked-statefulsets-scale"),
-        ("ValidatingAdmissionPolicyBinding", "kb-locked-statefulsets"),
-        ("ValidatingAdmissionPolicyBinding", "kb-locked-statefulsets-hand-over"),
-        ("ValidatingAdmissionPolicyBinding", "kb-locked-statefulsets-scale"),
+        ("ValidatingAdmissionPolicy", "kb-system.kb-locked-statefulsets"),
+        ("ValidatingAdmissionPolicy", "kb-system.kb-locked-statefulsets-hand-over"),
+        ("ValidatingAdmissionPolicy", "kb-system.kb-locked-statefulsets-scale"),
+        ("ValidatingAdmissionPolicyBinding", "kb-system.kb-locked-statefulsets"),
+        ("ValidatingAdmissionPolicyBinding", "kb-system.kb-locked-statefulsets-hand-over"),
+        ("ValidatingAdmissionPolicyBinding", "kb-system.kb-locked-statefulsets-scale"),
     ]
 
 
@@ -170,7 +170,7 @@ def test_the_operators_environment(render: Render) -> None:
         "KRAFTBRIDGE_VERIFIER_IMAGE": "registry.example.com/kb/verifier:0.1.0",
         "KRAFTBRIDGE_VERIFIER_SERVICE_ACCOUNT": "kraftbridge-verifier",
         "KRAFTBRIDGE_NAMESPACES": "",
-        "KRAFTBRIDGE_ADMISSION_POLICY": "kb-locked-statefulsets",
+        "KRAFTBRIDGE_ADMISSION_POLICY": "kb-system.kb-locked-statefulsets",
         "KRAFTBRIDGE_DRY_START": "true",
         "KRAFTBRIDGE_LOG_LEVEL": "info",
         "KRAFTBRIDGE_MAX_CONCURRENT_ROLLS": "5",
@@ -269,7 +269,7 @@ def test_long_release_names_still_fit(render: Render) -> None:
 def test_the_policies_exempt_the_operator_and_who_is_named(render: Render) -> None:
     objects = render(EVERYTHING_ON)
     for suffix in ("", "-scale", "-hand-over"):
-        policy = objects["ValidatingAdmissionPolicy", f"kb-locked-statefulsets{suffix}"]["spec"]
+        policy = objects["ValidatingAdmissionPolicy", f"kb-system.kb-locked-statefulsets{suffix}"]["spec"]
         condition = next(c for c in policy["matchConditions"] if c["name"] == "not-the-operator")
         exempt = f"['{OPERATOR_USER}','system:serviceaccount:ops:break-glass']"
         assert condition["expression"] == f"!(request.userInfo.username in {exempt})"
@@ -279,7 +279,7 @@ def test_the_policies_are_bound_and_deny(render: Render) -> None:
     for values in ({}, EVERYTHING_ON):
         objects = render(values)
         for suffix in ("", "-scale", "-hand-over"):
-            name = f"kb-locked-statefulsets{suffix}"
+            name = f"kb-system.kb-locked-statefulsets{suffix}"
             binding = objects["ValidatingAdmissionPolicyBinding", name]["spec"]
             assert binding["policyName"] == name
             assert binding["validationActions"] == ["Deny"]
@@ -291,7 +291,7 @@ def test_the_policies_are_bound_and_deny(render: Render) -> None:
 
 
 def test_the_lock_policy_watches_what_configures_or_restarts_pods(render: Render) -> None:
-    policy = render()["ValidatingAdmissionPolicy", "kb-locked-statefulsets"]["spec"]
+    policy = render()["ValidatingAdmissionPolicy", "kb-system.kb-locked-statefulsets"]["spec"]
     assert policy["failurePolicy"] == "Fail"
     text = " ".join(validation["expression"] for validation in policy["validations"])
     for field in ("spec.template", "spec.updateStrategy", "spec.replicas"):
@@ -299,7 +299,7 @@ def test_the_lock_policy_watches_what_configures_or_restarts_pods(render: Render
 
 
 def test_the_scale_policy_knows_the_phases_at_rest(render: Render) -> None:
-    policy = render()["ValidatingAdmissionPolicy", "kb-locked-statefulsets-scale"]["spec"]
+    policy = render()["ValidatingAdmissionPolicy", "kb-system.kb-locked-statefulsets-scale"]["spec"]
     at_rest = ", ".join(f"'{phase}'" for phase in Phase if phase.at_rest)
     assert f"params.status.phase in [{at_rest}]" in policy["validations"][0]["expression"]
     assert policy["failurePolicy"] == "Ignore"

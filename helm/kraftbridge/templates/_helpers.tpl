@@ -3,6 +3,12 @@
 {{- default .Release.Name .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end }}
 
+{{/* Prefix of the names of cluster-scoped objects. Two releases of one name in two namespaces have different ones; neither part contains a dot. */}}
+{{- define "kraftbridge.clusterName" -}}
+{{- $name := include "kraftbridge.fullname" . -}}
+{{- if eq $name .Release.Namespace -}}{{ $name }}{{- else -}}{{ printf "%s.%s" .Release.Namespace $name }}{{- end -}}
+{{- end }}
+
 {{- define "kraftbridge.selectorLabels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -46,7 +52,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "kraftbridge.serviceAc
 {{- end }}
 
 {{- define "kraftbridge.policyName" -}}
-{{ include "kraftbridge.fullname" . }}-locked-statefulsets
+{{ include "kraftbridge.clusterName" . }}-locked-statefulsets
 {{- end }}
 
 {{/* Namespaces in which verifications run, as a JSON list. */}}

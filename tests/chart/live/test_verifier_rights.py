@@ -127,7 +127,7 @@ FORBIDDEN = [
 @pytest.mark.parametrize("arguments", FORBIDDEN, ids=" ".join)
 @pytest.mark.usefixtures("objects")
 def test_what_the_verifier_must_not_do_is_forbidden(cluster: Cluster, arguments: tuple[str, ...], account: str) -> None:
-    answer = cluster.run(*arguments, "--as", account)
+    answer = cluster.run("--as", account, *arguments)  # what follows "--" is a command of exec
     assert answer.returncode != 0, f"was accepted: {answer.stdout}"
     assert "forbidden" in answer.stderr.lower()
 
