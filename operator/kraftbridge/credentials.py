@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
-from cryptography.x509.oid import ExtendedKeyUsageOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
@@ -72,6 +72,68 @@ def truststore(data: Mapping[str, str]) -> str:
         ``ca.crt`` is missing or unreadable.
     """
     return "".join(c.public_bytes(Encoding.PEM).decode() for c in _certificates(data, AUTHORITIES))
+
+
+def subject(data: Mapping[str, str]) -> str:
+    """Return the subject of the certificate in ``tls.crt`` as ZooKeeper and Kafka write it.
+
+    Notes
+    -----
+    Both use ``X500Principal.getName``, which is RFC 2253 with its freedoms used in one way: more characters are escaped than must be, and the value of an
+    attribute that the RFC does not name is hexadecimal (``AVA.toRFC2253String`` of the JDK).
+
+    Raises
+    ------
+    CredentialsError
+        ``tls.crt`` is missing or unreadable.
+    """
+    names = reversed(_certificates(data, CERTIFICATE)[0].subject.rdns)
+    return ",".join("+".join(sorted(_attribute(a) for a in name)) for name in names)
+
+
+_KEYWORDS: Final = {
+    NameOID.COMMON_NAME: "CN",
+    NameOID.COUNTRY_NAME: "C",
+    NameOID.LOCALITY_NAME: "L",
+    NameOID.STATE_OR_PROVINCE_NAME: "ST",
+    NameOID.ORGANIZATION_NAME: "O",
+    NameOID.ORGANIZATIONAL_UNIT_NAME: "OU",
+    NameOID.STREET_ADDRESS: "STREET",
+    NameOID.DOMAIN_COMPONENT: "DC",
+    NameOID.USER_ID: "UID",
+}
+_ESCAPED: Final = ',=+<>#;"\\'
+
+
+def _attribute(attribute: x509.NameAttribute[str | bytes]) -> str:
+    value = attribute.value
+    if attribute.oid not in _KEYWORDS or isinstance(value, bytes):
+        return f"{attribute.oid.dotted_string}=#{_der_of_value(attribute).hex()}"
+    text = "".join(f"\\{c}" if c in _ESCAPED else c for c in value)
+    inner = text.strip(" ")
+    before, after = (len(text) - len(text.lstrip(" ")), len(text) - len(text.rstrip(" ")))
+    return _KEYWORDS[attribute.oid] + "=" + "\\ " * before + inner + "\\ " * after
+
+
+def _der_of_value(attribute: x509.NameAttribute[str | bytes]) -> bytes:
+    """Return the encoding of an attribute's value: what follows the type in ``SEQUENCE { SET { SEQUENCE { type, value } } }``."""
+    content = x509.Name([attribute]).public_bytes()
+    for _ in range(3):
+        content = _content(content)[0]
+    return _content(content)[1]
+
+
+_LONG: Final = 0x80
+"""The other bits say in how many bytes the length itself follows (X.690, 8.1.3.5)."""
+
+
+def _content(der: bytes) -> tuple[bytes, bytes]:
+    """Return the content of the first element of a DER encoding, and what follows the element."""
+    length, start = der[1], 2
+    if length & _LONG:
+        start += length & ~_LONG
+        length = int.from_bytes(der[2:start])
+    return der[start : start + length], der[start + length :]
 
 
 def listener_files(data: Mapping[str, str], protocol: str, directory: str) -> dict[str, str]:

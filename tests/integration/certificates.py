@@ -26,9 +26,10 @@ class Authority:
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         self.certificate = _pem(builder.sign(self._key, hashes.SHA256()))
 
-    def issue(self, common_name: str) -> Certificate:
+    def issue(self, common_name: str, *more: x509.NameAttribute) -> Certificate:
+        """Issue a certificate whose subject begins with ``more``, from the least specific part on."""
         key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+        name = x509.Name([*more, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
         names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         builder = self._builder(name, key.public_key())
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)

@@ -14,12 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 from kazoo.client import KazooClient
 from kazoo.security import make_acl, make_digest_acl
 from tests.integration.certificates import Authority
 from tests.support.programs import free_port
 from tests.support.zookeeper_ensemble import Ensemble, zookeeper_ensemble
 
+from kraftbridge.credentials import subject
 from kraftbridge.exceptions import ZooKeeperUnavailableError
 from kraftbridge.metadata.entities import Secrets
 from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader, read_dump
@@ -205,6 +208,46 @@ def test_tls_with_a_client_certificate(secured, tmp_path):
     assert rows == rows_of_the_dump()
     assert not reading.problems
     assert not reading.unread
+
+
+SUBJECTS = {
+    "one part": (),
+    "several parts": (
+        x509.NameAttribute(NameOID.COUNTRY_NAME, "DE"),
+        x509.NameAttribute(NameOID.LOCALITY_NAME, "Köln"),
+        x509.NameAttribute(NameOID.ORGANIZATION_NAME, 'Shop, "Inc." + #1 = <x>; \\'),
+        x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "  data "),
+        x509.NameAttribute(NameOID.USER_ID, "u"),
+        x509.NameAttribute(NameOID.DOMAIN_COMPONENT, "d"),
+        x509.NameAttribute(NameOID.STREET_ADDRESS, "s"),
+        x509.NameAttribute(NameOID.STATE_OR_PROVINCE_NAME, "NRW"),
+    ),
+    "a part without a name in RFC 2253": (
+        x509.NameAttribute(NameOID.EMAIL_ADDRESS, "a@example.com"),
+        x509.NameAttribute(NameOID.SERIAL_NUMBER, "7" * 60),
+        x509.NameAttribute(NameOID.TITLE, "t" * 200),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SUBJECTS)
+def test_zookeeper_names_a_certificate_as_preflight_does(secured, tmp_path, case):
+    _, port = secured
+    issued = AUTHORITY.issue("kafka", *SUBJECTS[case])
+    folder = Path(
+        secret(tmp_path / "tls", ca_crt=AUTHORITY.certificate, tls_crt=issued.certificate, tls_key=issued.key)
+    )
+    tls = {"use_ssl": True, "ca": str(folder / "ca.crt"), "certfile": str(folder / "tls.crt")}
+    client = KazooClient(f"127.0.0.1:{port}", keyfile=str(folder / "tls.key"), **tls)
+    client.start(20)
+    try:
+        # What belongs to its creator, as Kafka makes znodes with zookeeper.set.acl.
+        path = client.create("/of-a-certificate-", acl=[make_acl("auth", "", all=True)], sequence=True)
+        (acl,), _ = client.get_acls(path)
+    finally:
+        client.stop()
+        client.close()
+    assert (acl.id.scheme, acl.id.id) == ("x509", subject({"tls.crt": issued.certificate}))
 
 
 @pytest.mark.parametrize("case", ["no certificate", "foreign authority", "no TLS at all"])

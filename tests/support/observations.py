@@ -271,7 +271,7 @@ def survey(**changes: Any) -> Survey:
     """Return a survey without findings."""
     fine = Survey(
         zookeeper=ZooKeeperAcls(dict.fromkeys(("/", "/controller", "/brokers/topics/t"), ANYONE), (), frozenset({"t"})),
-        zookeeper_identity="",
+        zookeeper_identities=(),
         visibility=Visibility(frozenset({"t"}), frozenset({"DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "ALTER"})),
         reassigning=(),
         brokers=dict.fromkeys(BROKER_IDS, (*RUNNING, setting("num.network.threads", "4"))),

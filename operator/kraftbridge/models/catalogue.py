@@ -487,6 +487,12 @@ class Code(StrEnum):
         "The brokers talk to each other at listener {listener} with {protocol} and {mechanism}. In migration the controllers connect to this listener, and their configuration has no login for it: no broker would learn of a change",
         "Set {setting} in listener.properties of the Secret that spec.controllers.listener.secretName names, or in spec.controllers.config, with the login of the brokers",
     )
+    INTER_BROKER_TLS_MISSING = (
+        "InterBrokerTlsMissing", _BLOCKING, _PREFLIGHT,
+        "The brokers talk to each other at listener {listener} with {protocol}. In migration the controllers connect to this listener, and their configuration lacks {lacking}: no broker would learn of a change",
+        "Set it in listener.properties of the Secret that spec.controllers.listener.secretName names (docs/security.md). Accept this finding if Java itself trusts the authority of the brokers' certificates and the listener needs no certificate of its clients",
+        _ACCEPTABLE,
+    )
     BROKER_CREDENTIALS_MISSING = (
         "BrokerCredentialsMissing", _BLOCKING, _PREFLIGHT,
         "The broker must authenticate at the controllers' listener ({protocol}), and its configuration lacks {lacking}. It would not register after its restart",
@@ -618,7 +624,7 @@ class Code(StrEnum):
     ZOOKEEPER_ACL_FORBIDS_KRAFT = (
         "ZooKeeperAclForbidsKRaft", _BLOCKING, _PREFLIGHT,
         "ZooKeeper does not let the KRaft controllers write {count} znode(s) with {identity}: {paths}",
-        "Reset the ACLs (zookeeper-security-migration --zookeeper.acl=unsecure), or give the brokers' credentials in spec.zookeeper.secretName with scheme=sasl, which the controllers use as well. Accept this finding only if they authenticate by certificate",
+        "Reset the ACLs (zookeeper-security-migration --zookeeper.acl=unsecure), or give the brokers' credentials in spec.zookeeper.secretName: user and password with scheme=sasl, or the certificate with the subject that the ACLs name. The controllers use them as well",
         _ACCEPTABLE,
     )
     ZOOKEEPER_UNREACHABLE = (

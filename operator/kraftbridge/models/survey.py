@@ -209,8 +209,8 @@ class Survey:
     """All of it."""
 
     zookeeper: ZooKeeperAcls | Unobserved
-    zookeeper_identity: str
-    """``scheme:id`` of the credentials in ``spec.zookeeper.secretName``, ``""`` without."""
+    zookeeper_identities: tuple[str, ...]
+    """``scheme:id`` of each of the controllers' credentials in ``spec.zookeeper.secretName``."""
     visibility: Visibility | Unobserved
     reassigning: tuple[str, ...] | Unobserved
     """``topic-partition`` of reassignments under way (KIP-455)."""

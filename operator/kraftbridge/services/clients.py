@@ -165,15 +165,29 @@ def secret_text(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[s
     return _secret(kubernetes, namespace, name)
 
 
-def controllers_zookeeper_identity(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec) -> str:
-    """Return the identity with which KRaft controllers authenticate to ZooKeeper: ``sasl:NAME``, or ``""``.
+def controllers_zookeeper_identities(
+    kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec
+) -> tuple[str, ...]:
+    """Return the identities that a session of the KRaft controllers has at ZooKeeper: ``sasl:NAME`` and ``x509:SUBJECT``, each if it has one.
 
-    Kafka supports only SASL and x509 (``ZkConfigs``, KIP-515). Only the operator uses credentials of ZooKeeper's ``digest`` scheme.
+    Kafka supports only SASL and x509 (``ZkConfigs``, KIP-515). Only the operator uses credentials of ZooKeeper's ``digest`` scheme. A session with TLS
+    has the subject of its client certificate (``X509AuthenticationProvider``), with SASL besides the name of its user.
+
+    Raises
+    ------
+    InvalidSpecError
+        The Secret does not exist.
     """
     if spec.zookeeper.secret_name is None:
-        return ""
+        return ()
     data = _secret(kubernetes, namespace, spec.zookeeper.secret_name)
-    return f"sasl:{data['username']}" if data.get("scheme") == "sasl" and "username" in data else ""
+    found = [f"sasl:{data['username']}"] if data.get("scheme") == "sasl" and "username" in data else []
+    if (
+        certificates.has_certificate(data) and certificates.AUTHORITIES in data
+    ):  # without an authority the controllers use no TLS
+        with suppress(certificates.CredentialsError):  # the controllers' init container names what is wrong with it
+            found.append(f"x509:{certificates.subject(data)}")
+    return tuple(found)
 
 
 def _secret(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, str]:

@@ -176,6 +176,11 @@ BLOCKING: dict[str, tuple[dict[str, Any], str, str]] = {
         "controllers",
         "INTERNAL with SASL_PLAINTEXT and SCRAM-SHA-512",
     ),
+    "InterBrokerTlsMissing": (
+        running(setting("listener.security.protocol.map", "PLAINTEXT:SSL")),
+        "controllers",
+        "listener PLAINTEXT with SSL. In migration the controllers connect to this listener, and their configuration lacks listener.name.plaintext.ssl.truststore",
+    ),
     "DelegationTokenKeyMissing": (running(setting("delegation.token.master.key", None)), "controllers", "secret.key"),
     "SuperUsersMissingOnControllers": (
         running(setting("super.users", "User:kafka;User:ann"), setting("authorizer.class.name", "x")),
@@ -329,11 +334,20 @@ def test_what_does_no_harm_is_told_and_blocks_nothing(changes: dict[str, Any], c
 @pytest.mark.parametrize(
     "changes",
     [
-        {"zookeeper_identity": "sasl:kafka", "zookeeper": ZooKeeperAcls({"/controller": SASL}, (), frozenset({"t"}))},
         {
-            "zookeeper_identity": "sasl:kafka",
+            "zookeeper_identities": ("sasl:kafka",),
+            "zookeeper": ZooKeeperAcls({"/controller": SASL}, (), frozenset({"t"})),
+        },
+        {
+            "zookeeper_identities": ("sasl:kafka",),
             "zookeeper": ZooKeeperAcls(
                 {"/": (AclEntry("sasl", "kafka@REALM", frozenset("cdrwa")),)}, (), frozenset({"t"})
+            ),
+        },
+        {
+            "zookeeper_identities": ("sasl:other", "x509:CN=kafka@a,O=b"),
+            "zookeeper": ZooKeeperAcls(
+                {"/": (AclEntry("x509", "CN=kafka@a,O=b", frozenset("cdrwa")),)}, (), frozenset({"t"})
             ),
         },
         running(setting("listeners", "CONTROLLER_PLANE://:9090")),
@@ -391,6 +405,52 @@ def test_controllers_need_a_login_for_the_brokers_sasl_listener(
     reported = found(situation(**running(*brokers), listener_settings=given)).get("InterBrokerLoginMissing")
     assert (reported is None) == (login is None)
     assert login is None or (reported is not None and login in reported.fix)
+
+
+TLS_TRUST, TLS_OWN = "listener.name.int.ssl.truststore.location", "listener.name.int.ssl.keystore.location"
+OF_INT = (
+    setting("inter.broker.listener.name", "INT"),
+    setting("listener.security.protocol.map", "CLIENT:PLAINTEXT,INT:SSL"),
+)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "given", "lacking"),
+    [
+        (OF_INT, {TLS_TRUST}, ()),
+        (OF_INT, {"ssl.truststore.certificates"}, ()),
+        (OF_INT, {"listener.name.client.ssl.truststore.location"}, (TLS_TRUST,)),
+        ((*OF_INT, setting("ssl.client.auth", "required")), {TLS_TRUST}, (TLS_OWN,)),
+        ((*OF_INT, setting("ssl.client.auth", "required")), set(), (TLS_TRUST, TLS_OWN)),
+        ((*OF_INT, setting("ssl.client.auth", "required")), {TLS_TRUST, "listener.name.int.ssl.keystore.key"}, ()),
+        ((*OF_INT, setting("ssl.client.auth", "requested")), {TLS_TRUST}, ()),
+        ((*OF_INT, setting("listener.name.int.ssl.client.auth", "required")), {TLS_TRUST}, (TLS_OWN,)),
+        ((*OF_INT, setting("listener.name.int.ssl.client.auth", None)), {TLS_TRUST}, (TLS_OWN,)),
+        (
+            (*OF_INT, setting("ssl.client.auth", "required"), setting("listener.name.int.ssl.client.auth", "none")),
+            {TLS_TRUST},
+            (),
+        ),
+        (  # a listener with SASL takes the setting of its own name only
+            (
+                OF_INT[0],
+                setting("listener.security.protocol.map", "INT:SASL_SSL"),
+                setting("ssl.client.auth", "required"),
+            ),
+            {TLS_TRUST},
+            (),
+        ),
+        ((OF_INT[0], setting("listener.security.protocol.map", "INT:PLAINTEXT")), set(), ()),
+        ((setting("listener.security.protocol.map", "SSL:SSL,PLAINTEXT:PLAINTEXT"),), set(), ()),
+    ],
+)
+def test_controllers_need_certificates_for_the_brokers_tls_listener(
+    brokers: tuple[Any, ...], given: set[str], lacking: tuple[str, ...]
+) -> None:
+    reported = found(situation(**running(*brokers), listener_settings=frozenset(given))).get("InterBrokerTlsMissing")
+    assert (reported is None) == (not lacking)
+    named = [] if reported is None else [name for name in (TLS_TRUST, TLS_OWN) if name in reported.reason]
+    assert named == list(lacking)
 
 
 KEYSTORE = setting("listener.name.controller.ssl.keystore.location", "/k.pem")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 import time
 from typing import Any
 
 import pytest
+from tests.support.cert_manager import authority, secret
 from tests.support.fakes import migration_object
 from tests.support.observations import spec_document
 from tests.unit.services.conftest import Operator
@@ -19,6 +21,7 @@ from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import controllers_name
 from kraftbridge.models.survey import Room, Survey
 from kraftbridge.phases.draft import Identity
+from kraftbridge.services.clients import controllers_zookeeper_identities
 from kraftbridge.services.observe import survey
 from kraftbridge.services.observe.survey import Surveyor, writers_of
 
@@ -43,6 +46,31 @@ def test_a_fresh_cluster_is_seen_whole(operator: Operator) -> None:
     for part in Survey.__slots__:
         assert not isinstance(getattr(found, part), Unobserved), part
     operator.walk(Phase.PROVISIONING_QUORUM)
+
+
+SASL_USER = {"scheme": "sasl", "username": "kafka", "password": "p"}
+
+
+@pytest.mark.parametrize(
+    ("data", "identities"),
+    [
+        (SASL_USER, ("sasl:kafka",)),
+        (SASL_USER | {"scheme": "digest"}, ()),
+        (secret(authority(), common_name="kafka"), ("x509:CN=kafka",)),
+        (SASL_USER | secret(authority(), common_name="kafka"), ("sasl:kafka", "x509:CN=kafka")),
+        ({"ca.crt": authority().pem}, ()),
+        (secret(authority()) | {"tls.crt": "-"}, ()),
+    ],
+)
+def test_the_controllers_are_known_to_zookeeper_by_user_and_by_certificate(
+    operator: Operator, data: dict[str, str], identities: tuple[str, ...]
+) -> None:
+    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+    add(operator, "Secret", "zookeeper-client", apiVersion="v1", data=encoded)
+    spec = MigrationSpec.model_validate(
+        spec_document() | {"zookeeper": {"connect": "z:1", "secretName": "zookeeper-client"}}
+    )
+    assert controllers_zookeeper_identities(operator.kubernetes, "kafka", spec) == identities
 
 
 def test_rights_are_asked_for_one_by_one(operator: Operator) -> None:

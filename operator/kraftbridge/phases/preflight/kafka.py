@@ -8,7 +8,7 @@ the values of secrets and of plugins' settings (``ConfigHelper``). A dry start s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from kraftbridge.models.broker_settings import CLASSES, COPIED, IGNORED_BY_KRAFT
@@ -343,7 +343,8 @@ def _needed_by_controllers(
             yield finding(Code.PLUGIN_NOT_ON_CONTROLLERS, plugin, setting=plugin, value=values[plugin].value)
     yield from _unproven_plugins(draft)
     logins = dict.fromkeys(login for each in seen.values() if (login := _inter_broker_login(each)) is not None)
-    if logins or TOKEN_KEYS & values.keys():
+    certificates = dict.fromkeys(tls for each in seen.values() if (tls := _inter_broker_tls(each)) is not None)
+    if logins or certificates or TOKEN_KEYS & values.keys():
         listener = survey.listener_settings
         if isinstance(listener, Unobserved):
             if not isinstance(survey.listener_problems, Unobserved):  # else `_listener` reports it
@@ -361,6 +362,15 @@ def _needed_by_controllers(
                         protocol=login.protocol,
                         mechanism=login.mechanism,
                         setting=login.setting,
+                    )
+            for tls in certificates:
+                if parts := tls.lacking(given):
+                    yield finding(
+                        Code.INTER_BROKER_TLS_MISSING,
+                        "controllers",
+                        listener=tls.listener,
+                        protocol=tls.protocol,
+                        lacking=" and ".join(parts),
                     )
     users = values.get("super.users")
     if users is not None and values.get("authorizer.class.name") is not None:
@@ -402,6 +412,59 @@ class _Login:
         return f"listener.name.{self.listener.lower()}.{self.mechanism.lower()}.sasl.jaas.config"
 
 
+@dataclass(frozen=True, slots=True)
+class _Tls:
+    """What a controller needs for the TLS of a broker's inter-broker listener."""
+
+    listener: str
+    protocol: str
+    client_certificate: bool
+
+    def lacking(self, given: Collection[str]) -> list[str]:
+        """Return what a configuration lacks; a setting may have the listener's prefix or none (``AbstractConfig.valuesWithPrefixOverride``)."""
+        prefix = f"listener.name.{self.listener.lower()}."
+        wanted = {"ssl.truststore.location": ("ssl.truststore.location", "ssl.truststore.certificates")}
+        if self.client_certificate:
+            wanted["ssl.keystore.location"] = ("ssl.keystore.location", "ssl.keystore.key")
+        return [
+            prefix + name
+            for name, alternatives in wanted.items()
+            if not any(before + alternative in given for before in (prefix, "") for alternative in alternatives)
+        ]
+
+
+def _inter_broker_tls(values: Mapping[str, BrokerSetting]) -> _Tls | None:
+    """Return what a controller needs for the TLS of a broker's inter-broker listener; None if the listener has none.
+
+    Notes
+    -----
+    A listener with SASL asks for client certificates only where ``ssl.client.auth`` has its prefix (KIP-684).
+    """
+    listener, protocol = _inter_broker_listener(values)
+    if not protocol.endswith("SSL"):
+        return None
+    asks = values.get(f"listener.name.{listener.lower()}.ssl.client.auth")
+    if asks is None and protocol == "SSL":
+        asks = values.get("ssl.client.auth")
+    # A value that Kafka hides may be `required`.
+    return _Tls(listener, protocol, asks is not None and (asks.value or "required") == "required")
+
+
+def _inter_broker_listener(values: Mapping[str, BrokerSetting]) -> tuple[str, str]:
+    """Return name and security protocol of a broker's inter-broker listener."""
+    listener = _value(values, "inter.broker.listener.name") or _value(
+        values, "security.inter.broker.protocol", "PLAINTEXT"
+    )
+    pairs = (
+        pair.partition(":") for pair in _value(values, "listener.security.protocol.map").split(",") if pair.strip()
+    )
+    return listener, {name.strip(): kind.strip() for name, _, kind in pairs}.get(listener, listener)
+
+
+def _value(values: Mapping[str, BrokerSetting], name: str, default: str = "") -> str:
+    return ((values[name].value if name in values else None) or default).strip()
+
+
 def _inter_broker_login(values: Mapping[str, BrokerSetting]) -> _Login | None:
     """Return what a controller needs to log in to a broker's inter-broker listener; None if that is no SASL listener.
 
@@ -410,16 +473,10 @@ def _inter_broker_login(values: Mapping[str, BrokerSetting]) -> _Login | None:
     A controller in migration mode sends LeaderAndIsr and UpdateMetadata to that listener (``MigrationPropagator``). It is a client there with the
     server's login context, which is this setting or a JAAS file (``JaasContext.loadServerContext``); controllers have no such file.
     """
-
-    def value(name: str, default: str = "") -> str:
-        return ((values[name].value if name in values else None) or default).strip()
-
-    listener = value("inter.broker.listener.name") or value("security.inter.broker.protocol", "PLAINTEXT")
-    pairs = (pair.partition(":") for pair in value("listener.security.protocol.map").split(",") if pair.strip())
-    protocol = {name.strip(): kind.strip() for name, _, kind in pairs}.get(listener, listener)
+    listener, protocol = _inter_broker_listener(values)
     if not protocol.startswith("SASL_"):
         return None
-    return _Login(listener, protocol, value("sasl.mechanism.inter.broker.protocol", "GSSAPI"))
+    return _Login(listener, protocol, _value(values, "sasl.mechanism.inter.broker.protocol", "GSSAPI"))
 
 
 def _secrets(draft: Draft, seen: Mapping[int, Mapping[str, BrokerSetting]]) -> Iterator[FindingStatus]:
@@ -449,7 +506,7 @@ def _access(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
             Code.ZOOKEEPER_ACL_DENIED,
             name,
             paths=some(access.denied),
-            identity=survey.zookeeper_identity or "no credentials",
+            identity=" and ".join(survey.zookeeper_identities) or "no credentials",
         )
     closed = [path for path, acl in access.acls.items() if not _granted(acl, survey) >= ALL_PERMISSIONS]
     # CREATE and DELETE are checked on the parent, so such a znode itself may be read-only.
@@ -458,7 +515,7 @@ def _access(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
             Code.ZOOKEEPER_ACL_FORBIDS_KRAFT,
             name,
             count=len(closed),
-            identity=survey.zookeeper_identity or "no credentials",
+            identity=" and ".join(survey.zookeeper_identities) or "no credentials",
             paths=some(closed),
         )
     if access.topics_without_acl:
@@ -466,12 +523,9 @@ def _access(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
 
 
 def _granted(acl: tuple[AclEntry, ...], survey: Survey) -> frozenset[str]:
-    scheme, _, principal = survey.zookeeper_identity.partition(":")
-    return frozenset[str]().union(
-        *(
-            e.permissions
-            for e in acl
-            if (e.scheme, e.id) == ("world", "anyone")
-            or (scheme == e.scheme and principal and e.id.split("@")[0] == principal)
-        )
-    )
+    def ours(entry: AclEntry) -> bool:
+        # The id of a user of SASL may have a realm; that of a certificate is its whole subject, which may contain any character.
+        name = entry.id.split("@")[0] if entry.scheme == "sasl" else entry.id
+        return f"{entry.scheme}:{name}" in survey.zookeeper_identities
+
+    return frozenset[str]().union(*(e.permissions for e in acl if (e.scheme, e.id) == ("world", "anyone") or ours(e)))

@@ -44,7 +44,7 @@ from kraftbridge.models.survey import (
     Survey,
 )
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services.clients import ClusterClients, controllers_zookeeper_identity, secret_text
+from kraftbridge.services.clients import ClusterClients, controllers_zookeeper_identities, secret_text
 from kraftbridge.services.facts import Facts
 from kraftbridge.storage.ports import KubernetesPort, Object
 
@@ -201,7 +201,7 @@ class Surveyor:
         silent = visibility if isinstance(visibility, Unobserved) and late else None
         return Survey(
             zookeeper=_seen(clients.zookeeper.acls),
-            zookeeper_identity=controllers_zookeeper_identity(self._kubernetes, namespace, spec),
+            zookeeper_identities=controllers_zookeeper_identities(self._kubernetes, namespace, spec),
             visibility=visibility,
             # Brokers that did not answer are not asked again: each question would cost its whole time limit.
             reassigning=silent if silent is not None else _seen(clients.brokers.reassigning_partitions),
