@@ -135,7 +135,7 @@ def _rollbacks(known: Known) -> list[str]:
     words = (
         f"\nA rollback after the takeover restarts the controllers where no broker reaches them, before it stops them, so that no acknowledged change is lost ([why](rollback.md#metadata-changes-during-a-rollback)). "
         f"Results since {ISOLATED_SINCE[:10]} contain this restart: median **{median(times):.1f} s** without a controller. The goal of 5 s, set for a rollback without it, is missed: the restart of three JVMs takes longer. "
-        "These runs shared four cores with other tests (load average about 40); on a quieter machine it was 12 to 20 s. Older rows, such as 4.33 s from AwaitingFinalization, are without isolation."
+        "These runs shared four cores with other tests (load average 20 to 45); on a quieter machine it was 12 to 20 s."
         if times
         else ""
     )
