@@ -19,8 +19,9 @@ from e2e.harness.foreign import ForeignCluster, Style
 from e2e.harness.kube import CLUSTER, REPOSITORY, CommandFailedError, Kube, NotOursError, current_kube
 from e2e.harness.load import ClientImpact, Load, client_impact
 from e2e.harness.matrix import Column, Fault
-from e2e.harness.migration import ACCEPTED, VERIFIER_IMAGE, Migration, View, manifest
+from e2e.harness.migration import ACCEPTED, VERIFIER_IMAGE, Migration, View, controllers_name, manifest
 from e2e.harness.operator_install import IMAGES, OperatorInstall
+from e2e.harness.security import Security
 from e2e.harness.sole_use import remove_with_migrations, sole_use
 from e2e.harness.striker import Striker
 from e2e.harness.strikes import Strikes
@@ -121,6 +122,11 @@ class Story:
         terminal.console.print(text, style="dim", markup=False, soft_wrap=True)
         (ARTIFACTS / "kafkamigration.yaml").write_text(text)
         self.kube.apply(text, self.cluster.namespace)
+        if self.cluster.secured:
+            # The names of the controllers contain the resource's UID: nobody can issue their certificate before.
+            name = controllers_name(self.kube, self.cluster.namespace, MIGRATION)
+            terminal.say(f"the Secret of the controllers' listener, now that their name is known: {name}")
+            self.cluster.apply_secrets(self.cluster.secured.listener_secret(name))
 
     def follow(self) -> View:
         """Follow it to AwaitingFinalization, set the target to KRaft, follow it to the end."""
@@ -315,7 +321,12 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--runner", choices=("SparkApplication", "Job"), default="SparkApplication")
     parser.add_argument("--hold", type=int, default=35, metavar="SECONDS", help="strategy.addressCacheSeconds")
-    parser.add_argument("--secured", action="store_true", help="the controllers' listener asks for SASL (Env style)")
+    parser.add_argument(
+        "--secured",
+        type=Security,
+        choices=list(Security),
+        help="SASL at the controllers' listener, or certificates at every connection (Env style)",
+    )
     parser.add_argument("--two-sets", action="store_true", help="the last broker has a StatefulSet of its own")
     parser.add_argument("--chaos", choices=("operator-restart",), help="delete the operator's pod once in every phase")
     parser.add_argument(
@@ -351,6 +362,8 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.secured and arguments.style is not Style.ENV:
         parser.error("--secured is for brokers of style Env")
+    if arguments.secured and arguments.trap:
+        parser.error("--trap writes to a ZooKeeper that asks for no login")
     return arguments
 
 
@@ -369,7 +382,9 @@ def main() -> int:
     )
     story = Story(
         kube,
-        ForeignCluster(kube, arguments.namespace, arguments.style, secured=arguments.secured, split=arguments.two_sets),
+        ForeignCluster(
+            kube, arguments.namespace, arguments.style, security=arguments.secured, split=arguments.two_sets
+        ),
         OperatorInstall(kube, arguments.namespace, ours=not arguments.installed, chart=arguments.chart),
         Migration(kube, arguments.namespace, MIGRATION),
         terminal,

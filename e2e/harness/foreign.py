@@ -4,11 +4,13 @@ import copy
 import json
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from string import Template
 from typing import Any
 
 import yaml
 from e2e.harness.kube import MANIFESTS, Kube, eventually
+from e2e.harness.security import FILES, Authority, Data, Secured, Security
 
 BROKERS = 3
 
@@ -20,22 +22,6 @@ class Style(StrEnum):
     PROPERTIES = "Properties"
 
 
-LISTENER_SECRET, CLIENT_SECRET = "controllers-listener", "kafka-clients"
-_JAAS = (
-    'org.apache.kafka.common.security.plain.PlainLoginModule required username="controller" password="of-this-example"'
-)
-# What the controllers' listener offers, what brokers and controllers say there, and what the operator's and the verifier's clients say.
-_LISTENER_PROPERTIES = f"""sasl.mechanism.controller.protocol=PLAIN
-listener.name.controller.sasl.enabled.mechanisms=PLAIN
-listener.name.controller.plain.sasl.jaas.config={_JAAS} user_controller="of-this-example";
-"""
-_CONTROLLER_CLIENT = f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={_JAAS};\n"
-_BROKERS_PART = {
-    "KAFKA_SASL_MECHANISM_CONTROLLER_PROTOCOL": "PLAIN",
-    "KAFKA_LISTENER_NAME_CONTROLLER_PLAIN_SASL_JAAS_CONFIG": f"{_JAAS};",
-}
-
-
 @dataclass(frozen=True)
 class ForeignCluster:
     """One such cluster: ZooKeeper (1), brokers (3, two log directories each), and a pod for its users' tools."""
@@ -44,8 +30,8 @@ class ForeignCluster:
     namespace: str
     style: Style = Style.ENV
     prefix: str = ""
-    secured: bool = False
-    """Whether the brokers can speak to controllers by SASL, and the Secrets for the controllers' listener are there."""
+    security: Security | None = None
+    """How its connections are secured; None: everything is plain text."""
     split: bool = False
     """Whether the last broker has a StatefulSet of its own, as brokers of another rack or disk size often have."""
 
@@ -74,7 +60,14 @@ class ForeignCluster:
     @property
     def zookeeper_connect(self) -> str:
         """The brokers' ``zookeeper.connect``, with its chroot."""
-        return f"{self.zookeeper}-0.{self.zookeeper}:2181/kafka"
+        return f"{self.zookeeper}-0.{self.zookeeper}:{self.secured.zookeeper_port if self.secured else 2181}/kafka"
+
+    @cached_property
+    def secured(self) -> Secured | None:
+        """What its user wrote to secure it; None if everything is plain text."""
+        if self.security is None:
+            return None
+        return Secured(self.security, self.namespace, self.prefix, tuple(self.broker_pods), Authority())
 
     @property
     def bootstrap(self) -> str:
@@ -93,10 +86,10 @@ class ForeignCluster:
 
     def add(self) -> None:
         """Create the cluster in an existing namespace."""
+        if self.secured:
+            self.apply_secrets(self.secured.secrets() | self.secured.migration_secrets())
         self._apply("zookeeper.yaml", "services.yaml", "clients.yaml")
         self.kube.rollout_complete(f"statefulset/{self.zookeeper}", self.namespace, timeout_s=180)
-        if self.secured:
-            self._apply_secrets()
         self.kube.apply(self.brokers_manifest(), self.namespace)
         for name in self.stateful_sets:
             self.kube.rollout_complete(f"statefulset/{name}", self.namespace, timeout_s=300)
@@ -119,7 +112,11 @@ class ForeignCluster:
 
     def zookeeper_sessions(self) -> list[str]:
         """Return the sessions that ZooKeeper has, one line each."""
-        return json.loads(self.run_client("zookeeper_sessions", f"{self.zookeeper}-0.{self.zookeeper}"))
+        tls = ["--tls", FILES] if self.security is Security.TLS else []
+        port = self.zookeeper_connect.partition(":")[2].partition("/")[0]
+        return json.loads(
+            self.run_client("zookeeper_sessions", f"{self.zookeeper}-0.{self.zookeeper}", "--port", port, *tls)
+        )
 
     def edit_partition(self) -> str:
         """Give a partition another leader epoch in ZooKeeper alone; return which."""
@@ -160,33 +157,28 @@ class ForeignCluster:
             "python", "-m", f"kafka_clients.{program}", *arguments,
         )  # fmt: skip
 
-    def _apply_secrets(self) -> None:
-        contents = {
-            LISTENER_SECRET: {"listener.properties": _LISTENER_PROPERTIES},
-            CLIENT_SECRET: {
-                "client.properties": "security.protocol=PLAINTEXT\n",
-                "controller.properties": _CONTROLLER_CLIENT,
-            },
-        }
+    def apply_secrets(self, contents: Data) -> None:
+        """Create Secrets, or replace what they hold."""
         for name, files in contents.items():
             body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": files}
             self.kube.apply(json.dumps(body), self.namespace)
 
     def _apply(self, *manifests: str) -> None:
         for manifest in manifests:
-            self.kube.apply(self._text(manifest), self.namespace)
+            self.kube.apply(self.manifest(manifest), self.namespace)
 
     def brokers_manifest(self) -> str:
         """Return what the user of this cluster applied to create its brokers."""
-        return self._text({Style.ENV: "kafka-env.yaml", Style.PROPERTIES: "kafka-properties.yaml"}[self.style])
+        return self.manifest({Style.ENV: "kafka-env.yaml", Style.PROPERTIES: "kafka-properties.yaml"}[self.style])
 
-    def _text(self, manifest: str) -> str:
-        text = (MANIFESTS / manifest).read_text()
-        if self.secured and manifest == "kafka-env.yaml":
-            more = "".join(f"            - {{name: {n}, value: {json.dumps(v)}}}\n" for n, v in _BROKERS_PART.items())
-            text = text.replace("          volumeMounts:\n", f"{more}          volumeMounts:\n", 1)
-        text = Template(text).safe_substitute(self.placeholders)
-        return self._in_sets(text) if self.split and manifest.startswith("kafka-") else text
+    def manifest(self, name: str) -> str:
+        """Return a manifest as it is applied in this cluster."""
+        text = Template((MANIFESTS / name).read_text()).safe_substitute(self.placeholders)
+        if self.secured:
+            documents = list(yaml.safe_load_all(text))
+            self.secured.change(name, documents)
+            text = yaml.safe_dump_all(documents, sort_keys=False)
+        return self._in_sets(text) if self.split and name.startswith("kafka-") else text
 
     def _in_sets(self, manifests: str) -> str:
         """Return the brokers' manifests with one StatefulSet for each of ours."""

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from e2e.harness.foreign import ForeignCluster
-from e2e.harness.kube import MANIFESTS, eventually
+from e2e.harness.kube import eventually
 
 DRAIN_TIMEOUT_S = 300
 WARM_UP_LINES = 6
@@ -65,7 +65,7 @@ class Load:
         """Start the load and wait until records are consumed."""
         kube, namespace = self.cluster.kube, self.cluster.namespace
         kube.kubectl("delete", "pod", self.pod, "-n", namespace, "--ignore-not-found")
-        kube.apply(MANIFESTS / "load.yaml", namespace, **self.cluster.placeholders)
+        kube.apply(self.cluster.manifest("load.yaml"), namespace)
         try:
             eventually(self._flows, "the load's records are acknowledged and received", 120)
         except TimeoutError as error:

@@ -49,7 +49,7 @@ def _one(run: Run, kube: Kube, terminal: Terminal, arguments: argparse.Namespace
     if not kube.embedded:
         raise SystemExit("the matrix stops processes of the node: it needs the embedded cluster (no KUBE_CONTEXT)")
     cluster, operator = (
-        ForeignCluster(kube, NAMESPACE, arguments.style, secured=arguments.secured),
+        ForeignCluster(kube, NAMESPACE, arguments.style),
         OperatorInstall(kube, NAMESPACE),
     )
     migration, volumes = Migration(kube, NAMESPACE, MIGRATION), _volumes(run, kube)
@@ -131,13 +131,9 @@ def _parse() -> argparse.Namespace:
         metavar="FAULT@COLUMN,…[/…]",
         help="exactly this run, attempts parted by /; the phase may be copy",
     )
-    parser.add_argument("--secured", action="store_true", help="the controllers' listener asks for SASL")
     parser.add_argument("--keep", action="store_true", help="leave the cluster for a look")
     parser.add_argument("--discard", action="store_true", help="do not keep the results")
-    arguments = parser.parse_args()
-    if arguments.secured and arguments.style is not Style.ENV:
-        parser.error("--secured is for brokers of style Env")
-    return arguments
+    return parser.parse_args()
 
 
 def _run(text: str) -> Run:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from e2e.harness.foreign import CLIENT_SECRET, LISTENER_SECRET, ForeignCluster, Style
+from e2e.harness.foreign import ForeignCluster, Style
 from e2e.harness.kube import Kube
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
@@ -55,14 +55,7 @@ def manifest(
     else:
         config_map = f"{cluster.prefix}kafka-config"
         brokers["properties"] = {"volume": "config", "configMap": config_map, "key": "server.properties"}
-    listener = {"securityProtocol": "PLAINTEXT"}
-    super_users = ["User:ANONYMOUS"]
-    if cluster.secured:
-        listener = {"securityProtocol": "SASL_PLAINTEXT", "secretName": LISTENER_SECRET}
-        super_users.append("User:controller")
-        brokers["clientConfigSecret"] = CLIENT_SECRET
-        accepted = tuple(a for a in accepted if a[0] != "ControllerListenerPlaintext")
-    return {
+    resource = {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "KafkaMigration",
         "metadata": {"name": name, "namespace": cluster.namespace},
@@ -74,8 +67,8 @@ def manifest(
                 "replicas": 3,
                 "firstNodeId": 3000,
                 "image": KAFKA_IMAGE,
-                "listener": listener,
-                "superUsers": super_users,
+                "listener": {"securityProtocol": "PLAINTEXT"},
+                "superUsers": ["User:ANONYMOUS"],
                 "passwordEncoderSecret": {"name": f"{cluster.prefix}kafka-password-encoder", "key": "secret"},
                 "storage": {"size": "1Gi"} | ({"storageClassName": storage_class} if storage_class else {}),
                 "heapOptions": "-Xmx192m",
@@ -87,6 +80,9 @@ def manifest(
             "strategy": {} if address_cache_seconds is None else {"addressCacheSeconds": address_cache_seconds},
         },
     }
+    if cluster.secured:
+        cluster.secured.change_spec(resource["spec"])
+    return resource
 
 
 def controllers_name(kube: Kube, namespace: str, migration: str) -> str:

@@ -99,7 +99,7 @@ class Row:
             "not_serving": serving, "offline_after": offline_at_end(seen),
             "brokers_down_at_once_by_us": brokers_down_by_us(watch.samples, brokers, struck),
             "seconds": round(time.monotonic() - self.begin), **versions,
-            "hold_s": self.hold_s, "style": str(cluster.style), "runner": self.runner, "secured": cluster.secured,
+            "hold_s": self.hold_s, "style": str(cluster.style), "runner": self.runner,
         }  # fmt: skip
 
         def cell(visit: Visit) -> Cell:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from e2e.harness.foreign import ForeignCluster
-from e2e.harness.kube import MANIFESTS, CommandFailedError, eventually
+from e2e.harness.kube import CommandFailedError, eventually
 from e2e.harness.promises import PodSeen, PodsSeen
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
@@ -71,7 +71,7 @@ class Vitals:
 
     def start(self) -> None:
         """Start it and wait for its first line."""
-        self.cluster.kube.apply(MANIFESTS / "vitals.yaml", self.cluster.namespace, **self.cluster.placeholders)
+        self.cluster.kube.apply(self.cluster.manifest("vitals.yaml"), self.cluster.namespace)
         eventually(self.lines, "the cluster's vitals are watched", 60)
 
     def lines(self) -> list[dict[str, Any]]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,12 +16,17 @@ import yaml
 from mkdocs.config import load_config
 
 from kraftbridge import metrics
+from kraftbridge.builders.brokers import parse_properties
+from kraftbridge.builders.names import controller_host
+from kraftbridge.credentials import listener_problems
+from kraftbridge.kafka.client import Security
 from kraftbridge.models import crd
 from kraftbridge.models.catalogue import ACCEPTABLE
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import Action
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.spec import MigrationSpec, OnDeletion
+from kraftbridge.models.status import controllers_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "operator/kraftbridge"
@@ -56,7 +64,7 @@ def check_migration(resource: dict[str, Any]) -> None:
 
 
 def test_there_is_an_example_of_each_layout() -> None:
-    assert {path.name for path in EXAMPLES} >= {"env", "bitnami", "properties", "several-statefulsets"}
+    assert {path.name for path in EXAMPLES} >= {"env", "bitnami", "properties", "several-statefulsets", "secured"}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
@@ -71,6 +79,10 @@ def test_an_example_is_complete(example: Path) -> None:
         for document in yaml.safe_load_all((example / name).read_text())
     ]
     by_kind = {(d["kind"], d["metadata"]["name"]): d for d in documents}
+    generated = [
+        g for k in example.rglob("kustomization.yaml") for g in yaml.safe_load(k.read_text()).get("secretGenerator", ())
+    ]
+    by_kind |= {("Secret", g["name"]): g for g in generated}
     spec = MigrationSpec.model_validate(migration["spec"])
     secrets = (spec.controllers.listener.secret_name, spec.brokers.client_config_secret, spec.zookeeper.secret_name)
     for secret in filter(None, secrets):
@@ -85,6 +97,38 @@ def test_an_example_is_complete(example: Path) -> None:
             volume = next(v for v in pod["volumes"] if v["name"] == spec.brokers.properties.volume)
             text = by_kind["ConfigMap", volume["configMap"]["name"]]["data"][spec.brokers.properties.key]
             assert "inter.broker.protocol.version=3.9" in text
+
+
+def test_the_secured_example_makes_what_its_migration_needs(tmp_path: Path) -> None:
+    example = tmp_path / "secured"
+    shutil.copytree(ROOT / "examples/secured", example, ignore=shutil.ignore_patterns("pki"))
+    migration = yaml.safe_load((example / "migration.yaml").read_text())
+    spec, namespace = MigrationSpec.model_validate(migration["spec"]), migration["metadata"]["namespace"]
+    controllers = controllers_name(migration["metadata"]["name"], "1a2b3c4d-0000", 1)
+    for argument in ((), (controllers,)):
+        subprocess.run([example / "prepare.sh", *argument], check=True, timeout=120)
+    secrets = {}
+    for kustomization in example.rglob("kustomization.yaml"):
+        for secret in yaml.safe_load(kustomization.read_text()).get("secretGenerator", ()):
+            files = [(f.rpartition("=")[2], f.partition("=")[0].rpartition("/")[2]) for f in secret["files"]]
+            secrets[secret["name"]] = {key: (kustomization.parent / path).read_text() for path, key in files}
+    listener = secrets[spec.controllers.listener.secret_name or ""]
+    hosts = [controller_host(controllers, namespace, i, "cluster.local") for i in spec.controllers.node_ids]
+    protocol = spec.controllers.listener.security_protocol
+    assert listener_problems(listener, protocol, hosts, datetime.now(UTC)) == ()
+    clients = secrets[spec.brokers.client_config_secret or ""]
+    for name, mechanism in (("client.properties", "SCRAM-SHA-512"), ("controller.properties", "PLAIN")):
+        security = Security.from_properties(parse_properties(clients[name]))
+        assert (security.tls is not None, security.mechanism) == (True, mechanism)
+    brokers = secrets["kafka-tls"]
+    own = {"tls.crt": brokers["kafka.pem"], "tls.key": brokers["kafka.pem"], "ca.crt": brokers["ca.crt"]}
+    addresses = [server.rpartition(":")[0] for server in spec.brokers.bootstrap_servers.split(",")]
+    advertised = [f"{address}.{namespace}.svc.cluster.local" for address in addresses]
+    assert listener_problems(own, "SSL", [*addresses, *advertised], datetime.now(UTC)) == ()
+    given = parse_properties(listener["listener.properties"])
+    (login,) = {v for k, v in given.items() if k == "listener.name.internal.scram-sha-512.sasl.jaas.config"}
+    assert login == secrets["kafka-logins"]["internal"].strip()
+    assert secrets["kafka-logins"]["controller"].strip() in clients["controller.properties"]
 
 
 def yaml_blocks(page: Path) -> Iterator[Any]:

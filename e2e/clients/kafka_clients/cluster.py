@@ -20,6 +20,7 @@ BROKER_RESOURCE = 4
 TOPIC_RESOURCE = 2
 SET = 0
 # DescribeConfigs: a value set on the topic; on the broker itself; on <default>.
+CERTIFICATE_FILES = {"authority": "ca.crt", "certificate": "tls.crt", "key": "tls.key"}
 OWN_SOURCES = {TOPIC_RESOURCE: (1,), BROKER_RESOURCE: (2, 3)}
 
 # librdkafka and the JVM both cache broker addresses. A pod's address changes at every restart, and it is the
@@ -59,26 +60,52 @@ def librdkafka_config(**settings: Any) -> dict[str, Any]:
     }
 
 
+def certificates() -> dict[str, str]:
+    """Return the paths of authority, certificate and key below ``KAFKA_TLS``; nothing where the listener has no TLS."""
+    folder = os.environ.get("KAFKA_TLS")
+    return {part: f"{folder}/{name}" for part, name in CERTIFICATE_FILES.items()} if folder else {}
+
+
+def security_protocol() -> str:
+    """Return ``security.protocol`` as Kafka names it."""
+    kind = "SSL" if certificates() else "PLAINTEXT"
+    return f"SASL_{kind}" if login() else kind
+
+
 def _librdkafka_login() -> dict[str, str]:
-    if not (known := login()):
-        return {}
-    return {
-        "security.protocol": "sasl_plaintext",
-        "sasl.mechanism": known["mechanism"],
-        "sasl.username": known["user"],
-        "sasl.password": known["password"],
-    }
+    known, files = login(), certificates()
+    settings = {"security.protocol": security_protocol().lower()}
+    if known:
+        settings |= {
+            "sasl.mechanism": known["mechanism"],
+            "sasl.username": known["user"],
+            "sasl.password": known["password"],
+        }
+    if files:
+        settings |= {
+            "ssl.ca.location": files["authority"],
+            "ssl.certificate.location": files["certificate"],
+            "ssl.key.location": files["key"],
+        }
+    return settings
 
 
 def _kafka_python_login() -> dict[str, str]:
-    if not (known := login()):
-        return {}
-    return {
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": known["mechanism"],
-        "sasl_plain_username": known["user"],
-        "sasl_plain_password": known["password"],
-    }
+    known, files = login(), certificates()
+    settings = {"security_protocol": security_protocol()}
+    if known:
+        settings |= {
+            "sasl_mechanism": known["mechanism"],
+            "sasl_plain_username": known["user"],
+            "sasl_plain_password": known["password"],
+        }
+    if files:
+        settings |= {
+            "ssl_cafile": files["authority"],
+            "ssl_certfile": files["certificate"],
+            "ssl_keyfile": files["key"],
+        }
+    return settings
 
 
 def confluent_admin() -> AdminClient:
