@@ -1,11 +1,14 @@
-"""Layouts of other people's brokers: a vendor's chart and image, the values that a user sets, and the KafkaMigration that the docs tell for it.
+"""Layouts of other people's brokers: a vendor's chart and image, or plain manifests, and the KafkaMigration that the docs tell for it.
 
 Charts and entrypoints are read from a folder that is no part of this repository (``VENDOR``): ``charts/bitnami-kafka`` (31.5.0),
 ``charts/cp-kafka``, ``images/bitnami`` and ``images/confluent``, as their projects publish them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from e2e.harness import plain_brokers
 
 ZOOKEEPER = "zookeeper-0.zookeeper:2181"
 RELEASE = "shop"
@@ -18,20 +21,33 @@ _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 
 @dataclass(frozen=True)
+class Chart:
+    """A vendor's chart and image."""
+
+    image: str
+    build: str
+    """Folder of the image below ``VENDOR/images``."""
+    folder: str
+    """Folder of the chart below ``VENDOR/charts``."""
+    values: Mapping[str, Any]
+    """What a user of the defaults has to set, and less memory."""
+    values_for: str
+    """The chart in the names of the final manifest's files of values."""
+    on_delete: Mapping[str, Any] = field(default_factory=dict)
+    """Values with which Kubernetes restarts only those pods that the user deletes, where the upgrade changes the pod template."""
+
+
+@dataclass(frozen=True)
 class Layout:
     """One way to run brokers, and the migration for it."""
 
     name: str
     title: str
     """What it is, for the table in the docs."""
-    image: str
-    build: str
-    """Folder of the image below ``VENDOR/images``."""
-    chart: str
-    """Folder of the chart below ``VENDOR/charts``."""
-    values: dict[str, Any]
-    """Of the chart: what a user of the defaults has to set, and less memory."""
-    stateful_set: str
+    installed: Chart | tuple[Mapping[str, Any], ...]
+    """A chart, or the objects that a user applies."""
+    stateful_sets: Mapping[str, int]
+    """Number of pods of each StatefulSet of brokers."""
     headless: str
     brokers: dict[str, Any]
     """``spec.brokers`` of the KafkaMigration besides names and addresses."""
@@ -44,14 +60,10 @@ class Layout:
     """How clients log in (``KAFKA_LOGIN``)."""
 
     @property
-    def values_for(self) -> str:
-        """The chart in the names of the final manifest's files of values."""
-        return "cp-kafka" if self.build == "confluent" else "bitnami"
-
-    @property
     def bootstrap(self) -> str:
         """The brokers' addresses for clients."""
-        return ",".join(f"{self.stateful_set}-{i}.{self.headless}:9092" for i in range(3))
+        pods = [f"{name}-{i}" for name, count in self.stateful_sets.items() for i in range(count)]
+        return ",".join(f"{pod}.{self.headless}:9092" for pod in pods)
 
 
 _BITNAMI_VALUES: dict[str, Any] = {
@@ -69,10 +81,8 @@ _BITNAMI_VALUES: dict[str, Any] = {
     "extraConfig": "inter.broker.protocol.version=3.9\n",
 }
 _BITNAMI: dict[str, Any] = {
-    "image": BITNAMI_IMAGE,
-    "build": "bitnami",
-    "chart": "bitnami-kafka",
-    "stateful_set": f"{RELEASE}-kafka-broker",
+    "installed": Chart(BITNAMI_IMAGE, "bitnami", "bitnami-kafka", _BITNAMI_VALUES, "bitnami"),
+    "stateful_sets": {f"{RELEASE}-kafka-broker": 3},
     "headless": f"{RELEASE}-kafka-broker-headless",
     "login": {"user": "user1", "password": "of-this-example", "mechanism": "SCRAM-SHA-256"},
 }
@@ -108,34 +118,39 @@ _PROPERTIES = {
     "clientConfigSecret": CLIENT_SECRET,
 }
 
+_CONFLUENT_VALUES: dict[str, Any] = {
+    "image": CONFLUENT_IMAGE.partition(":")[0],
+    "imageTag": "3.9.1",
+    "cp-zookeeper": {"enabled": False, "url": ZOOKEEPER},
+    "prometheus": {"jmx": {"enabled": False}},
+    "heapOptions": "-Xms320M -Xmx320M",
+    "persistence": {"size": "1Gi"},
+    "configurationOverrides": {
+        "offsets.topic.replication.factor": "3",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT",
+        "inter.broker.protocol.version": "3.9",
+    },
+}
+_FILE: dict[str, Any] = {
+    "container": "kafka",
+    "configStyle": "Properties",
+    "properties": {"volume": plain_brokers.VOLUME, "key": plain_brokers.KEY},
+}
+
 LAYOUTS = (
     Layout(
         name="confluent",
         title="cp-helm-charts `cp-kafka` with cp-kafka 7.9's entrypoint, defaults; `configStyle: Env`, `envPrefix: KAFKA_`",
-        image=CONFLUENT_IMAGE,
-        build="confluent",
-        chart="cp-kafka",
-        values={
-            "image": CONFLUENT_IMAGE.partition(":")[0],
-            "imageTag": "3.9.1",
-            "cp-zookeeper": {"enabled": False, "url": ZOOKEEPER},
-            "prometheus": {"jmx": {"enabled": False}},
-            "heapOptions": "-Xms320M -Xmx320M",
-            "persistence": {"size": "1Gi"},
-            "configurationOverrides": {
-                "offsets.topic.replication.factor": "3",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT",
-                "inter.broker.protocol.version": "3.9",
-            },
-        },
-        stateful_set=f"{RELEASE}-cp-kafka",
+        installed=Chart(
+            CONFLUENT_IMAGE, "confluent", "cp-kafka", _CONFLUENT_VALUES, "cp-kafka", {"updateStrategy": "OnDelete"}
+        ),
+        stateful_sets={f"{RELEASE}-cp-kafka": 3},
         headless=f"{RELEASE}-cp-kafka-headless",
         brokers={"container": "cp-kafka-broker", "configStyle": "Env", "envPrefix": "KAFKA_"},
     ),
     Layout(
         name="bitnami-env",
         title="Bitnami chart 31.5.0, defaults (SASL between brokers, SCRAM); `configStyle: Env`, `envPrefix: KAFKA_CFG_`",
-        values=_BITNAMI_VALUES,
         brokers=_ENV,
         secrets=_BITNAMI_CLIENT,
         **_BITNAMI,
@@ -143,14 +158,12 @@ LAYOUTS = (
     Layout(
         name="bitnami-env-prepared",
         title="the same with `KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false`, as the finding says",
-        values=_BITNAMI_VALUES,
         brokers=_ENV,
         **_BITNAMI_PREPARED,
     ),
     Layout(
         name="bitnami-properties",
         title="Bitnami chart 31.5.0, defaults; `configStyle: Properties` and nothing else",
-        values=_BITNAMI_VALUES,
         brokers=_PROPERTIES,
         secrets=_BITNAMI_CLIENT,
         **_BITNAMI,
@@ -158,8 +171,31 @@ LAYOUTS = (
     Layout(
         name="bitnami-prepared",
         title="the same, prepared as the findings of the row above say: `KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false`, and the brokers' login in the controllers' Secret",
-        values=_BITNAMI_VALUES,
         brokers=_PROPERTIES,
         **_BITNAMI_PREPARED,
+    ),
+    Layout(
+        name="zones",
+        title="A StatefulSet for each of three zones, each with a ConfigMap of its own that also holds the scripts that start and probe the broker",
+        installed=plain_brokers.zones(ZOOKEEPER),
+        stateful_sets={f"kafka-{zone}": 1 for zone in plain_brokers.ZONES},
+        headless=plain_brokers.HEADLESS,
+        brokers=_FILE,
+    ),
+    Layout(
+        name="plain-image",
+        title="A plain image with one properties file (`subPath`); `broker.id` and `advertised.listeners` by `--override`",
+        installed=plain_brokers.plain_image(ZOOKEEPER),
+        stateful_sets={"kafka": 3},
+        headless=plain_brokers.HEADLESS,
+        brokers=_FILE,
+    ),
+    Layout(
+        name="init-id",
+        title="An init container writes the properties file, with `broker.id`, from a template in a ConfigMap",
+        installed=plain_brokers.id_from_init_container(ZOOKEEPER),
+        stateful_sets={"kafka": 3},
+        headless=plain_brokers.HEADLESS,
+        brokers=_FILE,
     ),
 )

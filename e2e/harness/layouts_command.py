@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from e2e.harness import plain_brokers
 from e2e.harness.bare import inventory_differences
 from e2e.harness.demo import Terminal
 from e2e.harness.foreign import ForeignCluster
 from e2e.harness.kube import REPOSITORY, CommandFailedError, Kube, current_kube, eventually, run
-from e2e.harness.layouts import LAYOUTS, RELEASE, ZOOKEEPER, Layout
+from e2e.harness.layouts import LAYOUTS, RELEASE, ZOOKEEPER, Chart, Layout
 from e2e.harness.load import Load, client_impact
 from e2e.harness.migration import KAFKA_IMAGE, VERIFIER_IMAGE, Migration, View
 from e2e.harness.operator_install import IMAGES, OperatorInstall
@@ -29,23 +30,19 @@ UNDER_WAY = "Copies of the brokers' pods are started"
 REFUSED_AFTER_SECONDS = 60.0
 """Preflight names the same blocking findings for this long: four readings of the survey."""
 ACLS = "create_and_delete_acl"
-"""Neither chart has an authorizer by default, so no ACL can be made."""
+"""No layout has an authorizer, so no ACL can be made."""
 
 
 @dataclass(frozen=True)
-class ChartCluster(ForeignCluster):
-    """A cluster of a vendor's chart, and the pod for its users' tools."""
+class LayoutCluster(ForeignCluster):
+    """A cluster of one layout, and the pod for its users' tools."""
 
     layout: Layout = LAYOUTS[0]
     vendor: Path = Path()
 
     @property
     def stateful_sets(self) -> dict[str, range]:
-        return {self.layout.stateful_set: range(3)}
-
-    @property
-    def brokers(self) -> str:
-        return self.layout.stateful_set
+        return {name: range(count) for name, count in self.layout.stateful_sets.items()}
 
     @property
     def bootstrap(self) -> str:
@@ -61,7 +58,7 @@ class ChartCluster(ForeignCluster):
         return {"PREFIX": "", "BOOTSTRAP": self.bootstrap, "LOGIN": login}
 
     def add(self) -> None:
-        """Bring up ZooKeeper, the chart's brokers, and the clients' pod."""
+        """Bring up ZooKeeper, the brokers, and the clients' pod."""
         self._apply("zookeeper.yaml", "clients.yaml")
         self.kube.rollout_complete(f"statefulset/{self.zookeeper}", self.namespace, timeout_s=180)
         for name, files in self.layout.secrets.items():
@@ -69,64 +66,119 @@ class ChartCluster(ForeignCluster):
             self.kube.apply(json.dumps(body), self.namespace)
         self.install()
         if variables := [f"{name}={value}" for name, value in self.layout.environment.items()]:
-            target = f"statefulset/{self.layout.stateful_set}"
             container = self.layout.brokers["container"]
-            self.kube.kubectl("set", "env", target, "-n", self.namespace, "-c", container, *variables)
-            self.kube.rollout_complete(target, self.namespace, timeout_s=400)
+            for name in self.stateful_sets:
+                self.kube.kubectl(
+                    "set", "env", f"statefulset/{name}", "-n", self.namespace, "-c", container, *variables
+                )
+            self._rolled_out()
         self.kube.kubectl("wait", "-n", self.namespace, "pod/clients", "--for=condition=Ready", "--timeout=120s")
 
     def install(self) -> None:
-        """Install the chart and wait for its brokers."""
-        ARTIFACTS.mkdir(parents=True, exist_ok=True)
-        values = ARTIFACTS / "values.json"
-        values.write_text(json.dumps(self.layout.values))
-        chart = self.vendor / "charts" / self.layout.chart
-        self.kube.helm("install", RELEASE, str(chart), "-n", self.namespace, "-f", str(values))
-        self.kube.rollout_complete(f"statefulset/{self.layout.stateful_set}", self.namespace, timeout_s=400)
+        """Install the chart, or apply the manifests, and wait for the brokers."""
+        match self.layout.installed:
+            case Chart() as chart:
+                ARTIFACTS.mkdir(parents=True, exist_ok=True)
+                self._values.write_text(json.dumps(chart.values))
+                self.kube.helm("install", *self._release(chart))
+            case objects:
+                self.kube.apply(plain_brokers.as_text(objects), self.namespace)
+        self._rolled_out()
 
     def upgrade(self, work: Path) -> dict[str, Any]:
-        """Upgrade the chart of a completed migration, first with the values from before, then with those of the final manifest as well.
+        """Upgrade the release of a completed migration, first as it was before, then with the final manifest as well.
 
         Returns
         -------
-        What the second upgrade restarted, and what is not as it should be. The first must be refused and restart nothing.
+        What the second upgrade restarted and changed, and what is not as it should be. The first must be refused and restart nothing.
         """
-        name, broken = self.layout.stateful_set, []
+        broken = []
         write_final_manifest(self.kube, self.namespace, work)
-        chart = str(self.vendor / "charts" / self.layout.chart)
-        command = ("upgrade", RELEASE, chart, "-n", self.namespace, "-f", str(ARTIFACTS / "values.json"))
-        before = pods(self.kube, self.namespace, name)
+        before, templates = self._pods(), self.templates()
         try:
-            self.kube.helm(*command)
-            broken.append("helm upgrade with the values from before the migration was not refused")
+            self._upgrade_as_before()
+            broken.append("the release from before the migration was not refused")
         except CommandFailedError as error:
             if REFUSED not in str(error):
-                broken.append(f"helm upgrade with the values from before the migration: {str(error)[-400:]}")
-        if pods(self.kube, self.namespace, name) != before:
-            broken.append("helm upgrade with the values from before the migration restarted brokers")
-        template = self._template()
-        files = ["-f", str(work / f"values-{self.layout.values_for}-{name}.yaml")]
+                broken.append(f"the release from before the migration: {str(error)[-400:]}")
+        if self._pods() != before:
+            broken.append("the release from before the migration restarted brokers")
         try:
-            self.kube.helm(*command, *files)
+            self._upgrade_as_told(work)
         except CommandFailedError as error:
-            return {"restarted": [], "changed": [], "broken": [*broken, f"helm upgrade: {str(error)[-600:]}"]}
-        after = pods(self.kube, self.namespace, name)
-        if after != before:
-            self.kube.rollout_complete(f"statefulset/{name}", self.namespace, timeout_s=400)
-            after = pods(self.kube, self.namespace, name)
-        restarted = sorted(pod for pod, uid in after.items() if pod != "revision" and before[pod] != uid)
-        return {"restarted": restarted, "changed": differences(template, self._template()), "broken": broken}
+            return {"restarted": [], "changed": [], "broken": [*broken, f"the release as told: {str(error)[-600:]}"]}
+        if self._pods() != before:
+            self._restart_brokers()
+        after = self._pods()
+        restarted = sorted(
+            pod for name in before for pod, uid in after[name].items() if pod != "revision" and before[name][pod] != uid
+        )
+        return {"restarted": restarted, "changed": differences(templates, self.templates()), "broken": broken}
 
-    def _template(self) -> dict[str, Any]:
-        found = self.kube.get("statefulset", self.layout.stateful_set, self.namespace)
-        assert found is not None
-        return dict(found["spec"]["template"])
+    def templates(self) -> dict[str, Any]:
+        """Return the pod template of each StatefulSet."""
+        found = {name: self.kube.get("statefulset", name, self.namespace) for name in self.stateful_sets}
+        return {name: each["spec"]["template"] for name, each in found.items() if each is not None}
+
+    def _upgrade_as_before(self) -> None:
+        match self.layout.installed:
+            case Chart() as chart:
+                self.kube.helm("upgrade", *self._release(chart))
+            case objects:
+                self.kube.apply(plain_brokers.as_text(objects), self.namespace)
+
+    def _upgrade_as_told(self, work: Path) -> None:
+        match self.layout.installed:
+            case Chart() as chart:
+                more = ARTIFACTS / f"{self.layout.name}-on-delete.json"
+                more.write_text(json.dumps(chart.on_delete))
+                files = [more] + [work / f"values-{chart.values_for}-{name}.yaml" for name in self.stateful_sets]
+                options = [word for file in files for word in ("-f", str(file))]
+                self.kube.helm("upgrade", *self._release(chart), *options)
+            case objects:
+                patch = "kustomize-patch.yaml"
+                (work / "own.yaml").write_text(plain_brokers.as_text(objects))
+                kustomization = {"resources": ["own.yaml"], "patches": [{"path": patch}]}
+                (work / "kustomization.yaml").write_text(json.dumps(kustomization))
+                self.kube.kubectl("apply", "-n", self.namespace, "-k", str(work))
+
+    @property
+    def _values(self) -> Path:
+        return ARTIFACTS / f"{self.layout.name}-values.json"
+
+    def _release(self, chart: Chart) -> list[str]:
+        return [RELEASE, str(self.vendor / "charts" / chart.folder), "-n", self.namespace, "-f", str(self._values)]
+
+    def _pods(self) -> dict[str, dict[str, str]]:
+        return {name: pods(self.kube, self.namespace, name) for name in self.stateful_sets}
+
+    def _restart_brokers(self) -> None:
+        """Restart one broker after the other, as the docs tell: the next one when every preferred leader leads again."""
+        for pod in self.broker_pods:
+            self.kube.kubectl("delete", "pod", pod, "-n", self.namespace)
+            eventually(lambda name=pod: self._ready(name), f"pod {pod} is ready again", 120)
+            eventually(self._leaders_lead, f"every preferred leader leads again after the restart of {pod}", 180)
+
+    def _ready(self, pod: str) -> bool:
+        found = self.kube.get("pod", pod, self.namespace)
+        conditions = (found or {}).get("status", {}).get("conditions", [])
+        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+    def _leaders_lead(self) -> bool:
+        return not json.loads(self.run_client("elect_leaders"))["left"]
+
+    def _rolled_out(self) -> None:
+        for name in self.stateful_sets:
+            self.kube.rollout_complete(f"statefulset/{name}", self.namespace, timeout_s=400)
 
 
 def differences(before: Any, after: Any, path: str = "template") -> list[str]:
-    """Return where two JSON values differ. Entries of lists are compared by name where they have one."""
+    """Return where two JSON values differ. Entries of lists are compared by name where they have one, and then in their order."""
     if isinstance(before, list) and all(isinstance(e, dict) and "name" in e for e in [*before, *(after or [])]):
+        orders = [[e["name"] for e in side or []] for side in (before, after)]
         before, after = ({e["name"]: e for e in side or []} for side in (before, after))
+        if sorted(orders[0]) == sorted(orders[1]) and orders[0] != orders[1]:
+            return [f"{path}: the same entries in another order", *differences(before, after, path)]
     if isinstance(before, dict) and isinstance(after, dict):
         keys = sorted({*before, *after})
         return [d for k in keys for d in differences(before.get(k), after.get(k), f"{path}.{k}")]
@@ -152,18 +204,19 @@ def main() -> int:
 
 
 def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Namespace) -> bool:
-    cluster = ChartCluster(kube, NAMESPACE, layout=layout, vendor=arguments.vendor)
+    cluster = LayoutCluster(kube, NAMESPACE, layout=layout, vendor=arguments.vendor)
     operator, migration = OperatorInstall(kube, NAMESPACE), Migration(kube, NAMESPACE, MIGRATION)
     begin = time.monotonic()
     terminal.say(f"[bold]{layout.name}[/]: {layout.title}")
     try:
-        terminal.step(
-            f"image {layout.image}", lambda: run(IMAGES, "--vendor", arguments.vendor, f"layout-{layout.build}")
-        )
+        if isinstance(chart := layout.installed, Chart):
+            terminal.step(
+                f"image {chart.image}", lambda: run(IMAGES, "--vendor", arguments.vendor, f"layout-{chart.build}")
+            )
         terminal.step("a clean place", lambda: _clean(kube, operator))
         kube.claim_namespace(NAMESPACE, "baseline")  # cp-kafka's chart sets no security context
         terminal.step("the operator", operator.install)
-        terminal.step("ZooKeeper and the chart", cluster.add)
+        terminal.step("ZooKeeper and the brokers", cluster.add)
         terminal.step("filling it", lambda: cluster.run_client("seed", "--any-cluster"))
         load = Load(cluster)
         terminal.step("a producer and a consumer group", load.start)
@@ -178,20 +231,14 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         }
         if view.phase == "Completed":
             cluster.stop_zookeeper()
-            serving = {c: outcome for c, outcome in cluster.prove_serving().items() if c != ACLS}
+            serving = _serving(cluster)
             upgrade = terminal.step(
-                "helm upgrade with the values from before, then with those of the final manifest",
+                "the release from before, then with the final manifest",
                 lambda: cluster.upgrade(ARTIFACTS / f"{layout.name}-final-manifest"),
             )
-            again = {f"{c} after helm upgrade": o for c, o in cluster.prove_serving().items() if c != ACLS}
-            impact = client_impact(load.stop())
-            after = json.loads(cluster.run_client("inventory", "--without-acls"))
-            broken = [f"{check}: {outcome}" for check, outcome in (serving | again).items() if outcome != "ok"]
-            broken += inventory_differences(before, after)
+            broken = [*serving, *(f"after the upgrade: {problem}" for problem in _serving(cluster))]
             broken += upgrade.pop("broken")
-            broken += [] if impact.unharmed else [f"clients: {json.dumps(impact.as_json())}"]
-            result |= {"outcome": "migrated", "records": impact.acked, "lost": impact.lost, "duplicates": impact.duplicates, "upgrade": upgrade,
-                       "longest_stall_s": impact.longest_produce_stall_s, "broken": broken}  # fmt: skip
+            result |= {"outcome": "migrated", "upgrade": upgrade, **_unharmed(cluster, load, before, broken)}
         elif refused:
             result |= {
                 "outcome": "refused",
@@ -221,6 +268,22 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
     return not result["broken"]
 
 
+def _serving(cluster: LayoutCluster) -> list[str]:
+    return [
+        f"{check}: {outcome}" for check, outcome in cluster.prove_serving().items() if check != ACLS and outcome != "ok"
+    ]
+
+
+def _unharmed(cluster: LayoutCluster, load: Load, before: dict[str, Any], broken: list[str]) -> dict[str, Any]:
+    """Return the balance of the clients, and in ``broken`` what is wrong with it and with the metadata."""
+    impact = client_impact(load.stop())
+    after = json.loads(cluster.run_client("inventory", "--without-acls"))
+    broken = [*broken, *inventory_differences(before, after)]
+    broken += [] if impact.unharmed else [f"clients: {json.dumps(impact.as_json())}"]
+    return {"records": impact.acked, "lost": impact.lost, "duplicates": impact.duplicates,
+            "longest_stall_s": impact.longest_produce_stall_s, "broken": broken}  # fmt: skip
+
+
 def _clean(kube: Kube, operator: OperatorInstall) -> None:
     if kube.is_ours(NAMESPACE):
         remove_with_migrations(kube, NAMESPACE)
@@ -236,7 +299,7 @@ def _manifest(layout: Layout) -> dict[str, Any]:
             "target": "KRaftBrokers",
             "zookeeper": {"connect": ZOOKEEPER},
             "brokers": {
-                "statefulSets": [{"name": layout.stateful_set}],
+                "statefulSets": [{"name": name} for name in layout.stateful_sets],
                 "bootstrapServers": layout.bootstrap,
                 **layout.brokers,
             },
@@ -298,6 +361,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--vendor", type=Path, required=True, help="folder with the vendors' charts and images")
     parser.add_argument("--again", action="store_true", help="also run layouts that have a result")
     parser.add_argument("--plan", action="store_true", help="only show what is missing")
-    parser.add_argument("--limit-seconds", type=float, default=600, help="time limit of one migration")
+    parser.add_argument("--limit-seconds", type=float, default=1200, help="time limit of one migration")
     parser.add_argument("--keep", action="store_true", help="leave the cluster for a look")
     return parser.parse_args()

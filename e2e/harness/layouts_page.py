@@ -10,25 +10,29 @@ HEAD = """# Layouts of other people's brokers
 
 <!-- Generated from docs/measured/layouts by `python docs/generate.py`; changes here are lost. -->
 
-`make e2e-layouts VENDOR=DIR` installs a vendor's chart with the vendor's entrypoint on the embedded Kubernetes, and applies one KafkaMigration while a producer and a consumer group are at work.
-`DIR` contains the charts (`charts/bitnami-kafka`, `charts/cp-kafka`) and the images' scripts (`images/bitnami`, `images/confluent`) as their projects publish them. They are no part of this repository. The
-images are built on Kafka 3.9.1's jars. A layout whose result is in `docs/measured/layouts` does not run again; `ARGS="NAME --again"` repeats one.
+`make e2e-layouts VENDOR=DIR` brings up each layout on the embedded Kubernetes: a vendor's chart with the vendor's entrypoint, or plain manifests as people write them. It applies one KafkaMigration while a
+producer and a consumer group are at work. `DIR` contains the charts (`charts/bitnami-kafka`, `charts/cp-kafka`) and the images' scripts (`images/bitnami`, `images/confluent`) as their projects publish them. They
+are no part of this repository. The images are built on Kafka 3.9.1's jars. A layout whose result is in `docs/measured/layouts` does not run again; `ARGS="NAME --again"` repeats one.
 
-After `Completed` the run stops ZooKeeper, uses the cluster, and compares the metadata that the brokers serve with the metadata before the migration. Then `helm upgrade` with the values from before the migration must be refused, and with the values of the [final manifest](kraft.md) the brokers must serve as before. A refused layout stays in `Preflight`, and nothing was changed.
+After `Completed` the run stops ZooKeeper, uses the cluster, and compares the metadata that the brokers serve with the metadata before the migration. Then the release from before the migration (`helm upgrade`
+with the old values, or `kubectl apply` of the old manifests) must be refused. The release with the [final manifest](kraft.md) (its values, or its kustomize patch) must be admitted, and the brokers must serve as
+before. A refused layout stays in `Preflight`, and nothing was changed.
 """
+
+_NOTHING: Mapping[str, Any] = {"broken": ()}
 
 
 def page(layouts: Sequence[Layout], known: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the page: a table of all layouts, and what preflight says about those that it refuses."""
     parts = [
         HEAD,
-        "| layout | result | records acknowledged | lost | longest produce stall | `helm upgrade` afterwards restarts |",
+        "| layout | result | records acknowledged | lost | longest produce stall | the release afterwards restarts |",
         "|---|---|---|---|---|---|",
     ]
     parts += [_row(each, known.get(each.name)) for each in layouts]
     for each in layouts:
-        result = known.get(each.name)
-        if result is None or not (result.get("findings") or result["broken"]):
+        result = known.get(each.name, _NOTHING)
+        if not (result.get("findings") or result["broken"]):
             continue
         parts += ["", f"## {each.name}", "", f"{each.title}.", ""]
         parts += [

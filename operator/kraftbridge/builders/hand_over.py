@@ -24,6 +24,7 @@ from kraftbridge.models.status import GuardedStatefulSet, RequiredVariable
 
 _CONFLUENT_PREFIX: Final = "KAFKA_"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_ABOUT_ORDER: Final = "Variables without a value keep the order of yours. Delete such an entry when you delete its variable from your manifest."
 _KEPT_METADATA: Final = ("name", "namespace", "labels", "annotations")
 
 
@@ -122,7 +123,7 @@ def broker_manifests(spec: MigrationSpec, facts: Mapping[str, BrokerFacts], migr
         properties = properties_object(spec, of_set, migration, BrokerMode.KRAFT)
         if properties is not None and properties["kind"] != FilesKind.SECRET:
             documents.append(properties)  # a Secret stays where it is
-        patches.append(ours | {"metadata": {"name": name}})
+        patches.append(_kustomize_patch(of_set, name, ours))
         files[f"values-bitnami-{name}.yaml"] = _values(
             "the Bitnami chart (bitnami/kafka). Put the entries of extraEnvVars into your own list, in place of those of the same name",
             _bitnami_values(spec, of_set, ours),
@@ -133,7 +134,7 @@ def broker_manifests(spec: MigrationSpec, facts: Mapping[str, BrokerFacts], migr
             )
     return {
         "brokers.yaml": yaml.safe_dump_all(documents, sort_keys=False),
-        "kustomize-patch.yaml": yaml.safe_dump_all(patches, sort_keys=False),
+        "kustomize-patch.yaml": f"# {_ABOUT_ORDER}\n{yaml.safe_dump_all(patches, sort_keys=False)}",
         **files,
     }
 
@@ -183,6 +184,22 @@ def _owns(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
 def _pod_annotations(ours: Mapping[str, Any]) -> dict[str, str]:
     """Return the annotation of the live template. With it, a tool that replaces the whole template restarts no pod."""
     return {ANNOTATION_CONFIGURATION: ours["spec"]["template"]["metadata"]["annotations"][ANNOTATION_CONFIGURATION]}
+
+
+def _kustomize_patch(facts: BrokerFacts, name: str, ours: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the overlay as a patch that names every variable of the user's container, so that kustomize keeps the live order.
+
+    Notes
+    -----
+    kustomize puts the entries of a patch first, in the order of the patch, and merges those of one name. Another order restarts every pod.
+    """
+    pod = ours["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    by_name = {entry["name"]: entry for entry in container["env"]}
+    order = dict.fromkeys([*facts.variables, *by_name])
+    container = {**container, "env": [by_name.get(variable, {"name": variable}) for variable in order]}
+    template = {**ours["spec"]["template"], "spec": {**pod, "containers": [container]}}
+    return {**ours, "metadata": {"name": name}, "spec": {"template": template}}
 
 
 def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, Any]) -> dict[str, Any]:

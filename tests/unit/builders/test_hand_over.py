@@ -166,6 +166,20 @@ def test_values_for_charts_render_what_is_required() -> None:
     assert hand_over.lacking(needed("Env"), patch["spec"]["template"]) == ()
 
 
+def test_the_patch_names_the_users_variables_in_their_order_and_ours_last() -> None:
+    """As kustomize merges: entries of the patch first, in its order. Kubernetes restarts every pod if the order differs from the live one."""
+    facts = replace(FACTS, variables=("HEAP", "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "POD_NAME"))
+    files = hand_over.broker_manifests(migration_spec(), {"kafka": facts}, "demo")
+    (patch,) = yaml.safe_load_all(files["kustomize-patch.yaml"])
+    env = patch["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert [e["name"] for e in env[:3]] == list(facts.variables)
+    assert env[0] == {"name": "HEAP"}
+    assert env[1]["value"]
+    added = [e["name"] for e in env[3:]]
+    assert added == sorted(added)
+    assert {"CLUSTER_ID", "JAVA_TOOL_OPTIONS", "KAFKA_PROCESS_ROLES"} <= set(added)
+
+
 def test_values_of_properties_name_the_configmap() -> None:
     files = hand_over.broker_manifests(migration_spec("Properties"), {"kafka": FACTS}, "demo")
     assert set(files) == {"brokers.yaml", "kustomize-patch.yaml", "values-bitnami-kafka.yaml"}
