@@ -56,7 +56,7 @@ def test_kustomize_renders_the_example(cluster: Cluster, directory: Path, tmp_pa
         for document in yaml.safe_load_all(cluster.do("kustomize", str(path.parent))):
             admitted(cluster, document)
             kinds.add(document["kind"])
-    assert {"StatefulSet", "Service", "Secret"} <= kinds
+    assert {"StatefulSet", "Service"} <= kinds
 
 
 @pytest.mark.parametrize("document", MIGRATIONS)
