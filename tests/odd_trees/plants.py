@@ -664,6 +664,16 @@ def _singles(c: _Catalogue) -> None:
             f"broker: version {version}",
             lambda tree, version=version: tree.put("/brokers/ids/2", broker(2) | {"version": version}),
         )  # type: ignore[misc]
+    listener = {"endpoints": ["PLAINTEXT://127.0.0.1:9094"]}
+    for what, odd in {
+        "an unknown security protocol": {"listener_security_protocol_map": {"PLAINTEXT": "QUIC"}},
+        "a security protocol in small letters": {"listener_security_protocol_map": {"PLAINTEXT": "plaintext"}},
+        "a listener without a security protocol": {"endpoints": ["EXTERNAL://127.0.0.1:9094"]},
+    }.items():
+        c.alone(
+            f"broker: {what}",
+            lambda tree, odd=odd: tree.put("/brokers/ids/2", broker(2) | listener | odd),
+        )  # type: ignore[misc]
     for path in ("/admin/reassign_partitions", "/admin/preferred_replica_election", "/feature"):
         for what, data in {
             "empty": b"",

@@ -227,7 +227,7 @@ def disarm(
         if not names or len(names) > len(closed_ports):
             return data, None
         listeners = tuple(
-            Listener(name, "127.0.0.1", port, SecurityProtocol[protocols.get(name, name)])
+            Listener(name, "127.0.0.1", port, SecurityProtocol[protocols.get(name, name).upper()])
             for name, port in zip(names, closed_ports, strict=False)
         )
         rack = body.get("rack")

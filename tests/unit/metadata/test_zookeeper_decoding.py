@@ -289,6 +289,27 @@ def test_ipv6_endpoints_have_the_log_s_form():
     assert attributes == {"endpoints": ["PLAINTEXT://::1:9092"], "rack": None}
 
 
+@pytest.mark.parametrize(
+    ("endpoints", "protocols"),
+    [
+        (["PLAINTEXT://h:9092"], {"PLAINTEXT": "QUIC"}),
+        (["CLIENT://h:9092", "INTERNAL://h:9093"], {"CLIENT": "SSL"}),
+        (["CLIENT://h:9092"], {"CLIENT": 0}),
+        (["CLIENT://h:9092"], None),
+    ],
+)
+def test_a_listener_with_an_unknown_security_protocol_is_named(endpoints, protocols):
+    body = {"endpoints": endpoints, "listener_security_protocol_map": protocols}
+    with pytest.raises(UndecodableZnodeError, match=r"/brokers/ids/1: listener .* has the unknown security protocol"):
+        of("/brokers/ids/1", body)
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", "sasl_ssl"])
+def test_every_security_protocol_of_kafka_is_read_in_any_case(protocol):
+    body = {"endpoints": ["CLIENT://h:9092"], "listener_security_protocol_map": {"CLIENT": protocol}}
+    assert len(of("/brokers/ids/1", body)) == 1
+
+
 @pytest.mark.parametrize("data", [None, b"", b"null", b"[]", b"{}", b'{"version":0}', b'{"version":1}', b"\xff"])
 def test_an_unreadable_migration_znode(data):
     with pytest.raises(UndecodableZnodeError, match="/migration"):

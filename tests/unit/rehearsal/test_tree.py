@@ -80,6 +80,14 @@ def test_no_address_of_the_real_cluster_is_left() -> None:
     assert registration.rack == "a"
 
 
+def test_a_security_protocol_in_small_letters_is_registered() -> None:
+    broker = BROKER | {"listener_security_protocol_map": {"CLIENT": "sasl_ssl", "INTERNAL": "plaintext"}}
+    _, registration = disarm(0, json.dumps(broker).encode(), PORTS)
+
+    assert registration is not None
+    assert registration.listeners[0].security_protocol is SecurityProtocol.SASL_SSL
+
+
 @pytest.mark.parametrize(
     "data", [None, b"", b"{", b"[]", b'{"endpoints":[]}', b'{"endpoints":["A://h:1"]}', b'{"endpoints":3}']
 )

@@ -36,6 +36,7 @@ MIGRATION_PATH: Final = "/migration"
 SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _QUOTA_KIND: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
 _SCRAM_FIELDS: Final = {"salt": "salt", "stored_key": "storedKey", "server_key": "serverKey"}
+_SECURITY_PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 _ACL_FIELDS: Final = ("principal", "host", "operation", "permissionType")
 _JAVA_DOUBLE: Final = re.compile(
     r"[\x00-\x20]*([+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?"
@@ -200,11 +201,22 @@ def _broker(path: str, identity: str, data: bytes | None, offset: int) -> Entity
     endpoints = body.get("endpoints")
     if not isinstance(endpoints, list) or not all(isinstance(item, str) for item in endpoints):
         raise UndecodableZnodeError(f"{path}: endpoints is not a list of texts")
+    _check_protocols(path, body.get("listener_security_protocol_map"), endpoints)
     plain = sorted(
         endpoint.replace("[", "").replace("]", "") for endpoint in endpoints
     )  # IPv6 has no brackets in the log
     value = canonical_json({"endpoints": plain, "rack": body.get("rack")})
     return Entity(EntityKind.BROKER_REGISTRATION, identity, value, offset)
+
+
+def _check_protocols(path: str, protocols: object, endpoints: list[str]) -> None:
+    """Refuse a listener without a security protocol of Kafka (``BrokerIdZNode.decode``, ``SecurityProtocol.forName``)."""
+    named = protocols if isinstance(protocols, dict) else {}
+    for endpoint in endpoints:
+        listener = endpoint.partition("://")[0]
+        protocol = named.get(listener, listener)
+        if not isinstance(protocol, str) or protocol.upper() not in _SECURITY_PROTOCOLS:
+            raise UndecodableZnodeError(f"{path}: listener {listener} has the unknown security protocol {protocol!r}")
 
 
 def _client(
