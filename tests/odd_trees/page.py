@@ -117,6 +117,8 @@ def page() -> str:
         "\n## Stricter than Kafka\n",
         *(f"- {_cell(name)}: {why}." for name, why in STRICTER.items()),
         "- The check blocks every znode that cannot be decoded.",
+        "\nWhere a broker's registration has no listener with a security protocol of Kafka, its substitute cannot register, and the controller waits for it. The controller itself",
+        "does not read this part of the znode.",
         "\nThe check accepts host names in `/config/ips`, because only the controllers can resolve them.",
     ]
     return "\n".join(parts) + "\n"
