@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 umask 077
-namespace=kafka
+namespace=kafka domain=${CLUSTER_DOMAIN:-cluster.local} # of this KafkaMigration: status.clusterDomain
 
 issue() { # FILE COMMON_NAME ALTERNATIVE_NAME...
   local file=$1 name=$2 names
@@ -31,7 +31,7 @@ if [ $# -eq 0 ]; then
   mkdir -p pki
   openssl req -x509 -newkey rsa:2048 -nodes -keyout pki/ca.key -out pki/ca.crt -days 3650 -subj "/CN=authority of the example" 2>/dev/null
   brokers=()
-  for i in 0 1 2; do brokers+=("kafka-$i.kafka-headless" "kafka-$i.kafka-headless.$namespace.svc.cluster.local"); done
+  for i in 0 1 2; do brokers+=("kafka-$i.kafka-headless" "kafka-$i.kafka-headless.$namespace.svc.$domain"); done
   issue pki/kafka kafka "${brokers[@]}"
   cat pki/kafka.key pki/kafka.crt > pki/kafka.pem
   for user in zookeeper kafka kraftbridge controller encoder; do openssl rand -hex 16 | tr -d '\n' > "pki/$user.password"; done
@@ -44,7 +44,7 @@ if [ $# -eq 0 ]; then
   client PLAIN "$(cat pki/controller.login)" > pki/controller.properties
 else
   mkdir -p controllers/pki
-  issue controllers/pki/tls kafka-controllers "*.$1.$namespace.svc.cluster.local"
+  issue controllers/pki/tls kafka-controllers "*.$1.$namespace.svc.$domain"
   cp pki/ca.crt controllers/pki/ca.crt
   own=$(cat pki/controller.login)
   cat > controllers/pki/listener.properties <<END
