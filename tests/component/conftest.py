@@ -172,10 +172,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         patch.setattr(observer, "read_controller_metrics", kafka.metrics)
 
         def connections(
-            store: KubernetesPort, namespace: str, name: str, spec: MigrationSpec, domain: str, port: int
+            store: KubernetesPort, namespace: str, name: str, spec: MigrationSpec, *rest: Any
         ) -> ClusterClients:
             if ".invalid" in spec.brokers.bootstrap_servers:
-                return open_clients(store, namespace, name, spec, domain, port)
+                return open_clients(store, namespace, name, spec, *rest)
             return ClusterClients(kafka, kafka, kafka)
 
         def reconciler(kubernetes: Any, settings: Any) -> reconcile.Reconciler:
