@@ -228,6 +228,34 @@ def test_a_running_reassignment_blocks_a_rollback_and_nothing_else(spark, cluste
     assert report.verdict is (Verdict.INCONSISTENT if phase == "RollingBack" else Verdict.CONSISTENT)
 
 
+# Before nodes restart on KRaft -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["RollingBrokers", "Finalizing", "RollingBack"])
+def test_a_removed_scram_user_blocks_restarts_on_kraft_until_the_next_snapshot(spark, cluster, phase):
+    known = LogReplay(LocalLogFiles(cluster.folder / "c3000")).advance(LOG_END - 1).scram["bob", 2]
+    credential = {each: known[each] for each in ("mechanism", "salt", "storedKey", "serverKey", "iterations")}
+    cluster.append(
+        [
+            record("UserScramCredentialRecord", name="bob", **credential),  # the only one of SCRAM-SHA-512
+            record("UserScramCredentialRecord", name="zed", **credential),
+            record("RemoveUserScramCredentialRecord", name="zed", mechanism=2),
+            record(
+                "UserScramCredentialRecord", name="yan", **credential | {"mechanism": 1}
+            ),  # others are in the snapshot
+            record("RemoveUserScramCredentialRecord", name="yan", mechanism=1),
+        ]
+    )
+    dump, voters = cluster.arguments()
+    request = VerificationRequest(run_id="test", profile=Profile.DUAL_WRITE, phase=phase)
+    report = verify(spark, request, offline_inputs(Profile.DUAL_WRITE, Dump(dump, "/kafka"), voters, None))
+    assert not report.differences
+    blocking = [(each.code, each.object) for each in report.findings if each.severity == "Blocking"]
+    restarts = phase != "RollingBack"
+    assert blocking == ([("ScramCredentialsForgettable", "SCRAM-SHA-512")] if restarts else [])
+    assert report.verdict is (Verdict.INCONSISTENT if restarts else Verdict.CONSISTENT)
+
+
 # Kinds that ZooKeeper cannot hold -----------------------------------------------------------------------------------
 
 

@@ -401,6 +401,11 @@ class Code(StrEnum):
         "A partition reassignment is in progress: {what}",
         "Wait until it ends, or cancel it: kafka-reassign-partitions --cancel. If znode /admin/reassign_partitions stays, an old tool created it: delete it",
     )
+    SCRAM_CREDENTIALS_FORGETTABLE = (
+        "ScramCredentialsForgettable", _BLOCKING, _COMPARISON,
+        "{count} {mechanism} user(s) were removed since the newest snapshot of the metadata log, which holds no other user of that mechanism: {users}. A node of Kafka 3.9 that starts now may forget every {mechanism} credential (ScramDelta.apply)",
+        "Wait for the controllers' next snapshot (metadata.log.max.snapshot.interval.ms, an hour by default, can be set in spec.controllers.config); the operator verifies again. Until then remove no SCRAM user",
+    )
     REDUNDANCY_UNKNOWN = (
         "RedundancyUnknown", _BLOCKING, _PREFLIGHT,
         "The operator does not know which topics would be unavailable while a broker restarts: {reason}",

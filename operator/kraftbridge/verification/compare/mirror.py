@@ -283,6 +283,7 @@ def compare_mirror(run: Run, rows: DataFrame) -> None:
     flagged = _without_alternatives(run, rows, flagged)
     _note_unmirrored_configs(run)
     _note_reassignments(run)
+    _note_forgettable_credentials(run)
     if comparison.beyond:
         run.outcome.add_uncounted(comparison.beyond, f"more than {MAXIMUM_FLAGGED} entities differ")
     if comparison.in_flight_count > MAXIMUM_IN_FLIGHT:
@@ -337,6 +338,22 @@ def _note_reassignments(run: Run) -> None:
     if moving and run.request.phase == Phase.ROLLING_BACK:
         what = f"{len(moving)} partition(s), {', '.join(moving[:3])}"
         run.outcome.add_finding(Finding.of(Code.REASSIGNMENT_RUNNING, moving[0], what=what))
+
+
+def _note_forgettable_credentials(run: Run) -> None:
+    """Before brokers or controllers restart on KRaft, report SCRAM credentials that a starting node may forget."""
+    if run.request.phase not in {Phase.ROLLING_BROKERS, Phase.FINALIZING}:
+        return
+    for mechanism, users in run.outcome.leader_note["forgettableCredentials"].items():
+        run.outcome.add_finding(
+            Finding.of(
+                Code.SCRAM_CREDENTIALS_FORGETTABLE,
+                mechanism,
+                mechanism=mechanism,
+                count=len(users),
+                users=", ".join(users[:3]),
+            )
+        )
 
 
 def _settle_offline(run: Run, flagged: Sequence[Flagged]) -> None:

@@ -18,6 +18,7 @@ from kraftbridge.metadata.copying import copy_end_offset
 from kraftbridge.metadata.entities import Form, Secrets
 from kraftbridge.metadata.log.entities import (
     entities_beside_partitions,
+    forgettable_credentials,
     log_entities,
     partition_columns,
     reassigning_partitions,
@@ -131,6 +132,7 @@ class _LogReader(DataSourceReader):
                 if ENTITY_KINDS[kind].mirror is Mirror.NONE
             ]
             state["reassigning"] = reassigning_partitions(image)
+            state["forgettableCredentials"] = forgettable_credentials(image, replay.snapshot_offset)
             state["producerIdsCopied"] = image.producer_ids is None or image.producer_ids["brokerId"] == -1
             if plan.fence_offset is not None:
                 state["epochAtFence"] = replay.epoch_at(plan.fence_offset)
