@@ -57,14 +57,14 @@ class Scenario:
     def at_rest(self, seconds: float) -> dict[str, Any]:
         """Measure the fleet while nothing changes."""
         writes, busy, started = self.surroundings.writes(), self.cpu_seconds(), time.monotonic()
-        dry_runs = self.surroundings.api.dry_runs
+        dry_runs = self.surroundings.dry_runs()
         time.sleep(seconds)
         elapsed = time.monotonic() - started
         changed = self.surroundings.changes(writes)
         return {
             "rest_cpu_percent": round(100 * (self.cpu_seconds() - busy) / elapsed, 2),
             "rest_writes": len(changed),
-            "rest_dry_runs": self.surroundings.api.dry_runs - dry_runs,
+            "rest_dry_runs": self.surroundings.dry_runs() - dry_runs,
             "rest_written": Counter(changed).most_common(5),
             "rest_steps": dict(Counter(kind for kind, *_ in self.steps(started))),
             "rest_rss_mib": self.rss_mib(),

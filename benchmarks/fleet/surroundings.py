@@ -71,6 +71,10 @@ class Surroundings:
         """Return the number of requests so far that are no reads."""
         return len(self.api.writes)
 
+    def dry_runs(self) -> int:
+        """Return the number of dry runs so far, which change nothing."""
+        return self.api.dry_runs
+
     def changes(self, since: int) -> list[str]:
         """Return the paths of the requests after the first ``since`` that changed something."""
         return [path for _, path in self.api.writes[since:] if not path.endswith(_NO_CHANGE)]
