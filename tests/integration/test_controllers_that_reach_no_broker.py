@@ -92,7 +92,8 @@ def walk(
         processes.stop(f"broker-{broker}")
         processes.start_broker(broker, MIGRATION)
     wait_for("the copy", lambda: offset_of(zookeeper.observe()) >= 0)
-    controllers.write_canary(VALUE, len(BROKERS))
+    # KRaftMigrationDriver waits for no broker that is restarting and has no replicas: the copy may end before the second one registers.
+    wait_for("a canary on both brokers", lambda: controllers.write_canary(VALUE, len(BROKERS)) is None)
     seen.mirrored = wait_for("the quota in ZooKeeper", in_zookeeper)
     until = time.monotonic() + WATCHED_SECONDS
     while time.monotonic() < until:

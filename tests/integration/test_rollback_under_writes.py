@@ -196,7 +196,8 @@ def test_a_deleted_canary_leaves_nothing_when_a_controller_restarts() -> None:
 
         topics = [f"/brokers/topics/{name}" for name in (canary, "with-settings")]
         settings = [f"/config/topics/{name}" for name in (canary, "with-settings")]
-        controllers.write_canary(4711, len(BROKERS))
+        # KRaftMigrationDriver waits for no broker that is restarting and has no replicas: the copy may end before the second one registers.
+        wait_for("a canary on both brokers", lambda: controllers.write_canary(4711, len(BROKERS)) is None)
         client = Connection("127.0.0.1", processes.broker_ports[0], Security(), 5)
         topic = CreateTopicsRequest.CreatableTopic
         wanted = topic(
