@@ -174,6 +174,18 @@ def test_a_value_that_a_broker_hides_is_not_compared(run, monkeypatch, identity,
     assert [each.name for each in difference.attributes] == ["compression.type"], "what it does show is compared"
 
 
+def test_a_hidden_value_that_the_log_does_not_have_is_a_difference(run, monkeypatch):
+    class Hiding(Brokers):
+        @contextmanager
+        def served(self, *_: object) -> Iterator[Any]:
+            entity = Entity(*CONFIG, canonical_json({"retention.ms": "5", "of.a.plugin": None}), -1)
+            yield SimpleNamespace(topics=lambda *_, **__: [entity])
+
+    settle(run, monkeypatch, Hiding({}), (CONFIG, 1))
+    (difference,) = run.outcome.differences.values()
+    assert [each.name for each in difference.attributes] == ["of.a.plugin"]
+
+
 def test_a_broker_that_does_not_answer_leaves_it_open_and_is_named(run, monkeypatch):
     settle(run, monkeypatch, Brokers({1: ["4", None]}), (CONFIG, 1))
     assert not run.outcome.differences

@@ -141,16 +141,12 @@ def _plain(value: str) -> str | None:
     return canonical_json(plain) if plain else None
 
 
-def _shown(log: str | None, served: str | None) -> tuple[str | None, str | None]:
-    """Return configs of the log and of a broker without those whose value the broker hides; None if nothing remains."""
-    answer = json.loads(served) if served is not None else {}
-    hidden = {name for name, value in answer.items() if value is None}
-    if not hidden:
-        return log, served
-    held = json.loads(log) if log is not None else {}
-    kept = ({name: value for name, value in side.items() if name not in hidden} for side in (held, answer))
-    of_log, of_broker = (canonical_json(side) if side else None for side in kept)
-    return of_log, of_broker
+def _as_shown(log: str | None, served: str | None) -> str | None:
+    """Return configs of the log without the values that a broker hides: those are None in its answer. Their names stay."""
+    if log is None or served is None:
+        return log
+    hidden = {name for name, value in json.loads(served).items() if value is None}
+    return canonical_json({name: None if name in hidden else value for name, value in json.loads(log).items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +220,7 @@ class _Settling:
             if identity[0] is EntityKind.BROKER_CONFIG and log is not None:
                 log = _plain(log)
             if identity[0] in _CONFIGS:
-                log, served = _shown(log, served)
+                log = _as_shown(log, served)
             known = self.sights.pop(each, None)
             if known is not None and known.served != served:
                 moved.add(broker)
