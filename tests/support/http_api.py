@@ -62,8 +62,8 @@ class HttpApi:
         self.store = store
         self.url = ""
         self.writes: list[tuple[str, str]] = []
-        self.dry_runs = 0
         """Method and path."""
+        self.dry_runs = 0
         self.posted_events: list[Object] = []
         self._watchers: list[tuple[str, asyncio.Queue[bytes]]] = []
         self._loop = asyncio.new_event_loop()

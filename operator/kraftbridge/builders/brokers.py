@@ -109,7 +109,7 @@ def quorum_voters(
     spec: MigrationSpec, controllers: str, namespace: str, cluster_domain: str, port: int = CONTROLLER_PORT
 ) -> str:
     """Return ``controller.quorum.voters``."""
-    hosts = {i: names.controller_host(controllers, namespace, i, cluster_domain) for i in spec.controllers.node_ids}
+    hosts = names.controller_hosts(controllers, namespace, spec.controllers.node_ids, cluster_domain)
     return ",".join(f"{i}@{host}:{port}" for i, host in hosts.items())
 
 

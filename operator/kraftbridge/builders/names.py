@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from kraftbridge.constants import GROUP, LABEL_MIGRATION
 from kraftbridge.models.phase import ControllerMode
@@ -67,6 +68,11 @@ def verification_config_map(run_id: str) -> str:
 def controller_host(controllers: str, namespace: str, node_id: int, cluster_domain: str) -> str:
     """Return the stable DNS name of one controller's pod."""
     return f"{controllers}-{node_id}.{controllers}.{namespace}.svc.{cluster_domain}"
+
+
+def controller_hosts(controllers: str, namespace: str, node_ids: Iterable[int], cluster_domain: str) -> dict[int, str]:
+    """Return the stable DNS name of each controller's pod by node id."""
+    return {i: controller_host(controllers, namespace, i, cluster_domain) for i in node_ids}
 
 
 def controller_claim(controllers: str, node_id: int) -> str:

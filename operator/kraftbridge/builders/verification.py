@@ -68,12 +68,11 @@ class RunFacts:
 
 def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
     """Return what the job is asked."""
-    voters = []
-    for node_id in spec.controllers.node_ids:
-        host = names.controller_host(facts.controllers, facts.namespace, node_id, facts.cluster_domain)
-        voters.append(
-            VoterAccess(id=node_id, log_url=f"https://{host}:{LOG_SERVER_PORT}", host=host, port=CONTROLLER_PORT)
-        )
+    hosts = names.controller_hosts(facts.controllers, facts.namespace, spec.controllers.node_ids, facts.cluster_domain)
+    voters = [
+        VoterAccess(id=node_id, log_url=f"https://{host}:{LOG_SERVER_PORT}", host=host, port=CONTROLLER_PORT)
+        for node_id, host in hosts.items()
+    ]
     secret = spec.zookeeper.secret_name
     return VerificationRequest(
         run_id=facts.run_id,

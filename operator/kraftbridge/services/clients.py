@@ -74,10 +74,8 @@ def open_clients(
     qualified = _qualified(f"{spec.zookeeper_hosts},{spec.brokers.bootstrap_servers}", namespace, domain)
     hosts = ",".join(qualified[h] for h in spec.zookeeper_hosts.split(","))
     bootstrap = ",".join(qualified[h] for h in spec.brokers.bootstrap_servers.split(","))
-    addresses = {
-        i: (names.controller_host(controllers, namespace, i, controllers_domain), controller_port)
-        for i in spec.controllers.node_ids
-    }
+    controller_hosts = names.controller_hosts(controllers, namespace, spec.controllers.node_ids, controllers_domain)
+    addresses = {i: (host, controller_port) for i, host in controller_hosts.items()}
     return ClusterClients(
         ZooKeeperStore(hosts, spec.chroot, credentials, tls),
         BrokerClient(bootstrap, client),

@@ -250,8 +250,8 @@ class Actuator:
         server, reader = names.log_access_secret(controllers), names.log_reader_secret(controllers)
         present = self._kubernetes.get("v1", "Secret", namespace, server)
         if present is None:
-            hosts = [names.controller_host(controllers, namespace, i, domain) for i in step.spec.controllers.node_ids]
-            self._create(_secret(namespace, server, step.identity.name, log_server_files(hosts)))
+            hosts = names.controller_hosts(controllers, namespace, step.spec.controllers.node_ids, domain)
+            self._create(_secret(namespace, server, step.identity.name, log_server_files(list(hosts.values()))))
             present = self._kubernetes.get("v1", "Secret", namespace, server)
         if present is not None and self._kubernetes.get("v1", "Secret", namespace, reader) is None:
             files = {k: base64.b64decode(present["data"][k]).decode() for k in ("ca.crt", "token")}

@@ -250,6 +250,9 @@ class Surveyor:
                 ]
         controllers = self._facts.controllers(identity, spec, status)
         wanted += quorum.controllers_objects(spec, controllers, ControllerMode.MIGRATION, format_allowed=True)
+        for digest, (at, _) in list(self._tried.items()):
+            if time.monotonic() - at > ACCEPTED_FOR_SECONDS:
+                self._tried.pop(digest, None)
         found: dict[str, RefusedChange] = {}
         for obj in wanted:
             name = f"{obj['kind']}/{obj['metadata']['name']}"
@@ -263,9 +266,6 @@ class Surveyor:
 
     def _refusal(self, obj: Object) -> str | None:
         now = time.monotonic()
-        for digest, (at, _) in list(self._tried.items()):
-            if now - at > ACCEPTED_FOR_SECONDS:
-                self._tried.pop(digest, None)
         digest = hashlib.sha256(json.dumps(obj, sort_keys=True).encode()).hexdigest()
         at, refusal = self._tried.get(digest, (-math.inf, None))
         if now - at <= (ACCEPTED_FOR_SECONDS if refusal is None else REFUSED_FOR_SECONDS):
@@ -290,12 +290,9 @@ class Surveyor:
 
     def _listener_problems(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[str, ...]:
         listener, name = spec.controllers.listener, controllers_name(identity.name, identity.uid, status.attempt)
-        hosts = [
-            names.controller_host(name, identity.namespace, i, identity.cluster_domain)
-            for i in spec.controllers.node_ids
-        ]
+        hosts = names.controller_hosts(name, identity.namespace, spec.controllers.node_ids, identity.cluster_domain)
         data = self._listener_secret(identity.namespace, spec)
-        return listener_problems(data, listener.security_protocol, hosts, datetime.now(UTC))
+        return listener_problems(data, listener.security_protocol, list(hosts.values()), datetime.now(UTC))
 
     def _listener_secret(self, namespace: str, spec: MigrationSpec) -> dict[str, str]:
         name = spec.controllers.listener.secret_name
