@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kraftbridge.metadata.entities import Entity, canonical_json
-from kraftbridge.metadata.log.batches import BatchScan
-from kraftbridge.metadata.log.definitions import record_definitions, unsigned_varint
-from kraftbridge.metadata.log.files import LogFiles, listing
-from kraftbridge.metadata.log.replay import decoded_record
+from kraftbridge.metadata.log.files import LogFiles
+from kraftbridge.metadata.log.replay import records_of
 from kraftbridge.metadata.zookeeper.tree import DumpReading
 from kraftbridge.metadata.zookeeper.znodes import Znode
 from kraftbridge.models.entities import EntityKind
@@ -41,28 +39,15 @@ def copy_end_offset(files: LogFiles) -> int | None:
     MetadataError
         The log cannot be read.
     """
-    keys = {key: each.name for key, each in record_definitions().items() if each.name in {_BEGIN, _END, _ABORT}}
     end: int | None = None
     copying = False
-    for segment in listing(files).segments:
-        for batch in BatchScan(files.read(segment.name, 0, segment.size_bytes), segment.name):
-            if batch.is_control:
-                continue
-            for offset, _, value in batch.records():
-                name = keys.get(_api_key(value))
-                if name == _BEGIN:
-                    copying = decoded_record(value, offset)[1]["name"] == COPY_TRANSACTION
-                elif name is not None and copying:
-                    copying = False
-                    end = offset if name == _END else end
+    for offset, name, fields in records_of(files, {_BEGIN, _END, _ABORT}):
+        if name == _BEGIN:
+            copying = fields["name"] == COPY_TRANSACTION
+        elif copying:
+            copying = False
+            end = offset if name == _END else end
     return end
-
-
-def _api_key(value: bytes | None) -> int:
-    if not value:
-        return -1
-    _, position = unsigned_varint(value, 0)
-    return unsigned_varint(value, position)[0]
 
 
 def copied_entities(reading: DumpReading) -> Iterator[Entity]:

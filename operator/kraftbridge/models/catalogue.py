@@ -403,8 +403,18 @@ class Code(StrEnum):
     )
     SCRAM_CREDENTIALS_FORGETTABLE = (
         "ScramCredentialsForgettable", _BLOCKING, _COMPARISON,
-        "{count} {mechanism} user(s) were removed since the newest snapshot of the metadata log, which holds no other user of that mechanism: {users}. A node of Kafka 3.9 that starts now may forget every {mechanism} credential (ScramDelta.apply)",
-        "Wait for the controllers' next snapshot (metadata.log.max.snapshot.interval.ms, an hour by default, can be set in spec.controllers.config); the operator verifies again. Until then remove no SCRAM user",
+        "{count} {mechanism} user(s) were removed since a controller's newest snapshot, which holds no other user of that mechanism: {users}. A controller of Kafka 3.9 that starts now may forget every {mechanism} credential (ScramDelta.apply)",
+        "Wait for the controllers' next snapshots (metadata.log.max.snapshot.interval.ms, an hour by default, can be set in spec.controllers.config); the operator verifies again. Until then remove no SCRAM user",
+    )
+    SCRAM_CREDENTIALS_FORGETTABLE_BY_BROKERS = (
+        "ScramCredentialsForgettableByBrokers", _BLOCKING, _COMPARISON,
+        "{count} {mechanism} user(s) were removed since the metadata log began: {users}. A broker of Kafka 3.9 that starts on KRaft for the first time loads the whole log and may forget every {mechanism} credential (ScramDelta.apply)",
+        "Create the removed users again, with passwords that nobody knows: kafka-configs --alter --entity-type users --entity-name … --add-config '{mechanism}=[password=…]'. The operator verifies again. Remove them an hour after Completed, when every node has a newer snapshot",
+    )
+    SCRAM_REMOVALS_UNKNOWN = (
+        "ScramRemovalsUnknown", _WARNING, _COMPARISON,
+        "The beginning of the metadata log is deleted: whether SCRAM users were removed that make a broker of Kafka 3.9 forget credentials when it starts on KRaft is not known (ScramDelta.apply)",
+        "After the first broker's restart on KRaft, compare its users with your list: kafka-configs --bootstrap-server BROKER --describe --entity-type users",
     )
     REDUNDANCY_UNKNOWN = (
         "RedundancyUnknown", _BLOCKING, _PREFLIGHT,

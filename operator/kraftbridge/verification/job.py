@@ -19,6 +19,7 @@ from kraftbridge.metadata.entities import PASSWORD_LENGTH_PREFIX
 from kraftbridge.metadata.zookeeper.soundness import Soundness
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.entities import EntityKind, KindCounts
+from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import (
     Difference,
     Fence,
@@ -169,6 +170,7 @@ def read_logs(run: Run) -> DataFrame:
         at_fence=not inputs.live and inputs.profile is Profile.DUAL_WRITE,
         copied=inputs.profile is Profile.COPY,
         served=bool(inputs.brokers),
+        brokers_restart=run.request.phase == Phase.ROLLING_BROKERS,
         patience_seconds=_VOTER_PATIENCE_SECONDS if inputs.live else 0.0,
     )
     with run.stage("read logs"):
@@ -182,6 +184,7 @@ def read_logs(run: Run) -> DataFrame:
         note = notes.get(state.id, {"problem": f"nothing was read of voter {state.name}'s log"})
         if note["problem"]:
             run.outcome.problems.append(f"voter {state.name}: {note['problem']}")
+        run.outcome.voter_notes.append(note)
         _take_voter(run, index, state, note)
         records += note.get("records") or 0
     run.few = records < _FEW_ROWS

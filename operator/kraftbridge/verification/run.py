@@ -146,6 +146,8 @@ class Outcome:
         Differing entities beyond those in `differences`.
     passwords
         Password configs that were compared by length only.
+    leader_note, voter_notes
+        Facts beside the rows that `sources.log` returned for the leader's log and for each voter's.
     nothing_to_compare
         The tree was read completely, and neither it nor the log holds an entity.
     """
@@ -163,6 +165,7 @@ class Outcome:
     uncounted: int = 0
     passwords: list[str] = field(default_factory=list)
     leader_note: dict[str, Any] = field(default_factory=dict)
+    voter_notes: list[dict[str, Any]] = field(default_factory=list)
     claim: dict[str, Any] = field(default_factory=dict)
     nothing_to_compare: bool = False
 

@@ -20,7 +20,7 @@ from kraftbridge.exceptions import (
 from kraftbridge.metadata.entities import Form, Secrets
 from kraftbridge.metadata.log import replay as replay_module
 from kraftbridge.metadata.log.batches import BatchScan
-from kraftbridge.metadata.log.entities import forgettable_credentials, log_entities
+from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.files import FileVanishedError, LocalLogFiles
 from kraftbridge.metadata.log.replay import LogReplay, batches, decoded_record, log_end
 
@@ -333,50 +333,3 @@ def test_a_corrupt_batch_in_a_later_chunk_is_named_by_its_place_in_the_file(monk
     monkeypatch.setattr(replay_module, "_CHUNK_BYTES", 3 * len(noop))
     with pytest.raises(CorruptBatchError, match=f"byte {40 * len(noop)} "):
         LogReplay(LocalLogFiles(tmp_path), _chunk_bytes=3 * len(noop)).advance()
-
-
-def scram(name: str, mechanism: int = 1) -> bytes:
-    return record(
-        "UserScramCredentialRecord",
-        name=name,
-        mechanism=mechanism,
-        salt=b"1",
-        storedKey=b"2",
-        serverKey=b"3",
-        iterations=4096,
-    )
-
-
-def no_scram(name: str, mechanism: int = 1) -> bytes:
-    return record("RemoveUserScramCredentialRecord", name=name, mechanism=mechanism)
-
-
-@pytest.mark.parametrize(
-    ("in_snapshot", "in_log", "expected"),
-    [
-        ([], [scram("a"), scram("b"), no_scram("b")], {"SCRAM-SHA-256": ["b"]}),
-        ([], [scram("a"), scram("b")], {}),
-        ([], [scram("a"), no_scram("a")], {}),
-        ([], [scram("a"), scram("b"), no_scram("b"), scram("b")], {}),
-        ([scram("a")], [scram("b"), no_scram("b")], {}),
-        ([scram("a")], [no_scram("a"), scram("b")], {"SCRAM-SHA-256": ["a"]}),
-        ([scram("a", 2)], [scram("x/y"), scram("b"), no_scram("x/y")], {"SCRAM-SHA-256": ["x/y"]}),
-    ],
-    ids=[
-        "removed",
-        "none removed",
-        "none left",
-        "added again",
-        "one in the snapshot",
-        "all of the snapshot removed",
-        "another mechanism",
-    ],
-)
-def test_credentials_that_a_starting_node_may_forget(tmp_path, in_snapshot, in_log, expected):
-    first = 10 if in_snapshot else 0
-    write_log(tmp_path, [batch(in_log, first)], first)
-    if in_snapshot:
-        path = tmp_path / "__cluster_metadata-0" / f"{first:020d}-{1:010d}.checkpoint"
-        path.write_bytes(snapshot(in_snapshot))
-    replay = LogReplay(LocalLogFiles(tmp_path))
-    assert forgettable_credentials(replay.advance(), replay.snapshot_offset) == expected

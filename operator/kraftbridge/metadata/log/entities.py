@@ -126,34 +126,6 @@ def _whole_nodes(image: MetadataImage) -> Iterator[Entity]:
         yield _record(EntityKind.MIGRATION_STATE, "", image.migration_state)
 
 
-def forgettable_credentials(image: MetadataImage, snapshot_offset: int) -> dict[str, list[str]]:
-    """Return the removed users by mechanism whose credentials a starting node may forget, all users of that mechanism together.
-
-    Kafka 3.9's ``ScramDelta.apply`` drops a mechanism as soon as its users are none in between, even if more of the same load follow. A node that
-    starts loads the newest snapshot, and then the log in one delta. A user who is in that snapshot and was not changed since keeps the mechanism.
-
-    Parameters
-    ----------
-    image
-        State at the end of the log.
-    snapshot_offset
-        Offset of the last record in the newest snapshot; -1 without a snapshot.
-    """
-    users: dict[int, list[Fields]] = {}
-    for (_, mechanism), credential in image.scram.items():
-        users.setdefault(mechanism, []).append(credential)
-    found: dict[str, list[str]] = {}
-    for mechanism, credentials in users.items():
-        name = scram_mechanism(mechanism)
-        if any(credential[OFFSET] <= snapshot_offset for credential in credentials):
-            continue
-        alive = {scram_key(credential["name"], name) for credential in credentials}
-        ended = (key for kind, key in image.removed if kind is EntityKind.SCRAM_CREDENTIAL and key not in alive)
-        if removed := sorted(key.removesuffix(f"/{name}") for key in ended if key.endswith(f"/{name}")):
-            found[name] = removed
-    return found
-
-
 def _principals(image: MetadataImage, secrets: Secrets) -> Iterator[Entity]:
     for (user, mechanism), credential in image.scram.items():
         value = canonical_json(

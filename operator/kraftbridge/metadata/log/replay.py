@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -275,6 +276,37 @@ def log_end(files: LogFiles) -> LogEnd:
 def batches(files: LogFiles, name: str) -> Iterator[RecordBatch]:
     """Yield the complete batches of one file."""
     yield from FileScan(files, name, files.sizes()[name])
+
+
+def records_of(files: LogFiles, types: AbstractSet[str]) -> Iterator[tuple[int, str, Fields]]:
+    """Yield offset, type and fields of the records of some types in all segments, in order.
+
+    Raises
+    ------
+    MetadataError
+        The log cannot be read.
+    """
+    keys = [key for key, each in record_definitions().items() if each.name in types]
+    for segment in listing(files).segments:
+        scan = FileScan(files, segment.name, segment.size_bytes)
+        for part in parts(batch for batch in scan if not batch.is_control):
+            for offset, value in _values_of(part, keys):
+                yield offset, *decoded_record(value, offset)
+
+
+def _values_of(batches: Sequence[RecordBatch], keys: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    block = record_block(batches, 0, None)
+    if block is None:
+        values = ((offset, value) for batch in batches for offset, _, value in batch.records())
+    else:
+        chosen = np.flatnonzero(block.odd | np.isin(block.api_keys, keys)).tolist()
+        values = ((int(block.offsets[index]), block.value(index)) for index in chosen)
+    yield from ((offset, value) for offset, value in values if value and _api_key(value) in keys)
+
+
+def _api_key(value: bytes) -> int:
+    _, position = unsigned_varint(value, 0)
+    return unsigned_varint(value, position)[0]
 
 
 def decoded_record(value: bytes | None, offset: int) -> tuple[str, Fields]:

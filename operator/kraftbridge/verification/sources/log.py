@@ -16,9 +16,9 @@ from typing_extensions import override
 from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.copying import copy_end_offset
 from kraftbridge.metadata.entities import Form, Secrets
+from kraftbridge.metadata.log.credentials import forgettable_by_brokers, forgettable_by_voter
 from kraftbridge.metadata.log.entities import (
     entities_beside_partitions,
-    forgettable_credentials,
     log_entities,
     partition_columns,
     reassigning_partitions,
@@ -132,11 +132,13 @@ class _LogReader(DataSourceReader):
                 if ENTITY_KINDS[kind].mirror is Mirror.NONE
             ]
             state["reassigning"] = reassigning_partitions(image)
-            state["forgettableCredentials"] = forgettable_credentials(image, replay.snapshot_offset)
+            if plan.brokers_restart:
+                state["forgettableByBrokers"] = forgettable_by_brokers(files) if image.scram else {}
             state["producerIdsCopied"] = image.producer_ids is None or image.producer_ids["brokerId"] == -1
             if plan.fence_offset is not None:
                 state["epochAtFence"] = replay.epoch_at(plan.fence_offset)
         state |= {
+            "forgettable": forgettable_by_voter(replay),
             "endOffset": replay.end_offset,
             "snapshotOffset": replay.snapshot.end_offset if replay.snapshot else None,
             "tornTailBytes": replay.torn_tail_bytes,

@@ -89,6 +89,8 @@ class LogPlan(_Plan):
     """Return the image at the end of Kafka's copy instead of the newest one."""
     served: bool = False
     """Also return the metadata that brokers should serve."""
+    brokers_restart: bool = False
+    """Also return the SCRAM users whose removal brokers load when they start on KRaft."""
     patience_seconds: float = 0.0
     """How long the source waits for a voter's log to reach `replicas_offset`."""
 
