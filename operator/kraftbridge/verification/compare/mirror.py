@@ -342,24 +342,35 @@ def _note_reassignments(run: Run) -> None:
 
 def _note_forgettable_credentials(run: Run) -> None:
     """Before brokers or controllers restart on KRaft, report SCRAM credentials that a starting node may forget."""
-    match run.request.phase:
-        case Phase.ROLLING_BROKERS:
-            code = Code.SCRAM_CREDENTIALS_FORGETTABLE_BY_BROKERS
-            found = run.outcome.leader_note["forgettableByBrokers"]
-            if found is None:
-                run.outcome.add_finding(Finding.of(Code.SCRAM_REMOVALS_UNKNOWN, "metadata log"))
-        case Phase.FINALIZING:
-            code, found = Code.SCRAM_CREDENTIALS_FORGETTABLE, {}
-            for note in run.outcome.voter_notes:
-                for mechanism, users in note.get(
-                    "forgettable", {}
-                ).items():  # a voter that could not be read is a problem
-                    found.setdefault(mechanism, set()).update(users)
-        case _:
-            return
-    for mechanism, users in sorted((found or {}).items()):
-        named = ", ".join(sorted(users)[:3])
-        run.outcome.add_finding(Finding.of(code, mechanism, mechanism=mechanism, count=len(users), users=named))
+    if run.request.phase == Phase.ROLLING_BROKERS:
+        found = run.outcome.leader_note["forgettableByBrokers"]
+        if found is None:
+            run.outcome.add_finding(Finding.of(Code.SCRAM_REMOVALS_UNKNOWN, "metadata log"))
+        for mechanism, users in sorted((found or {}).items()):
+            run.outcome.add_finding(
+                Finding.of(
+                    Code.SCRAM_CREDENTIALS_FORGETTABLE_BY_BROKERS,
+                    mechanism,
+                    mechanism=mechanism,
+                    count=len(users),
+                    users=", ".join(users[:3]),
+                )
+            )
+    if run.request.phase == Phase.FINALIZING:
+        by_mechanism: dict[str, set[str]] = {}
+        for note in run.outcome.voter_notes:
+            for mechanism, users in note.get("forgettable", {}).items():  # a voter that could not be read is a problem
+                by_mechanism.setdefault(mechanism, set()).update(users)
+        for mechanism, removed in sorted(by_mechanism.items()):
+            run.outcome.add_finding(
+                Finding.of(
+                    Code.SCRAM_CREDENTIALS_FORGETTABLE,
+                    mechanism,
+                    mechanism=mechanism,
+                    count=len(removed),
+                    users=", ".join(sorted(removed)[:3]),
+                )
+            )
 
 
 def _settle_offline(run: Run, flagged: Sequence[Flagged]) -> None:
