@@ -25,8 +25,8 @@ EXPORTER_IMAGE = "localhost/kraftbridge-operator:dev"
 EXPORTER_JAR = "/opt/kraftbridge/jmx_prometheus_javaagent.jar"
 TIMEOUT_S = 1800
 
-# Canaries of the procedure and of the operator, the quota that prove_serving sets, and internal topics' creation.
-OF_THE_PROOFS = ("app-02/configs/retention.ms", "user=proof-", "kraftbridge")
+# Canaries of the procedure and of the operator, the quota and the SCRAM user that prove_serving sets, and internal topics' creation.
+OF_THE_PROOFS = ("app-02/configs/retention.ms", "user=proof-", "/scram/proof-", "kraftbridge")
 
 
 @dataclass(frozen=True)
