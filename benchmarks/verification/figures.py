@@ -194,7 +194,8 @@ def log_figures(libraries: Path, folder: Path, partitions: int) -> list[Figure]:
     dump = [java, "-Xmx512m", "-cp", classpath, "kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files"]
     decode = [java, "-Xmx1g", "-XX:+UseSerialGC", "-cp", classpath, str(JAVA / "DecodeLog.java"), str(segment), "8"]
     ours = decoding = dumping = warm = 0.0
-    for _ in range(LOG_ROUNDS):  # interleaved, so that all run under the same load of the machine; the best of each counts
+    # Interleaved, so that all run under the same load of the machine; the best of each counts.
+    for _ in range(LOG_ROUNDS):
         ours = max(ours, _replayed(folder / "log", cluster.records))
         decoding = max(decoding, _decoded(segment, cluster.records))
         began = time.perf_counter()

@@ -487,6 +487,11 @@ class Code(StrEnum):
         "Add the brokers' key to listener.properties in the Secret of spec.controllers.listener.secretName. Or accept this finding and use no tokens after the migration",
         _ACCEPTABLE,
     )
+    DYNAMIC_LISTENER_MAP = (
+        "DynamicListenerMap", _BLOCKING, _PREFLIGHT,
+        "The dynamic configuration of the broker sets listener.security.protocol.map={value}. It overrides the map that the migration sets, which contains the controllers' listener: the broker would not start",
+        "Set the map in the pod template and roll the brokers, then delete the dynamic one: kafka-configs --alter --entity-type brokers --entity-name {broker} --delete-config listener.security.protocol.map",
+    )
     DYNAMIC_SETTINGS_IGNORED_BY_KRAFT = (
         "DynamicSettingsIgnoredByKRaft", _WARNING, _PREFLIGHT,
         "Kafka copies these dynamic settings, and they have no effect in KRaft: {settings}",

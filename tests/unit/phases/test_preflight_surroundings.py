@@ -147,6 +147,11 @@ BLOCKING: dict[str, tuple[dict[str, Any], str, str]] = {
         "broker/0",
         "dynamic, of all brokers",
     ),
+    "DynamicListenerMap": (
+        running(setting("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT", SettingSource.DYNAMIC_BROKER)),
+        "broker/0",
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT",
+    ),
     "InterBrokerProtocolTooLow": (
         running(setting("inter.broker.protocol.version", "3.8-IV0")),
         "broker/0",

@@ -301,6 +301,9 @@ def _refused(broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[Fin
         yield finding(Code.CONTROL_PLANE_LISTENER, name, value=setting.value, source=setting.source)
     if "authorizer.zookeeper.url" in settings:
         yield finding(Code.AUTHORIZER_ZOOKEEPER_ELSEWHERE, name)
+    protocols = settings.get("listener.security.protocol.map")
+    if protocols is not None and protocols.source is not SettingSource.STATIC:
+        yield finding(Code.DYNAMIC_LISTENER_MAP, name, broker=broker, value=protocols.value)
     running = settings.get("inter.broker.protocol.version")
     if running is not None and not re.match(r"3\.9|[4-9]", running.value or ""):
         yield finding(
