@@ -16,6 +16,7 @@ from kraftbridge.builders.brokers import (
     properties_object,
     variable_of,
 )
+from kraftbridge.builders.template import writes_to_zookeeper
 from kraftbridge.constants import ANNOTATION_BROKER_MODE, ANNOTATION_CONFIGURATION, FIELD_MANAGER
 from kraftbridge.models.mounted_files import FilesKind, mounted_object
 from kraftbridge.models.phase import BrokerMode
@@ -25,6 +26,12 @@ from kraftbridge.models.status import GuardedStatefulSet, RequiredVariable
 _CONFLUENT_PREFIX: Final = "KAFKA_"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _ABOUT_ORDER: Final = "Variables without a value keep the order of yours. Delete such an entry when you delete its variable from your manifest."
+_ABOUT_VARIABLES: Final = "Put the entries of extraEnvVars into your own list, in place of those of the same name"
+_ABOUT_BITNAMI: Final = {
+    ConfigStyle.ENV: _ABOUT_VARIABLES,
+    ConfigStyle.PROPERTIES: f"{_ABOUT_VARIABLES}. With zookeeper.enabled=false the chart removes its own ZooKeeper; the volumes stay. "
+    "The ConfigMap has the controllers' real listener; listeners.controller only keeps the chart from adding variables for it",
+}
 _KEPT_METADATA: Final = ("name", "namespace", "labels", "annotations")
 
 
@@ -73,6 +80,7 @@ def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[st
     lost = [v.words for v in needed.variables if not _has(v, env.get(v.name))]
     if needed.volume and not _mounts_kraft_properties(needed, template):
         lost.append(f"volume {needed.volume} with {needed.mounted}")
+    lost += [f"no {variable}={env[variable]}" for variable in writes_to_zookeeper(env)]
     return tuple(lost)
 
 
@@ -125,7 +133,7 @@ def broker_manifests(spec: MigrationSpec, facts: Mapping[str, BrokerFacts], migr
             documents.append(properties)  # a Secret stays where it is
         patches.append(_kustomize_patch(of_set, name, ours))
         files[f"values-bitnami-{name}.yaml"] = _values(
-            "the Bitnami chart (bitnami/kafka). Put the entries of extraEnvVars into your own list, in place of those of the same name",
+            f"the Bitnami chart (bitnami/kafka). {_ABOUT_BITNAMI[spec.brokers.config_style]}",
             _bitnami_values(spec, of_set, ours),
         )
         if spec.brokers.config_style is ConfigStyle.ENV and spec.brokers.env_prefix == _CONFLUENT_PREFIX:
@@ -209,7 +217,18 @@ def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, 
         if "configMap" in volume:
             broker["existingConfigmap"] = volume["configMap"]["name"]
     variables = environment(spec, facts, BrokerMode.KRAFT)
-    return {"broker": broker, "extraEnvVars": [{"name": k, "value": v} for k, v in sorted(variables.items())]}
+    values = {"broker": broker, "extraEnvVars": [{"name": k, "value": v} for k, v in sorted(variables.items())]}
+    if spec.brokers.config_style is not ConfigStyle.PROPERTIES:
+        return values
+    # Only a release without ZooKeeper leaves out KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS, with which no broker starts on KRaft.
+    voters = broker_settings(spec, facts, BrokerMode.KRAFT)["controller.quorum.voters"]
+    return values | {
+        "kraft": {"enabled": True, "clusterId": facts.cluster_id, "controllerQuorumVoters": voters},
+        "controller": {"replicaCount": 0},
+        "zookeeper": {"enabled": False},
+        "externalZookeeper": {"servers": []},
+        "listeners": {"controller": {"protocol": "PLAINTEXT"}},
+    }
 
 
 def _confluent_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, Any]) -> dict[str, Any]:

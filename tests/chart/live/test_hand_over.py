@@ -266,6 +266,15 @@ def test_a_properties_file_in_a_secret_needs_the_kraft_secret(cluster: Cluster, 
     assert mount("kafka-kraftbridge-kraft")
 
 
+def test_a_variable_with_which_the_image_looks_for_zookeeper_is_refused(cluster: Cluster, release: Release) -> None:
+    """Bitnami's chart renders it as long as the release has a ZooKeeper; a broker on KRaft ends with it."""
+    complete(cluster, release, "writer", "Properties")
+    attempt = ("set", "env", "statefulset/writer", "--dry-run=server")
+    answer = cluster.refused(*attempt, "KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=true", user=SOMEBODY)
+    assert "remove KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=true from container kafka" in answer
+    cluster.do(*attempt, "KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false", user=SOMEBODY)
+
+
 def test_other_writers_of_a_guarded_statefulset_are_free(cluster: Cluster, release: Release) -> None:
     complete(cluster, release, "free-otherwise")
     for change in (

@@ -142,6 +142,19 @@ def test_an_owner_on_record_does_not_hide_that_the_template_lacks_something() ->
     assert not hand_over.owner_renders(needed("Env"), live)
 
 
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(
+    ("values", "refused"), [(["true"], True), (["Yes "], True), (["true", "false"], False), ([], False)]
+)
+def test_a_variable_with_which_the_image_looks_for_zookeeper_must_not_come_back(
+    style: str, values: list[str], *, refused: bool
+) -> None:
+    live = kraft_set(style)
+    variables(live).extend({"name": "KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS", "value": value} for value in values)
+    lost = hand_over.lacking(needed(style), live["spec"]["template"])
+    assert lost == ((f"no KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS={values[0]}",) if refused else ())
+
+
 # --------------------------------------------------------------------------------------------- manifests
 
 
@@ -185,6 +198,10 @@ def test_values_of_properties_name_the_configmap() -> None:
     assert set(files) == {"brokers.yaml", "kustomize-patch.yaml", "values-bitnami-kafka.yaml"}
     values = yaml.safe_load(files["values-bitnami-kafka.yaml"])
     assert values["broker"]["existingConfigmap"] == needed("Properties").config_map
+    assert values["kraft"]["enabled"]
+    assert not values["zookeeper"]["enabled"]
+    assert values["externalZookeeper"] == {"servers": []}
+    assert values["kraft"]["clusterId"] == FACTS.cluster_id
     assert {d["kind"] for d in yaml.safe_load_all(files["brokers.yaml"])} == {"StatefulSet", "ConfigMap"}
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from kraftbridge.builders import brokers as overlays
 from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
+from kraftbridge.builders.template import writes_to_zookeeper
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FIELD_MANAGER
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.mounted_files import mounted_object
@@ -22,9 +23,6 @@ from kraftbridge.phases.draft import Identity
 from kraftbridge.storage.ports import KubernetesPort
 
 Object = Mapping[str, Any]
-
-ZOOKEEPER_WRITERS = ("KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS",)
-"""Variables with which a known image writes to ZooKeeper at each start: Bitnami's, by ``kafka_zookeeper_create_sasl_scram_users``."""
 
 _FATAL_WAITS = frozenset(
     {
@@ -252,11 +250,6 @@ def own_state(stateful_set: Object, pods: Sequence[Object], container: str) -> S
         writes_to_zookeeper=writes_to_zookeeper(environment_of(container_of(stateful_set, container) or {})),
         last_writer=last_writer(stateful_set),
     )
-
-
-def writes_to_zookeeper(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the variables with which the image writes to ZooKeeper at each start (Bitnami's ``libkafka.sh``, ``is_boolean_yes``)."""
-    return tuple(v for v in ZOOKEEPER_WRITERS if variables.get(v, "").strip().lower() in ("1", "yes", "true"))
 
 
 def brokers_state(
