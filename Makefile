@@ -239,7 +239,7 @@ demo: venv $(if $(KUBE_CONTEXT),,prerequisites) ## bring everything up and watch
 .PHONY: bench
 bench: venv java ## speed of the verification beside its yardsticks
 	$(SAY) "verification: figures, yardsticks, ratios, goals"
-	@PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks verification --output docs/measured/verification $(ARGS)
+	@GLIBC_TUNABLES=glibc.malloc.hugetlb=1 PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks verification --output docs/measured/verification $(ARGS) # as Spark's Python workers run (open_session)
 
 KAFKA_LIBRARIES = $${KAFKA_HOME:-$$(PYTHONPATH=$(CURDIR) $(PYTHON) -c 'from tests.support.kafka_processes import kafka_libraries; print(kafka_libraries())')}
 .PHONY: bench-quorum

@@ -304,6 +304,28 @@ def test_a_listener_with_an_unknown_security_protocol_is_named(endpoints, protoc
         of("/brokers/ids/1", body)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("endpoints", [], "endpoints is empty"),
+        ("rack", [], "rack is no text"),
+        ("rack", {}, "rack is no text"),
+        ("rack", True, "rack is no text"),
+        ("rack", 7, "rack is no text"),
+        ("rack", ["r2"], "rack is no text"),
+        ("listener_security_protocol_map", True, "listener_security_protocol_map is no object"),
+        ("listener_security_protocol_map", "x", "listener_security_protocol_map is no object"),
+        ("listener_security_protocol_map", 7, "listener_security_protocol_map is no object"),
+    ],
+)
+def test_a_registration_with_which_kafka_does_not_begin_is_named(field, value, words):
+    """The copy never began with each of these (docs/odd-trees.md)."""
+    body = {"endpoints": ["PLAINTEXT://h:9092"], "rack": "r", "listener_security_protocol_map": {"PLAINTEXT": "SSL"}}
+    assert len(of("/brokers/ids/1", body)) == 1
+    with pytest.raises(UndecodableZnodeError, match=f"/brokers/ids/1: {words}"):
+        of("/brokers/ids/1", {**body, field: value})
+
+
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", "sasl_ssl"])
 def test_every_security_protocol_of_kafka_is_read_in_any_case(protocol):
     body = {"endpoints": ["CLIENT://h:9092"], "listener_security_protocol_map": {"CLIENT": protocol}}

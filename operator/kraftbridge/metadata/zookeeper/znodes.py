@@ -201,11 +201,18 @@ def _broker(path: str, identity: str, data: bytes | None, offset: int) -> Entity
     endpoints = body.get("endpoints")
     if not isinstance(endpoints, list) or not all(isinstance(item, str) for item in endpoints):
         raise UndecodableZnodeError(f"{path}: endpoints is not a list of texts")
-    _check_protocols(path, body.get("listener_security_protocol_map"), endpoints)
+    if not endpoints:
+        raise UndecodableZnodeError(f"{path}: endpoints is empty")
+    rack, protocols = body.get("rack"), body.get("listener_security_protocol_map")
+    if rack is not None and not isinstance(rack, str):
+        raise UndecodableZnodeError(f"{path}: rack is no text")
+    if protocols is not None and not isinstance(protocols, (dict, list)):  # an empty list is an empty map
+        raise UndecodableZnodeError(f"{path}: listener_security_protocol_map is no object")
+    _check_protocols(path, protocols, endpoints)
     plain = sorted(
         endpoint.replace("[", "").replace("]", "") for endpoint in endpoints
     )  # IPv6 has no brackets in the log
-    value = canonical_json({"endpoints": plain, "rack": body.get("rack")})
+    value = canonical_json({"endpoints": plain, "rack": rack})
     return Entity(EntityKind.BROKER_REGISTRATION, identity, value, offset)
 
 
