@@ -146,6 +146,10 @@ alerts: venv ## alerts by promtool, alerts and dashboard in a real Prometheus (i
 	$(SAY) "alerts and dashboard"
 	@$(PYTEST) tests/alerts $(ARGS)
 
+.PHONY: dashboard-picture
+dashboard-picture: venv ## docs/images/dashboard.svg of the next migration on the embedded cluster: run it beside `make demo`, after `make alerts`
+	@eval "$$($(CLUSTER) env)"; $(PYTHON) docs/dashboard_picture.py $(ARGS)
+
 .PHONY: spark
 spark: venv java ## the verification job in a local Spark session
 	$(SAY) "Spark tests, without those that wait for minutes (make spark-long)"

@@ -81,7 +81,14 @@ _BITNAMI_VALUES: dict[str, Any] = {
     "extraConfig": "inter.broker.protocol.version=3.9\n",
 }
 _BITNAMI: dict[str, Any] = {
-    "installed": Chart(BITNAMI_IMAGE, "bitnami", "bitnami-kafka", _BITNAMI_VALUES, "bitnami"),
+    "installed": Chart(
+        BITNAMI_IMAGE,
+        "bitnami",
+        "bitnami-kafka",
+        _BITNAMI_VALUES,
+        "bitnami",
+        {"broker": {"updateStrategy": {"type": "OnDelete"}}},
+    ),
     "stateful_sets": {f"{RELEASE}-kafka-broker": 3},
     "headless": f"{RELEASE}-kafka-broker-headless",
     "login": {"user": "user1", "password": "of-this-example", "mechanism": "SCRAM-SHA-256"},

@@ -139,6 +139,8 @@ def mirror_lag(status: MigrationStatus) -> int | None:
 
 
 def _quorum_lag(status: MigrationStatus) -> int | None:
+    if status.phase in {Phase.COMPLETED, Phase.ROLLED_BACK}:
+        return None  # the operator does not ask the quorum any more; the status keeps the last answer
     quorum = status.quorum
     return None if quorum is None or quorum.max_lag_records is None else int(quorum.max_lag_records)
 

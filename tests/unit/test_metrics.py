@@ -74,6 +74,15 @@ def test_without_a_mirror_there_is_no_lag(phase: Phase) -> None:
     assert sample("mirror_lag_records") is None
 
 
+@pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.ROLLED_BACK])
+def test_the_last_answer_of_the_quorum_is_not_its_lag_for_ever(phase: Phase) -> None:
+    known = {"quorum": {"highWatermark": "50", "maxLagRecords": "12"}}
+    export(phase="Finalizing", **known)
+    assert sample("quorum_lag_records") == 12
+    export(phase=phase.value, **known)
+    assert sample("quorum_lag_records") is None
+
+
 def test_what_is_no_longer_known_has_no_sample() -> None:
     export(phase="DualWrite", quorum={"highWatermark": "10", "maxLagRecords": "4"}, progressAt=at(1))
     export(phase="DualWrite")
