@@ -56,7 +56,7 @@ _PRINCIPALS: Final = "the controllers read the principals of forwarded requests"
 _MOVES: Final = (
     ("allow.everyone.if.no.acl.found", Carry.COPIED, "the controllers authorize what brokers forward (StandardAuthorizer)"),
     ("alter.config.policy.class.name", Carry.GIVEN, "the controllers apply it; the class must be in their image"),
-    ("authorizer.class.name", Carry.SET, "AclAuthorizer becomes StandardAuthorizer on brokers and controllers (KIP-801)"),
+    ("authorizer.class.name", Carry.SET, "AclAuthorizer becomes StandardAuthorizer on brokers and controllers (KIP-801); another class must be in the controllers' image"),
     ("auto.leader.rebalance.enable", Carry.COPIED, "the controllers elect preferred leaders (QuorumController)"),
     ("broker.session.timeout.ms", Carry.COPIED, "the controllers fence brokers that are silent"),
     ("client.quota.callback.class", Carry.GIVEN, "the controllers create it, too (QuotaFactory); the class must be in their image"),
@@ -144,7 +144,12 @@ COPIED: Final = tuple(name for name, rule in RULES.items() if rule.carry is Carr
 """Settings that the controllers get from the brokers' configuration."""
 
 CLASSES: Final = tuple(name for name, rule in RULES.items() if rule.carry is Carry.GIVEN and ".class" in name)
-"""Plugins that the controllers need in their image."""
+"""Plugins of the controllers that ``spec.controllers.config`` names; their image must have the classes."""
+
+AUTHORIZER: Final = "authorizer.class.name"
+
+LOADED_BY_CONTROLLERS: Final = (AUTHORIZER, *CLASSES)
+"""Settings whose class the controllers' image must have; the controllers take over the authorizer from the brokers."""
 
 IGNORED_BY_KRAFT: Final = frozenset(
     name

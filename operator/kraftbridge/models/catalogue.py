@@ -561,7 +561,7 @@ class Code(StrEnum):
     )
     PLUGIN_NOT_PROVEN = (
         "PluginNotProven", _BLOCKING, _PREFLIGHT,
-        "spec.controllers.config sets {setting}={value}, and nothing shows that image {image} has this class. Without it no controller starts",
+        "The controllers get {setting}={value}, and nothing shows that image {image} has this class. Without it no controller starts",
         "Give the controllers the image of the brokers, if its dry start loads the class. Or check that the image has the class, and accept this finding",
         _ACCEPTABLE,
     )

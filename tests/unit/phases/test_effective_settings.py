@@ -125,6 +125,52 @@ def test_a_class_loads_in_a_copy_with_the_controllers_image_or_blocks(
     assert ("PluginNotProven" in found(case)) is blocks
 
 
+CUSTOM = ("authorizer.class.name", "com.example.Authorizer")
+
+
+@pytest.mark.parametrize(
+    ("running", "image", "missing", "blocks"),
+    [
+        (CUSTOM[1], "shop/kafka:1", (), False),
+        (CUSTOM[1], "shop/kafka:1", (CUSTOM[0],), True),
+        (CUSTOM[1], "apache/kafka:3.9.1", (), True),
+        ("kafka.security.authorizer.AclAuthorizer", "apache/kafka:3.9.1", (), False),
+        ("org.apache.kafka.metadata.authorizer.StandardAuthorizer", "apache/kafka:3.9.1", (), False),
+    ],
+)
+@pytest.mark.parametrize("in_template", [True, False])
+def test_the_authorizer_that_the_controllers_take_over_is_in_their_image_or_blocks(
+    running: str, image: str, missing: tuple[str, ...], blocks: bool, in_template: bool
+) -> None:
+    state = given(authorizer_class_name=GivenSetting(running))
+    assert state.report is not None
+    copies = [
+        replace(c, start=replace(c.start, missing_classes=missing)) for c in state.report.copies if c.start is not None
+    ]
+    case = situation(
+        setting(CUSTOM[0], running),
+        dry_start=replace(state, report=replace(state.report, copies=tuple(copies))),
+    )
+    item = broker_set()
+    shown = {CUSTOM[0]: running} if in_template else {}
+    case = case.observing(stateful_sets=(replace(item, image="shop/kafka:1", settings={**item.settings, **shown}),))
+    case = replace(
+        case,
+        spec=case.spec.model_copy(update={"controllers": case.spec.controllers.model_copy(update={"image": image})}),
+    )
+    assert ("PluginNotProven" in found(case)) is blocks
+    if blocks:
+        assert (
+            f"get {CUSTOM[0]}={CUSTOM[1]}, and nothing shows that image {image}"
+            in found(case)["PluginNotProven"].reason
+        )
+
+
+def test_the_authorizer_of_the_template_counts_where_brokers_serve_none() -> None:
+    case = situation(template={CUSTOM[0]: CUSTOM[1]})
+    assert CUSTOM[1] in found(case)["PluginNotProven"].reason
+
+
 @pytest.mark.parametrize(
     ("running", "template", "blocks"),
     [

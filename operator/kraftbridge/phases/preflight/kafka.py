@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from kraftbridge.models.broker_settings import CLASSES, COPIED, IGNORED_BY_KRAFT
+from kraftbridge.models.broker_settings import AUTHORIZER, CLASSES, COPIED, IGNORED_BY_KRAFT, LOADED_BY_CONTROLLERS
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.observation import StatefulSetState, Unobserved
@@ -25,7 +25,7 @@ from kraftbridge.phases.preflight import dry_start as dry_starts
 Seen = Mapping[int, Mapping[str, BrokerSetting]]
 """Running settings by broker id and name."""
 
-CHANGED_FROM_THE_TEMPLATE = ("authorizer.class.name", "listener.security.protocol.map")
+CHANGED_FROM_THE_TEMPLATE = (AUTHORIZER, "listener.security.protocol.map")
 """Settings whose new value the migration computes from the template; a value that the template does not show would be lost."""
 
 HIDDEN_BY_KAFKA = {
@@ -344,7 +344,7 @@ def _needed_by_controllers(
     for plugin in CLASSES:
         if plugin in values and plugin not in ours and values[plugin].value != DEFAULT_PRINCIPAL_BUILDER:
             yield finding(Code.PLUGIN_NOT_ON_CONTROLLERS, plugin, setting=plugin, value=values[plugin].value)
-    yield from _unproven_plugins(draft)
+    yield from _unproven_plugins(draft, survey)
     logins = dict.fromkeys(login for each in seen.values() if (login := _inter_broker_login(each)) is not None)
     certificates = dict.fromkeys(tls for each in seen.values() if (tls := _inter_broker_tls(each)) is not None)
     if logins or certificates or TOKEN_KEYS & values.keys():
@@ -384,7 +384,7 @@ def _needed_by_controllers(
             yield finding(Code.SUPER_USERS_MISSING_ON_CONTROLLERS, "controllers", users=some(lacking))
 
 
-def _unproven_plugins(draft: Draft) -> Iterator[FindingStatus]:
+def _unproven_plugins(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     """Find classes that only the controllers' image would have to load: a copy of a broker's pod loads them for the image that both run."""
     state, sets = draft.observation.dry_start, draft.stateful_sets()
     if dry_starts.awaited(draft):
@@ -393,8 +393,11 @@ def _unproven_plugins(draft: Draft) -> Iterator[FindingStatus]:
     controllers = draft.spec.controllers
     same = set() if isinstance(sets, Unobserved) else {s.name for s in sets if s.image == controllers.image}
     starts = [c.start for c in (report.copies if report else ()) if c.key.stateful_set in same and c.start is not None]
-    for plugin in CLASSES:
+    for plugin in LOADED_BY_CONTROLLERS:
         value = controllers.config.get(plugin, "")
+        if plugin == AUTHORIZER:  # the controllers take over the brokers'
+            stated = [] if isinstance(sets, Unobserved) else [s.settings.get(plugin, "").strip() for s in sets]
+            value = taken_over(survey, state).get(plugin) or next((v for v in reversed(stated) if v), value)
         if not value or value.startswith(_KAFKAS_OWN):
             continue
         loaded = (s for s in starts if plugin in s.settings and plugin not in s.missing_classes)
