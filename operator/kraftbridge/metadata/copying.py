@@ -15,7 +15,7 @@ from kraftbridge.metadata.entities import Entity, canonical_json
 from kraftbridge.metadata.log.files import LogFiles
 from kraftbridge.metadata.log.replay import records_of
 from kraftbridge.metadata.zookeeper.tree import DumpReading
-from kraftbridge.metadata.zookeeper.znodes import Znode
+from kraftbridge.metadata.zookeeper.znodes import MAXIMUM_INT32, Znode
 from kraftbridge.models.entities import EntityKind
 
 COPY_TRANSACTION: Final = "ZK Migration"
@@ -70,9 +70,10 @@ def is_krafts(path: str, data: bytes | None) -> bool:
     if path != _CONTROLLER:
         return False
     try:
-        return int(json.loads(data or b"{}").get("kraftControllerEpoch", -1)) >= 0
-    except (ValueError, TypeError, AttributeError):
+        epoch = json.loads(data or b"{}").get("kraftControllerEpoch")
+    except (ValueError, AttributeError):
         return False
+    return type(epoch) is int and 0 <= epoch <= MAXIMUM_INT32
 
 
 @dataclass(slots=True)

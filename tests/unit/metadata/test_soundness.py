@@ -48,6 +48,12 @@ BLOCKED: dict[str, tuple[Callable[[Tree], Any], Code, str]] = {
     "another URL encoding": (put("/config/users/a+b", config(producer_byte_rate="1")), Code.ENTITY_NAME_INVALID, "/config/users/a+b"),
     "a broker config of no broker": (put("/config/brokers/abc", config(num__io__threads="3")), Code.BROKER_CONFIG_NAME_INVALID, "/config/brokers/abc"),
     "a broker of no number": (lambda tree: tree.put("/brokers/ids/abc", tree.nodes["/brokers/ids/0"]), Code.BROKER_ID_INVALID, "/brokers/ids/abc"),
+    "a controller's epoch in KRaft as text": (
+        put("/controller", {"version": 2, "brokerid": 2, "kraftControllerEpoch": "-1"}), Code.ZNODE_UNDECODABLE, "/controller",
+    ),
+    "a controller's epoch in KRaft beyond 2^31": (
+        put("/controller", {"version": 2, "brokerid": 2, "kraftControllerEpoch": 2**31}), Code.ZNODE_UNDECODABLE, "/controller",
+    ),
     "two topics with one id": (same_id, Code.TOPIC_ID_DUPLICATE, "/brokers/topics/a"),
     "a replica on an unregistered broker": (
         lambda tree: tree.put(put_topic(tree, "a"), topic_body("a") | {"partitions": {"0": [0, 1, 2, 99]}}),

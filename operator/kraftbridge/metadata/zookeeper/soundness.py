@@ -299,7 +299,9 @@ class Soundness:
     def _controller(self, data: bytes | None) -> None:
         """Check `/controller`, which the KRaft controller decodes when it claims it (``KafkaZkClient.tryRegisterKRaftControllerAsActiveController``)."""
         try:
-            integer(CONTROLLER_PATH, json_object(CONTROLLER_PATH, data), "brokerid")
+            body = json_object(CONTROLLER_PATH, data)
+            integer(CONTROLLER_PATH, body, "brokerid")
+            integer(CONTROLLER_PATH, {"kraftControllerEpoch": -1, **body}, "kraftControllerEpoch")
         except MetadataError as error:
             self.undecodable(CONTROLLER_PATH, str(error))
 
