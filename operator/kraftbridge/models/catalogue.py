@@ -745,6 +745,11 @@ class Code(StrEnum):
         "Kafka 3.9 has no quota {quota} for {folder}: after the takeover the sync to ZooKeeper would stop at it permanently",
         "Remove it before the takeover: take it out of the znode, or python -m kraftbridge.kafka remove-quota with the brokers' addresses (kafka-configs refuses the name). After the takeover: the same command with the controllers' addresses",
     )
+    QUOTA_ADDRESS_IS_NAME = (
+        "QuotaAddressIsName", _WARNING, _TREE,
+        "The quota's address {address} is no IP address. A KRaft node that cannot resolve it at its start applies none of the quotas that it loads with it (DynamicClientQuotaPublisher)",
+        "Set the quota for the IP address: kafka-configs --alter --entity-type ips --entity-name ADDRESS, and delete this one",
+    )
     QUOTA_INVALID = (
         "QuotaInvalid", _BLOCKING, _TREE,
         "Quota {quota}={value} is not {expected}: the copy would stop, or the sync to ZooKeeper would stop at it permanently",

@@ -97,6 +97,17 @@ def test_what_kafka_takes_does_not_block(change: Callable[[Tree], Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("address", "warned"),
+    [("no-address", True), ("10.9.9.999", True), ("10.9.9.9", False), ("%3A%3A1", False), ("<default>", False)],
+)
+def test_a_quota_of_an_address_that_is_a_name_is_a_warning(address: str, *, warned: bool) -> None:
+    tree = sound_tree()
+    put(f"/config/ips/{address}", config(connection_creation_rate="5"))(tree)
+    warnings = [f.object for f in findings_of(tree.znodes(), ENCODER_SECRET) if f.code == Code.QUOTA_ADDRESS_IS_NAME]
+    assert warnings == ([f"/config/ips/{address}"] if warned else [])
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [("1", 1.0), (" 1.5\n", 1.5), ("1e3", 1000.0), ("1d", 1.0), (".5F", 0.5), ("0x1p3", 8.0), ("+5", 5.0), ("Infinity", float("inf"))],
 )  # fmt: skip

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import unquote
 
 from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.entities import EncodedPassword, Secrets, is_password_config, looks_encoded
@@ -202,6 +203,8 @@ class Soundness:
         for name in names:
             if name != _DEFAULT and not (_is_sanitized(name) or (folder == "ips" and _is_address(name))):
                 self._add(Code.ENTITY_NAME_INVALID, path, name=name)
+            elif folder == "ips" and name != _DEFAULT and not _is_address(unquote(name)):
+                self._add(Code.QUOTA_ADDRESS_IS_NAME, path, address=unquote(name))
         if not data:
             return
         known = _QUOTAS[folder]
