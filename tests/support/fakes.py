@@ -54,7 +54,15 @@ from kraftbridge.models.report import (
 )
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.models.survey import AclEntry, BrokerSetting, Right, SettingSource, Visibility, ZooKeeperAcls
+from kraftbridge.models.survey import (
+    AclEntry,
+    BrokerSetting,
+    Right,
+    SettingSource,
+    Visibility,
+    ZooKeeperAcls,
+    ZooKeeperUsers,
+)
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import ClusterClients
 
@@ -581,6 +589,9 @@ class FakeKafka:
     def acls(self) -> ZooKeeperAcls:
         anyone = (AclEntry("world", "anyone", frozenset("cdrwa")),)
         return ZooKeeperAcls({"/": anyone, "/controller": anyone}, (), frozenset({"t"}))
+
+    def users(self) -> ZooKeeperUsers:
+        return ZooKeeperUsers()
 
     def payloads(self, paths: Sequence[str]) -> dict[str, bytes | None]:
         return dict.fromkeys(paths, b"{}")

@@ -601,6 +601,11 @@ class Code(StrEnum):
         "ZooKeeper has no cluster id: {path} is missing, or is not JSON with an id",
         "Correct the chroot in spec.zookeeper.connect. If the cluster never started, start a broker",
     )
+    CONSUMERS_IN_ZOOKEEPER = (
+        "ConsumersInZooKeeper", _WARNING, _PREFLIGHT,
+        "/consumers holds {count} group(s) of consumers that keep their offsets in ZooKeeper: {groups}. Kafka does not copy them, and such a consumer loses its offsets with ZooKeeper",
+        "Move these consumers to offsets in Kafka before ZooKeeper is removed. If they are gone, no action is needed",
+    )
     CONTROLLER_IS_KRAFT = (
         "ControllerIsKRaft", _BLOCKING, _PREFLIGHT,
         "A KRaft quorum has claimed /controller already",
@@ -647,10 +652,26 @@ class Code(StrEnum):
         "Reset the ACLs (zookeeper-security-migration --zookeeper.acl=unsecure), or give the brokers' credentials in spec.zookeeper.secretName: user and password with scheme=sasl, or the certificate with the subject that the ACLs name. The controllers use them as well",
         _ACCEPTABLE,
     )
+    ZOOKEEPER_CLIENTS_OF_OTHERS = (
+        "ZooKeeperClientsOfOthers", _WARNING, _PREFLIGHT,
+        "Clients at {addresses} have sessions in ZooKeeper and are neither brokers nor this operator. After the migration Kafka no longer updates what they read and ignores what they write, and they fail when ZooKeeper is removed",
+        "Find out what runs at these addresses (kubectl get pods -A -o wide), for example CMAK, Burrow, an exporter or a script with --zookeeper, and let it use the brokers instead",
+    )
     ZOOKEEPER_UNREACHABLE = (
         "ZooKeeperUnreachable", _BLOCKING, _PREFLIGHT,
         "The operator cannot read ZooKeeper: {reason}",
         "Correct spec.zookeeper.connect and its Secret. The operator's pods must reach ZooKeeper",
+    )
+
+    ZOOKEEPER_USERS_UNKNOWN = (
+        "ZooKeeperUsersUnknown", _INFORMATION, _PREFLIGHT,
+        "The operator does not know whether others use this ZooKeeper: {reason}",
+        "Allow cons in 4lw.commands.whitelist of every server, or make sure that only this Kafka cluster uses ZooKeeper before you remove it",
+    )
+    ZOOKEEPER_ZNODES_OF_OTHERS = (
+        "ZooKeeperZnodesOfOthers", _WARNING, _PREFLIGHT,
+        "ZooKeeper holds znodes that are not this Kafka cluster's: {paths}. Kafka does not copy them, and their owners lose them with ZooKeeper",
+        "Find out who uses them (/kafka-manager belongs to CMAK, /burrow to Burrow; others may belong to another Kafka cluster), and keep ZooKeeper until nobody does",
     )
 
     # ------------------------------------------------------------------------------------------- the ZooKeeper tree

@@ -50,6 +50,18 @@ class ZooKeeperAcls:
     """Number of topics whose znodes were not read, because there are too many."""
 
 
+@dataclass(frozen=True, slots=True)
+class ZooKeeperUsers:
+    """Signs that others than one Kafka cluster and its migration use its ZooKeeper."""
+
+    znodes: tuple[str, ...] = ()
+    """Absolute paths of children of ZooKeeper's root and of the chroot that are not this Kafka cluster's."""
+    groups: tuple[str, ...] = ()
+    """Children of ``/consumers``: groups of consumers that keep their offsets in ZooKeeper."""
+    clients: tuple[str, ...] | Unobserved = ()
+    """Addresses that have sessions and are neither a broker's nor the operator's own."""
+
+
 class SettingSource(StrEnum):
     """Origin of a broker's setting (``DescribeConfigsResponse.ConfigSource``)."""
 
@@ -233,5 +245,7 @@ class Survey:
     """Why the controllers cannot use the certificate in the Secret of their listener."""
     leftovers: tuple[str, ...] | Unobserved = ()
     """``Kind/name`` of objects that an earlier resource of the same name left behind; this migration does not use them."""
+    zookeeper_users: ZooKeeperUsers | Unobserved = ZooKeeperUsers()
+    """Others that use the brokers' ZooKeeper, as far as it tells."""
     refused: tuple[RefusedChange, ...] | Unobserved = ()
     """Changes of the brokers' StatefulSets, and objects of the controllers, that the API server does not accept in a dry run."""

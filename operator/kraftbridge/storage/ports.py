@@ -20,7 +20,7 @@ from kraftbridge.models.observation import (
     Unobserved,
     ZooKeeperState,
 )
-from kraftbridge.models.survey import BrokerSetting, Right, Visibility, ZooKeeperAcls
+from kraftbridge.models.survey import BrokerSetting, Right, Visibility, ZooKeeperAcls, ZooKeeperUsers
 
 Object = dict[str, Any]
 
@@ -121,6 +121,9 @@ class ZooKeeperPort(Protocol):
 
     def acls(self) -> ZooKeeperAcls:
         """Return the ACLs of the znodes that KRaft controllers write."""
+
+    def users(self) -> ZooKeeperUsers:
+        """Return what others keep there, and the addresses of clients that are neither brokers nor this client."""
 
     def payloads(self, paths: Sequence[str]) -> dict[str, bytes | None]:
         """Return the data of znodes; None for a znode that does not exist."""

@@ -5,6 +5,7 @@ Functions that parse a payload raise ValueError, KeyError, TypeError or `Metadat
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import logging
 import shutil
@@ -23,6 +24,7 @@ from typing import Any, Final
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, KazooException, NoAuthError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import GetChildren
 from typing_extensions import override
 
 from kraftbridge.constants import CANARY_USER
@@ -31,7 +33,7 @@ from kraftbridge.kafka.client import resolve, resolve_all
 from kraftbridge.metadata.zookeeper.session import Retries, TlsFiles, ZooKeeperCredentials, new_session
 from kraftbridge.metadata.zookeeper.znodes import migration_znode
 from kraftbridge.models.observation import BrokerZnode, ControllerZnode, MigrationZnode, Unobserved, ZooKeeperState
-from kraftbridge.models.survey import AclEntry, ZooKeeperAcls
+from kraftbridge.models.survey import AclEntry, ZooKeeperAcls, ZooKeeperUsers
 
 CANARY_QUOTA: Final = "producer_byte_rate"
 
@@ -43,6 +45,15 @@ _WRITTEN_BY_KRAFT: Final = (
     "/kafka-acl", "/kafka-acl-extended", "/delegation_token", "/latest_producer_id_block", "/feature", "/isr_change_notification",
 )  # fmt: skip
 """Znodes that a KRaft controller reads or writes in the copy and in dual-write (``ZkMigrationClient`` and its parts, ``ZkData``)."""
+
+_OF_KAFKA: Final = frozenset({
+    "admin", "brokers", "cluster", "config", "consumers", "controller", "controller_epoch", "delegation_token", "feature", "isr_change_notification",
+    "kafka-acl", "kafka-acl-changes", "kafka-acl-extended", "kafka-acl-extended-changes", "latest_producer_id_block", "log_dir_event_notification",
+    "migration",
+})  # fmt: skip
+"""Top-level znodes of a Kafka cluster (``ZkData`` of 3.9)."""
+_OF_ZOOKEEPER: Final = "zookeeper"
+"""ZooKeeper's own znode in its root."""
 
 Znode = tuple[bytes, Any]
 """Payload and ``ZnodeStat``."""
@@ -104,6 +115,7 @@ class ZooKeeperStore:
         tls: ZooKeeperTls | None = None,
     ) -> None:
         self._hosts = hosts
+        self._chroot = chroot
         self._source = f"ZooKeeper {hosts}{chroot}"
         self._lock = threading.Lock()
         self._directory: Path | None = None
@@ -222,9 +234,55 @@ class ZooKeeperStore:
         other clients count too, because ZooKeeper does not know their owners. A server lists only the sessions of the port that
         received the command (seen in 3.8.4), so this client must use the brokers' port.
         """
+        sessions = self._sessions()
+        return sessions if isinstance(sessions, Unobserved) else len(sessions.keys() - {self._own_session()})
+
+    def users(self) -> ZooKeeperUsers:
+        """Return what others keep in this ZooKeeper, and which addresses have sessions that are neither brokers' nor this client's.
+
+        A broker may have several sessions (``AclAuthorizer`` opens its own), so all sessions of its address count as its own. The servers
+        must allow the four-letter word ``cons``; see `broker_session_count` for what it does not list.
+
+        Raises
+        ------
+        ObservationError
+            No session, no answer in time, or no permission to list ``/brokers/ids``, the chroot or ZooKeeper's root.
+        """
+        deadline = time.monotonic() + _CALL_SECONDS
+        try:
+            client = self._connected(deadline)
+            top = client.handler.async_result()
+            client._call(GetChildren("/", None), top)  # noqa: SLF001 - the root itself, which kazoo hides below a chroot
+            inside, groups = client.get_children_async("/"), client.get_children_async("/consumers")
+            ids = _result(client.get_children_async("/brokers/ids"), deadline) or []
+            brokers = [client.get_async(f"/brokers/ids/{i}") for i in ids]
+            owners = {node[1].ephemeralOwner for answer in brokers if (node := _result(answer, deadline)) is not None}
+            first = self._chroot.strip("/").partition("/")[0]
+            known = {_OF_ZOOKEEPER, first} if first else {_OF_ZOOKEEPER, *_OF_KAFKA}
+            others = {f"/{name}" for name in set(_result(top, deadline) or ()) - known}
+            if first:
+                others |= {f"{self._chroot}/{name}" for name in set(_result(inside, deadline) or ()) - _OF_KAFKA}
+            consumers = tuple(sorted(_result(groups, deadline) or ()))
+        except (KazooException, KazooTimeoutError, OSError) as e:
+            raise ObservationError(self._source, self._explain(e)) from e
+        return ZooKeeperUsers(tuple(sorted(others)), consumers, self._foreign_clients(owners))
+
+    def _foreign_clients(self, brokers: set[int]) -> tuple[str, ...] | Unobserved:
+        """Return the addresses of all sessions but those of addresses from which a broker or this client is connected."""
+        sessions = self._sessions()
+        if isinstance(sessions, Unobserved):
+            return sessions
+        known = {_unsigned(owner) for owner in brokers} | {self._own_session()}
+        return tuple(sorted(set(sessions.values()) - {sessions[session] for session in known & sessions.keys()}))
+
+    def _own_session(self) -> int | None:
         with self._lock:
-            ours = self._client.client_id[0] if self._client is not None and self._client.client_id else None
-        sessions: set[int] = set()
+            client = self._client
+        return _unsigned(client.client_id[0]) if client is not None and client.client_id else None
+
+    def _sessions(self) -> dict[int, str] | Unobserved:
+        """Return the address of each session at all servers, by session."""
+        sessions: dict[int, str] = {}
         for host, port in _host_ports(self._hosts):
             source = f"ZooKeeper {host}:{port}"
             try:
@@ -235,8 +293,8 @@ class ZooKeeperStore:
                 return Unobserved(source, "the four-letter word cons is not in its 4lw.commands.whitelist")
             if not answer.strip():  # the connection of the command itself is always listed
                 return Unobserved(source, "it answered cons with nothing")
-            sessions.update(int(part.partition("sid=")[2].split(",")[0], 16) for part in _sessions(answer))
-        return len(sessions - {ours})
+            sessions |= _sessions(answer)
+        return sessions
 
     # -------------------------------------------------------------------------------------------- writes
 
@@ -409,8 +467,24 @@ def _host_ports(hosts: str) -> list[tuple[str, int]]:
     return found
 
 
-def _sessions(answer: str) -> Sequence[str]:
-    return [line for line in answer.splitlines() if "sid=0x" in line]
+def _sessions(answer: str) -> dict[int, str]:
+    """Read sessions and addresses in an answer to ``cons``: ``/10.0.0.7:41234[1](queued=0,…,sid=0x1000…,…)``."""
+    lines = [line.strip() for line in answer.splitlines() if "sid=0x" in line]
+    return {int(line.partition("sid=")[2].split(",")[0], 16): _address(line) for line in lines}
+
+
+def _address(line: str) -> str:
+    # An IPv6 address has no brackets of its own here, and is written in full.
+    text = line.partition("[")[0].rpartition("/")[2].rpartition(":")[0]
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return text
+
+
+def _unsigned(session: int) -> int:
+    """Return a session id as ``cons`` writes it; kazoo reads it as a signed number."""
+    return session & 0xFFFF_FFFF_FFFF_FFFF
 
 
 def cluster_id(node: Znode) -> str:

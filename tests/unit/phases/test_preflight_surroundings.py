@@ -38,6 +38,7 @@ from kraftbridge.models.survey import (
     Survey,
     Visibility,
     ZooKeeperAcls,
+    ZooKeeperUsers,
 )
 from kraftbridge.phases.preflight.kubernetes import shown
 
@@ -328,6 +329,11 @@ def test_it_depends_on_the_spec(
         ({"writers": {BROKER_SET: ("field manager helm",)}}, "FieldsManagedByOthers", Severity.WARNING),
         ({"capacity": replace(FINE.capacity, all_pods_seen=False)}, "CapacityPartlyKnown", Severity.INFORMATION),  # type: ignore[type-var]
         ({"zookeeper": replace(FINE.zookeeper, topics_without_acl=9)}, "ZooKeeperAclsSampled", Severity.INFORMATION),  # type: ignore[type-var]
+        ({"zookeeper_users": ZooKeeperUsers(clients=("10.0.0.9",))}, "ZooKeeperClientsOfOthers", Severity.WARNING),
+        ({"zookeeper_users": ZooKeeperUsers(znodes=("/kafka-manager",))}, "ZooKeeperZnodesOfOthers", Severity.WARNING),
+        ({"zookeeper_users": ZooKeeperUsers(groups=("billing",))}, "ConsumersInZooKeeper", Severity.WARNING),
+        ({"zookeeper_users": ZooKeeperUsers(clients=UNKNOWN)}, "ZooKeeperUsersUnknown", Severity.INFORMATION),
+        ({"zookeeper_users": UNKNOWN}, "ZooKeeperUsersUnknown", Severity.INFORMATION),
     ],
 )  # fmt: skip
 def test_what_does_no_harm_is_told_and_blocks_nothing(changes: dict[str, Any], code: str, severity: Severity) -> None:

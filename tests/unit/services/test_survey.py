@@ -13,13 +13,13 @@ from tests.support.fakes import migration_object
 from tests.support.observations import spec_document
 from tests.unit.services.conftest import Operator
 
-from kraftbridge.constants import KIND
+from kraftbridge.constants import KIND, LABEL_MIGRATION
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import controllers_name
-from kraftbridge.models.survey import Room, Survey
+from kraftbridge.models.survey import Room, Survey, ZooKeeperUsers
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import controllers_zookeeper_identities
 from kraftbridge.services.observe import survey
@@ -46,6 +46,40 @@ def test_a_fresh_cluster_is_seen_whole(operator: Operator) -> None:
     for part in Survey.__slots__:
         assert not isinstance(getattr(found, part), Unobserved), part
     operator.walk(Phase.PROVISIONING_QUORUM)
+
+
+def test_pods_of_the_migration_are_no_other_users_of_zookeeper(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected = ("10.0.0.7", "10.0.0.8", "10.0.0.9", "fd00::7")
+    monkeypatch.setattr(operator.kafka, "users", lambda: ZooKeeperUsers(clients=connected))
+    verifier = {"podIPs": [{"ip": "10.0.0.7"}, {"ip": "fd00::7"}]}
+    for name, status, labels in (
+        ("verifier", verifier, {LABEL_MIGRATION: "demo"}),
+        ("waiting", {}, {LABEL_MIGRATION: "demo"}),
+        ("other", {"podIPs": [{"ip": "10.0.0.8"}]}, {LABEL_MIGRATION: "another"}),
+    ):
+        metadata = {"name": name, "namespace": "kafka", "labels": labels}
+        operator.kubernetes.create(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}, "status": status}
+        )
+    assert survey_of(operator).zookeeper_users == ZooKeeperUsers(clients=("10.0.0.8", "10.0.0.9"))
+    assert "Clients at 10.0.0.8, 10.0.0.9 have sessions" in codes(operator)["ZooKeeperClientsOfOthers"]
+    operator.walk(Phase.PROVISIONING_QUORUM)
+
+
+def test_a_silent_zookeeper_is_asked_once(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def silent() -> Any:
+        asked.append("acls")
+        raise ObservationError("ZooKeeper z:1", "silent")
+
+    monkeypatch.setattr(operator.kafka, "acls", silent)
+    monkeypatch.setattr(operator.kafka, "users", lambda: asked.append("users"))
+    assert isinstance(survey_of(operator).zookeeper_users, Unobserved)
+    assert asked == ["acls"]
+    assert "ZooKeeperUsersUnknown" not in codes(operator)
 
 
 SASL_USER = {"scheme": "sasl", "username": "kafka", "password": "p"}

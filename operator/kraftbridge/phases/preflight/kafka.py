@@ -195,6 +195,7 @@ def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     yield from _listener(survey)
     yield from _brokers(draft, survey)
     yield from _access(draft, survey)
+    yield from _other_users(draft, survey)
 
 
 def _visibility(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
@@ -526,6 +527,22 @@ def _access(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
         )
     if access.topics_without_acl:
         yield finding(Code.ZOOKEEPER_ACLS_SAMPLED, name, count=access.topics_without_acl)
+
+
+def _other_users(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
+    name, users = f"ZooKeeper/{draft.spec.zookeeper.connect}", survey.zookeeper_users
+    if isinstance(users, Unobserved):
+        if not isinstance(survey.zookeeper, Unobserved):  # else another finding reports it
+            yield finding(Code.ZOOKEEPER_USERS_UNKNOWN, name, reason=users)
+        return
+    if isinstance(users.clients, Unobserved):
+        yield finding(Code.ZOOKEEPER_USERS_UNKNOWN, name, reason=users.clients)
+    elif users.clients:
+        yield finding(Code.ZOOKEEPER_CLIENTS_OF_OTHERS, name, addresses=some(users.clients))
+    if users.znodes:
+        yield finding(Code.ZOOKEEPER_ZNODES_OF_OTHERS, name, paths=some(users.znodes))
+    if users.groups:
+        yield finding(Code.CONSUMERS_IN_ZOOKEEPER, name, count=len(users.groups), groups=some(users.groups))
 
 
 def _granted(acl: tuple[AclEntry, ...], survey: Survey) -> frozenset[str]:

@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, TypeVar
@@ -42,6 +43,7 @@ from kraftbridge.models.survey import (
     Room,
     StorageClass,
     Survey,
+    ZooKeeperUsers,
 )
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import ClusterClients, controllers_zookeeper_identities, secret_text
@@ -198,9 +200,11 @@ class Surveyor:
         started = time.monotonic()
         visibility = _seen(clients.brokers.visibility)
         late = time.monotonic() - started > SILENT_SECONDS
+        acls = _seen(clients.zookeeper.acls)
         silent = visibility if isinstance(visibility, Unobserved) and late else None
         return Survey(
-            zookeeper=_seen(clients.zookeeper.acls),
+            zookeeper=acls,
+            zookeeper_users=acls if isinstance(acls, Unobserved) else _seen(lambda: self._users(identity, clients)),
             zookeeper_identities=controllers_zookeeper_identities(self._kubernetes, namespace, spec),
             visibility=visibility,
             # Brokers that did not answer are not asked again: each question would cost its whole time limit.
@@ -220,6 +224,15 @@ class Surveyor:
             leftovers=_seen(lambda: self._leftovers(identity)),
             refused=_seen(lambda: self._refused(identity, spec, status)),
         )
+
+    def _users(self, identity: Identity, clients: ClusterClients) -> ZooKeeperUsers:
+        """Return who else uses ZooKeeper; pods of this migration (verification, rehearsal) are no others."""
+        users = clients.zookeeper.users()
+        if isinstance(users.clients, Unobserved) or not users.clients:
+            return users
+        pods = self._kubernetes.list("v1", "Pod", identity.namespace, f"{LABEL_MIGRATION}={identity.name}")
+        ours = {ip["ip"] for pod in pods for ip in pod.get("status", {}).get("podIPs") or []}
+        return replace(users, clients=tuple(address for address in users.clients if address not in ours))
 
     # ------------------------------------------------------------------------------------------- admission
 
