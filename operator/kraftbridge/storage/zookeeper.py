@@ -272,8 +272,9 @@ class ZooKeeperStore:
         sessions = self._sessions()
         if isinstance(sessions, Unobserved):
             return sessions
-        known = {_unsigned(owner) for owner in brokers} | {self._own_session()}
-        return tuple(sorted(set(sessions.values()) - {sessions[session] for session in known & sessions.keys()}))
+        known = {self._own_session(), *(_unsigned(owner) for owner in brokers)}
+        ours = {address for session, address in sessions.items() if session in known}
+        return tuple(sorted(set(sessions.values()) - ours))
 
     def _own_session(self) -> int | None:
         with self._lock:
