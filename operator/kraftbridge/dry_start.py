@@ -183,6 +183,7 @@ def _start(raw: Mapping[str, Any]) -> KafkaStart:
         system_properties=_given(raw.get("options") or {}),
         jaas_entries={str(k): str(v) for k, v in (jaas.get("entries") or {}).items()},
         missing_classes=tuple(sorted(name for name, loads in (raw.get("classes") or {}).items() if not loads)),
+        mounted_classes=tuple(sorted(map(str, raw.get("mountedClasses") or ()))),
         programs=tuple(_program(event) for event in raw.get("events") or []),
         kafka=str(raw.get("kafka", "")),
         java=str(raw.get("java", "")),

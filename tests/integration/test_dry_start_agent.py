@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +95,23 @@ def test_the_configuration_is_reported_and_no_secret_is_told(tmp_path: Path, age
     assert start.missing_classes == ("authorizer.class.name",)
     assert "-secret" not in ended.output
     assert SALT not in ended.output
+
+
+def test_a_class_from_a_volume_is_not_one_of_the_image(tmp_path: Path, agent: Path, libraries: Path) -> None:
+    (tmp_path / "Policy.java").write_text("package com.example; public class Policy {}")
+    (tmp_path / "server.properties").write_text(
+        "broker.id=1\nzookeeper.connect=z:2181\ncreate.topic.policy.class.name=com.example.Policy\n"
+    )
+    script = START.replace("$LIBS", "$LIBS:$PLUGINS")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as volume:
+        assert Path("/dev/shm").is_mount()
+        subprocess.run(
+            [shutil.which("javac") or "javac", "-d", volume, tmp_path / "Policy.java"], check=True, timeout=60
+        )
+        ended = run_entrypoint(script, tmp_path, agent, libraries, {"PLUGINS": volume})
+        start = kafka_start(ended.output)
+    assert start is not None, ended.output
+    assert (start.missing_classes, start.mounted_classes) == ((), ("create.topic.policy.class.name",))
 
 
 def test_a_hash_is_of_the_value_and_the_runs_salt(tmp_path: Path, agent: Path, libraries: Path) -> None:

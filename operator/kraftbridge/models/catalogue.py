@@ -562,7 +562,7 @@ class Code(StrEnum):
     PLUGIN_NOT_PROVEN = (
         "PluginNotProven", _BLOCKING, _PREFLIGHT,
         "The controllers get {setting}={value}, and nothing shows that image {image} has this class. Without it no controller starts",
-        "Give the controllers the image of the brokers, if its dry start loads the class. Or check that the image has the class, and accept this finding",
+        "Give the controllers an image that contains the class: that of the brokers, if their dry start loads the class from the image and not from a volume. Or check that the image has the class, and accept this finding",
         _ACCEPTABLE,
     )
     SETTING_HIDDEN = (

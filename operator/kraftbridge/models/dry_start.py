@@ -54,6 +54,8 @@ class KafkaStart:
     """Hash of each entry of the JAAS file."""
     missing_classes: tuple[str, ...] = ()
     """Settings whose class the image does not have."""
+    mounted_classes: tuple[str, ...] = ()
+    """Settings whose class comes from a volume of the pod, not from the image."""
     programs: tuple[JavaProgram, ...] = ()
     kafka: str = ""
     java: str = ""

@@ -129,24 +129,23 @@ CUSTOM = ("authorizer.class.name", "com.example.Authorizer")
 
 
 @pytest.mark.parametrize(
-    ("running", "image", "missing", "blocks"),
+    ("running", "image", "unloaded", "blocks"),
     [
-        (CUSTOM[1], "shop/kafka:1", (), False),
-        (CUSTOM[1], "shop/kafka:1", (CUSTOM[0],), True),
-        (CUSTOM[1], "apache/kafka:3.9.1", (), True),
-        ("kafka.security.authorizer.AclAuthorizer", "apache/kafka:3.9.1", (), False),
-        ("org.apache.kafka.metadata.authorizer.StandardAuthorizer", "apache/kafka:3.9.1", (), False),
+        (CUSTOM[1], "shop/kafka:1", {}, False),
+        (CUSTOM[1], "shop/kafka:1", {"missing_classes": (CUSTOM[0],)}, True),
+        (CUSTOM[1], "shop/kafka:1", {"mounted_classes": (CUSTOM[0],)}, True),
+        (CUSTOM[1], "apache/kafka:3.9.1", {}, True),
+        ("kafka.security.authorizer.AclAuthorizer", "apache/kafka:3.9.1", {}, False),
+        ("org.apache.kafka.metadata.authorizer.StandardAuthorizer", "apache/kafka:3.9.1", {}, False),
     ],
 )
 @pytest.mark.parametrize("in_template", [True, False])
 def test_the_authorizer_that_the_controllers_take_over_is_in_their_image_or_blocks(
-    running: str, image: str, missing: tuple[str, ...], blocks: bool, in_template: bool
+    running: str, image: str, unloaded: dict[str, tuple[str, ...]], blocks: bool, in_template: bool
 ) -> None:
     state = given(authorizer_class_name=GivenSetting(running))
     assert state.report is not None
-    copies = [
-        replace(c, start=replace(c.start, missing_classes=missing)) for c in state.report.copies if c.start is not None
-    ]
+    copies = [replace(c, start=replace(c.start, **unloaded)) for c in state.report.copies if c.start is not None]
     case = situation(
         setting(CUSTOM[0], running),
         dry_start=replace(state, report=replace(state.report, copies=tuple(copies))),

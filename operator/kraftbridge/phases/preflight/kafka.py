@@ -401,7 +401,7 @@ def _unproven_plugins(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
             value = taken_over(survey, state).get(plugin) or next((v for v in reversed(stated) if v), value)
         if not value or value.startswith(_KAFKAS_OWN):
             continue
-        loaded = (s for s in starts if plugin in s.settings and plugin not in s.missing_classes)
+        loaded = (s for s in starts if plugin in s.settings and plugin not in (*s.missing_classes, *s.mounted_classes))
         if not any(s.settings[plugin].value == value for s in loaded):
             yield finding(Code.PLUGIN_NOT_PROVEN, plugin, setting=plugin, value=value, image=controllers.image)
 

@@ -209,7 +209,9 @@ public final class DryStartAgent {
                 result.put("nodeId", type.getMethod("nodeId").invoke(config));
                 result.put("settings", settings(type, config));
                 result.put("directories", directories(type, config));
-                result.put("classes", classes((Map<?, ?>) type.getMethod("originals").invoke(config)));
+                List<String> mounted = new ArrayList<>();
+                result.put("classes", classes((Map<?, ?>) type.getMethod("originals").invoke(config), mounted));
+                result.put("mountedClasses", mounted);
                 result.put("valid", true);
             } catch (Throwable error) {
                 result.put("valid", false);
@@ -314,8 +316,12 @@ public final class DryStartAgent {
             return found;
         }
 
-        /** Returns, for each setting that names a class which KafkaConfig does not load itself, whether the image has the class. */
-        private Map<String, Object> classes(Map<?, ?> given) {
+        /**
+         * Returns, for each setting that names a class which KafkaConfig does not load itself, whether the class loads.
+         *
+         * @param mounted gets the settings whose class comes from a volume: another pod with the image lacks it
+         */
+        private Map<String, Object> classes(Map<?, ?> given, List<String> mounted) {
             Map<String, Object> found = new TreeMap<>();
             for (Object key : given.keySet()) {
                 String name = String.valueOf(key);
@@ -325,13 +331,35 @@ public final class DryStartAgent {
                 }
                 boolean loads = true;
                 try {
-                    Class.forName(value, false, loader);
+                    if (fromVolume(Class.forName(value, false, loader))) {
+                        mounted.add(name);
+                    }
                 } catch (ClassNotFoundException | LinkageError e) {
                     loads = false;
                 }
                 found.put(name, loads);
             }
             return found;
+        }
+
+        /** Returns whether a class comes from a file system that is mounted below the root (proc(5), mountinfo: field 5 is the mount point). */
+        private static boolean fromVolume(Class<?> type) {
+            java.security.CodeSource source = type.getProtectionDomain().getCodeSource();
+            if (source == null || source.getLocation() == null) {
+                return false; // of the JVM
+            }
+            try {
+                Path location = Paths.get(source.getLocation().toURI()).toRealPath();
+                for (String line : Files.readAllLines(Paths.get("/proc/self/mountinfo"))) {
+                    Path mount = Paths.get(line.split(" ")[4].replace("\\040", " "));
+                    if (mount.getNameCount() > 0 && location.startsWith(mount)) {
+                        return true;
+                    }
+                }
+                return false;
+            } catch (IOException | java.net.URISyntaxException | RuntimeException e) {
+                return true; // not known to be in the image
+            }
         }
 
         /** Returns the system properties of the command line, without the JVM's other options. */
