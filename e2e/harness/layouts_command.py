@@ -14,6 +14,7 @@ from e2e.harness.demo import Terminal
 from e2e.harness.foreign import ForeignCluster
 from e2e.harness.kube import REPOSITORY, CommandFailedError, Kube, current_kube, eventually, run
 from e2e.harness.layouts import LAYOUTS, RELEASE, ZOOKEEPER, Chart, Layout
+from e2e.harness.layouts_page import BACK
 from e2e.harness.load import Load, client_impact
 from e2e.harness.migration import KAFKA_IMAGE, VERIFIER_IMAGE, Migration, View
 from e2e.harness.operator_install import IMAGES, OperatorInstall
@@ -190,7 +191,7 @@ def main() -> int:
     arguments = _parse()
     known = {file.stem for file in RESULTS.glob("*.json")}
     wanted = [each for each in LAYOUTS if not arguments.layouts or each.name in arguments.layouts]
-    planned = [each for each in wanted if arguments.again or each.name not in known]
+    planned = [each for each in wanted if arguments.again or f"{each.name}{_suffix(arguments)}" not in known]
     terminal = Terminal(Console(highlight=False, width=None if sys.stdout.isatty() else 240))
     terminal.say(f"{len(known)} layouts have a result; now: {', '.join(each.name for each in planned) or 'none'}")
     if arguments.plan or not planned:
@@ -221,15 +222,20 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         load = Load(cluster)
         terminal.step("a producer and a consumer group", load.start)
         before = json.loads(cluster.run_client("inventory", "--without-acls"))
+        templates = cluster.templates()
         kube.apply(json.dumps(_manifest(layout)), NAMESPACE)
-        view, refused = _follow(migration, terminal, arguments.limit_seconds)
+        view, refused = _follow(migration, terminal, arguments.limit_seconds, back=arguments.back)
         result: dict[str, Any] = {
             "name": layout.name,
             "title": layout.title,
             "phase": view.phase,
             "seconds": round(time.monotonic() - begin),
         }
-        if view.phase == "Completed":
+        if view.phase == "RolledBack":
+            changed = differences(templates, cluster.templates())
+            broken = [*_serving(cluster), *(f"after the rollback: {each}" for each in changed)]
+            result |= {"outcome": "rolled back", **_unharmed(cluster, load, before, broken)}
+        elif view.phase == "Completed":
             cluster.stop_zookeeper()
             serving = _serving(cluster)
             upgrade = terminal.step(
@@ -263,7 +269,9 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         if not arguments.keep:
             terminal.step("removing everything", lambda: _clean(kube, operator))
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{layout.name}.json").write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
+    (RESULTS / f"{layout.name}{_suffix(arguments)}.json").write_text(
+        json.dumps(result, indent=1, sort_keys=True) + "\n"
+    )
     terminal.console.print(json.dumps(result, indent=1), markup=False, soft_wrap=True)
     return not result["broken"]
 
@@ -320,8 +328,14 @@ def _manifest(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _follow(migration: Migration, terminal: Terminal, limit_seconds: float) -> tuple[View, bool]:
+def _suffix(arguments: argparse.Namespace) -> str:
+    return BACK if arguments.back else ""
+
+
+def _follow(migration: Migration, terminal: Terminal, limit_seconds: float, *, back: bool) -> tuple[View, bool]:
     """Follow it to ``Completed``, or until preflight has judged and blocks, or until the time is up.
+
+    With ``back``, ask for the way back as soon as one broker runs KRaft, and follow it to ``RolledBack``.
 
     Returns
     -------
@@ -334,8 +348,11 @@ def _follow(migration: Migration, terminal: Terminal, limit_seconds: float) -> t
     while time.monotonic() < deadline:
         view = migration.view() or view
         terminal.change(view)
-        if view.phase == "Completed" and view.condition("Ready")["status"] == "True":
+        if view.phase in ("Completed", "RolledBack") and view.condition("Ready")["status"] == "True":
             return view, False
+        if back and view.phase == "RollingBrokers" and (view.status.get("brokers") or {}).get("inMode") and not asked:
+            asked = True
+            terminal.say(f"[green]$ {migration.set_target('ZooKeeper')}[/]")
         judged = view.phase == "Preflight" and view.blocked and UNDER_WAY not in view.message
         found = frozenset((f["code"], f["object"]) for f in _blocking(view)) if judged else frozenset()
         if found != blocking:
@@ -360,6 +377,9 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--vendor", type=Path, required=True, help="folder with the vendors' charts and images")
     parser.add_argument("--again", action="store_true", help="also run layouts that have a result")
+    parser.add_argument(
+        "--back", action="store_true", help="a way back from RollingBrokers instead of the whole migration"
+    )
     parser.add_argument("--plan", action="store_true", help="only show what is missing")
     parser.add_argument("--limit-seconds", type=float, default=1200, help="time limit of one migration")
     parser.add_argument("--keep", action="store_true", help="leave the cluster for a look")

@@ -17,8 +17,12 @@ are no part of this repository. The images are built on Kafka 3.9.1's jars. A la
 After `Completed` the run stops ZooKeeper, uses the cluster, and compares the metadata that the brokers serve with the metadata before the migration. Then the release from before the migration (`helm upgrade`
 with the old values, or `kubectl apply` of the old manifests) must be refused. The release with the [final manifest](kraft.md) (its values, or its kustomize patch) must be admitted, and the brokers must serve as
 before. A refused layout stays in `Preflight`, and nothing was changed.
+
+With `ARGS="NAME --back"` the run asks for the way back as soon as one broker runs KRaft. In `RolledBack` the pod templates must be those from before, and the brokers must serve as before.
 """
 
+BACK = "-back"
+"""Ends the name of a result of the way back."""
 _NOTHING: Mapping[str, Any] = {"broken": ()}
 
 
@@ -26,13 +30,14 @@ def page(layouts: Sequence[Layout], known: Mapping[str, Mapping[str, Any]]) -> s
     """Return the page: a table of all layouts, and what preflight says about those that it refuses."""
     parts = [
         HEAD,
-        "| layout | result | records acknowledged | lost | longest produce stall | the release afterwards restarts |",
-        "|---|---|---|---|---|---|",
+        "| layout | result | records acknowledged | lost | longest produce stall | the release afterwards restarts | a way back from RollingBrokers |",
+        "|---|---|---|---|---|---|---|",
     ]
-    parts += [_row(each, known.get(each.name)) for each in layouts]
+    parts += [_row(each, known.get(each.name), known.get(f"{each.name}{BACK}")) for each in layouts]
     for each in layouts:
         result = known.get(each.name, _NOTHING)
-        if not (result.get("findings") or result["broken"]):
+        back = known.get(f"{each.name}{BACK}", _NOTHING)
+        if not (result.get("findings") or result["broken"] or back["broken"]):
             continue
         parts += ["", f"## {each.name}", "", f"{each.title}.", ""]
         parts += [
@@ -40,12 +45,13 @@ def page(layouts: Sequence[Layout], known: Mapping[str, Mapping[str, Any]]) -> s
             for f in result.get("findings", [])
         ]
         parts += [f"- {_text(problem)}" for problem in result["broken"]]
+        parts += [f"- on the way back: {_text(problem)}" for problem in back["broken"]]
     return "\n".join(parts) + "\n"
 
 
-def _row(layout: Layout, result: Mapping[str, Any] | None) -> str:
+def _row(layout: Layout, result: Mapping[str, Any] | None, back: Mapping[str, Any] | None) -> str:
     if result is None:
-        return f"| {layout.title} | not run yet | | | | |"
+        return f"| {layout.title} | not run yet | | | | | |"
     link = f"[{layout.name}](#{layout.name})" if result.get("findings") or result["broken"] else layout.name
     match result["outcome"]:
         case "migrated" if not result["broken"]:
@@ -60,7 +66,14 @@ def _row(layout: Layout, result: Mapping[str, Any] | None) -> str:
     stall = f"{result['longest_stall_s']} s" if "longest_stall_s" in result else ""
     upgrade = result.get("upgrade")
     restarts = "" if upgrade is None else ", ".join(upgrade["restarted"]) or "nothing"
-    return f"| {layout.title} | {told} | {figures[0]} | {figures[1]} | {stall} | {restarts} |"
+    way_back = "" if result["outcome"] == "refused" else "not run" if back is None else _way_back(layout, back)
+    return f"| {layout.title} | {told} | {figures[0]} | {figures[1]} | {stall} | {restarts} | {way_back} |"
+
+
+def _way_back(layout: Layout, back: Mapping[str, Any]) -> str:
+    if back["outcome"] == "rolled back" and not back["broken"]:
+        return f"to `RolledBack`: {back['records']} records, {back['lost']} lost"
+    return f"**✗** ended in `{back['phase']}` ([{layout.name}](#{layout.name}))"
 
 
 def _text(text: str) -> str:
