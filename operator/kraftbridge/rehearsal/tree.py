@@ -20,7 +20,7 @@ from typing import Final
 from kraftbridge.exceptions import RehearsalError
 from kraftbridge.metadata.copying import is_krafts
 from kraftbridge.metadata.entities import is_sensitive_config
-from kraftbridge.metadata.zookeeper.znodes import SCRAM_MECHANISMS, Znode
+from kraftbridge.metadata.zookeeper.znodes import MAXIMUM_INT32, SCRAM_MECHANISMS, Znode
 from kraftbridge.models.rehearsal import TreeSize
 
 _OF_THE_QUORUM: Final = frozenset({"/controller", "/migration"})
@@ -109,7 +109,7 @@ class SnapshotWriter:
     def _disarmed(self, znode: Znode) -> Znode:
         if znode.problem is not None:
             self.problems.append(f"{znode.path} is not in the dump: {znode.problem}")
-        if match := _BROKER.fullmatch(znode.path):
+        if (match := _BROKER.fullmatch(znode.path)) and int(match[1]) <= MAXIMUM_INT32:
             data, registration = disarm(int(match[1]), znode.data, self.closed_ports)
             if registration is None:
                 self.problems.append(f"{znode.path} cannot be understood, so nothing is registered in its place")

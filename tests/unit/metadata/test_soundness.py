@@ -54,6 +54,12 @@ BLOCKED: dict[str, tuple[Callable[[Tree], Any], Code, str]] = {
     "a controller's epoch in KRaft beyond 2^31": (
         put("/controller", {"version": 2, "brokerid": 2, "kraftControllerEpoch": 2**31}), Code.ZNODE_UNDECODABLE, "/controller",
     ),
+    "a broker's id beyond 2^31": (
+        lambda tree: tree.put("/brokers/ids/2147483648", tree.nodes["/brokers/ids/0"]), Code.BROKER_ID_INVALID, "/brokers/ids/2147483648",
+    ),
+    "a controller's epoch beyond 2^31": (
+        lambda tree: tree.nodes.update({"/controller_epoch": b"99999999999"}), Code.CONTROLLER_EPOCH_INVALID, "/controller_epoch",
+    ),
     "two topics with one id": (same_id, Code.TOPIC_ID_DUPLICATE, "/brokers/topics/a"),
     "a replica on an unregistered broker": (
         lambda tree: tree.put(put_topic(tree, "a"), topic_body("a") | {"partitions": {"0": [0, 1, 2, 99]}}),

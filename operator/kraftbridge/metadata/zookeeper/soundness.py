@@ -21,6 +21,7 @@ from kraftbridge.metadata.entities import EncodedPassword, Secrets, is_password_
 from kraftbridge.metadata.log.image import ACL_OPERATIONS, ACL_PERMISSIONS, ACL_RESOURCE_TYPES
 from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading
 from kraftbridge.metadata.zookeeper.znodes import (
+    MAXIMUM_INT32,
     MIGRATION_PATH,
     SCRAM_MECHANISMS,
     TOPICS_PATH,
@@ -148,7 +149,7 @@ class Soundness:
                     self._add(Code.ACL_PATTERN_UNKNOWN, path, pattern=pattern)
                 case ["kafka-acl", kind, _] | ["kafka-acl-extended", _, kind, _]:
                     self._acls(path, kind, data)
-                case ["brokers", "ids", name] if not _BROKER_ID.fullmatch(name):
+                case ["brokers", "ids", name] if not (_BROKER_ID.fullmatch(name) and int(name) <= MAXIMUM_INT32):
                     self._add(Code.BROKER_ID_INVALID, path, name=name)
                 case ["config", "brokers", name]:
                     self._broker_config(path, name, data)
@@ -290,7 +291,7 @@ class Soundness:
         else:
             self._controller(checked[CONTROLLER_PATH])
         text = (checked.get(CONTROLLER_EPOCH_PATH) or b"").decode(errors="replace")
-        epoch = int(text) if _JAVA_INT.fullmatch(text) else None
+        epoch = int(text) if _JAVA_INT.fullmatch(text) and abs(int(text)) <= MAXIMUM_INT32 else None
         if epoch is None:
             self._add(Code.CONTROLLER_EPOCH_INVALID, CONTROLLER_EPOCH_PATH)
         self.controller_epoch = epoch
