@@ -13,7 +13,7 @@ from tests.odd_trees.plants import Plant, plants
 from tests.odd_trees.tree import ENCODER_SECRET, sound_tree
 
 from kraftbridge.metadata.zookeeper.soundness import findings_of
-from kraftbridge.models.catalogue import Severity
+from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.report import Finding
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs/measured/odd-trees/results.jsonl"
@@ -57,10 +57,30 @@ class Result:
         return json.dumps(asdict(self), ensure_ascii=False)
 
 
-STRICTER = {
-    "topic config: empty, of a topic that is not there": "Kafka loses other configs of topics that do not exist, and the check treats all of them alike",
+_UNSERVED = (
+    "no broker can serve such a partition as it stands. Kafka copies it, and restarts would make its data unavailable"
+)
+STRICTER: dict[Code, str] = {
+    Code.BROKER_ID_INVALID: "Kafka's brokers write their id in plain decimal digits; a znode with another spelling is no broker's",
+    Code.CONTROLLER_EPOCH_BEHIND: "brokers refuse requests of a controller whose epoch is older than the one in a partition's state; the copy does not look at it",
+    Code.CONTROLLER_MISSING: "no broker is controller, so the cluster does not work at the moment",
+    Code.ENTITY_NAME_INVALID: "Kafka encodes such a name when it writes it: dual-write would write a second znode beside this one",
+    Code.ISR_INVALID: _UNSERVED,
+    Code.LEADER_NOT_IN_SYNC: _UNSERVED,
+    Code.MIGRATION_ZNODE_STALE: "what an earlier migration left: with other offsets the controller copies nothing, and the check does not rely on the difference",
+    Code.OFFLINE_PARTITIONS: _UNSERVED,
+    Code.REASSIGNMENT_RUNNING: "a migration waits for reassignments, because restarts during one take redundancy away",
+    Code.REPLICAS_INVALID: _UNSERVED,
+    Code.STALE_TOPIC_CONFIG: "Kafka loses other configs of topics that do not exist, and the check treats all of them alike",
+    Code.TOPIC_DELETION_PENDING: "a migration waits for pending deletions",
+    Code.TOPIC_NAME_INVALID: "Kafka refuses to create a topic of this name",
 }
-"""What the check blocks on although Kafka loses nothing, and why."""
+"""Findings that block although Kafka loses nothing on some plants, and why."""
+STRICTER_PLANTS = {
+    "controller: trailing text": "Kafka's parser reads on only to the end of the first value, and the check blocks every znode that is not one JSON value",
+    "migration: trailing text": "the same",
+}
+"""What the check blocks on with a finding for znodes that cannot be decoded, although Kafka loses nothing, and why."""
 MILDER: dict[str, str] = {}
 """What the check lets pass although Kafka does not, and why."""
 
@@ -85,6 +105,13 @@ def ours(plant: Plant) -> list[Finding]:
 
 def blocks(findings: list[Finding]) -> bool:
     return any(f.severity is Severity.BLOCKING for f in findings)
+
+
+def stricter_for_a_reason(plant: Plant) -> bool:
+    """Return whether every finding that blocks the plant is stricter than Kafka for a reason that the page tells."""
+    return plant.name in STRICTER_PLANTS or all(
+        f.code in STRICTER for f in ours(plant) if f.severity is Severity.BLOCKING
+    )
 
 
 def page() -> str:
@@ -115,11 +142,12 @@ def page() -> str:
             if r.end in BAD
         ),
         "\n## Stricter than Kafka\n",
-        *(f"- {_cell(name)}: {why}." for name, why in STRICTER.items()),
-        "- The check blocks every znode that cannot be decoded.",
+        "On some plants Kafka loses nothing, and the check blocks:\n",
+        *(f"- `{code}`: {why}." for code, why in STRICTER.items()),
+        *(f"- {_cell(name)}: {why}." for name, why in STRICTER_PLANTS.items()),
         "\nWhere a broker's registration has no listener with a security protocol of Kafka, its substitute cannot register, and the controller waits for it. The controller itself",
         "does not read this part of the znode.",
-        "\nThe check accepts host names in `/config/ips`, because only the controllers can resolve them.",
+        "\nThe check only warns of host names in `/config/ips` (`QuotaAddressIsName`), because only the nodes can resolve them.",
     ]
     return "\n".join(parts) + "\n"
 
