@@ -116,10 +116,12 @@ RUN jlink --output /opt/java --strip-java-debug-attributes --no-header-files --n
 
 # ---------------------------------------------------------------- Spark without our code: also what a Spark operator needs
 FROM python AS spark-files
+# Group 0 may write what user 185 may: a platform that assigns user ids (OpenShift) runs a container as that group.
 RUN echo 'spark:x:185:185:spark:/home/spark:/bin/bash' >>/etc/passwd \
  && echo 'spark:x:185:' >>/etc/group \
  && mkdir -p /home/spark /opt/spark/work-dir \
- && chown 185:185 /home/spark /opt/spark/work-dir
+ && chown 185:0 /home/spark /opt/spark/work-dir \
+ && chmod g=u /home/spark /opt/spark/work-dir /etc/passwd
 COPY --from=java /opt/java /opt/java
 COPY --from=verifier-dependencies /opt/spark /opt/spark
 COPY --from=verifier-dependencies /opt/kraftbridge /opt/kraftbridge

@@ -114,7 +114,7 @@ lint: venv ## ruff (check and format), mypy --strict, import contracts, generate
 .PHONY: unit
 unit: venv ## pure tests: phases, gates, builders, models, simulated clusters, metadata library, repository layout
 	$(SAY) "unit tests and simulated clusters"
-	@$(PYTEST) tests/unit tests/simulation $(ARGS)
+	@$(PYTEST) -n logical --maxprocesses 4 tests/unit tests/simulation $(ARGS)
 
 RUNS ?= 1000
 .PHONY: simulate
@@ -130,7 +130,7 @@ component: venv ## the operator in process against an in-process Kubernetes API
 .PHONY: chart
 chart: venv ## helm lint, rendered templates, values schema, CRD copy
 	$(SAY) "chart tests"
-	@$(PYTEST) tests/chart --ignore=tests/chart/live $(ARGS)
+	@$(PYTEST) -n logical --maxprocesses 4 tests/chart --ignore=tests/chart/live $(ARGS)
 
 .PHONY: chart-live
 chart-live: venv ## CRD rules and admission policies against a running cluster's API server, or one of KUBERNETES_VERSION=1.30.14 (built once: minutes)

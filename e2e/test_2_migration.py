@@ -20,6 +20,22 @@ HOLD_S = 10
 """Shorter than JVMs' address caches: this test is about data and gates, not about the longest stall."""
 
 
+ASSIGNED_USER = 1_000_660_000
+"""As OpenShift assigns it, with group 0: the images know neither name nor home of this user."""
+PODS = {
+    "labels": {"team": "shop"},
+    "annotations": {"example.com/backup": "no"},
+    "priorityClassName": "system-cluster-critical",
+    "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+    "securityContext": {
+        "runAsUser": ASSIGNED_USER,
+        "runAsGroup": 0,
+        "fsGroup": ASSIGNED_USER,
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
+}
+
 WITHIN_S = 900
 """Three times what it takes: a migration that hangs says why while there is time for the tests after it."""
 
@@ -34,7 +50,7 @@ def _demo(*options: str) -> int:
 def demo_exit_code() -> Iterator[int]:
     strikes = [part for fault, column in sorted(IN_MAKE_TEST) for part in ("--strike", f"{fault}@{column}")]
     try:
-        yield _demo("--hold", str(HOLD_S), "--within", str(WITHIN_S), "--keep", *strikes)
+        yield _demo("--pods", json.dumps(PODS), "--hold", str(HOLD_S), "--within", str(WITHIN_S), "--keep", *strikes)
     finally:
         _demo("--clean")
 
@@ -48,6 +64,9 @@ def test_demo(demo_exit_code: int) -> None:
     assert status["phase"] == "Completed"
     passed = {v["gate"] for v in status["verifications"] if v.get("verdict") == "Consistent"}
     assert passed >= {"TakingOver", "DualWrite", "RollingBrokers", "AwaitingFinalization", "Completed"}
+    channel = status["channel"]  # the resource names none
+    assert (channel["configStyle"], channel["envPrefix"]) == ("Env", "KAFKA_")
+    assert channel["provenAt"]
     assert summary["broken_promises"] == []
     assert summary["clients"]["lost"] == 0
 
@@ -63,6 +82,15 @@ def test_a_copy_was_migrated_before_anything_was_touched(demo_exit_code: int) ->
     summary = json.loads((ARTIFACTS / "summary.json").read_text())
     assert summary["takeover"]["forecast_s"] > 0
     assert summary["takeover"]["measured_s"] is not None
+
+
+def test_the_pods_were_made_as_the_namespace_asks_for(demo_exit_code: int) -> None:
+    """Controllers, rehearsal, verifications and probe ran as a user that the images do not know, to the end."""
+    assert demo_exit_code == 0
+    resource = json.loads((ARTIFACTS / "kafkamigration-final.json").read_text())
+    assert resource["spec"]["pods"] == PODS
+    rendered = resource["status"]["controllers"]["rendered"]["pods"]
+    assert {name: rendered[name] for name in PODS} == PODS
 
 
 CONTROLLER_PORTS = {"controller": 9093, "metrics": 9404, "log-server": 9443}

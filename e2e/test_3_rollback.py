@@ -53,6 +53,9 @@ def dual_write(cluster: ForeignCluster) -> DualWrite:
     cluster.kube.apply(json.dumps(manifest(cluster, target="DualWrite", runner="Job")), NAMESPACE)
     migration = Migration(cluster.kube, NAMESPACE)
     forward = _rest(migration, "DualWrite")
+    channel = forward.status["channel"]  # the resource names none
+    assert (channel["configStyle"], channel["volume"], channel["key"]) == ("Properties", "config", "server.properties")
+    assert channel["provenAt"]
     assert forward.condition("RollbackPossible")["status"] == "True"
     return DualWrite(migration, load, template, inventory)
 

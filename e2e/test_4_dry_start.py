@@ -1,6 +1,7 @@
 """Preflight with a dry start: copies of real brokers' pods, behind a real NetworkPolicy, start what runs and nothing else."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,12 +9,15 @@ from typing import Any
 
 import pytest
 from e2e.harness.foreign import ForeignCluster
-from e2e.harness.kube import Kube, eventually
+from e2e.harness.kube import CLUSTER, Kube, eventually, run
 from e2e.harness.migration import KAFKA_IMAGE, Migration, View, manifest
 from e2e.harness.operator_install import OperatorInstall
 
 NAMESPACE = "kafka-dry-start"
 UNDER_WAY = "Copies of the brokers' pods are started"
+OTHER_IMAGE = "localhost/kraftbridge-busybox:1"
+"""An image of the embedded cluster that is no Kafka."""
+KAFKA_VARIABLES = {"configStyle": "Env", "envPrefix": "KAFKA_"}
 COPIES = "kraftbridge.dev/role=dry-start"
 HOST_PATH = Path("/var/tmp/kraftbridge-dry-start-host-path")
 OPEN = {
@@ -60,6 +64,15 @@ def _judged(cluster: ForeignCluster, name: str, change: dict[str, Any] | None = 
         cluster.kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", name, "-n", NAMESPACE, "--timeout=60s")
 
 
+def _channel(view: View) -> dict[str, str]:
+    """Return the channel that a dry start has proven."""
+    channel = dict(view.status["channel"])
+    assert channel.pop("provenAt"), channel
+    assert "kafka" in channel.pop("provenBy"), channel
+    assert channel.pop("fingerprint"), channel
+    return {name: value for name, value in channel.items() if value}
+
+
 def _dry_start_findings(view: View) -> list[str]:
     """Return the findings of the dry start, each as its code, reason and fix: one code may have a finding for each mode."""
     return [
@@ -71,12 +84,23 @@ def test_copies_of_an_ordinary_cluster_start_what_runs(cluster: ForeignCluster) 
     before = {p["metadata"]["uid"] for p in cluster.kube.list("pods", NAMESPACE, f"app={cluster.brokers}")}
     view = _judged(cluster, "faithful")
     assert _dry_start_findings(view) == []
+    assert _channel(view) == KAFKA_VARIABLES
     assert view.condition("PreflightPassed")["status"] == "True"
     assert {p["metadata"]["uid"] for p in cluster.kube.list("pods", NAMESPACE, f"app={cluster.brokers}")} == before
 
 
+def test_the_channel_is_found_where_the_first_guess_does_not_reach_the_brokers(cluster: ForeignCluster) -> None:
+    """The user's prefix and the pod template suggest a channel that this image does not read."""
+    decoy = {"name": "KAFKA_CFG_ZOOKEEPER_CONNECT", "value": cluster.zookeeper_connect}
+    with _template(cluster, {"containers": [{"name": "kafka", "env": [decoy]}]}):
+        view = _judged(cluster, "guessed", {"configStyle": "Auto", "envPrefix": "KAFKA_CFG_"})
+    assert _dry_start_findings(view) == []
+    assert _channel(view) == KAFKA_VARIABLES
+
+
 def test_a_channel_that_does_not_reach_the_brokers_is_named(cluster: ForeignCluster) -> None:
-    in_migration, in_kraft = _dry_start_findings(_judged(cluster, "wrong-prefix", {"envPrefix": "KAFKA_CFG_"}))
+    named = {"configStyle": "Env", "envPrefix": "KAFKA_CFG_"}
+    in_migration, in_kraft = _dry_start_findings(_judged(cluster, "wrong-prefix", named))
     assert "DryStartOverlayLost: In Migration mode" in in_migration, in_migration
     assert "zookeeper.metadata.migration.enable is not set instead of 'true'" in in_migration, in_migration
     assert "DryStartOverlayLost: In KRaft mode" in in_kraft, in_kraft
@@ -144,3 +168,48 @@ def test_a_policy_that_opens_every_pod_is_found_before_any_copy_starts(cluster: 
         cluster.kube.kubectl("delete", "networkpolicy", "everything", "-n", NAMESPACE)
     assert [f.partition(":")[0] for f in found] == ["DryStartUnfenced"], found
     assert ":2181" in found[0]
+
+
+def test_a_tag_that_moved_is_found_and_the_finding_ends_when_it_moves_back(cluster: ForeignCluster) -> None:
+    """The brokers restart once, under a tag of this test. Then the tag names another image, and no pod restarts."""
+    if not cluster.kube.embedded:
+        pytest.skip("moving a tag needs the node's container runtime")
+    tag, name = "localhost/kraftbridge-dry-start-moved:1", cluster.brokers
+    run(CLUSTER, "tag-image", KAFKA_IMAGE, tag)
+    before = cluster.kube.get("statefulset", name, NAMESPACE)["spec"]["template"]
+    image = {"spec": {"template": {"spec": {"containers": [{"name": "kafka", "image": tag}]}}}}
+    patch = ["patch", "statefulset", name, "-n", NAMESPACE, "--type"]
+    cluster.kube.kubectl(*patch, "strategic", "-p", json.dumps(image))
+    strategy = {"spec": {"updateStrategy": {"type": "RollingUpdate"}}}
+    cluster.kube.kubectl(*patch, "merge", "-p", json.dumps(strategy))
+    migration = Migration(cluster.kube, NAMESPACE, "moved")
+    try:
+        # A test before this one may have left pods that are older than the template.
+        cluster.kube.rollout_complete(f"statefulset/{name}", NAMESPACE, timeout_s=300)
+        (pod, *_) = cluster.kube.list("pods", NAMESPACE, f"app={name}")
+        runs = pod["status"]["containerStatuses"][0]["imageID"]
+        run(CLUSTER, "tag-image", OTHER_IMAGE, tag)
+        cluster.kube.apply(json.dumps(manifest(cluster, "moved", target="Preflight", runner="Job")), NAMESPACE)
+
+        def found() -> list[dict[str, Any]]:
+            view = migration.view()
+            return [f for f in view.status.get("findings", []) if f["code"] == "DryStartOtherImage"] if view else []
+
+        (moved,) = eventually(found, "the tag that moved is a finding", 240)
+        assert moved["object"] == f"StatefulSet/{name}"
+        told = re.fullmatch(
+            rf".* runs {tag} \((sha256:[0-9a-f]{{64}})\), and a copy of it started {tag} \((sha256:[0-9a-f]{{64}})\).*",
+            moved["reason"],
+        )
+        assert told, moved["reason"]
+        assert told[1] == runs != told[2]
+        run(CLUSTER, "tag-image", KAFKA_IMAGE, tag)
+        eventually(lambda: not found(), "the finding ends by itself once the tag names what runs", 240)
+        eventually(
+            lambda: (v := migration.view()) and v.condition("PreflightPassed")["status"] == "True", "it passes", 120
+        )
+    finally:
+        cluster.kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", "moved", "-n", NAMESPACE, "--timeout=60s")
+        run(CLUSTER, "tag-image", KAFKA_IMAGE, tag)
+        back = [{"op": "replace", "path": "/spec/template", "value": before}]
+        cluster.kube.kubectl(*patch, "json", "-p", json.dumps(back))

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from e2e.harness.bare import inventory_differences
 from e2e.harness.foreign import ForeignCluster, Style
-from e2e.harness.kube import CLUSTER, REPOSITORY, CommandFailedError, Kube, NotOursError, current_kube
+from e2e.harness.kube import CLUSTER, REPOSITORY, CommandFailedError, Kube, NotOursError, current_kube, eventually
 from e2e.harness.load import ClientImpact, Load, client_impact
 from e2e.harness.matrix import Column, Fault
 from e2e.harness.migration import ACCEPTED, VERIFIER_IMAGE, Migration, View, controllers_name, manifest
@@ -116,17 +116,36 @@ class Story:
             rehearsal=True,
             accepted=() if self.arguments.by_hand else ACCEPTED,
             verifier_image="" if self.arguments.chart else VERIFIER_IMAGE,
+            pods=json.loads(self.arguments.pods),
         )
         text = yaml.safe_dump(resource, sort_keys=False)
         terminal.say("[bold]one KafkaMigration[/], target KRaftBrokers (the last state that can be rolled back):")
         terminal.console.print(text, style="dim", markup=False, soft_wrap=True)
         (ARTIFACTS / "kafkamigration.yaml").write_text(text)
         self.kube.apply(text, self.cluster.namespace)
-        if self.cluster.secured:
+        if self.cluster.secured and self.cluster.secured.issued:
+            self.give_credentials()
+        elif self.cluster.secured:
             # The names of the controllers contain the resource's UID: nobody can issue their certificate before.
             name = controllers_name(self.kube, self.cluster.namespace, MIGRATION)
             terminal.say(f"the Secret of the controllers' listener, now that their name is known: {name}")
             self.cluster.apply_secrets(self.cluster.secured.listener_secret(name))
+
+    def give_credentials(self) -> None:
+        """Do what a user does with the brokers' certificate or login that the operator issues, before anything else begins."""
+        terminal, migration = self.terminal, self.migration
+
+        def issued() -> str:
+            view = migration.view()
+            return (view.status.get("listenerCertificates") or {}).get("brokersSecret", "") if view else ""
+
+        secret = terminal.step(
+            "the operator issues certificates and logins", lambda: eventually(issued, "the Secrets", 60)
+        )
+        terminal.step(
+            f"the brokers mount Secret {secret}, and restart once", lambda: self.cluster.trust_controllers(secret)
+        )
+        terminal.say(f"[green]$ {migration.set_target('KRaftBrokers')}[/]")
 
     def follow(self) -> View:
         """Follow it to AwaitingFinalization, set the target to KRaft, follow it to the end."""
@@ -322,10 +341,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--runner", choices=("SparkApplication", "Job"), default="SparkApplication")
     parser.add_argument("--hold", type=int, default=35, metavar="SECONDS", help="strategy.addressCacheSeconds")
     parser.add_argument(
+        "--pods", default="{}", metavar="JSON", help='spec.pods, such as \'{"labels": {"team": "shop"}}\''
+    )
+    parser.add_argument(
         "--secured",
         type=Security,
         choices=list(Security),
-        help="SASL at the controllers' listener, or certificates at every connection (Env style)",
+        help="SASL or issued certificates at the controllers' listener, or certificates or logins at every connection (Env style)",
     )
     parser.add_argument("--two-sets", action="store_true", help="the last broker has a StatefulSet of its own")
     parser.add_argument("--chaos", choices=("operator-restart",), help="delete the operator's pod once in every phase")

@@ -9,8 +9,8 @@ from string import Template
 from typing import Any
 
 import yaml
-from e2e.harness.kube import MANIFESTS, Kube, eventually
-from e2e.harness.security import FILES, Authority, Data, Secured, Security
+from e2e.harness.kube import DOMAIN, MANIFESTS, Kube, eventually
+from e2e.harness.security import FILES, Authority, Data, Secured, Security, trust_controllers
 
 BROKERS = 3
 
@@ -77,7 +77,8 @@ class ForeignCluster:
     @property
     def placeholders(self) -> dict[str, str]:
         """Values of the placeholders in the manifests."""
-        return {"PREFIX": self.prefix, "BOOTSTRAP": self.bootstrap, "LOGIN": ""}
+        login = self.secured.login if self.secured else ""
+        return {"PREFIX": self.prefix, "BOOTSTRAP": self.bootstrap, "LOGIN": login, "DOMAIN": DOMAIN}
 
     def up(self) -> None:
         """Bring it up in a fresh namespace and wait until every pod is ready."""
@@ -90,12 +91,22 @@ class ForeignCluster:
             self.apply_secrets(self.secured.secrets() | self.secured.migration_secrets())
         self._apply("zookeeper.yaml", "services.yaml", "clients.yaml")
         self.kube.rollout_complete(f"statefulset/{self.zookeeper}", self.namespace, timeout_s=180)
+        for command in self.secured.first_users(self.zookeeper_connect) if self.secured else ():
+            self.kube.kubectl("exec", "-n", self.namespace, f"{self.zookeeper}-0", "--", *command)
         self.kube.apply(self.brokers_manifest(), self.namespace)
         for name in self.stateful_sets:
             self.kube.rollout_complete(f"statefulset/{name}", self.namespace, timeout_s=300)
         self.kube.kubectl(
             "wait", "-n", self.namespace, f"pod/{self.prefix}clients", "--for=condition=Ready", "--timeout=120s"
         )
+
+    def trust_controllers(self, secret: str) -> None:
+        """Give the brokers the certificate or login that the operator issued, in one rolling restart."""
+        documents = list(yaml.safe_load_all(self.brokers_manifest()))
+        trust_controllers(documents, secret, login=self.security is Security.GENERATED_LOGINS)
+        self.kube.apply(yaml.safe_dump_all(documents, sort_keys=False), self.namespace)
+        for name in self.stateful_sets:
+            self.kube.rollout_complete(f"statefulset/{name}", self.namespace, timeout_s=300)
 
     def down(self) -> None:
         """Delete the namespace and all of its objects."""

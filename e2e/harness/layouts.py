@@ -5,7 +5,7 @@ Charts and entrypoints are read from a folder that is no part of this repository
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from e2e.harness import plain_brokers
@@ -30,7 +30,7 @@ class Chart:
     folder: str
     """Folder of the chart below ``VENDOR/charts``."""
     values: Mapping[str, Any]
-    """What a user of the defaults has to set, and less memory."""
+    """What a user of the defaults has to set, and less memory and processor."""
     values_for: str
     """The chart in the names of the final manifest's files of values."""
     on_delete: Mapping[str, Any] = field(default_factory=dict)
@@ -56,8 +56,21 @@ class Layout:
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     listener: dict[str, Any] = field(default_factory=dict)
     """Additions to ``spec.controllers.listener``."""
+    super_users: tuple[str, ...] = ("User:ANONYMOUS",)
     login: dict[str, str] | None = None
     """How clients log in (``KAFKA_LOGIN``)."""
+
+    @property
+    def channel(self) -> str:
+        """How the migration says that the brokers get their configuration, for the table in the docs."""
+        prefix = f", `envPrefix: {self.brokers['envPrefix']}`" if "envPrefix" in self.brokers else ""
+        return f"`configStyle: {self.brokers['configStyle']}`{prefix}"
+
+    @property
+    def automatic(self) -> "Layout":
+        """The same cluster, and a migration that does not say how the brokers get their configuration."""
+        kept = {name: value for name, value in self.brokers.items() if name not in ("envPrefix", "properties")}
+        return replace(self, brokers=kept | {"configStyle": "Auto"})
 
     @property
     def bootstrap(self) -> str:
@@ -71,7 +84,16 @@ _BITNAMI_VALUES: dict[str, Any] = {
     "image": {"registry": "localhost", "repository": "kraftbridge-layout-bitnami", "tag": "3.9.1"},
     "kraft": {"enabled": False},
     "controller": {"replicaCount": 0},
-    "broker": {"replicaCount": 3, "heapOpts": "-Xmx320m -Xms320m", "persistence": {"size": "1Gi"}},
+    "broker": {
+        "replicaCount": 3,
+        "heapOpts": "-Xmx320m -Xms320m",
+        "persistence": {"size": "1Gi"},
+        # The chart's own preset, with half of its request: three of 500m, the controllers and a verification do not fit on two cores.
+        "resources": {
+            "requests": {"cpu": "250m", "memory": "512Mi"},
+            "limits": {"cpu": "750m", "memory": "768Mi"},
+        },
+    },
     "zookeeper": {"enabled": False},
     "externalZookeeper": {"servers": [ZOOKEEPER]},
     "sasl": {
@@ -80,15 +102,16 @@ _BITNAMI_VALUES: dict[str, Any] = {
     },
     "extraConfig": "inter.broker.protocol.version=3.9\n",
 }
+_BITNAMI_CHART = Chart(
+    BITNAMI_IMAGE,
+    "bitnami",
+    "bitnami-kafka",
+    _BITNAMI_VALUES,
+    "bitnami",
+    {"broker": {"updateStrategy": {"type": "OnDelete"}}},
+)
 _BITNAMI: dict[str, Any] = {
-    "installed": Chart(
-        BITNAMI_IMAGE,
-        "bitnami",
-        "bitnami-kafka",
-        _BITNAMI_VALUES,
-        "bitnami",
-        {"broker": {"updateStrategy": {"type": "OnDelete"}}},
-    ),
+    "installed": _BITNAMI_CHART,
     "stateful_sets": {f"{RELEASE}-kafka-broker": 3},
     "headless": f"{RELEASE}-kafka-broker-headless",
     "login": {"user": "user1", "password": "of-this-example", "mechanism": "SCRAM-SHA-256"},
@@ -100,18 +123,32 @@ _BITNAMI_CLIENT = {
         "controller.properties": "security.protocol=PLAINTEXT\n",
     }
 }
-_BITNAMI_LOGIN = {
+_TO_CONTROLLERS = f'{_PLAIN} username="controller" password="of-this-example"'
+_OFFERED = "listener.name.controller.plain.sasl.jaas.config="
+_BITNAMI_SECRETS = {
+    CLIENT_SECRET: _BITNAMI_CLIENT[CLIENT_SECRET]
+    | {
+        "controller.properties": f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={_TO_CONTROLLERS};\n"
+    },
     CONTROLLERS_SECRET: {
-        "listener.properties": "listener.name.internal.plain.sasl.jaas.config="
+        "listener.properties": "sasl.mechanism.controller.protocol=PLAIN\n"
+        "listener.name.controller.sasl.enabled.mechanisms=PLAIN\n"
+        f'{_OFFERED}{_TO_CONTROLLERS} user_controller="of-this-example";\n'
+        "listener.name.internal.plain.sasl.jaas.config="
         f'{_PLAIN} username="inter_broker_user" password="of-this-example";\n'
-    }
+    },
 }
+_BITNAMI_EXTRA = (
+    f"inter.broker.protocol.version=3.9\nsasl.mechanism.controller.protocol=PLAIN\n{_OFFERED}{_TO_CONTROLLERS};\n"
+)
 _BITNAMI_PREPARED: dict[str, Any] = {
     **_BITNAMI,
+    "installed": replace(_BITNAMI_CHART, values=_BITNAMI_VALUES | {"extraConfig": _BITNAMI_EXTRA}),
     # The chart itself renders `true`; after an upgrade that adds a second entry of this name, `true` was still in effect.
     "environment": {"KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS": "false"},
-    "secrets": _BITNAMI_CLIENT | _BITNAMI_LOGIN,
-    "listener": {"secretName": CONTROLLERS_SECRET},
+    "secrets": _BITNAMI_SECRETS,
+    "listener": {"securityProtocol": "SASL_PLAINTEXT", "secretName": CONTROLLERS_SECRET},
+    "super_users": ("User:controller",),
 }
 _ENV = {"container": "kafka", "configStyle": "Env", "envPrefix": "KAFKA_CFG_", "clientConfigSecret": CLIENT_SECRET}
 _PROPERTIES = {
@@ -147,7 +184,7 @@ _FILE: dict[str, Any] = {
 LAYOUTS = (
     Layout(
         name="confluent",
-        title="cp-helm-charts `cp-kafka` with cp-kafka 7.9's entrypoint, defaults; `configStyle: Env`, `envPrefix: KAFKA_`",
+        title="cp-helm-charts `cp-kafka` with cp-kafka 7.9's entrypoint, defaults",
         installed=Chart(
             CONFLUENT_IMAGE, "confluent", "cp-kafka", _CONFLUENT_VALUES, "cp-kafka", {"updateStrategy": "OnDelete"}
         ),
@@ -157,27 +194,27 @@ LAYOUTS = (
     ),
     Layout(
         name="bitnami-env",
-        title="Bitnami chart 31.5.0, defaults (SASL between brokers, SCRAM); `configStyle: Env`, `envPrefix: KAFKA_CFG_`",
+        title="Bitnami chart 31.5.0, defaults (SASL between brokers, SCRAM)",
         brokers=_ENV,
         secrets=_BITNAMI_CLIENT,
         **_BITNAMI,
     ),
     Layout(
         name="bitnami-env-prepared",
-        title="the same with `KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false`, as the finding says",
+        title="Bitnami chart 31.5.0 with `KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false` and the brokers' login in the controllers' Secret",
         brokers=_ENV,
         **_BITNAMI_PREPARED,
     ),
     Layout(
         name="bitnami-properties",
-        title="Bitnami chart 31.5.0, defaults; `configStyle: Properties` and nothing else",
+        title="Bitnami chart 31.5.0, defaults (SASL between brokers, SCRAM)",
         brokers=_PROPERTIES,
         secrets=_BITNAMI_CLIENT,
         **_BITNAMI,
     ),
     Layout(
         name="bitnami-prepared",
-        title="the same, prepared as the findings of the row above say: `KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false`, and the brokers' login in the controllers' Secret",
+        title="Bitnami chart 31.5.0, prepared as preflight says: `KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false`, and the brokers' login in the controllers' Secret",
         brokers=_PROPERTIES,
         **_BITNAMI_PREPARED,
     ),

@@ -12,10 +12,10 @@ from e2e.harness import plain_brokers
 from e2e.harness.bare import inventory_differences
 from e2e.harness.demo import Terminal
 from e2e.harness.foreign import ForeignCluster
-from e2e.harness.kube import REPOSITORY, CommandFailedError, Kube, current_kube, eventually, run
+from e2e.harness.kube import DOMAIN, REPOSITORY, CommandFailedError, Kube, current_kube, eventually, run
 from e2e.harness.layouts import LAYOUTS, RELEASE, ZOOKEEPER, Chart, Layout
-from e2e.harness.layouts_page import BACK
-from e2e.harness.load import Load, client_impact
+from e2e.harness.layouts_page import AUTO, BACK, CHANNEL
+from e2e.harness.load import Load, client_impact, longest_stall_began, longest_stalls
 from e2e.harness.migration import KAFKA_IMAGE, VERIFIER_IMAGE, Migration, View
 from e2e.harness.operator_install import IMAGES, OperatorInstall
 from e2e.harness.own_chart import REFUSED, pods, write_final_manifest
@@ -30,8 +30,14 @@ ARTIFACTS = REPOSITORY / ".artifacts/layouts"
 UNDER_WAY = "Copies of the brokers' pods are started"
 REFUSED_AFTER_SECONDS = 60.0
 """Preflight names the same blocking findings for this long: four readings of the survey."""
+BY_HAND_SECONDS = 3600.0
+"""How long a person has for each: to write the resource, and to get it through."""
+PARTS = ("longest_stall_migration_s", "longest_stall_release_s")
 ACLS = "create_and_delete_acl"
 """No layout has an authorizer, so no ACL can be made."""
+
+Told = list[tuple[float, str]]
+"""What a migration said, and when."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class LayoutCluster(ForeignCluster):
     @property
     def placeholders(self) -> dict[str, str]:
         login = json.dumps(self.layout.login) if self.layout.login else ""
-        return {"PREFIX": "", "BOOTSTRAP": self.bootstrap, "LOGIN": login}
+        return {"PREFIX": "", "BOOTSTRAP": self.bootstrap, "LOGIN": login, "DOMAIN": DOMAIN}
 
     def add(self) -> None:
         """Bring up ZooKeeper, the brokers, and the clients' pod."""
@@ -191,7 +197,10 @@ def main() -> int:
     arguments = _parse()
     known = {file.stem for file in RESULTS.glob("*.json")}
     wanted = [each for each in LAYOUTS if not arguments.layouts or each.name in arguments.layouts]
-    planned = [each for each in wanted if arguments.again or f"{each.name}{_suffix(arguments)}" not in known]
+    if arguments.auto:
+        wanted = [each.automatic for each in wanted]
+    anew = arguments.again or arguments.by_hand
+    planned = [each for each in wanted if anew or f"{each.name}{_suffix(arguments)}" not in known]
     terminal = Terminal(Console(highlight=False, width=None if sys.stdout.isatty() else 240))
     terminal.say(f"{len(known)} layouts have a result; now: {', '.join(each.name for each in planned) or 'none'}")
     if arguments.plan or not planned:
@@ -223,40 +232,37 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         terminal.step("a producer and a consumer group", load.start)
         before = json.loads(cluster.run_client("inventory", "--without-acls"))
         templates = cluster.templates()
-        kube.apply(json.dumps(_manifest(layout)), NAMESPACE)
-        view, refused = _follow(migration, terminal, arguments.limit_seconds, back=arguments.back)
+        _begin(layout, terminal, migration, by_hand=arguments.by_hand)
+        told: Told = []
+        view, refused = _follow(migration, terminal, arguments, told)
         result: dict[str, Any] = {
             "name": layout.name,
             "title": layout.title,
             "phase": view.phase,
             "seconds": round(time.monotonic() - begin),
+            **(_channel(view) if arguments.auto else {}),
         }
         if view.phase == "RolledBack":
             changed = differences(templates, cluster.templates())
             broken = [*_serving(cluster), *(f"after the rollback: {each}" for each in changed)]
-            result |= {"outcome": "rolled back", **_unharmed(cluster, load, before, broken)}
+            result |= {"outcome": "rolled back", **_unharmed(cluster, load, before, broken, told)}
         elif view.phase == "Completed":
             cluster.stop_zookeeper()
             serving = _serving(cluster)
+            mark = load.seconds()
             upgrade = terminal.step(
                 "the release from before, then with the final manifest",
                 lambda: cluster.upgrade(ARTIFACTS / f"{layout.name}-final-manifest"),
             )
             broken = [*serving, *(f"after the upgrade: {problem}" for problem in _serving(cluster))]
             broken += upgrade.pop("broken")
-            result |= {"outcome": "migrated", "upgrade": upgrade, **_unharmed(cluster, load, before, broken)}
-        elif refused:
             result |= {
-                "outcome": "refused",
-                "findings": [{k: f[k] for k in ("code", "object", "reason", "fix")} for f in _blocking(view)],
-                "broken": [],
+                "outcome": "migrated",
+                "upgrade": upgrade,
+                **_unharmed(cluster, load, before, broken, told, mark),
             }
         else:
-            result |= {
-                "outcome": "stuck",
-                "message": view.message,
-                "broken": [f"stuck in {view.phase}: {view.message}"],
-            }
+            result |= _not_migrated(view, refused=refused)
         warnings = [f for f in view.status.get("findings") or [] if f["severity"] != "Blocking"]
         result["warnings"] = sorted({f["code"] for f in warnings})
     except (CommandFailedError, ApiException, RuntimeError, TimeoutError) as error:
@@ -268,12 +274,26 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         (ARTIFACTS / f"{layout.name}-operator.log").write_text(operator.log(4000))
         if not arguments.keep:
             terminal.step("removing everything", lambda: _clean(kube, operator))
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{layout.name}{_suffix(arguments)}.json").write_text(
-        json.dumps(result, indent=1, sort_keys=True) + "\n"
-    )
     terminal.console.print(json.dumps(result, indent=1), markup=False, soft_wrap=True)
+    if not arguments.by_hand:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(result, indent=1, sort_keys=True) + "\n"
+        (RESULTS / f"{layout.name}{_suffix(arguments)}.json").write_text(text)
     return not result["broken"]
+
+
+def _not_migrated(view: View, *, refused: bool) -> dict[str, Any]:
+    """Return what preflight refuses, or where the migration is stuck."""
+    if refused:
+        findings = [{k: f[k] for k in ("code", "object", "reason", "fix")} for f in _blocking(view)]
+        return {"outcome": "refused", "findings": findings, "broken": []}
+    return {"outcome": "stuck", "message": view.message, "broken": [f"stuck in {view.phase}: {view.message}"]}
+
+
+def _channel(view: View) -> dict[str, Any]:
+    """Return the channel that the operator found."""
+    known = view.status.get("channel") or {}
+    return {"channel": {name: known[name] for name in CHANNEL if known.get(name)}}
 
 
 def _serving(cluster: LayoutCluster) -> list[str]:
@@ -282,14 +302,26 @@ def _serving(cluster: LayoutCluster) -> list[str]:
     ]
 
 
-def _unharmed(cluster: LayoutCluster, load: Load, before: dict[str, Any], broken: list[str]) -> dict[str, Any]:
-    """Return the balance of the clients, and in ``broken`` what is wrong with it and with the metadata."""
-    impact = client_impact(load.stop())
+def _unharmed(
+    cluster: LayoutCluster, load: Load, before: dict[str, Any], broken: list[str], told: Told, mark: int | None = None
+) -> dict[str, Any]:
+    """Return the balance of the clients, and in ``broken`` what is wrong with it and with the metadata.
+
+    With ``mark``, where the release begins, the longest stall is told of each part. ``longest_stall_during`` is what the migration said last
+    when that stall began.
+    """
+    lines = load.stop()
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    (ARTIFACTS / f"{cluster.layout.name}-load.json").write_text(json.dumps({"told": told, "seconds": lines}))
+    impact = client_impact(lines)
+    parts = dict(zip(PARTS, longest_stalls(lines, mark), strict=True)) if mark is not None else {}
+    began = longest_stall_began(lines)
+    during = next((words for at, words in reversed(told) if at <= began), "before the migration")
     after = json.loads(cluster.run_client("inventory", "--without-acls"))
     broken = [*broken, *inventory_differences(before, after)]
     broken += [] if impact.unharmed else [f"clients: {json.dumps(impact.as_json())}"]
     return {"records": impact.acked, "lost": impact.lost, "duplicates": impact.duplicates,
-            "longest_stall_s": impact.longest_produce_stall_s, "broken": broken}  # fmt: skip
+            "longest_stall_s": impact.longest_produce_stall_s, "longest_stall_during": during, **parts, "broken": broken}  # fmt: skip
 
 
 def _clean(kube: Kube, operator: OperatorInstall) -> None:
@@ -316,7 +348,7 @@ def _manifest(layout: Layout) -> dict[str, Any]:
                 "firstNodeId": 3000,
                 "image": KAFKA_IMAGE,
                 "listener": {"securityProtocol": "PLAINTEXT", **layout.listener},
-                "superUsers": ["User:ANONYMOUS"],
+                "superUsers": list(layout.super_users),
                 "storage": {"size": "1Gi"},
                 "heapOptions": "-Xmx192m",
                 "resources": {"requests": {"cpu": "50m", "memory": "384Mi"}},
@@ -329,41 +361,65 @@ def _manifest(layout: Layout) -> dict[str, Any]:
 
 
 def _suffix(arguments: argparse.Namespace) -> str:
-    return BACK if arguments.back else ""
+    return BACK if arguments.back else AUTO if arguments.auto else ""
 
 
-def _follow(migration: Migration, terminal: Terminal, limit_seconds: float, *, back: bool) -> tuple[View, bool]:
+def _begin(layout: Layout, terminal: Terminal, migration: Migration, *, by_hand: bool) -> None:
+    """Create the KafkaMigration, or say what is there and wait for the one that a person writes."""
+    if not by_hand:
+        migration.kube.apply(json.dumps(_manifest(layout)), NAMESPACE)
+        return
+    terminal.say(
+        f"[bold]Yours[/]: StatefulSets {', '.join(layout.stateful_sets)}; ZooKeeper {ZOOKEEPER}; brokers {layout.bootstrap}; "
+        f"images {KAFKA_IMAGE} and {VERIFIER_IMAGE}"
+    )
+    terminal.say(f"Create KafkaMigration {NAMESPACE}/{MIGRATION}. This run watches it to Completed or RolledBack")
+    eventually(migration.view, f"somebody creates KafkaMigration {NAMESPACE}/{MIGRATION}", BY_HAND_SECONDS)
+
+
+def _follow(migration: Migration, terminal: Terminal, arguments: argparse.Namespace, told: Told) -> tuple[View, bool]:
     """Follow it to ``Completed``, or until preflight has judged and blocks, or until the time is up.
 
-    With ``back``, ask for the way back as soon as one broker runs KRaft, and follow it to ``RolledBack``.
+    With ``--back``, ask for the way back as soon as one broker runs KRaft, and follow it to ``RolledBack``. With ``--by-hand``, ask for nothing.
+    Adds what the migration says to ``told``.
 
     Returns
     -------
     The last view, and whether preflight refuses the layout: it names the same findings for `REFUSED_AFTER_SECONDS`. One failed reading is no refusal.
     """
-    deadline, asked = time.monotonic() + limit_seconds, False
+    by_hand, back = arguments.by_hand, arguments.back
+    deadline = time.monotonic() + (BY_HAND_SECONDS if by_hand else arguments.limit_seconds)
+    asked = by_hand
     view = eventually(migration.view, "the migration is there", 30)
     blocking: frozenset[tuple[str, str]] = frozenset()
     since = time.monotonic()
     while time.monotonic() < deadline:
         view = migration.view() or view
         terminal.change(view)
+        if not told or told[-1][1] != f"{view.phase}: {view.message}":
+            told.append((time.time(), f"{view.phase}: {view.message}"))
         if view.phase in ("Completed", "RolledBack") and view.condition("Ready")["status"] == "True":
             return view, False
-        if back and view.phase == "RollingBrokers" and (view.status.get("brokers") or {}).get("inMode") and not asked:
+        if back and not asked and _one_runs_kraft(view):
             asked = True
             terminal.say(f"[green]$ {migration.set_target('ZooKeeper')}[/]")
         judged = view.phase == "Preflight" and view.blocked and UNDER_WAY not in view.message
         found = frozenset((f["code"], f["object"]) for f in _blocking(view)) if judged else frozenset()
         if found != blocking:
             blocking, since = found, time.monotonic()
-        if blocking and time.monotonic() - since >= REFUSED_AFTER_SECONDS:
+        if blocking and not by_hand and time.monotonic() - since >= REFUSED_AFTER_SECONDS:
             return view, True
         if view.phase == "AwaitingFinalization" and view.awaits_user and not asked:
             asked = True
             terminal.say(f"[green]$ {migration.set_target('KRaft')}[/]")
         time.sleep(0.5)
     return view, False
+
+
+def _one_runs_kraft(view: View) -> bool:
+    """Return whether at least one broker runs KRaft, and brokers are still rolled; the mode before was ``Migration``."""
+    brokers = view.status.get("brokers") or {}
+    return view.phase == "RollingBrokers" and brokers.get("mode") == "KRaft" and brokers.get("inMode", 0) > 0
 
 
 def _blocking(view: View) -> list[dict[str, Any]]:
@@ -377,8 +433,13 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--vendor", type=Path, required=True, help="folder with the vendors' charts and images")
     parser.add_argument("--again", action="store_true", help="also run layouts that have a result")
-    parser.add_argument(
+    variants = parser.add_mutually_exclusive_group()
+    variants.add_argument(
         "--back", action="store_true", help="a way back from RollingBrokers instead of the whole migration"
+    )
+    variants.add_argument("--auto", action="store_true", help="with configStyle: Auto instead of what the docs tell")
+    variants.add_argument(
+        "--by-hand", action="store_true", help="you write the KafkaMigration and drive it; no result is kept"
     )
     parser.add_argument("--plan", action="store_true", help="only show what is missing")
     parser.add_argument("--limit-seconds", type=float, default=1200, help="time limit of one migration")

@@ -90,6 +90,10 @@ class Load:
         log = self.cluster.kube.kubectl("logs", "-n", self.cluster.namespace, self.pod)
         return [json.loads(line) for line in log.splitlines() if line.startswith("{")]
 
+    def seconds(self) -> int:
+        """Return how many seconds it has run by its own count: a mark between two parts of a run."""
+        return len(self.lines())
+
     def _phase(self) -> str:
         pod = self.cluster.kube.get("pod", self.pod, self.cluster.namespace)
         return pod["status"]["phase"] if pod else "gone"
@@ -120,3 +124,28 @@ def client_impact(lines: list[dict[str, Any]]) -> ClientImpact:
         longest_consumer_gap_s=max((second["gap_s"] for second in warm[:-1]), default=0.0),
         seconds_without_ack=sum(second["acked"] == 0 for second in warm[:-1]),
     )
+
+
+def longest_stalls(lines: list[dict[str, Any]], mark: int) -> tuple[float, float]:
+    """Return the longest produce stall before and after a mark (`Load.seconds`) of a run, with a resolution of one second.
+
+    A record counts where it was sent, not where its acknowledgement came: one that waited across the mark waited for what was before it.
+    """
+    *seconds, _ = lines
+    # A line is about the second that ends with it.
+    begins = [(line["at"] - line["max_produce_latency_s"], line["max_produce_latency_s"]) for line in seconds]
+    at = seconds[mark - 1]["at"] if mark else 0.0
+    warm = [(sent, stall) for sent, stall in begins[WARM_UP_LINES:] if stall]
+    before = max((stall for sent, stall in warm if sent < at), default=0.0)
+    return before, max((stall for sent, stall in warm if sent >= at), default=0.0)
+
+
+def longest_stall_began(lines: list[dict[str, Any]]) -> float:
+    """Return when the record was sent that waited longest for its acknowledgement, by the load's clock, with a resolution of one second."""
+    *seconds, _ = lines
+    longest = max(
+        seconds[WARM_UP_LINES:],
+        key=lambda line: line["max_produce_latency_s"],
+        default={"at": 0.0, "max_produce_latency_s": 0.0},
+    )
+    return longest["at"] - longest["max_produce_latency_s"]

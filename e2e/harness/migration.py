@@ -2,11 +2,11 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from e2e.harness.foreign import ForeignCluster, Style
+from e2e.harness.foreign import ForeignCluster
 from e2e.harness.kube import Kube
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
@@ -34,6 +34,7 @@ def manifest(
     storage_class: str | None = None,
     rehearsal: bool = False,
     verifier_image: str = VERIFIER_IMAGE,
+    pods: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the one resource that a user writes; what is None stays the operator's default.
 
@@ -43,18 +44,14 @@ def manifest(
         On where the test is about the rehearsal or the whole migration: it takes half a minute of each migration.
     verifier_image
         Empty for the one that the chart names.
+    pods
+        ``spec.pods``.
     """
     brokers: dict[str, Any] = {
         "statefulSets": [{"name": name} for name in cluster.stateful_sets],
         "container": "kafka",
-        "configStyle": cluster.style.value,
         "bootstrapServers": cluster.bootstrap,
     }
-    if cluster.style is Style.ENV:
-        brokers["envPrefix"] = "KAFKA_"
-    else:
-        config_map = f"{cluster.prefix}kafka-config"
-        brokers["properties"] = {"volume": "config", "configMap": config_map, "key": "server.properties"}
     resource = {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "KafkaMigration",
@@ -80,6 +77,8 @@ def manifest(
             "strategy": {} if address_cache_seconds is None else {"addressCacheSeconds": address_cache_seconds},
         },
     }
+    if pods:
+        resource["spec"]["pods"] = dict(pods)
     if cluster.secured:
         cluster.secured.change_spec(resource["spec"])
     return resource

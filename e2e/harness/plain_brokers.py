@@ -4,13 +4,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from e2e.harness.kube import DOMAIN
+
 IMAGE = "localhost/kraftbridge-kafka:3.9.1"
 HEADLESS = "kafka-headless"
 KEY = "server.properties"
 VOLUME = "config"
 _LABELS = {"app": "kafka"}
 _START = "/opt/kafka/bin/kafka-server-start.sh"
-_DOMAIN = f"{HEADLESS}.$NAMESPACE.svc.cluster.local"
+_DOMAIN = f"{HEADLESS}.$NAMESPACE.svc.{DOMAIN}"
 _SETTINGS = """listeners=PLAINTEXT://:9092
 inter.broker.protocol.version=3.9
 log.dirs=/data/kafka

@@ -229,11 +229,19 @@ def print_summary(
     console.print(
         f"clients: {impact.acked} records acknowledged, {impact.lost} lost, {impact.duplicates} doubled, "
         f"errors {impact.errors or 'none'}; longest produce stall {impact.longest_produce_stall_s:.1f} s "
-        f"(before the migration began: {stalls.get('before', 0.0):.1f} s), "
+        f"({_longest(stalls)}; before the migration began: {stalls.get('before', 0.0):.1f} s), "
         f"longest end to end {impact.longest_end_to_end_s:.1f} s"
     )
     for promise in broken:
         console.print(f"[red]not as promised:[/] {promise}")
+
+
+def _longest(stalls: dict[str, float]) -> str:
+    """Return the phase with the longest stall, and the longest stall after Preflight, in which nothing of the migration restarts."""
+    if not stalls:
+        return "in no phase"
+    own = max((seconds for phase, seconds in stalls.items() if phase not in ("before", "Preflight")), default=0.0)
+    return f"in {max(stalls, key=lambda phase: stalls[phase])}; from ProvisioningQuorum on: {own:.1f} s"
 
 
 def _seconds(begin: str, end: str) -> float:

@@ -10,10 +10,10 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from materials import CACHE, STATE, BuildError, run
 
@@ -34,15 +34,21 @@ def blob(digest: str) -> Path:
     return LAYOUT / "blobs" / digest.replace(":", "/", 1)
 
 
-def descriptors() -> dict[str, dict[str, object]]:
+def index() -> dict[str, Any]:
+    """Return the layout's index, which has no manifests before the first export."""
+    path = LAYOUT / "index.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {"manifests": []}
+
+
+def reference_of(entry: Mapping[str, Any]) -> str | None:
+    """Return the name of an entry of the index; buildah takes an image's name away when another image gets it."""
+    name = (entry.get("annotations") or {}).get("org.opencontainers.image.ref.name")
+    return str(name) if name else None
+
+
+def descriptors() -> dict[str, dict[str, Any]]:
     """Return the layout's manifests by image reference."""
-    index = LAYOUT / "index.json"
-    if not index.exists():
-        return {}
-    found = {}
-    for entry in json.loads(index.read_text())["manifests"]:
-        found[entry.get("annotations", {}).get("org.opencontainers.image.ref.name", "")] = entry
-    return found
+    return {name: entry for entry in index()["manifests"] if (name := reference_of(entry)) is not None}
 
 
 def export(reference: str) -> str:
@@ -57,15 +63,39 @@ def blobs_of(digest: str) -> list[str]:
     return [digest, manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
 
 
+def has_all_blobs(entry: Mapping[str, Any]) -> bool:
+    """Return whether the layout has the entry's manifest, configuration and layers, each with all its bytes."""
+    if not is_there(entry):
+        return False
+    manifest = json.loads(blob(entry["digest"]).read_text())
+    return all(is_there(part) for part in (manifest["config"], *manifest["layers"]))
+
+
+def is_there(part: Mapping[str, Any]) -> bool:
+    """Return whether the layout has that blob with the size that its descriptor states."""
+    path = blob(part["digest"])
+    return path.exists() and path.stat().st_size == part["size"]
+
+
 def is_whole(reference: str, digest: str) -> bool:
     """Return whether the layout has that image with all its blobs."""
     entry = descriptors().get(reference)
-    return entry is not None and entry["digest"] == digest and all(blob(name).exists() for name in blobs_of(digest))
+    return entry is not None and entry["digest"] == digest and has_all_blobs(entry)
 
 
 def remove_unreferenced_blobs() -> None:
-    """Delete blobs of images that have been replaced."""
-    wanted = {name.split(":", 1)[1] for entry in descriptors().values() for name in blobs_of(str(entry["digest"]))}
+    """Delete the blobs of images that have been replaced, and the entries of images without a name or with missing blobs.
+
+    An entry must not outlive its blobs. buildah gives an old entry its name back when the same image is built again, and
+    everything that reads the index then looks for what is gone.
+    """
+    found = index()
+    kept = [entry for entry in found["manifests"] if reference_of(entry) is not None and has_all_blobs(entry)]
+    if kept != found["manifests"]:
+        new = LAYOUT / "index.json.new"
+        new.write_text(json.dumps({**found, "manifests": kept}))
+        new.replace(LAYOUT / "index.json")
+    wanted = {name.split(":", 1)[1] for entry in kept for name in blobs_of(entry["digest"])}
     for path in (LAYOUT / "blobs" / "sha256").iterdir():
         if path.name not in wanted:
             path.unlink()

@@ -45,6 +45,8 @@ class Settings(BaseSettings):
     """Image of the verification where a migration names none."""
     verifier_service_account: str = "kraftbridge-verifier"
     """Service account of the verification's driver, in the migration's namespace."""
+    image_pull_secrets: str = ""
+    """Comma-separated Secrets for pulling the images of every pod that the operator creates."""
     namespaces: str = ""
     """Comma-separated namespaces to watch; empty: all."""
     admission_policy: str = ""
@@ -70,6 +72,11 @@ class Settings(BaseSettings):
     def domain(self) -> str:
         """DNS domain of the Kubernetes cluster."""
         return self.cluster_domain or searched_domain(RESOLVER)
+
+    @property
+    def pull_secrets(self) -> tuple[str, ...]:
+        """Names of the Secrets for pulling images."""
+        return tuple(n.strip() for n in self.image_pull_secrets.split(",") if n.strip())
 
     @property
     def watched_namespaces(self) -> tuple[str, ...]:

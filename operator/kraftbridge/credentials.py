@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -36,6 +37,8 @@ ZOOKEEPER_FOLDER: Final = "zookeeper"
 KEYSTORE: Final = "keystore.pem"
 TRUSTSTORE: Final = "truststore.pem"
 PROPERTIES: Final = "listener.properties"
+LOGIN: Final = "sasl.jaas.config"
+"""Login of a client, in a Secret that the operator issues."""
 _PREFIX: Final = "listener.name.controller.ssl"
 
 
@@ -169,17 +172,33 @@ def listener_files(data: Mapping[str, str], protocol: str, directory: str) -> di
 
 
 def client_properties(data: Mapping[str, str], protocol: str) -> dict[str, str]:
-    """Return the settings of a client that shows the listener's own certificate; nothing if the Secret has none, or if clients log in by SASL."""
-    if protocol != "SSL" or not set(CERTIFICATE_KEYS) <= data.keys():
+    """Return the settings of a client that shows the listener's own certificate, or with ``SASL_SSL`` has a login that the operator issued; nothing if the Secret lacks them."""
+    if not set(CERTIFICATE_KEYS) <= data.keys():
         return {}
-    return {
-        "security.protocol": "SSL",
+    trust = {
+        "security.protocol": protocol,
         "ssl.truststore.type": "PEM",
         "ssl.truststore.certificates": data[AUTHORITIES],
+    }
+    if protocol == "SASL_SSL" and LOGIN in data:
+        return {**trust, "sasl.mechanism": "PLAIN", "sasl.jaas.config": data[LOGIN]}
+    if protocol != "SSL":
+        return {}
+    return {
+        **trust,
         "ssl.keystore.type": "PEM",
         "ssl.keystore.key": data[KEY],
         "ssl.keystore.certificate.chain": data[CERTIFICATE],
     }
+
+
+def text_files(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the files that are text: cert-manager and the operator also write key stores (``keystore.p12``) into the Secret of a certificate."""
+    found = {}
+    for name, content in files.items():
+        with suppress(UnicodeDecodeError):
+            found[name] = content.decode()
+    return found
 
 
 def listener_problems(data: Mapping[str, str], protocol: str, hosts: Iterable[str], now: datetime) -> tuple[str, ...]:
@@ -193,11 +212,23 @@ def listener_problems(data: Mapping[str, str], protocol: str, hosts: Iterable[st
     if not has_certificate(data) or not protocol.endswith("SSL"):
         return ()
     try:
-        keystore(data)
-        chain, authorities = _certificates(data, CERTIFICATE), _certificates(data, AUTHORITIES)
+        lifetime = tuple(_lifetime_problems(_certificates(data, CERTIFICATE)[0], now))
+        return (*lifetime, *chain_problems(data, hosts, server=True, client=protocol == "SSL"))
     except CredentialsError as e:
         return (str(e),)
-    found = [*_lifetime_problems(chain[0], now), *_name_problems(chain[0], hosts), *_usage_problems(chain[0], protocol)]
+
+
+def chain_problems(data: Mapping[str, str], hosts: Iterable[str], *, server: bool, client: bool) -> tuple[str, ...]:
+    """Return what is wrong with a certificate besides its lifetime: key, names, usages, authority.
+
+    Raises
+    ------
+    CredentialsError
+        A certificate or the key is missing or unreadable.
+    """
+    keystore(data)
+    chain, authorities = _certificates(data, CERTIFICATE), _certificates(data, AUTHORITIES)
+    found = [*_name_problems(chain[0], hosts), *_usage_problems(chain[0], server=server, client=client)]
     if not _leads_to(chain, authorities):
         found.append(
             f"{AUTHORITIES} has no certificate that signed {CERTIFICATE}: the controllers would not trust each other"
@@ -225,17 +256,18 @@ def _name_problems(leaf: x509.Certificate, hosts: Iterable[str]) -> Iterable[str
         yield f"{CERTIFICATE} has no subject alternative name for {', '.join(lacking)}"
 
 
-def _usage_problems(leaf: x509.Certificate, protocol: str) -> Iterable[str]:
+def _usage_problems(leaf: x509.Certificate, *, server: bool, client: bool) -> Iterable[str]:
     """Find a missing usage. Each voter is server and client of the others; without the extension every usage is allowed (RFC 5280, 4.2.1.12)."""
     try:
         usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
         return
-    wanted = {"server auth": ExtendedKeyUsageOID.SERVER_AUTH}
-    if protocol == "SSL":
-        wanted["client auth"] = ExtendedKeyUsageOID.CLIENT_AUTH
-    for name, oid in wanted.items():
-        if oid not in usage:
+    wanted = {
+        "server auth": (server, ExtendedKeyUsageOID.SERVER_AUTH),
+        "client auth": (client, ExtendedKeyUsageOID.CLIENT_AUTH),
+    }
+    for name, (needed, oid) in wanted.items():
+        if needed and oid not in usage:
             yield f"{CERTIFICATE} lacks the usage {name!r}"
 
 

@@ -11,10 +11,19 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from kraftbridge.models.dry_start import CopyKey, CopyOutcome, GivenSetting, JavaProgram, KafkaStart
+from kraftbridge.models.dry_start import (
+    ContainerImage,
+    CopyKey,
+    CopyOutcome,
+    DryStartReport,
+    GivenSetting,
+    JavaProgram,
+    KafkaStart,
+)
 from kraftbridge.models.mounted_files import MountedFiles, mounted_object
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import BrokersSpec, ConfigStyle, PropertiesSource
+from kraftbridge.models.status import ChannelStatus
 from kraftbridge.models.survey import BrokerSetting, SettingSource
 
 _OF_A_BROKER = re.compile(r"(?m)^[ \t]*(zookeeper\.connect|broker\.id|log\.dirs?)[ \t]*[=:]")
@@ -36,32 +45,78 @@ def copies_of(stateful_set: str, ordinals: Sequence[int]) -> tuple[CopyKey, ...]
 
 def described(brokers: BrokersSpec) -> str:
     """Return a channel as a user writes it in ``spec.brokers``."""
-    if brokers.config_style is ConfigStyle.PROPERTIES and brokers.properties is not None:
-        source = brokers.properties
-        place = f"{{volume: {source.volume}, key: {source.key}}}"
-        return f"configStyle: {ConfigStyle.PROPERTIES}, properties: {place}"
-    return f"configStyle: {ConfigStyle.ENV}, envPrefix: {brokers.env_prefix}"
+    return str(ChannelStatus.of(brokers))
 
 
-def other_channels(
-    brokers: BrokersSpec, pod: Mapping[str, Any], files: Mapping[tuple[str, str], MountedFiles]
-) -> tuple[BrokersSpec, ...]:
+Files = Mapping[tuple[str, str], MountedFiles]
+"""ConfigMaps and Secrets that a pod template refers to, by kind and name."""
+
+
+def other_channels(brokers: BrokersSpec, pod: Mapping[str, Any], files: Files) -> tuple[BrokersSpec, ...]:
     """Return ``spec.brokers`` with each other channel that the pod template may have.
 
     Parameters
     ----------
     brokers
-        The section with the channel that the user chose.
+        The section with the present channel.
     pod
         Pod template's spec.
     files
-        ConfigMaps and Secrets that volumes of the template mount, by kind and name.
+        ConfigMaps and Secrets that the template refers to.
     """
+    found = _possible_channels(brokers, pod, files)
+    return tuple(b for name, b in found.items() if name != described(brokers))[:_MOST_CHANNELS]
+
+
+def likely_channels(
+    brokers: BrokersSpec, templates: Sequence[tuple[Mapping[str, Any], Files]]
+) -> tuple[BrokersSpec, ...]:
+    """Return ``spec.brokers`` with each channel that every pod template may have, the most likely first.
+
+    A guess saves a dry start and decides nothing. It follows what user and templates say of ``zookeeper.connect``, which every broker needs: the
+    properties file that spec names, a variable, a file that is mounted.
+
+    Parameters
+    ----------
+    brokers
+        ``spec.brokers``.
+    templates
+        Spec of each StatefulSet's pod template, and what it refers to.
+    """
+    possible = [_possible_channels(brokers, pod, files) for pod, files in templates]
+    common = [b for name, b in possible[0].items() if all(name in others for others in possible)] if possible else []
+    variables = [_variables(brokers.container, pod, files) for pod, files in templates]
+
+    def unlikely(each: BrokersSpec) -> tuple[int, bool]:
+        if each.properties is not None:
+            return (0 if each.properties == brokers.properties else 2), False
+        connected = all(f"{each.env_prefix}ZOOKEEPER_CONNECT" in names for names in variables)
+        return (1 if connected else 3), each.env_prefix != brokers.env_prefix
+
+    return tuple(sorted(common, key=unlikely))
+
+
+def _variables(container: str, pod: Mapping[str, Any], files: Files) -> frozenset[str]:
+    """Return the names of the Kafka container's variables."""
+    names: set[str] = set()
+    for each in (c for c in pod.get("containers") or [] if c.get("name") == container):
+        names |= {str(e["name"]) for e in each.get("env") or []}
+        for source in each.get("envFrom") or []:
+            for key in _named(source.get("configMapRef"), source.get("secretRef")):
+                names |= {f"{source.get('prefix', '')}{k}" for k in (files[key].data if key in files else ())}
+    return frozenset(names)
+
+
+def _possible_channels(brokers: BrokersSpec, pod: Mapping[str, Any], files: Files) -> dict[str, BrokersSpec]:
+    """Return ``spec.brokers`` with each channel that a pod template may have, by the channel's words."""
+    volumes = pod.get("volumes") or []
     found = [
         brokers.model_copy(update={"config_style": ConfigStyle.ENV, "env_prefix": prefix, "properties": None})
         for prefix in ("KAFKA_", "KAFKA_CFG_")
     ]
-    for volume in pod.get("volumes") or []:
+    if brokers.properties is not None and mounted_object(volumes, brokers.properties.volume) is not None:
+        found.append(brokers.model_copy(update={"config_style": ConfigStyle.PROPERTIES}))
+    for volume in volumes:
         mounted = files.get(mounted_object([volume], volume["name"]) or ("", ""))
         found += [
             brokers.model_copy(
@@ -73,7 +128,61 @@ def other_channels(
             for key in (sorted(mounted.data) if mounted is not None else ())
             if mounted is not None and _OF_A_BROKER.search(mounted.text(key))
         ]
-    return tuple({described(b): b for b in found if described(b) != described(brokers)}.values())[:_MOST_CHANNELS]
+    by_words: dict[str, BrokersSpec] = {}
+    for each in found:
+        by_words.setdefault(described(each), each)
+    return by_words
+
+
+def trouble_of(present: CopyOutcome | None, changed: CopyOutcome | None) -> str:
+    """Return why a copy in another mode does not show that exactly the mode's settings reach Kafka; ``""`` if it shows that.
+
+    Parameters
+    ----------
+    present
+        The copy of the same pod in its current mode.
+    changed
+        The copy of the same pod in the other mode.
+    """
+    if present is None or changed is None:
+        return "no copy was made"
+    if present.start is None or not present.start.valid:
+        return f"its copy in the present mode does not start: {present.problem or _complaint(present)}"
+    if changed.start is None:
+        return changed.problem + (f'; the image says: "{changed.words}"' if changed.words else "")
+    if not changed.start.valid:
+        return f"Kafka refuses the configuration: {changed.start.complaint}"
+    if not changed.overlay:
+        return "the mode sets nothing"
+    found = differences_from_overlay(present, changed)
+    return f"the settings do not reach Kafka: {found[0]}" if found else ""
+
+
+def _complaint(copy: CopyOutcome) -> str:
+    return copy.start.complaint if copy.start is not None else ""
+
+
+def unreached(report: DryStartReport, stateful_set: str, ordinals: Sequence[int], channel: str = "") -> str:
+    """Return why a dry start does not prove that a channel reaches the brokers of a StatefulSet; ``""`` if it does.
+
+    Parameters
+    ----------
+    report
+        The dry start.
+    stateful_set, ordinals
+        The StatefulSet, and the ordinals of its pods. The first and the last stand for all of them (`copies_of`).
+    channel
+        As `described` writes it; ``""`` for the one with which the dry start began.
+    """
+    outcomes = {c.key: c for c in (*report.copies, *report.trials)}
+    wanted = [key for key in copies_of(stateful_set, ordinals) if key.mode is not BrokerMode.ZOOKEEPER]
+    if not wanted:
+        return f"StatefulSet {stateful_set} has no pod"
+    for key in wanted:
+        present = outcomes.get(replace(key, mode=BrokerMode.ZOOKEEPER))
+        if why := trouble_of(present, outcomes.get(replace(key, channel=channel))):
+            return f"pod {key.pod} in {key.mode} mode: {why}"
+    return ""
 
 
 def without_overlay(copies: Iterable[CopyOutcome]) -> tuple[str, ...]:
@@ -117,6 +226,45 @@ def fingerprint(parts: Iterable[Any]) -> str:
     """Return a hash of everything that the copies are created from. It does not reveal values of Secrets."""
     text = json.dumps(list(parts), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def other_images(copies: Iterable[CopyOutcome]) -> tuple[str, ...]:
+    """Return what each container whose copy started another image runs and got, one text for each pair of images.
+
+    An image that is not known counts as another one. A copy that did not come to Kafka's start is only judged by images that are known:
+    a container of it may never have started, which is a finding of its own.
+
+    Notes
+    -----
+    ``ContainerStatus.imageID`` is the digest that the container runtime resolved the image to: of the image's manifest or index if a registry
+    delivered it, of its configuration if it was imported on the node. The name before the digest depends on what else the node has.
+    """
+    found: dict[tuple[str, str, str, str, str], list[tuple[str, ContainerImage]]] = {}
+    for each in copies:
+        for image in each.images:
+            mine, theirs = image_digest(image.live_id), image_digest(image.copy_id)
+            unknown = not mine or not theirs
+            if (mine == theirs and not unknown) or (unknown and each.start is None):
+                continue
+            key = (image.container, image.live, mine, image.copy, theirs)
+            found.setdefault(key, []).append((each.key.pod, image))
+    return tuple(_two_images(*entries[0], len({pod for pod, _ in entries}) - 1) for entries in found.values())
+
+
+def image_digest(image_id: str) -> str:
+    """Return the digest of a ``ContainerStatus.imageID``: ``sha256:…``, ``name@sha256:…`` or ``docker-pullable://name@sha256:…``."""
+    return image_id.rpartition("://")[2].rpartition("@")[2]
+
+
+def _two_images(pod: str, image: ContainerImage, more: int) -> str:
+    live = f"{image.live} ({image_digest(image.live_id) or 'its digest is not known'})"
+    copied = f"{image.copy} ({image_digest(image.copy_id) or 'its digest is not known'})"
+    nodes = image.live_node != image.copy_node
+    return (
+        f"container {image.container} of pod {pod} runs {live}{f' on node {image.live_node}' if nodes else ''}, "
+        f"and a copy of it started {copied}{f' on node {image.copy_node}' if nodes else ''}"
+        f"{f'; the same for {more} more pod(s)' if more else ''}"
+    )
 
 
 RESULT: Final = "kraftbridge-dry-start-result "
@@ -185,6 +333,8 @@ def _start(raw: Mapping[str, Any]) -> KafkaStart:
         missing_classes=tuple(sorted(name for name, loads in (raw.get("classes") or {}).items() if not loads)),
         mounted_classes=tuple(sorted(map(str, raw.get("mountedClasses") or ()))),
         programs=tuple(_program(event) for event in raw.get("events") or []),
+        refusals=tuple(map(str, raw.get("refusals") or ())),
+        untried=str(raw.get("untried", "")),
         kafka=str(raw.get("kafka", "")),
         java=str(raw.get("java", "")),
         host=str(raw.get("host", "")),

@@ -35,13 +35,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--within", type=float, default=25.0, metavar="SECONDS", help="until when policies must hold")
     parser.add_argument("--agent", type=Path, metavar="DIR", help="copy the agent and the salt there")
     parser.add_argument("--salt", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--listener", type=Path, metavar="FILE", help="what the controllers' listener shows and asks for"
+    )
     parser.add_argument("--meta-properties", type=Path, action="append", default=[], metavar="DIR")
     options = parser.parse_args(arguments)
     if reached := reached_after(options.closed, options.within):
         tell(reached)
         return EXIT_REACHED
     if options.agent is not None:
-        bring(options.agent, options.salt)
+        bring(options.agent, salt=options.salt, controllers=options.listener)
     for directory in options.meta_properties:
         write_meta_properties(directory, os.environ["META_PROPERTIES"])
     return 0
@@ -84,9 +87,11 @@ def tell(reached: Sequence[str]) -> None:
         TERMINATION_LOG.write_text(message, encoding="ascii")
 
 
-def bring(directory: Path, salt: Path) -> None:
-    """Put the agent and the salt where every container of the copy can read them as any user."""
-    for source, name in ((AGENT, "agent.jar"), (salt, "salt")):
+def bring(directory: Path, **files: Path | None) -> None:
+    """Put the agent and its files where every container of the copy can read them as any user."""
+    for name, source in {"agent.jar": AGENT, **files}.items():
+        if source is None:
+            continue
         target = directory / name
         shutil.copyfile(source, target)
         target.chmod(0o444)

@@ -106,7 +106,7 @@ def test_every_binding_binds_an_existing_role_to_an_existing_account(render: Ren
     [
         ("kraftbridge.dev", "kafkamigrations", {"get", "list", "watch", "patch", "update"}),
         ("kraftbridge.dev", "kafkamigrations/status", {"get", "patch", "update"}),
-        ("", "events", {"create", "patch"}),
+        ("", "events", {"create", "patch", "list"}),
         ("events.k8s.io", "events", {"create", "patch"}),
         ("apps", "statefulsets", {"get", "list", "watch", "create", "patch", "update", "delete"}),
         ("", "pods", {"get", "list", "watch", "create", "patch", "delete"}),

@@ -237,6 +237,8 @@ def test_scheduling_values_reach_the_pod(render: Render) -> None:
     assert pod["spec"]["tolerations"] == [{"key": "infra", "operator": "Exists"}]
     assert pod["spec"]["priorityClassName"] == "high"
     assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    variables = {v["name"]: v.get("value") for v in pod["spec"]["containers"][0]["env"]}
+    assert variables["KRAFTBRIDGE_IMAGE_PULL_SECRETS"] == "registry"
     assert pod["metadata"]["labels"]["team"] == "kafka"
     assert pod["metadata"]["annotations"]["a"] == "b"
 

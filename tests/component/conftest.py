@@ -90,6 +90,7 @@ class Cluster:
     kafka: FakeKafka
     operator: OperatorProcess
     health_url: str
+    dry_starts: FaithfulDryStarts
 
     def create(self, name: str, **changes: Any) -> None:
         """Create a migration."""
@@ -178,12 +179,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
                 return open_clients(store, namespace, name, spec, *rest)
             return ClusterClients(kafka, kafka, kafka)
 
+        dry_starts = FaithfulDryStarts(kafka)
+
         def reconciler(kubernetes: Any, settings: Any) -> reconcile.Reconciler:
-            return reconcile.Reconciler(kubernetes, settings, connections, FaithfulDryStarts(kafka))
+            return reconcile.Reconciler(kubernetes, settings, connections, dry_starts)
 
         patch.setattr(handlers, "Reconciler", reconciler)
         operator = OperatorProcess()
         operator.start()
-        running = Cluster(store, api, kafka, operator, f"http://127.0.0.1:{health_port}/healthz")
+        running = Cluster(store, api, kafka, operator, f"http://127.0.0.1:{health_port}/healthz", dry_starts)
         yield running
         operator.stop()

@@ -10,7 +10,7 @@ import pytest
 from tests.component.conftest import Cluster
 
 from kraftbridge import handlers
-from kraftbridge.constants import ANNOTATION_ABANDON, ANNOTATION_LOCK, FINALIZER, KIND
+from kraftbridge.constants import ANNOTATION_ABANDON, ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FINALIZER, KIND
 from kraftbridge.models.conditions import ConditionType
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.services.reconcile import Reconciler
@@ -54,6 +54,42 @@ def test_a_blocking_finding_is_told_and_changes_nothing(cluster: Cluster) -> Non
     assert FINALIZER in cluster.migration("absent")["metadata"]["finalizers"]  # type: ignore[index]
     delete(cluster, "absent")
     cluster.eventually(lambda: cluster.migration("absent") is None)
+
+
+def test_the_channel_is_found_recorded_and_never_chosen_again(cluster: Cluster) -> None:
+    found, guessed = "configStyle: Env, envPrefix: KAFKA_CFG_", "configStyle: Env, envPrefix: KAFKA_"
+    cluster.dry_starts.reaching = found
+    template = cluster.store.objects["StatefulSet", "kafka", "kafka"]["spec"]["template"]
+    env = template["spec"]["containers"][0]["env"]
+    own = list(env)
+    env += [{**e, "name": e["name"].replace("KAFKA_", "KAFKA_CFG_", 1)} for e in own]
+    brokers = {"statefulSets": [{"name": "kafka"}], "bootstrapServers": "kafka:9092", "configStyle": "Auto"}
+    cluster.create("auto", target="QuorumReady", brokers=brokers)
+    cluster.eventually(lambda: cluster.condition("auto", "Ready") == ("True", "TargetReached"))
+    channel = cluster.status("auto")["channel"]
+    assert (channel["configStyle"], channel["envPrefix"]) == ("Env", "KAFKA_CFG_")
+    assert channel["provenBy"] == "copies of kafka-0, kafka-2 in Migration and KRaft mode"
+    runs = [a.fingerprint for a in cluster.dry_starts.started if a.choosing]
+    assert runs == [f"same {guessed}", f"same {found}"], "the guess, then the one that its trials found"
+
+    # The template changes while no operator runs: another channel reaches the brokers now.
+    cluster.operator.stop()
+    cluster.dry_starts.template, cluster.dry_starts.reaching = "edited", guessed
+    cluster.store.merge_patch("", KIND, "kafka", "auto", {"spec": {"target": "DualWrite"}})
+    cluster.operator.start()
+    cluster.eventually(lambda: cluster.condition("auto", "Stalled") == ("True", "BlockingFindings"))
+    status = cluster.status("auto")
+    assert status["phase"] == "ProvisioningQuorum"
+    assert f"The channel cannot change now ({found})" in status["message"]
+    assert status["channel"] == channel
+    assert ANNOTATION_CONFIGURATION not in template["metadata"].get("annotations", {}), "no broker was changed"
+
+    cluster.store.merge_patch("", KIND, "kafka", "auto", {"spec": {"target": "ZooKeeper"}})
+    cluster.eventually(lambda: cluster.status("auto").get("phase") == "RolledBack")
+    assert cluster.status("auto")["channel"] == channel
+    delete(cluster, "auto")
+    cluster.eventually(lambda: cluster.migration("auto") is None)
+    cluster.dry_starts.template, env[:] = "same", own
 
 
 def test_the_daemon_walks_and_writes_each_status_in_one_request(cluster: Cluster) -> None:

@@ -51,7 +51,7 @@ def group_config_refused(address: tuple[str, int]) -> bool:
 def into_dual_write(processes: KafkaProcesses, zookeeper: ZooKeeperStore, brokers: BrokerClient) -> None:
     processes.start_zookeeper()
     processes.start_broker(BROKER, ZOOKEEPER)
-    wait_for("the broker", lambda: brokers.cluster_state().brokers, 150)
+    wait_for("the broker", lambda: brokers.cluster_state().brokers)
     cluster_id = zookeeper.observe().cluster_id
     assert cluster_id is not None
     processes.format_controller(CONTROLLER, cluster_id)
@@ -69,20 +69,20 @@ def test_the_findings_command_lets_the_failover_end() -> None:
         at = ":".join(map(str, processes.controller_addresses[CONTROLLER]))
         try:
             into_dual_write(processes, zookeeper, brokers)
-            wait_for("dual-write", lambda: DUAL_WRITE in log.read_text(), 150)
+            wait_for("dual-write", lambda: DUAL_WRITE in log.read_text())
             name = ("--entity-type", "client-metrics", "--entity-name", "x")
             kafka_configs("--bootstrap-controller", at, *name, "--alter", "--add-config", "interval.ms=1000")
             assert group_config_refused(processes.controller_addresses[CONTROLLER]), "groups need a way out, too"
             processes.stop(f"controller-{CONTROLLER}")
             begin = len(log.read_text())
             processes.start_controller(CONTROLLER)
-            wait_for("the failover to stick", lambda: STUCK in log.read_text()[begin:], 150)
+            wait_for("the failover to stick", lambda: STUCK in log.read_text()[begin:])
             assert DUAL_WRITE not in log.read_text()[begin:]
 
             _, fix = Code.CONFIG_STOPS_FAILOVER.describe(type="client-metrics", name="x", names="interval.ms")
             kafka_configs(*fix.partition("kafka-configs ")[2].replace("HOST:PORT", at).split())
 
-            wait_for("dual-write again", lambda: DUAL_WRITE in log.read_text()[begin:], 150)
+            wait_for("dual-write again", lambda: DUAL_WRITE in log.read_text()[begin:])
         finally:
             for client in (zookeeper, brokers, controllers):
                 client.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import subprocess
 import sys
@@ -10,9 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.certificates import Authority, Certificate
 from tests.support.dry_start import SALT, compiled_agent, run_entrypoint
 from tests.support.kafka_processes import ZOOKEEPER, kafka_libraries, kafka_processes, wait_for
+from tests.support.observations import spec_document
 
+from kraftbridge.builders.brokers import render_properties
+from kraftbridge.builders.dry_start import LISTENER_FILE, DryStartFacts, run_secret
 from kraftbridge.dry_start import (
     RESULT,
     agent_loaded,
@@ -22,9 +27,11 @@ from kraftbridge.dry_start import (
     last_words,
     programs,
 )
-from kraftbridge.models.dry_start import CopyKey, CopyOutcome, JavaProgram
+from kraftbridge.models.dry_start import CopyKey, CopyOutcome, JavaProgram, KafkaStart
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.survey import Unobserved
+from kraftbridge.services.listener import listener_of_controllers
 from kraftbridge.storage.kafka_brokers import BrokerClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
@@ -410,3 +417,152 @@ def test_the_result_is_one_line(tmp_path: Path, agent: Path, libraries: Path) ->
     (tmp_path / "server.properties").write_text(ZOOKEEPER_BROKER + "principal.builder.class=a\\\n  b\n")
     output = run_entrypoint(START, tmp_path, agent, libraries).output
     assert len([line for line in output.splitlines() if line.startswith(RESULT)]) == 1
+
+
+# ----------------------------------------------------------------------------- the broker's credentials for the controllers' listener
+
+OURS, OTHERS = Authority(), Authority()
+CONTROLLERS, BROKER = OURS.issue("kafka-controllers"), OURS.issue("kafka")
+PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+def listener_spec(protocol: str) -> MigrationSpec:
+    document = spec_document()
+    document["controllers"]["listener"] = {"securityProtocol": protocol, "secretName": "listener"}
+    return MigrationSpec.model_validate(document)
+
+
+def of_cert_manager(authority: Authority, certificate: Certificate, **more: str) -> dict[str, str]:
+    return {"tls.crt": certificate.certificate, "tls.key": certificate.key, "ca.crt": authority.certificate} | {
+        name.replace("_", "."): text for name, text in more.items()
+    }
+
+
+def users(password: str = 'right "one"', user: str = "broker") -> str:
+    escaped = password.replace('"', '\\"')
+    login = f'{PLAIN_LOGIN} username="{user}" password="{escaped}" user_{user}="{escaped}";'
+    return render_properties(
+        {
+            "sasl.mechanism.controller.protocol": "PLAIN",
+            "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.controller.plain.sasl.jaas.config": login,
+        }
+    )
+
+
+def tls_of_broker(
+    authority: Authority = OURS, certificate: Certificate = BROKER, prefix: str = "listener.name.controller."
+) -> dict[str, str]:
+    return {
+        f"{prefix}ssl.truststore.type": "PEM",
+        f"{prefix}ssl.truststore.certificates": authority.certificate,
+        f"{prefix}ssl.keystore.type": "PEM",
+        f"{prefix}ssl.keystore.key": certificate.key,
+        f"{prefix}ssl.keystore.certificate.chain": certificate.certificate,
+    }
+
+
+def login_of_broker(password: str = 'right "one"', user: str = "broker") -> dict[str, str]:
+    return {
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.controller.plain.sasl.jaas.config": f'{PLAIN_LOGIN} username="{user}" password="{password.replace(chr(34), chr(92) + chr(34))}";',
+    }
+
+
+SSL = of_cert_manager(OURS, CONTROLLERS)
+BOTH = of_cert_manager(OURS, CONTROLLERS, listener_properties=users())
+FITTING = {
+    "certificates": ("SSL", SSL, tls_of_broker()),
+    "settings without the listener's prefix": ("SSL", SSL, tls_of_broker(prefix="")),
+    "a login": ("SASL_PLAINTEXT", {"listener.properties": users()}, login_of_broker()),
+    "both": ("SASL_SSL", BOTH, login_of_broker() | {k: v for k, v in tls_of_broker().items() if "keystore" not in k}),
+}
+NOT_FITTING = {
+    "another authority at the broker": ("SSL", SSL, tls_of_broker(OTHERS), "the broker does not trust the certificate of the listener: "),
+    "another authority at the controllers": (
+        "SSL", of_cert_manager(OTHERS, CONTROLLERS), tls_of_broker(), "the listener does not trust the broker's certificate: ",
+    ),
+    "a certificate of another authority": (
+        "SSL", SSL, tls_of_broker(certificate=OTHERS.issue("kafka")), "the listener does not trust the broker's certificate: ",
+    ),
+    "no certificate": (
+        "SSL", SSL, {k: v for k, v in tls_of_broker().items() if "keystore" not in k}, "the listener does not trust the broker's certificate: it has none",
+    ),
+    "another password": ("SASL_SSL", BOTH, tls_of_broker() | login_of_broker("wrong"), "the password of user broker is another one at the listener"),
+    "another user": ("SASL_SSL", BOTH, tls_of_broker() | login_of_broker(user="ann"), "the listener has no user ann"),
+    "another mechanism": ("SASL_SSL", BOTH, tls_of_broker(), "the broker logs in with GSSAPI"),
+}  # fmt: skip
+
+
+def tried(
+    tmp_path: Path,
+    agent: Path,
+    libraries: Path,
+    protocol: str,
+    secret: dict[str, str],
+    broker: dict[str, str],
+    java: str = "",
+) -> KafkaStart:
+    """Start a copy of a broker beside the controllers' listener as its Secret describes it."""
+    facts = DryStartFacts("kafka", "demo", "uid", "run", "image", ())
+    files = run_secret(facts, SALT, [], listener_of_controllers(listener_spec(protocol), secret))["data"]
+    (tmp_path / "dry-start").mkdir(exist_ok=True)
+    (tmp_path / "dry-start" / LISTENER_FILE).write_bytes(base64.b64decode(files[LISTENER_FILE]))
+    (tmp_path / "server.properties").write_text(
+        render_properties({"broker.id": "1", "zookeeper.connect": "z:2181", **broker})
+    )
+    ended = run_entrypoint(START.replace("java ", f"java {java} "), tmp_path, agent, libraries)
+    start = kafka_start(ended.output)
+    assert start is not None, ended.output
+    assert start.valid, start.complaint
+    for word in ("right", "wrong", "PRIVATE KEY"):
+        assert word not in ended.output
+    return start
+
+
+@pytest.mark.parametrize("case", FITTING)
+def test_credentials_that_fit_the_controllers_listener(tmp_path: Path, agent: Path, libraries: Path, case: str) -> None:
+    assert tried(tmp_path, agent, libraries, *FITTING[case]).refusals == ()
+
+
+@pytest.mark.parametrize("case", NOT_FITTING)
+def test_credentials_that_the_controllers_listener_would_refuse(
+    tmp_path: Path, agent: Path, libraries: Path, case: str
+) -> None:
+    protocol, secret, broker, words = NOT_FITTING[case]
+    (refusal,) = tried(tmp_path, agent, libraries, protocol, secret, broker).refusals
+    assert refusal.startswith(words)
+
+
+def test_a_login_in_a_jaas_file_is_tried_as_well(tmp_path: Path, agent: Path, libraries: Path) -> None:
+    (tmp_path / "jaas.conf").write_text(
+        f'controller.KafkaServer {{\n  {PLAIN_LOGIN} username="broker" password="wrong";\n}};\n'
+    )
+    broker = {"sasl.mechanism.controller.protocol": "PLAIN"}
+    java = "-Djava.security.auth.login.config=$HERE/jaas.conf"
+    start = tried(tmp_path, agent, libraries, "SASL_PLAINTEXT", {"listener.properties": users()}, broker, java)
+    assert start.refusals == ("the password of user broker is another one at the listener",)
+
+
+@pytest.mark.parametrize("where", ["setting", "file"])
+def test_no_piece_of_a_password_in_a_broken_login_is_quoted(
+    tmp_path: Path, agent: Path, libraries: Path, where: str
+) -> None:
+    """A blank that is not quoted: Kafka's parser names what comes after it, Java's as well."""
+    login = f'{PLAIN_LOGIN} username="broker" password=all wrong;'
+    broker, java = {"sasl.mechanism.controller.protocol": "PLAIN"}, ""
+    if where == "setting":
+        broker["listener.name.controller.plain.sasl.jaas.config"] = login
+    else:
+        (tmp_path / "jaas.conf").write_text(f"controller.KafkaServer {{\n  {login}\n}};\n")
+        java = "-Djava.security.auth.login.config=$HERE/jaas.conf"
+    start = tried(tmp_path, agent, libraries, "SASL_PLAINTEXT", {"listener.properties": users()}, broker, java)
+    assert start.refusals == ("the broker has no login for it: its JAAS configuration cannot be read",)
+
+
+def test_certificates_that_only_a_class_of_the_broker_has_are_said_to_be_untried(
+    tmp_path: Path, agent: Path, libraries: Path
+) -> None:
+    own = {"ssl.engine.factory.class": "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"}
+    start = tried(tmp_path, agent, libraries, "SSL", SSL, tls_of_broker() | own)
+    assert (start.refusals, "ssl.engine.factory.class" in start.untried) == ((), True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.support.kafka_processes import CHROOT, MIGRATION, ZOOKEEPER, kafka_processes, wait_for
 
 from kraftbridge.models.survey import SettingSource
@@ -21,13 +21,13 @@ def test_a_broker_with_a_dynamic_listener_map_does_not_start_in_migration_mode()
         processes.start_broker(0, ZOOKEEPER)
         zookeeper = ZooKeeperStore(processes.zookeeper_hosts, CHROOT)
         brokers = BrokerClient(processes.bootstrap_servers, {})
-        admin = AdminClient({"bootstrap.servers": processes.bootstrap_servers, "log_level": 0})
+        admin = processes.admin_client()
 
         def alter(operation: AlterConfigOpType, value: str | None) -> None:
             entry = ConfigEntry(NAME, value, incremental_operation=operation)
             resource = ConfigResource(ResourceType.BROKER, "0", incremental_configs=[entry])
             for future in admin.incremental_alter_configs([resource]).values():
-                future.result(30)
+                future.result(150)
 
         def dynamic() -> str | None:
             settings = brokers.broker_settings()[0]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (
-    AdminClient,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -50,18 +49,18 @@ def test_a_restarted_broker_forgets_what_the_rule_names() -> None:
         processes.format_broker(0, CLUSTER_ID)
         processes.start_controller(3000, FINAL)
         processes.start_broker(0, KRAFT)
-        admin = AdminClient({"bootstrap.servers": processes.bootstrap_servers, "log_level": 0})
+        admin = processes.admin_client()
         files = LocalLogFiles(processes.directory / "controller-3000")
 
         def change(alteration: UserScramCredentialUpsertion | UserScramCredentialDeletion) -> None:
             for future in admin.alter_user_scram_credentials([alteration]).values():
-                future.result(30)
+                future.result(150)
 
         def put(user: str) -> None:
             change(UserScramCredentialUpsertion(user, ScramCredentialInfo(SHA_256, 4096), b"of-this-test"))
 
         def users() -> set[str]:
-            return set(admin.describe_user_scram_credentials().result(30))
+            return set(admin.describe_user_scram_credentials().result(150))
 
         def at_risk() -> tuple[dict[str, list[str]], dict[str, list[str]] | None]:
             replay = LogReplay(files)
@@ -71,7 +70,7 @@ def test_a_restarted_broker_forgets_what_the_rule_names() -> None:
         def restart() -> None:
             processes.stop("broker-0")
             processes.start_broker(0, KRAFT)
-            wait_for("the broker", lambda: len(admin.list_topics(timeout=10).brokers) == 1)
+            wait_for("the broker", lambda: len(admin.list_topics(timeout=60).brokers) == 1)
 
         put(kept)
         put(removed)

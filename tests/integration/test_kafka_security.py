@@ -20,8 +20,10 @@ from kraftbridge.builders.brokers import render_properties
 from kraftbridge.exceptions import InvalidSpecError, MetadataError, ObservationError
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import Connection
-from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.observation import BrokerZnode, Endpoint, Unobserved
 from kraftbridge.models.report import BrokerAccess
+from kraftbridge.models.survey import BrokerSetting, LoginTrial, SettingSource
+from kraftbridge.services.observe.inter_broker import Controllers, LoginTrials
 from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.verification.sources.brokers import brokers_behind, served_broker
 
@@ -288,3 +290,122 @@ def test_the_verifier_names_settings_that_are_refused(secured: Secured, tmp_path
         served(secured, tmp_path, "SSL", {"security.protocol": "SSL"})
     with pytest.raises(MetadataError, match=r"sasl\.mechanism GSSAPI is not supported"):
         served(secured, tmp_path, "SASL_PLAINTEXT", {"security.protocol": "SASL_PLAINTEXT"})
+
+
+# ------------------------------------------------------------------- the controllers' credentials at the brokers' inter-broker listener
+
+
+def given(name: str, value: str) -> BrokerSetting:
+    return BrokerSetting(name, value, SettingSource.STATIC, sensitive=False, known=True)
+
+
+def trial(
+    secured: Secured, listener: str, settings: dict[str, str], secret: dict[str, str], port: int | None = None
+) -> LoginTrial | None:
+    """Try what a controller with these settings would connect with, as preflight does."""
+    values = {
+        s.name: s
+        for s in (
+            given("inter.broker.listener.name", listener),
+            given("listener.security.protocol.map", ",".join(f"{name}:{name}" for name in secured.ports)),
+            given("sasl.mechanism.inter.broker.protocol", "SCRAM-SHA-512"),
+            given(f"listener.name.{listener.lower()}.ssl.client.auth", "required"),
+        )
+    }
+    znode = BrokerZnode(0, ("127.0.0.1",), (Endpoint(listener, "127.0.0.1", port or secured.ports[listener]),))
+    own = secured.client_for("PLAINTEXT", {})
+    try:
+        controllers = Controllers(settings, secret, lambda address: address)
+        return LoginTrials().failed(own, {0: values}, (znode,), controllers).get(0)
+    finally:
+        own.close()
+
+
+def login_setting(listener: str, password: str = JAAS_PASSWORD) -> dict[str, str]:
+    login = jaas("SCRAM-SHA-512", "ben", password)["sasl.jaas.config"]
+    return {f"listener.name.{listener.lower()}.scram-sha-512.sasl.jaas.config": login}
+
+
+def own_certificate(listener: str) -> dict[str, str]:
+    """Name the files that the init container makes of a Secret as cert-manager writes it."""
+    prefix, files = f"listener.name.{listener.lower()}.ssl", "/etc/kraftbridge-credentials/listener"
+    return {
+        f"{prefix}.truststore.type": "PEM",
+        f"{prefix}.truststore.location": f"{files}/truststore.pem",
+        f"{prefix}.keystore.type": "PEM",
+        f"{prefix}.keystore.location": f"{files}/keystore.pem",
+    }
+
+
+def listener_secret(
+    secured: Secured, authority: Authority | None = None, own: Certificate | None = None
+) -> dict[str, str]:
+    client = own or secured.client
+    return {
+        "tls.crt": client.certificate,
+        "tls.key": client.key,
+        "ca.crt": (authority or secured.authority).certificate,
+    }
+
+
+@pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SSL", "SASL_SSL"])
+def test_a_broker_that_lets_the_controllers_in_is_no_finding(secured, listener):
+    settings = {"SASL_PLAINTEXT": {}}.get(listener, own_certificate(listener))
+    settings |= login_setting(listener) if listener.startswith("SASL") else {}
+    assert trial(secured, listener, settings, listener_secret(secured)) is None
+
+
+def test_files_of_the_secret_and_inline_pem_are_tried_as_well(secured):
+    prefix = "listener.name.ssl.ssl"
+    inline = {
+        f"{prefix}.truststore.certificates": one_line(secured.authority.certificate),
+        f"{prefix}.keystore.key": one_line(secured.client.key),
+        f"{prefix}.keystore.certificate.chain": one_line(secured.client.certificate),
+    }
+    files = {
+        name: value.replace("-credentials/listener", "-listener") for name, value in own_certificate("SSL").items()
+    }
+    data = {
+        "keystore.pem": secured.client.key + secured.client.certificate,
+        "truststore.pem": secured.authority.certificate,
+    }
+    assert trial(secured, "SSL", inline, {}) is None
+    assert trial(secured, "SSL", files, data) is None
+
+
+def test_a_wrong_password_is_refused_in_the_brokers_words(secured):
+    for listener, settings in (("SASL_PLAINTEXT", {}), ("SASL_SSL", own_certificate("SASL_SSL"))):
+        found = trial(secured, listener, settings | login_setting(listener, "another"), listener_secret(secured))
+        assert found is not None
+        assert found.tried
+        assert "SASL SCRAM-SHA-512 as ben: Authentication failed" in found.reason
+        assert (found.listener, found.address) == (listener, f"127.0.0.1:{secured.ports[listener]}")
+
+
+@pytest.mark.parametrize(("wrong", "words"), [("authority", "CERTIFICATE_VERIFY_FAILED"), ("certificate", "ALERT")])
+def test_certificates_that_do_not_fit_are_refused(secured, wrong, words):
+    other = Authority()
+    data = (
+        listener_secret(secured, other)
+        if wrong == "authority"
+        else listener_secret(secured, own=other.issue("controllers"))
+    )
+    found = trial(secured, "SSL", own_certificate("SSL"), data)
+    assert found is not None
+    assert found.tried, found
+    assert words in found.reason.upper()
+
+
+def test_what_cannot_be_tried_is_said_to_be_so(secured):
+    own = own_certificate("SSL")
+    elsewhere = own | {"listener.name.ssl.ssl.truststore.location": "/etc/elsewhere/ca.pem"}
+    java = own | {"listener.name.ssl.ssl.truststore.type": "JKS"}
+    for settings, port, words in (
+        (elsewhere, None, "/etc/elsewhere/ca.pem is no file of the Secret"),
+        (java, None, "has type JKS"),
+        (own, free_port(), "Connection refused"),
+    ):
+        found = trial(secured, "SSL", settings, listener_secret(secured), port)
+        assert found is not None
+        assert not found.tried
+        assert words in found.reason

@@ -52,7 +52,7 @@ class Secured(KafkaProcesses):
             said = self.said(controller_id)
             return said if set(codes) <= said.keys() else None
 
-        return wait_for(f"controller {controller_id} logs {', '.join(codes)}", found, 120)
+        return wait_for(f"controller {controller_id} logs {', '.join(codes)}", found)
 
 
 def test_certificates() -> None:

@@ -394,7 +394,7 @@ def test_an_older_broker_ends_by_itself_at_a_level_beyond_it(cluster: Cluster, t
     cluster.walk(lambda v: v.state is MetadataVersionState.IN_FORCE and v.target_level == 21)
     name = f"broker-{OLDER}"
     cluster.processes.start_broker(OLDER, KRAFT, wait=False)
-    wait_for("the older broker's end", lambda: cluster.processes.ended(name), 120)
+    wait_for("the older broker's end", lambda: cluster.processes.ended(name))
     # Its own last words don't say why.
     assert "Fatal error during broker startup" in cluster.processes.tail(name, 2000)
     assert cluster.brokers.cluster_state().brokers == set(BROKERS)

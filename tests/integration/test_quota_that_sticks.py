@@ -42,7 +42,7 @@ def plant(processes: KafkaProcesses) -> None:
 def takes_over(processes: KafkaProcesses, zookeeper: ZooKeeperStore, brokers: BrokerClient) -> None:
     processes.start_zookeeper()
     processes.start_broker(BROKER, ZOOKEEPER)
-    wait_for("the broker", lambda: brokers.cluster_state().brokers, 150)
+    wait_for("the broker", lambda: brokers.cluster_state().brokers)
     plant(processes)
     cluster_id = zookeeper.observe().cluster_id
     assert cluster_id is not None
@@ -61,14 +61,14 @@ def test_a_quota_that_stops_the_sync_is_removed_at_the_controller(capsys: pytest
         try:
             takes_over(processes, zookeeper, brokers)
             stuck = "Will retry"
-            wait_for("the sync to be refused twice", lambda: log.read_text().count(stuck) > 1, 150)
+            wait_for("the sync to be refused twice", lambda: log.read_text().count(stuck) > 1)
             assert "to DUAL_WRITE state" not in log.read_text()
             (host, port) = processes.controller_addresses[CONTROLLER]
             command = ["remove-quota", "--controllers", f"{host}:{port}", "--user", "alice", "--quota"]
 
             assert main([*command, UNKNOWN]) == 0
 
-            wait_for("dual-write", lambda: "to DUAL_WRITE state" in log.read_text(), 60)
+            wait_for("dual-write", lambda: "to DUAL_WRITE state" in log.read_text())
             assert f"removed quota {UNKNOWN}" in capsys.readouterr().out
         finally:
             for client in (zookeeper, brokers, controllers):
@@ -87,7 +87,7 @@ def test_before_the_takeover_a_broker_removes_it_and_kafka_configs_refuses_its_n
         try:
             processes.start_zookeeper()
             processes.start_broker(BROKER, ZOOKEEPER)
-            wait_for("the broker", lambda: brokers.cluster_state().brokers, 150)
+            wait_for("the broker", lambda: brokers.cluster_state().brokers)
             plant(processes)
             session.start()
             alice = ["--alter", "--entity-type", "users", "--entity-name", "alice", "--delete-config", UNKNOWN]

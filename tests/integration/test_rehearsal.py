@@ -10,7 +10,8 @@ from tests.support.empty_cluster import dump_of_empty_cluster
 from tests.support.kafka_processes import kafka_libraries
 from tests.support.traps import CHROOT, IN_CI, SETTINGS, TRAPS, config, planted, stored_dump
 
-from kraftbridge.models.rehearsal import Ending, RehearsalResult, RehearsalVerdict, Stage
+from kraftbridge.models.broker_settings import LOADED_BY_CONTROLLERS
+from kraftbridge.models.rehearsal import NOT_REHEARSED, Ending, RehearsalResult, RehearsalVerdict, Stage
 from kraftbridge.rehearsal import registrations
 from kraftbridge.rehearsal import rehearse as rehearse_module
 from kraftbridge.rehearsal.command_line import main
@@ -52,6 +53,16 @@ def test_a_trap_ends_as_kafka_ends_and_is_named_with_what_mends_it(name: str, tm
     assert (result.ending, result.verdict) == (trap.ending, trap.verdict), result.to_json(indent=1)
     assert trap.code in {mend.code for mend in result.mends}
     assert trap.words in " ".join(result.words)
+
+
+@pytest.mark.parametrize("plugin", sorted({*LOADED_BY_CONTROLLERS} - NOT_REHEARSED))
+def test_a_class_that_the_image_does_not_have_fails_and_is_named(plugin: str, tmp_path: Path) -> None:
+    """PluginNotProven relies on it: a controller does not start without one of its classes."""
+    settings = {**SETTINGS, plugin: "com.example.Missing"}
+    dump = stored_dump().write(tmp_path / "zk.jsonl")
+    result = rehearse(dump, RehearsalOptions(kafka_libraries(), tmp_path / "work", CHROOT, settings))
+    assert result.verdict is not RehearsalVerdict.WORKS
+    assert "com.example.Missing" in result.reason
 
 
 def test_no_secret_is_in_kafkas_own_words(tmp_path: Path) -> None:

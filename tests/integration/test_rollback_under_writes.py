@@ -102,17 +102,17 @@ def into_dual_write(processes: KafkaProcesses, controllers: ControllerClient, zo
     processes.start_zookeeper()
     for broker in BROKERS:
         processes.start_broker(broker, ZOOKEEPER)
-    wait_for("two brokers", lambda: len(brokers.cluster_state().brokers) == len(BROKERS), 150)
+    wait_for("two brokers", lambda: len(brokers.cluster_state().brokers) == len(BROKERS))
     cluster_id = zookeeper.observe().cluster_id
     assert cluster_id is not None
     for node in processes.controller_ports:
         processes.format_controller(node, cluster_id)
         processes.start_controller(node)
-    wait_for("a leader", lambda: controllers.quorum_state().high_watermark > 0, 150)
+    wait_for("a leader", lambda: controllers.quorum_state().high_watermark > 0)
     for broker in BROKERS:
         processes.stop(f"broker-{broker}")
         processes.start_broker(broker, MIGRATION)
-    wait_for("dual-write", lambda: offset(zookeeper.observe()) >= 0, 150)
+    wait_for("dual-write", lambda: offset(zookeeper.observe()) >= 0)
     brokers.close()
 
 
@@ -142,7 +142,7 @@ def test_nothing_that_was_acknowledged_is_missing_in_zookeeper(nodes: tuple[int,
             return [name for w in writers for _, name in list(w.acknowledged)]
 
         try:
-            wait_for("writes", lambda: len(acknowledged()) >= LEAST_ACKNOWLEDGED, 150)
+            wait_for("writes", lambda: len(acknowledged()) >= LEAST_ACKNOWLEDGED)
             # ZooKeeper stands still for a moment, so that Kafka acknowledges what it has not mirrored when the controllers stop.
             processes.signal("zookeeper", signal.SIGSTOP)
             time.sleep(FROZEN_SECONDS)
@@ -155,8 +155,8 @@ def test_nothing_that_was_acknowledged_is_missing_in_zookeeper(nodes: tuple[int,
             for node in nodes:
                 processes.start_controller(node)
             isolated = ControllerClient(processes.controller_addresses, {})
-            log_end = wait_for("an isolated leader", lambda: committed(isolated), 150)
-            wait_for("the mirror", lambda: offset(zookeeper.observe()) >= log_end - 1, 150)
+            log_end = wait_for("an isolated leader", lambda: committed(isolated))
+            wait_for("the mirror", lambda: offset(zookeeper.observe()) >= log_end - 1)
             print(f"{len(nodes)} controllers: isolated and mirrored after {time.monotonic() - began:.1f} s")
             time.sleep(WRITERS_TRY_SECONDS)
             stop_like_pods(processes, nodes)
@@ -208,14 +208,14 @@ def test_a_deleted_canary_leaves_nothing_when_a_controller_restarts() -> None:
             CreateTopicsRequest, 20, max_version=5, topics=[wanted], timeout_ms=15000, validate_only=False
         )
         assert made.topics[0].error_code == 0
-        wait_for("both topics in ZooKeeper", lambda: None not in zookeeper.payloads(topics).values(), 60)
+        wait_for("both topics in ZooKeeper", lambda: None not in zookeeper.payloads(topics).values())
         controllers.remove_canary(4711)
         client.call(DeleteTopicsRequest, 20, max_version=5, topic_names=["with-settings"], timeout_ms=15000)
-        wait_for("no topic in ZooKeeper", lambda: absent(topics + settings), 60)
+        wait_for("no topic in ZooKeeper", lambda: absent(topics + settings))
         processes.stop("controller-3000", signal.SIGKILL)
         processes.start_controller(3000)
         before = offset(zookeeper.observe())
-        wait_for("dual-write", lambda: offset(zookeeper.observe()) > before + 2, 150)
+        wait_for("dual-write", lambda: offset(zookeeper.observe()) > before + 2)
         found = zookeeper.payloads(settings)
         assert found[settings[1]] is not None, (
             "Kafka keeps no settings of a deleted topic any more: tell docs/rollback.md"

@@ -17,12 +17,16 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 from tests.support.kafka_processes import ZOOKEEPER, kafka_processes, wait_for
 from tests.support.observations import open_gate, survey
 from tests.support.programs import free_port
 
-from kraftbridge.metadata.entities import canonical_json
+from kraftbridge.metadata.entities import Entity, canonical_json
+from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import BrokerAccess, CompareServed
 from kraftbridge.models.survey import ZooKeeperAcls
@@ -45,10 +49,10 @@ class Authorized:
     """Listener at which ann logs in."""
     plain: int
 
-    def allow(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
-        entry = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:ann", "*", operation, AclPermissionType.ALLOW)
+    def allow(self, kind: ResourceType, name: str, operation: AclOperation, user: str = "User:ann") -> None:
+        entry = AclBinding(kind, name, ResourcePatternType.LITERAL, user, "*", operation, AclPermissionType.ALLOW)
         for future in self.admin.create_acls([entry]).values():
-            future.result(30)
+            future.result(150)
 
 
 @pytest.fixture(scope="module")
@@ -61,18 +65,15 @@ def authorized() -> Iterator[Authorized]:
             "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT\n"
             "sasl.enabled.mechanisms=PLAIN\n"
             "listener.name.sasl_plaintext.plain.sasl.jaas.config="
-            'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="a";\n'
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="a" user_joe="j";\n'
             "authorizer.class.name=kafka.security.authorizer.AclAuthorizer\nsuper.users=User:ANONYMOUS\n"
             "password.encoder.secret=of-this-test\n"
         )
         processes.start_zookeeper()
         processes.start_broker(0, ZOOKEEPER)
-        anonymous = BrokerClient(f"127.0.0.1:{plain}", {})
-        wait_for("the cluster", lambda: anonymous.cluster_state().controller_id == 0)
-        anonymous.close()
-        running = Authorized(AdminClient({"bootstrap.servers": f"127.0.0.1:{plain}", "log_level": 0}), port, plain)
+        running = Authorized(processes.admin_client(), port, plain)
         for future in running.admin.create_topics([NewTopic(name, 1, 1) for name in TOPICS]).values():
-            future.result(30)
+            future.result(150)
         for operation in (AclOperation.DESCRIBE, AclOperation.ALTER_CONFIGS):  # which implies DescribeConfigs
             running.allow(ResourceType.BROKER, "kafka-cluster", operation)
         running.allow(ResourceType.TOPIC, "*", AclOperation.DESCRIBE)
@@ -112,6 +113,32 @@ def test_preflight_names_the_topics_that_the_verification_cannot_compare(authori
         list(asked.own_configs())
 
 
+def test_scram_users_are_served_to_whom_may_describe_the_cluster(authorized: Authorized, tmp_path) -> None:
+    upsert = UserScramCredentialUpsertion(
+        "ünï/cödé", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4321), b"of-this-test"
+    )
+    for future in authorized.admin.alter_user_scram_credentials([upsert]).values():
+        future.result(150)
+    access = BrokerAccess(id=0, host="127.0.0.1", port=authorized.port)
+    ann = tmp_path / "ann.properties"
+    ann.write_text("".join(f"{name}={value}\n" for name, value in USER.items()))
+
+    def served() -> list[Entity]:
+        with served_broker(access, str(ann), 20.0) as asked:
+            return list(asked.scram_credentials())
+
+    wait_for("the user", served)
+    value = canonical_json({"iterations": 4321})
+    assert served() == [Entity(EntityKind.SCRAM_CREDENTIAL, "ünï/cödé/SCRAM-SHA-512", value, -1)]
+    joe = tmp_path / "joe.properties"
+    joe.write_text(ann.read_text().replace('"ann"', '"joe"').replace('"a"', '"j"'))
+    with (
+        pytest.raises(NotAllowedError, match="see SCRAM credentials: it needs Describe on the cluster"),
+        served_broker(access, str(joe), 20.0) as asked,
+    ):
+        list(asked.scram_credentials())
+
+
 def test_a_value_that_the_broker_hides_is_named_without_a_value(authorized: Authorized) -> None:
     # DescribeConfigs returns no value of a sensitive configuration, nor of one whose type the broker does not know (ConfigHelper).
     settings = {
@@ -124,7 +151,7 @@ def test_a_value_that_the_broker_hides_is_named_without_a_value(authorized: Auth
     ]
     broker = ConfigResource(ConfigResource.Type.BROKER, "0", incremental_configs=entries)
     for future in authorized.admin.incremental_alter_configs([broker]).values():
-        future.result(30)
+        future.result(150)
     access = BrokerAccess(id=0, host="127.0.0.1", port=authorized.plain)
 
     def served() -> dict[str, str]:
@@ -133,3 +160,26 @@ def test_a_value_that_the_broker_hides_is_named_without_a_value(authorized: Auth
 
     wait_for("the broker's configuration", lambda: "0" in served())
     assert served()["0"] == canonical_json({"a.plugins.own": None, "log.retention.ms": "5"})
+
+
+def login_of(user: str, password: str) -> dict[str, str]:
+    """Return client properties with which a user logs in."""
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return USER | {"sasl.jaas.config": f'{module} required username="{user}" password="{password}";'}
+
+
+@pytest.mark.parametrize("user", ["ann", "joe"], ids=["may describe the cluster", "has no right at all"])
+def test_the_controllers_principal_needs_the_rights_of_a_broker(authorized: Authorized, user: str) -> None:
+    client, login = BrokerClient(f"127.0.0.1:{authorized.port}", USER), login_of(user, user[0])
+    address = f"127.0.0.1:{authorized.port}"
+    before = set(authorized.admin.list_topics(timeout=60).topics)
+    try:
+        refused = client.refusal(address, "127.0.0.1", login)
+        assert refused is not None
+        assert "no ClusterAction" in refused
+        authorized.allow(ResourceType.BROKER, "kafka-cluster", AclOperation.CLUSTER_ACTION, f"User:{user}")
+        wait_for("the ACL", lambda: client.refusal(address, "127.0.0.1", login) is None)
+        assert client.refusal(f"127.0.0.1:{authorized.plain}", "127.0.0.1", {}) is None, "ANONYMOUS is a super user"
+        assert set(authorized.admin.list_topics(timeout=60).topics) == before, "the question makes no topic"
+    finally:
+        client.close()

@@ -174,11 +174,11 @@ def test_the_session_comes_back_by_itself_after_a_restart(store: ZooKeeperStore,
     options = (processes.directory / "zookeeper.cfg").read_text()
     processes.stop("zookeeper", signal.SIGKILL)
     started = time.monotonic()
-    with pytest.raises(ObservationError, match="refused"):
+    with pytest.raises(ObservationError, match=r"refused|Connection dropped"):
         store.observe()
     assert time.monotonic() - started < 6.5
     processes.start_zookeeper(dict(line.split("=", 1) for line in options.splitlines()))
-    wait_for("the session", lambda: (store.observe(),), 15)
+    wait_for("the session", lambda: (store.observe(),))
 
 
 def test_a_silent_server_is_an_error_in_time(store: ZooKeeperStore, processes: KafkaProcesses) -> None:
@@ -192,12 +192,12 @@ def test_a_silent_server_is_an_error_in_time(store: ZooKeeperStore, processes: K
         assert isinstance(store.broker_session_count(), Unobserved)
     finally:
         processes.signal("zookeeper", signal.SIGCONT)
-    wait_for("the session", lambda: (store.observe(),), 20)
+    wait_for("the session", lambda: (store.observe(),))
 
 
 def test_sessions_of_others_are_counted_and_ours_is_not(store: ZooKeeperStore, admin: KazooClient) -> None:
     store.observe()
-    wait_for("admin's session alone", lambda: sessions_are(store, 1), 15)
+    wait_for("admin's session alone", lambda: sessions_are(store, 1))
 
 
 def test_digest_credentials_open_what_is_closed(
@@ -231,11 +231,11 @@ def test_tls_with_a_client_certificate(
     admin.create("/controller_epoch", b"5")
     tls = ZooKeeperTls(AUTHORITY.certificate, client_certificate.certificate, client_certificate.key)
     store = ZooKeeperStore(f"127.0.0.1:{tls_port}", CHROOT, tls=tls)
-    wait_for("a first session at the TLS port, as the operator asks again", lambda: epoch_is(store, 5), 30)
-    wait_for("no other session at the TLS port", lambda: sessions_are(store, 0), 15)
+    wait_for("a first session at the TLS port, as the operator asks again", lambda: epoch_is(store, 5))
+    wait_for("no other session at the TLS port", lambda: sessions_are(store, 0))
     other = ZooKeeperStore(f"127.0.0.1:{tls_port}", CHROOT, tls=tls)
     other.observe()
-    wait_for("the other session", lambda: sessions_are(store, 1), 15)
+    wait_for("the other session", lambda: sessions_are(store, 1))
     other.close()
     keys = Path(store._directory)
     assert {p.name for p in keys.iterdir()} == {"ca.crt", "tls.crt", "tls.key"}

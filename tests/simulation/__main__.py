@@ -92,7 +92,7 @@ def sources_digest() -> str:
     """Return a digest of what a run depends upon, so that results of other sources are not mixed in."""
     root = Path(__file__).resolve().parents[2]
     folders = ("operator/kraftbridge/phases", "operator/kraftbridge/models", "tests/simulation")
-    files = sorted(path for folder in folders for path in (root / folder).glob("*.py"))
+    files = sorted(path for folder in folders for path in (root / folder).rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 

@@ -9,8 +9,10 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TypeVar
 
+from tests.simulation.channels import OpenChannel
+from tests.simulation.images import FORMER_IMAGE, Images
 from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeline
-from tests.support.observations import dry_start_of, survey
+from tests.support.observations import dry_start_of, issued_listener, survey
 
 from kraftbridge.models.decision import (
     Action,
@@ -20,6 +22,7 @@ from kraftbridge.models.decision import (
     ConfigureBrokers,
     FenceRehearsal,
     HoldLease,
+    IssueListenerCertificates,
     LaunchRehearsal,
     LaunchVerification,
     LockStatefulSet,
@@ -93,6 +96,7 @@ class Pod:
     revision: str
     mixed: bool = False
     """Started on a template of which somebody took a part back: Kafka refuses to run on it."""
+    image: str = FORMER_IMAGE
     ready_since: float | None = None
     deleting: bool = False
     shown: tuple[float | None, bool, PodState] | None = None
@@ -172,6 +176,15 @@ class Cluster:
         self.rehearsal_random = Random(identity.uid)
         """Of its own: the other draws of a seed stay what they were."""
         self.dry_start_ran = False
+        self.images = Images(Random(f"images of {identity.uid}"))
+        self.channel: OpenChannel | None = None
+        """Of brokers with ``configStyle: Auto``."""
+        self.issued = False
+        """Whether the Secrets of the controllers' listener exist, where the operator issues them."""
+        self.lone_topic: tuple[int, float] | None = None
+        """Broker that has the only replica of a topic, and when the topic was made."""
+        self.redundancy_read: TopicRedundancy | None = None
+        self.redundancy_kept_for = timedelta(seconds=10)
         self.time = Timeline()
         self.kafka = Kafka(self.time, random)
         self.broker_sets = [Workload(name, nodes) for name, nodes in BROKER_SETS[:sets]]
@@ -224,6 +237,7 @@ class Cluster:
             workload.configuration,
             workload.revision,
             workload.drift,
+            self.images.tag if workload.of_brokers else FORMER_IMAGE,
         )
         workload.pods[node] = pod
         if at_once:
@@ -319,6 +333,8 @@ class Cluster:
                 brokers.lock, brokers.strategy = "", "RollingUpdate"
             case ApplyControllers(mode, format_allowed):
                 self._apply_controllers(mode, format_allowed=format_allowed)
+            case IssueListenerCertificates():
+                self.issued = True
             case StopControllers(_, _, volumes):
                 self.tree_kept = False  # the next attempt has a volume of its own
                 self._stop_controllers(volumes=volumes)
@@ -336,8 +352,10 @@ class Cluster:
                 if self.kafka.active is None:
                     return "no active controller"
                 self.kafka.write_canary(value)
-            case RunDryStart():
+            case RunDryStart(fingerprint):
                 self.dry_start_ran = True
+                if self.channel is not None:
+                    self.channel.run(fingerprint)
             case RemoveCanary():
                 if self.kafka.active is None:
                     return "no active controller"
@@ -520,7 +538,7 @@ class Cluster:
             metrics=self._metrics() if Part.METRICS in wanted else {},
             cluster=look(Part.CLUSTER, self._cluster_state),
             cluster_by_broker=look(Part.CLUSTER_BY_BROKER, self._cluster_by_broker),
-            redundancy=look(Part.REDUNDANCY, lambda: TopicRedundancy((), (), read_at=at)),
+            redundancy=look(Part.REDUNDANCY, lambda: self._redundancy(at)),
             run=self._run(status) if Part.RUN in wanted else None,
             runner_available=look(Part.RUNNER_AVAILABLE, lambda: True),
             canary_by_broker=look(Part.CANARY_BY_BROKER, self._canaries),
@@ -529,8 +547,9 @@ class Cluster:
             admission_policy=look(Part.ADMISSION_POLICY, lambda: True),
             features=self._features() if wanted & {Part.CONTROLLER_FEATURES, Part.NODE_FEATURES} else NOT_NEEDED,
             survey=look(Part.SURVEY, survey),
-            dry_start=look(Part.DRY_START, self._dry_start),
+            dry_start=look(Part.DRY_START, lambda: self._dry_start(status)),
             rehearsal=look(Part.REHEARSAL, lambda: self._rehearsal(status)),
+            issued=issued_listener(exists=self.issued) if Part.ISSUED in wanted else None,
             archive=self.archives.get(status.healing.archive)
             if Part.ARCHIVE in wanted and status.healing is not None
             else None,
@@ -538,8 +557,19 @@ class Cluster:
             outcomes=outcomes,
         )
 
-    def _dry_start(self) -> DryStartState:
-        state = dry_start_of([s for s in map(self._broker_set, self.broker_sets) if isinstance(s, StatefulSetState)])
+    def _redundancy(self, at: datetime) -> TopicRedundancy:
+        """Return the last reading of the topics, and read them again when it is too old, as the real observer does."""
+        known = self.redundancy_read
+        if known is None or known.read_at is None or abs(at - known.read_at) > self.redundancy_kept_for:
+            names = () if self.lone_topic is None else (f"lone-{self.lone_topic[0]}",)
+            self.redundancy_read = known = TopicRedundancy(names, (), read_at=at)
+        return known
+
+    def _dry_start(self, status: MigrationStatus) -> DryStartState:
+        sets = [s for s in map(self._broker_set, self.broker_sets) if isinstance(s, StatefulSetState)]
+        if self.channel is not None:
+            return self.channel.state(status, sets)
+        state = dry_start_of(sets)
         return state if self.dry_start_ran else replace(state, report=None)
 
     def _rehearsal(self, status: MigrationStatus) -> RehearsalState:
@@ -579,7 +609,7 @@ class Cluster:
         return PodState(
             pod.name, pod.uid, pod.node, ready, self.moment(pod.ready_since) if pod.ready_since is not None and ready else None,
             pod.deleting, pod.configuration, pod.revision, f"10.0.0.{pod.node % 250}",
-            "CrashLoopBackOff of container kafka" if pod.mixed else "",
+            "CrashLoopBackOff of container kafka" if pod.mixed else "", images=frozenset({("kafka", pod.image)}),
         )  # fmt: skip
 
     def _set_state(self, workload: Workload, lease: LeaseState = NO_LEASE) -> StatefulSetState:
@@ -612,7 +642,8 @@ class Cluster:
             lease = LeaseState()
         else:
             lease = LeaseState("us", ours=True, age_seconds=self.time.now - renewed)
-        return self._set_state(workload, lease)
+        state = self._set_state(workload, lease)
+        return state if self.channel is None else replace(state, properties_from="ConfigMap/brokers")
 
     def _controllers(self, status: MigrationStatus) -> ControllersWorkload:
         if self.controllers is None:

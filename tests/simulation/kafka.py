@@ -84,6 +84,8 @@ class Kafka:
     views: dict[int, int] = field(default_factory=dict)
     unregistering: set[int] = field(default_factory=set)
     """Brokers that run and whose pods are Ready, and that never register with the quorum."""
+    heartbeats_lost: dict[int, float] = field(default_factory=dict)
+    """Brokers that run, and whose heartbeats do not reach the quorum: since when."""
     deaf: bool = False
     """The controllers cannot log in to the brokers: those on ZooKeeper are told nothing from the claim on."""
     told_last: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
@@ -130,6 +132,7 @@ class Kafka:
             return
         process.up, process.down_since = False, self.time.now
         process.life += 1
+        self.heartbeats_lost.pop(node, None)
         self.in_sync.discard(node)
         if self.zk_controller == node:
             self.zk_controller = None
@@ -148,6 +151,39 @@ class Kafka:
                 self.start_broker(node, mode)
 
         self.time.after(seconds, goes_on)
+
+    def lose_heartbeats(self, node: int, seconds: float) -> None:
+        """Let the heartbeats of a registered broker be lost for a while; its process runs, and its pod stays Ready.
+
+        The quorum fences it when its session ends, takes it out of every ISR, and tells the other brokers. The broker itself serves what it was told last.
+        """
+        process = self.brokers[node]
+        if (
+            not process.up
+            or self.registered.get(node) is not process.mode
+            or self.heartbeats_lost
+            or self.active is None
+        ):
+            return
+        since, life, until = self.time.now, process.life, self.time.now + seconds
+        self.heartbeats_lost[node] = since
+
+        def fence() -> None:
+            if self.heartbeats_lost.get(node) == since and self._leads_partitions():
+                self.stale[node] = (until, *self.metadata_of(node))
+                self.in_sync.discard(node)
+
+        def heard_again() -> None:
+            if self.heartbeats_lost.get(node) == since:
+                del self.heartbeats_lost[node]
+                self._caught_up(node, life)
+
+        self.time.after(FENCED_AFTER, fence)
+        self.time.after(seconds, heard_again)
+
+    def _leads_partitions(self) -> bool:
+        """Whether the quorum elects the partitions' leaders; before its claim the controller in ZooKeeper does."""
+        return self.claim_epoch >= 0 or self.state is ZkMigrationState.POST_MIGRATION
 
     def start_controller(self, node: int, mode: ControllerMode) -> None:
         """Let a controller's process come up; it joins or makes a quorum."""
@@ -214,6 +250,8 @@ class Kafka:
     def fenced(self, node: int) -> bool:
         """Whether the quorum takes a registered broker for dead."""
         process = self.brokers[node]
+        if node in self.heartbeats_lost:
+            return self.time.now - self.heartbeats_lost[node] > FENCED_AFTER
         # One that runs again and does not register sends no heartbeats for the registration that the quorum has of it.
         return (not process.up or self.is_unknown(node)) and self.time.now - process.down_since > FENCED_AFTER
 
@@ -225,7 +263,9 @@ class Kafka:
         if self.time.now < until:
             return up, in_sync
         self.stale.pop(node, None)
-        return frozenset(i for i, p in self.brokers.items() if p.up and not self.is_unknown(i)), frozenset(self.in_sync)
+        gone = {i for i in self.heartbeats_lost if self.fenced(i)} if self._leads_partitions() else set()
+        up = frozenset(i for i, p in self.brokers.items() if p.up and not self.is_unknown(i) and i not in gone)
+        return up, frozenset(self.in_sync)
 
     def is_unknown(self, node: int) -> bool:
         """Whether a broker on KRaft runs without having registered: nobody lists it."""
@@ -296,7 +336,7 @@ class Kafka:
         if self.claim_epoch >= 0 and process.mode is BrokerMode.ZOOKEEPER:
             self.time.after(1.0, lambda: self._caught_up(node, life))
             return
-        if self.hears_nothing(node):
+        if self.hears_nothing(node) or (self._leads_partitions() and self.fenced(node)):
             self.time.after(1.0, lambda: self._caught_up(node, life))
             return
         if process.mode is BrokerMode.KRAFT and self.registered.get(node) is not BrokerMode.KRAFT:

@@ -11,6 +11,7 @@ from kraftbridge.models.observation import Unobserved
 from kraftbridge.phases import canary, forward, gates, healing, rehearsing, rollback, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 from kraftbridge.phases.nodes import deadlines, rolls
+from kraftbridge.phases.preflight import channel
 
 
 def _verdict_is_taken_for_granted(*_: Any) -> None:
@@ -57,9 +58,28 @@ def _the_name_is_enough(migration: str, _uid: str, attempt: int) -> str:
     return f"{migration}-kraft" if attempt == 1 else f"{migration}-kraft-{attempt}"
 
 
+def _preflight_has_seen_the_topics(_step: StepContext) -> list[str]:
+    """Restart brokers as though the topics were still those that preflight saw, as up to da8c3d4."""
+    return []
+
+
 def _nothing_is_kept(*_: Any) -> bool:
     """Overwrite what has not been archived."""
     return True
+
+
+def _the_templates_stay_as_they_were(_step: StepContext) -> bool:
+    """Restart brokers by the recorded channel without asking whether it still reaches them."""
+    return False
+
+
+def _a_guess_is_enough(_step: StepContext) -> str:
+    """Take the channel that the templates suggest for one that a dry start proved."""
+    return ""
+
+
+def _any_image_will_do(_step: StepContext) -> None:
+    """Restart the next broker whatever image the last one came back with."""
 
 
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
@@ -69,9 +89,13 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "patient": (deadlines, "overdue", _no_deadline_ever_passes),
     "untold": (canary, "_not_served_by", _stores_are_enough),
     "one-voiced": (gates, "cluster_blockers", _one_broker_is_believed),
+    "forgetful": (gates, "redundancy_blockers", _preflight_has_seen_the_topics),
     "hurried": (rollback, "_controller_agreed", _nobody_waits_for_the_controller),
     "unrehearsed": (rehearsing, "ensure_rehearsal", _nobody_rehearses),
     "nameless": (forward, "controllers_name", _the_name_is_enough),
+    "unasked": (channel, "outdated", _the_templates_stay_as_they_were),
+    "guessing": (channel, "unproven", _a_guess_is_enough),
+    "inattentive": (rolls, "_other_image", _any_image_will_do),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
 
+from tests.simulation.channels import OpenChannel, channels
 from tests.simulation.cluster import BROKER_SETS, Cluster, Trouble, Workload
 from tests.simulation.kafka import BROKERS, CONTROLLERS
 
+from kraftbridge.dry_start import described
+from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import (
     Action,
@@ -26,7 +29,16 @@ from kraftbridge.models.observation import ActionOutcome, Observation, Unobserve
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict
-from kraftbridge.models.spec import ControllerVolumes, Healing, MigrationSpec, OnDeletion, RehearsalSpec, StatefulSetRef
+from kraftbridge.models.spec import (
+    AcceptedFinding,
+    ConfigStyle,
+    ControllerVolumes,
+    Healing,
+    MigrationSpec,
+    OnDeletion,
+    RehearsalSpec,
+    StatefulSetRef,
+)
 from kraftbridge.models.status import MigrationStatus, VerificationStatus, rendered_spec, tuned_controllers
 from kraftbridge.phases import machine
 from kraftbridge.phases.draft import Identity
@@ -37,8 +49,21 @@ MAX_AGE_SECONDS = 300
 REHEARSAL_MAX_AGE_SECONDS = 600
 NOT_REHEARSED = 5
 """Remainder of the seeds (modulo 8) whose migrations switch the rehearsal off."""
+ISSUED = 2
+"""Remainder of the seeds (modulo 4) for which the operator issues the certificates of the controllers' listener."""
 REHEARSED_WITH_TROUBLE = 3
 """Remainder of the seeds (modulo 8) whose rehearsals may fail, hang or end without a verdict."""
+LONE_TOPICS = (11, 13)
+"""Remainders of the seeds (modulo 16) in whose migrations topics of one replica are made after preflight."""
+FENCED = (11, 26)
+"""Remainders of the seeds (modulo 32) in whose migrations the heartbeats of a broker are lost for a while."""
+HEARTBEATS_LOST_CHANCE = 0.04
+TARGETS = [Target.KRAFT, Target.KRAFT, Target.KRAFT_BROKERS, Target.DUAL_WRITE, Target.QUORUM_READY]
+OPEN_CHANNEL = 7
+"""Remainder of the seeds (modulo 11) whose migrations leave the channel to the operator."""
+LONE_TOPIC_CHANCE = 0.02
+LONE_TOPIC_SEEN_SECONDS = 30.0
+"""Age from which a topic must hold back the restart of its broker: how old a reading of the redundancy may be."""
 SYNC_PATIENCE_SECONDS = 20
 SPEC = MigrationSpec.model_validate(
     {
@@ -60,6 +85,18 @@ MAX_STEPS = 4000
 
 class BrokenPromiseError(AssertionError):
     """The operator did what it promised never to do."""
+
+
+def issuing(spec: MigrationSpec) -> MigrationSpec:
+    """Return a spec whose controllers' listener has certificates of the operator; the brokers' settings do not show theirs."""
+    listener = spec.controllers.listener.model_copy(update={"generate": True})
+    accepted = (*spec.preflight.accepted, AcceptedFinding(code=str(Code.BROKER_CREDENTIALS_MISSING)))
+    return spec.model_copy(
+        update={
+            "controllers": spec.controllers.model_copy(update={"listener": listener}),
+            "preflight": spec.preflight.model_copy(update={"accepted": accepted}),
+        }
+    )
 
 
 def stalled_for(status: MigrationStatus, reason: Reason) -> bool:
@@ -149,21 +186,26 @@ class Run:
                 self.cluster.trouble.rehearsal_fails = own.choice([0.0, 0.5])
                 self.cluster.trouble.rehearsal_unknown = own.choice([0.0, 0.3])
                 self.cluster.trouble.rehearsal_hangs = own.choice([0.0, 0.2])
-        target = self.random.choice(
-            [Target.KRAFT, Target.KRAFT, Target.KRAFT_BROKERS, Target.DUAL_WRITE, Target.QUORUM_READY]
-        )
-        self.spec = self._spec_of(target, sets)
+        # Of their own: the other draws of a seed stay what they were.
+        self.lone_random = Random(f"lone topics of {seed}") if seed % 16 in LONE_TOPICS else None
+        self.fenced_random = Random(f"heartbeats of {seed}") if seed % 32 in FENCED else None
+        if self.lone_random is not None:
+            self.chances.pop("clock_skew", None)  # it would make a reading older than it looks
+            self.cluster.redundancy_kept_for = timedelta(seconds=self.lone_random.choice([10, 120]))
         rehearsal = RehearsalSpec(
             enabled=seed % 8 != NOT_REHEARSED, timeout_seconds=90, max_age_seconds=REHEARSAL_MAX_AGE_SECONDS
         )
-        self.spec = self.spec.model_copy(update={"rehearsal": rehearsal})
+        spec = self._spec_of(self.random.choice(TARGETS), sets).model_copy(update={"rehearsal": rehearsal})
+        self.spec = issuing(spec) if seed % 4 == ISSUED else spec
+        if seed % 11 == OPEN_CHANNEL:
+            self._leave_the_channel_open(Random(f"channel of {seed}"))
+        self.looked_at = self.lone_until = self.skew = 0.0
         self.deleted = False
         """Somebody asked for the resource's deletion: the finalizer keeps it until nothing of the user's is held."""
         self.migrations_wanted = 1
         self.status = MigrationStatus()
         self.pace = self.random.choice([1.0, 3.0, 6.0, 10.0])
         """How long this operator takes for a look at most, in seconds."""
-        self.skew = 0.0
         self.canary_committed: int | None = None
         self.outcomes: tuple[ActionOutcome, ...] = ()
         self.former_look: tuple[float, Observation] | None = None
@@ -174,10 +216,16 @@ class Run:
         """Pods that the healing under way has restarted."""
         self.last_healed: tuple[object, ...] = ()
         """The healing that ended last, to tell the next one's failovers from its."""
-        self.looked_at = 0.0
         self.controllers_of: dict[str, str] = {}
         """Name of the controllers' StatefulSet, which their volumes carry, and the UID of the resource that made it."""
         self.trail: list[str] = []
+
+    def _leave_the_channel_open(self, random: Random) -> None:
+        """Let the operator find the channel; some pod templates change before the first broker restarts."""
+        known = channels(self.spec.brokers)
+        self.cluster.channel = OpenChannel(random, known, described(random.choice(known)))
+        brokers = self.spec.brokers.model_copy(update={"config_style": ConfigStyle.AUTO})
+        self.spec = self.spec.model_copy(update={"brokers": brokers})
 
     def _spec_of(self, target: Target, sets: int) -> MigrationSpec:
         """Return a spec for one or two StatefulSets, of those that users write."""
@@ -213,6 +261,7 @@ class Run:
                 self._calm_down()
             if calm_until is None:
                 self._misfortune()
+                self._move_the_tag()
             self.step()
             if self.deleted and not machine.deletion_blocker(self.status):
                 if self.status.phase is not Phase.PROVISIONING_QUORUM:
@@ -283,6 +332,7 @@ class Run:
             self.failovers.clear()
         self.last_healed = self.status.healings[-1:]
         self._check_always()
+        self._check_that_the_channel_stays(before)
         idle = 0.0 if decision.actions else self.random.uniform(0.0, self.pace)
         cluster.time.advance(decision.requeue_after.total_seconds() + self.random.uniform(0.05, 0.4) + idle)
 
@@ -351,6 +401,8 @@ class Run:
         self.canary_committed, self.outcomes = None, ()
         self.status = MigrationStatus.model_validate_json(self.status.model_dump_json(by_alias=True, exclude_none=True))
         self.cluster.time.advance(self.random.choice([0.5, 5.0, 60.0]))
+        if self.cluster.channel is not None:
+            self.cluster.channel.forget()
 
     def _create_again(self) -> None:
         """Let the user delete the resource at rest and create one of the same name: nothing of the earlier one may be used."""
@@ -373,8 +425,57 @@ class Run:
             return True
         return False
 
+    def _lone_topics(self, random: Random) -> None:
+        """Let clients make a topic of one replica, and give it more replicas after a while."""
+        cluster, now = self.cluster, self.cluster.time.now
+        if cluster.lone_topic is None:
+            if self.status.phase is not Phase.PREFLIGHT and random.random() < LONE_TOPIC_CHANCE:
+                cluster.lone_topic = random.choice(BROKERS), now
+                self.lone_until = now + random.uniform(2 * LONE_TOPIC_SEEN_SECONDS, 300.0)
+                self.coverage.faults["lone_topic"] += 1
+        elif now >= self.lone_until:
+            cluster.lone_topic = None
+
+    def _lose_heartbeats(self, random: Random) -> None:
+        kafka = self.cluster.kafka
+        if kafka.active is not None and random.random() < HEARTBEATS_LOST_CHANCE:
+            kafka.lose_heartbeats(random.choice(BROKERS), random.uniform(12.0, 60.0))
+            self.coverage.faults["heartbeats_lost"] += bool(kafka.heartbeats_lost)
+
+    def _move_the_tag(self) -> None:
+        """Let the tag of the brokers' image name another one after the first restart began; the user accepts that some time later."""
+        images, now = self.cluster.images, self.cluster.time.now
+        if self.status.phase in (Phase.TAKING_OVER, Phase.ROLLING_BROKERS) and images.move(now):
+            self.coverage.faults["tag_moved"] += 1
+        if images.accepted(now):
+            self._accept_other_image()
+
+    @property
+    def _other_image_accepted(self) -> bool:
+        return any(a.code == Code.DRY_START_OTHER_IMAGE for a in self.spec.preflight.accepted)
+
+    def _accept_other_image(self) -> None:
+        if not self._other_image_accepted:
+            more = AcceptedFinding(code=str(Code.DRY_START_OTHER_IMAGE))
+            accepted = (*self.spec.preflight.accepted, more)
+            self._edit(preflight=self.spec.preflight.model_copy(update={"accepted": accepted}))
+
+    def _check_image(self, node: int) -> None:
+        """Fail if a broker that serves is stopped while another has come back with an image that no copy was started with."""
+        if self.status.phase is Phase.ROLLING_BACK or self._other_image_accepted:
+            return
+        pods = [p for w in self.cluster.broker_sets for p in w.pods.values()]
+        seen = [p for p in pods if p.ready_since is not None and p.ready_since < self.looked_at]
+        other = [p.node for p in seen if self.cluster.images.before.get(p.node, p.image) != p.image]
+        if other:
+            self._break(f"broker {node} is stopped although broker {other[0]} came back with another image")
+
     def _misfortune(self) -> None:
         cluster, random = self.cluster, self.random
+        if self.lone_random is not None:
+            self._lone_topics(self.lone_random)
+        if self.fenced_random is not None:
+            self._lose_heartbeats(self.fenced_random)
         if self._happens("broker_crash"):
             node = random.choice(BROKERS)
             cluster.crash(cluster.set_of(node), node)
@@ -400,6 +501,8 @@ class Run:
             for brokers in cluster.broker_sets:
                 if brokers.configuration and brokers.lock and self._happens("taken_back"):
                     self._take_back(brokers)
+        if cluster.channel is not None and self.faults != Faults() and cluster.channel.edit(self.status):
+            self.coverage.faults["channel_changed"] += 1
         if self._happens("time_jump"):
             cluster.time.advance(random.uniform(60.0, 4000.0))
         if self._happens("clock_skew"):
@@ -443,6 +546,9 @@ class Run:
     def _calm_down(self) -> None:
         """End every fault, and let the user ask for something that can be reached."""
         self.cluster.trouble, self.skew, self.cluster.kafka.deaf = Trouble(), 0.0, False
+        self.cluster.lone_topic = None
+        if self.cluster.images.moved:
+            self._accept_other_image()
         self.cluster.kafka.edited, self.cluster.kafka.stuck_chance = False, 0.0  # whoever edited ZooKeeper repairs it
         self._edit(paused=False, target=self._reachable_target())
         if self.spec.controllers.heap_options == "broken":
@@ -451,6 +557,8 @@ class Run:
     def _lend_a_hand(self) -> None:
         """Do what only a person can: where healing is not allowed, or was given up, restart the active controller."""
         kafka, controllers = self.cluster.kafka, self.cluster.controllers
+        if self.cluster.channel is not None:
+            self.cluster.channel.mend(self.status)
         if stalled_for(self.status, Reason.DEADLINE_EXCEEDED) and self.status.operation is None:
             for node in sorted(self.cluster.kafka.unregistering):  # it came back without us and never registered
                 self.cluster.crash(self.cluster.set_of(node), node)
@@ -516,6 +624,9 @@ class Run:
         if after.phase is before.phase:
             return
         now = self.cluster.time.now
+        if after.phase is Phase.TAKING_OVER:
+            self.cluster.images.before = {p.node: p.image for w in self.cluster.broker_sets for p in w.pods.values()}
+        self._check_channel(after)
         if self.spec.paused and after.phase is not Phase.ROLLING_BACK:
             self._break(f"{before.phase} was left for {after.phase} although paused")
         fresh = MAX_AGE_SECONDS + 5 + 2 * 90  # the clocks may be off, and a decision takes its time
@@ -529,6 +640,11 @@ class Run:
             read = self._passed_at(after, needs[after.phase], after.phase)
             if not any(now - at <= fresh for at in read):
                 self._break(f"{after.phase} entered without a fresh passed verdict")
+        if (
+            after.phase is Phase.PROVISIONING_QUORUM
+            and self.cluster.issued is not self.spec.controllers.listener.generate
+        ):
+            self._break("Preflight was left without the certificates that the operator issues")
         if self.spec.rehearsal.enabled and after.phase in (Phase.PROVISIONING_QUORUM, Phase.TAKING_OVER):
             ended = [
                 r.ended_at
@@ -555,6 +671,19 @@ class Run:
                 self._break("Finalizing entered without a fresh passed verdict")
             self.entered_finalizing = True
 
+    def _check_that_the_channel_stays(self, before: MigrationStatus) -> None:
+        kept = before.phase not in (Phase.PREFLIGHT, Phase.ROLLED_BACK)
+        if kept and str(before.channel) != str(self.status.channel):
+            self._break(f"{before.phase}: the channel {before.channel} became {self.status.channel}")
+
+    def _check_channel(self, after: MigrationStatus) -> None:
+        """With ``configStyle: Auto`` no broker restarts by a channel that does not reach it."""
+        opened = self.cluster.channel
+        if opened is not None and after.phase is Phase.TAKING_OVER and str(after.channel) != opened.reaching:
+            self._break(
+                f"TakingOver entered with {after.channel}, and {opened.reaching or 'no channel'} reaches the brokers"
+            )
+
     def _check_act(self, action: Action, sick: frozenset[int]) -> None:
         kafka = self.cluster.kafka
         # A rollback that never touched a StatefulSet needs no Lease: it only takes its own controllers away.
@@ -575,6 +704,11 @@ class Run:
                 down = node in sick or not kafka.brokers[node].up
                 if not down and (others := sorted(sick - {node})):
                     self._break(f"broker {node} is stopped while {others} are down or out of sync")
+                holder, since = self.cluster.lone_topic or (None, 0.0)
+                if not down and node == holder and self.looked_at - since > LONE_TOPIC_SEEN_SECONDS:
+                    self._break(f"broker {node} is stopped, which has the only replica of a topic")
+                if not down:
+                    self._check_image(node)
                 self._forget_returned()
                 if kafka.brokers[node].up and (others := sorted(self.down_by_us.keys() - {node})):
                     self._break(f"broker {node} is stopped while we hold {others} down")

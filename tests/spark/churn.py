@@ -53,17 +53,17 @@ class Changes:
 
     def topics(self, new: Sequence[NewTopic]) -> None:
         for future in self.cluster.admin.create_topics(list(new)).values():
-            future.result(60)
+            future.result(150)
 
     def remove_topics(self, names: Sequence[str]) -> None:
         for future in self.cluster.admin.delete_topics(list(names)).values():
-            future.result(30)
+            future.result(150)
 
     def one_more_partition(self, topic: str) -> None:
         admin = self.cluster.admin
         partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
         for future in admin.create_partitions([NewPartitions(topic, len(partitions) + 1)]).values():
-            future.result(30)
+            future.result(150)
 
     def reassign(self, topic: str, replicas: Sequence[int]) -> None:
         """Give partition 0 of a topic its replicas in this order."""
@@ -84,7 +84,7 @@ class Changes:
 
     def _scram(self, change: UserScramCredentialUpsertion | UserScramCredentialDeletion) -> None:
         for future in self.cluster.admin.alter_user_scram_credentials([change]).values():
-            future.result(30)
+            future.result(150)
 
     def quota(self, entity: dict[str, str | None], key: str, value: float | None) -> None:
         """Set a quota, or remove it where the value is None."""
@@ -102,14 +102,14 @@ class Changes:
             ResourceType.TOPIC, resource, pattern, principal, "*", AclOperation.READ, AclPermissionType.ALLOW
         )
         for future in self.cluster.admin.create_acls([binding]).values():
-            future.result(30)
+            future.result(150)
 
     def remove_acl(self, resource: str) -> None:
         which = AclBindingFilter(
             ResourceType.TOPIC, resource, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
         )
         for future in self.cluster.admin.delete_acls([which]).values():
-            future.result(30)
+            future.result(150)
 
     def broker_config(self, broker: str, name: str, value: str) -> None:
         """Over the wire: librdkafka refuses the empty name of the cluster-wide default."""
@@ -132,7 +132,7 @@ class Changes:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         resource.add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
         for future in self.cluster.admin.incremental_alter_configs([resource]).values():
-            future.result(30)
+            future.result(150)
 
     def _call(self, request: Any, broker: int | None = None, *, version: int, **fields: Any) -> Any:
         ports = self.cluster.processes.broker_ports

@@ -75,8 +75,7 @@ class LiveCluster:
             processes.start_broker(broker, ZOOKEEPER)
         self.zookeeper = KazooClient(processes.zookeeper_hosts + CHROOT)
         self.zookeeper.start(30)
-        self.admin = AdminClient({"bootstrap.servers": processes.bootstrap_servers, "log_level": 0})
-        self.wait(lambda: len(self.admin.list_topics(timeout=10).brokers) == len(BROKERS))
+        self.admin = processes.admin_client()
 
     def migrate(self) -> None:
         processes = self.processes
@@ -95,7 +94,7 @@ class LiveCluster:
             return -1
         return int(json.loads(self.zookeeper.get("/migration")[0])["kraft_metadata_offset"])
 
-    def quiet(self, seconds: float = 60.0) -> None:
+    def quiet(self, seconds: float = 150.0) -> None:
         """Wait until ZooKeeper has everything: what the last change was must have been mirrored."""
         before = self.mirrored_offset()
         self.wait(lambda: self.mirrored_offset() > before + 2, seconds)
@@ -110,7 +109,7 @@ class LiveCluster:
 
     def in_sync(self) -> bool:
         """Return whether every replica is in sync: no leader will write to a partition's state by itself."""
-        topics = self.admin.list_topics(timeout=20).topics.values()
+        topics = self.admin.list_topics(timeout=60).topics.values()
         partitions = [partition for topic in topics for partition in topic.partitions.values()]
         return all(len(partition.isrs) == len(partition.replicas) for partition in partitions)
 
@@ -130,7 +129,7 @@ class LiveCluster:
         self.zookeeper.close()
 
     @staticmethod
-    def wait(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    def wait(condition: Callable[[], bool], seconds: float = 150.0) -> None:
         deadline = time.monotonic() + seconds
         while True:
             # A session that ended while ZooKeeper stood still; a broker that is starting.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -187,3 +190,58 @@ def test_a_watched_takeover_shows_what_the_sync_deleted(
     code, report = compare(dump, *(processes.directory / f"controller-{i}" for i in CONTROLLERS))
     assert code == 1
     assert [(each["kind"], each["key"]) for each in report["differences"]] == [("topic-config", "long-gone")]
+
+
+def test_an_acl_and_a_scram_user_that_the_sync_deletes_are_named(
+    before: LiveCluster, compare: Callable[..., Answer], spark: SparkSession, tmp_path: Path
+) -> None:
+    """Both are made at the end of Kafka's copy: the log never has them, and the sync deletes them from ZooKeeper.
+
+    Relays hold the watch at the claim and the controllers at the end of the copy, so that both writes come between Kafka's reading and the watch's.
+    """
+    processes, zookeeper = before.processes, before.zookeeper
+    (tmp_path / "secret").write_text(ENCODER_SECRET)
+    dump = tmp_path / "watched.jsonl.gz"
+    lost = ("/kafka-acl/Topic/lost", "/config/users/lost")
+    claimed = before.relay.hold_requests_at(rb'"kraftControllerEpoch":\d')
+    with Relay(processes.zookeeper_port) as readers, ThreadPoolExecutor() as threads:
+        access = ZooKeeperAccess(connect=f"127.0.0.1:{readers.port}{CHROOT}", session_timeout_seconds=40)
+        watching = threads.submit(watch, access, dump, CHROOT, redact=True, deadline_seconds=300)
+
+        def lose() -> None:
+            assert claimed.wait(180)
+            readers.hold_requests()
+            copied = before.relay.hold_requests_at(rb'"kraft_metadata_offset":[1-9]')
+            before.relay.release()
+            assert copied.wait(60)
+            acls = {"version": 1, "acls": [ACL]}
+            zookeeper.create(lost[0], json.dumps(acls).encode(), makepath=True)
+            user = {"version": 1, "config": {"SCRAM-SHA-256": SCRAM}}
+            zookeeper.create(lost[1], json.dumps(user).encode())
+            readers.release()
+            watching.result(150)
+            before.relay.release()
+
+        before.wait(dump.is_file)
+        losing = threads.submit(lose)
+        before.migrate()  # not in a thread: its processes would end with it
+        losing.result(150)
+        assert (watching.result().claimed, watching.result().complete) == (True, True)
+    # The sync deletes an ACL with its znode and leaves a user's znode without configs.
+    before.wait(lambda: zookeeper.exists(lost[0]) is None)
+    before.wait(lambda: zookeeper.exists(lost[1]) is None or b"SCRAM" not in zookeeper.get(lost[1])[0])
+
+    code, report = compare(dump, *(processes.directory / f"controller-{i}" for i in CONTROLLERS))
+
+    assert code == 1
+    assert [(each["kind"], each["absentIn"]) for each in report["differences"]] == [
+        ("acl", ["log"]),
+        ("scram-credential", ["log"]),
+    ]
+    assert {each["object"] for each in report["findings"] if each["code"] == "ChangedAfterClaim"} == set(lost)
+    kept = gzip.decompress(dump.read_bytes())
+    assert b"/config/users/alice" in kept
+    users = [zookeeper.get(f"/config/users/{user}")[0] for user in ("alice", "bob")]
+    keys = re.findall(rb"(?:stored|server)_key=([\w+/=]+)", b" ".join(users))
+    assert len(keys) >= 4
+    assert not [key for key in keys if key in kept], "the kept tree holds hashes of secrets"

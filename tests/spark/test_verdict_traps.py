@@ -425,3 +425,27 @@ def test_a_folder_that_may_not_be_listed_is_unknown_and_not_missing(spark, clust
     assert report.verdict is Verdict.INCONCLUSIVE, report.reason
     assert "/config/users" in report.reason
     assert not report.differences
+
+
+@pytest.mark.parametrize(
+    "path", ["/admin/delete_topics", "/admin/reassign_partitions", "/admin/preferred_replica_election"]
+)
+def test_an_operation_that_may_not_be_read_is_not_taken_for_absent(spark, ensemble, path):
+    """Kafka sees a deletion, a reassignment or an election behind an ACL that hides it from the verification."""
+    access = ZooKeeperAccess(connect=ensemble.hosts + "/kafka", session_timeout_seconds=60)
+    request = VerificationRequest(run_id="test", profile=Profile.ZOOKEEPER, zookeeper=access)
+    with client(ensemble) as session:
+        made = not session.exists(path)
+        session.ensure_path(path)
+        acl = session.get_acls(path)[0]
+        session.set_acls(path, [make_digest_acl("somebody", "else", all=True)])
+    try:
+        report = verify_live(spark, request)
+    finally:
+        with client(ensemble) as session:
+            session.add_auth("digest", "somebody:else")
+            session.set_acls(path, acl)
+            if made:
+                session.delete(path)
+    assert report.verdict is not Verdict.CONSISTENT
+    assert [each for each in report.problems if path in each and "NoAuth" in each], report.problems

@@ -24,11 +24,16 @@ class Pod:
     def read(self, path: str) -> str:
         return (self.root / path.lstrip("/")).read_text()
 
-    def start(self, **env: str) -> dict[str, str]:
-        """Run the script; return the environment in which the server would have started."""
+    @property
+    def script(self) -> str:
+        """The start script, with this directory in place of the pod's root."""
         script = START
         for folder in ("/tmp/", "/etc/kraftbridge", "/opt/kafka", "/opt/bitnami", "/data/"):
             script = script.replace(folder, f"{self.root}{folder}")
+        return script
+
+    def start(self, **env: str) -> dict[str, str]:
+        """Run the script; return the environment in which the server would have started."""
         environment = {
             "PATH": os.environ["PATH"],
             "NODE_ID": "3000",
@@ -36,7 +41,7 @@ class Pod:
             "EXPORTER": "-javaagent:x",
         } | env
         done = subprocess.run(
-            ["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=20, check=False
+            ["bash", "-c", self.script], env=environment, capture_output=True, text=True, timeout=20, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return dict(line.split("=", 1) for line in self.read("/server.env").splitlines() if "=" in line)

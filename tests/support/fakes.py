@@ -14,16 +14,16 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kraftbridge.builders.brokers import parse_properties, setting_of
 from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_ROLE, LABEL_RUN, canary_topic
-from kraftbridge.dry_start import copies_of
+from kraftbridge.dry_start import copies_of, described, likely_channels, other_channels
 from kraftbridge.exceptions import ConflictError, ObservationError
 from kraftbridge.models.decision import Event, RunDryStart
-from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState, GivenSetting, KafkaStart
+from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartReport, DryStartState, GivenSetting, KafkaStart
 from kraftbridge.models.metadata_version import FEATURE, Upgrade, lowest_without_loss
 from kraftbridge.models.observation import (
     BrokerZnode,
@@ -39,7 +39,7 @@ from kraftbridge.models.observation import (
     VoterState,
     ZooKeeperState,
 )
-from kraftbridge.models.phase import ZkMigrationState
+from kraftbridge.models.phase import BrokerMode, ZkMigrationState
 from kraftbridge.models.rehearsal import RESULT_MARK, Ending, Forecast, RehearsalResult, RehearsalVerdict
 from kraftbridge.models.report import (
     GO_KEY,
@@ -52,7 +52,7 @@ from kraftbridge.models.report import (
     VerdictSummary,
     VerificationRequest,
 )
-from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.spec import BrokersSpec, MigrationSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import (
     AclEntry,
@@ -84,6 +84,13 @@ class Clock:
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self.now += timedelta(seconds=seconds)
+
+
+def _field(obj: Object, path: str) -> object:
+    found: Any = obj
+    for name in path.split("."):
+        found = (found or {}).get(name)
+    return found
 
 
 class FakeKubernetes:
@@ -118,10 +125,14 @@ class FakeKubernetes:
         found = self.objects.get((kind, namespace, name))
         return copy.deepcopy(found)
 
-    def list(self, api_version: str, kind: str, namespace: str | None, label_selector: str = "") -> tuple[Object, ...]:
+    def list(
+        self, api_version: str, kind: str, namespace: str | None, label_selector: str = "", *, field_selector: str = ""
+    ) -> tuple[Object, ...]:
         self._called("list", kind, label_selector)
         with self._lock:
-            return self._listed(kind, namespace, label_selector)
+            found = self._listed(kind, namespace, label_selector)
+        wanted = dict(part.split("=", 1) for part in field_selector.split(",") if part)
+        return tuple(o for o in found if all(_field(o, path) == value for path, value in wanted.items()))
 
     def _listed(self, kind: str, namespace: str | None, label_selector: str) -> tuple[Object, ...]:
         wanted = dict(part.split("=", 1) for part in label_selector.split(",") if part)
@@ -664,6 +675,9 @@ class FakeKafka:
     def remove_canary(self, value: int) -> None:
         self.canary = None
 
+    def refusal(self, address: str, server_name: str, client_properties: Mapping[str, str]) -> str | None:
+        return None
+
     def serves_topic(self, topic: str) -> dict[int, bool | Unobserved]:
         return dict.fromkeys(self.broker_modes(), topic == canary_topic(self.canary or 0))
 
@@ -752,20 +766,28 @@ def migration_object(spec: Mapping[str, Any], namespace: str = "kafka", name: st
 
 
 class FaithfulDryStarts:
-    """Dry starts that end at once, with copies that start what the fake brokers run."""
+    """Dry starts that end at once, with copies that start what the fake brokers run, and the overlay if it comes by the channel that reaches them."""
 
     def __init__(self, kafka: FakeKafka) -> None:
         self._kafka = kafka
         self.started: list[RunDryStart] = []
+        self.reaching = "configStyle: Env, envPrefix: KAFKA_"
+        """The channel that reaches the brokers."""
+        self.template = "same"
+        """Stands for what the fingerprint is made from, besides the channel."""
+        self._reports: dict[str, DryStartReport] = {}
 
     def forget(self, uid: str) -> None:
-        pass
+        self._reports.pop(uid, None)
 
     def fingerprint(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> str:
-        return "same"
+        return f"{self.template} {described(spec.brokers)}"
+
+    def channels(self, identity: Identity, spec: MigrationSpec) -> tuple[BrokersSpec, ...]:
+        return likely_channels(spec.brokers, [({}, {})])
 
     def state(self, identity: Identity, fingerprint: str) -> DryStartState:
-        return self._state if self.started else DryStartState("same")
+        return DryStartState(fingerprint, report=self._reports.get(identity.uid))
 
     def start(
         self,
@@ -777,12 +799,25 @@ class FaithfulDryStarts:
     ) -> None:
         self.started.append(action)
         ids = dict(action.broker_ids)
-        running = self._kafka.broker_settings()
-        outcomes = []
+        copies: list[CopyOutcome] = []
+        trials: list[CopyOutcome] = []
+        present = described(spec.brokers)
         for ref in spec.brokers.stateful_sets:
             ordinals = [int(p.rpartition("-")[2]) for p in ids if p.rpartition("-")[0] == ref.name]
             for key in copies_of(ref.name, ordinals):
-                found = running[ids[key.pod]]
-                settings = {} if isinstance(found, Unobserved) else {s.name: GivenSetting(s.value) for s in found}
-                outcomes.append(CopyOutcome(key, ids[key.pod], KafkaStart(valid=True, settings=settings)))
-        self._state = DryStartState("same", report=DryStartReport("same", tuple(outcomes)))
+                copies.append(self._outcome(key, ids[key.pod], present))
+                if present == self.reaching or key.mode is BrokerMode.ZOOKEEPER:
+                    continue
+                trials += [
+                    self._outcome(replace(key, channel=other), ids[key.pod], other)
+                    for other in map(described, other_channels(spec.brokers, {}, {}))
+                ]
+        report = DryStartReport(action.fingerprint, tuple(copies), tuple(trials))
+        self._reports[identity.uid] = report
+
+    def _outcome(self, key: CopyKey, broker: int, channel: str) -> CopyOutcome:
+        found = self._kafka.broker_settings()[broker]
+        settings = {} if isinstance(found, Unobserved) else {s.name: GivenSetting(s.value) for s in found}
+        overlay = {} if key.mode is BrokerMode.ZOOKEEPER else {"kraftbridge.mode": str(key.mode)}
+        reaches = {n: GivenSetting(v) for n, v in overlay.items()} if channel == self.reaching else {}
+        return CopyOutcome(key, broker, KafkaStart(valid=True, settings={**settings, **reaches}), overlay=overlay)

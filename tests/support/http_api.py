@@ -155,7 +155,14 @@ class HttpApi:
         if request.query.get("watch", "").lower() in ("true", "1"):
             return await self._watch(request, kind)
         items = [
-            _complete(kind, o) for o in self.store.list("", kind, namespace, request.query.get("labelSelector", ""))
+            _complete(kind, o)
+            for o in self.store.list(
+                "",
+                kind,
+                namespace,
+                request.query.get("labelSelector", ""),
+                field_selector=request.query.get("fieldSelector", ""),
+            )
         ]
         return web.json_response({"kind": f"{kind}List", "metadata": {"resourceVersion": "1"}, "items": items})
 

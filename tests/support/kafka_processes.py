@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 from tests.support.programs import die_with_parent, free_port, installed_tool, maven_jars
 
 from kraftbridge.exceptions import MigrationError
@@ -38,6 +40,25 @@ class ProcessFailedError(AssertionError):
     """A node ended by itself, or did not start or stop in time."""
 
 
+def port_is_open(port: int) -> bool:
+    """Return whether something on loopback accepts a connection at the port."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def zookeeper_serves(port: int) -> bool:
+    """Return whether the ZooKeeper at the port serves requests; its port is open before that."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1) as connection:
+            connection.sendall(b"srvr")
+            return b"Mode:" in connection.makefile("rb").read()
+    except OSError:
+        return False
+
+
 class KafkaProcesses:
     """A ZooKeeper, brokers and controllers that share one directory.
 
@@ -53,7 +74,7 @@ class KafkaProcesses:
         Prometheus' ``jmx_prometheus_javaagent``; the controllers serve metrics with it.
     """
 
-    stop_seconds = 40.0
+    stop_seconds = 90.0
     heap = "192m"
 
     def __init__(
@@ -98,6 +119,19 @@ class KafkaProcesses:
         """``host:port`` of every broker, separated by commas."""
         return ",".join(f"127.0.0.1:{port}" for port in self.broker_ports.values())
 
+    def admin_client(self, timeout_seconds: float = 150.0) -> AdminClient:
+        """Return a client of the brokers once they know each other and the controller.
+
+        A broker opens its port before it has heard from the controller. A client that asks it then learns of no broker at all, and
+        librdkafka's admin requests wait for one until they time out.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while trouble := _not_formed(self.bootstrap_servers.split(",")):
+            if time.monotonic() > deadline:
+                raise ProcessFailedError(f"the brokers after {timeout_seconds:.0f} s: {trouble}")
+            time.sleep(0.2)
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+
     @property
     def controller_addresses(self) -> dict[int, tuple[str, int]]:
         """Host and port of every controller."""
@@ -108,20 +142,20 @@ class KafkaProcesses:
         return ",".join(f"{i}@127.0.0.1:{port}" for i, port in self.controller_ports.items())
 
     def start_zookeeper(self, settings: Mapping[str, str] | None = None) -> None:
-        """Start ZooKeeper; returns once its port is open."""
+        """Start ZooKeeper; returns once it serves: a session that begins before that may never be answered."""
         lines = {
             "tickTime": "1000",
             "dataDir": str(self.directory / "zookeeper-data"),
             "clientPort": str(self.zookeeper_port),
             "clientPortAddress": "127.0.0.1",
             "admin.enableServer": "false",
-            "4lw.commands.whitelist": "cons,ruok",
+            "4lw.commands.whitelist": "cons,srvr",
             "maxClientCnxns": "0",
             **(settings or {}),
         }
         path = self._write("zookeeper.cfg", "".join(f"{k}={v}\n" for k, v in lines.items()))
         self._spawn("zookeeper", ["org.apache.zookeeper.server.quorum.QuorumPeerMain", path])
-        self.wait_for_port("zookeeper", self.zookeeper_port)
+        self.wait_for_port("zookeeper", self.zookeeper_port, zookeeper_serves)
 
     def start_broker(self, broker_id: int, mode: str, *, wait: bool = True) -> None:
         """Start a broker in `ZOOKEEPER`, `MIGRATION` or `KRAFT` mode; returns once its port is open, unless told not to wait."""
@@ -169,7 +203,7 @@ class KafkaProcesses:
     def _format(self, name: str, properties: str, cluster_id: str) -> None:
         arguments = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", properties]
         command = self._command(arguments, libraries=self.libraries_of.get(name))
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=150)
         if done.returncode:
             raise RuntimeError(f"{name} could not be formatted:\n{done.stdout}{done.stderr}")
 
@@ -218,19 +252,18 @@ class KafkaProcesses:
         """Return the end of a process's output."""
         return "\n".join((self.directory / f"{name}.log").read_text(errors="replace").splitlines()[-lines:])
 
-    def wait_for_port(self, name: str, port: int, timeout_seconds: float = 150.0) -> None:
-        """Return once the port is open; fails at once when the process has ended."""
+    def wait_for_port(
+        self, name: str, port: int, serves: Callable[[int], bool] = port_is_open, timeout_seconds: float = 150.0
+    ) -> None:
+        """Return once the port is open, or serves as told; fails at once when the process has ended."""
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
             if self._processes[name].poll() is not None:
                 raise ProcessFailedError(f"{name} ended by itself:\n{self.tail(name)}")
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-            except OSError:
-                time.sleep(0.1)
-            else:
+            if serves(port):
                 return
-        raise ProcessFailedError(f"{name} did not open port {port} in {timeout_seconds:.0f} s:\n{self.tail(name)}")
+            time.sleep(0.1)
+        raise ProcessFailedError(f"{name} did not serve at port {port} in {timeout_seconds:.0f} s:\n{self.tail(name)}")
 
     def _broker_options(self, broker_id: int) -> list[str]:
         return []
@@ -296,14 +329,25 @@ def kafka_libraries(version: str = KAFKA_VERSION) -> Path:
     return maven_jars("kafka-libs", version, pom)
 
 
-def wait_for(what: str, condition: Callable[[], T | None], timeout_seconds: float = 60.0) -> T:
-    """Return what ``condition`` returns once it is true; exceptions of the domain count as "not yet"."""
+def _not_formed(servers: Sequence[str]) -> str:
+    for server in servers:
+        try:
+            metadata = AdminClient({"bootstrap.servers": server, "log_level": 0}).list_topics(timeout=10)
+        except KafkaException as e:
+            return f"{server}: {e}"
+        if len(metadata.brokers) < len(servers) or metadata.controller_id < 0:
+            return f"{server} knows {len(metadata.brokers)} brokers, controller {metadata.controller_id}"
+    return ""
+
+
+def wait_for(what: str, condition: Callable[[], T | None], timeout_seconds: float = 150.0) -> T:
+    """Return what ``condition`` returns once it is true; exceptions of the domain and of librdkafka count as "not yet"."""
     deadline = time.monotonic() + timeout_seconds
     last: object = None
     while time.monotonic() < deadline:
         try:
             last = condition()
-        except MigrationError as e:
+        except (MigrationError, KafkaException) as e:
             last = e
         else:
             if last:

@@ -13,6 +13,7 @@ from kraftbridge.models.conditions import initial_conditions
 from kraftbridge.models.decision import Decision
 from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState, GivenSetting, KafkaStart
 from kraftbridge.models.entities import EntityKind, KindCounts
+from kraftbridge.models.issued import IssuedListener, IssuedSecret
 from kraftbridge.models.metadata_version import FEATURE
 from kraftbridge.models.observation import (
     BrokerZnode,
@@ -38,9 +39,10 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import FORWARD, BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
-from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.spec import ConfigStyle, MigrationSpec
 from kraftbridge.models.status import (
     CanaryStatus,
+    ChannelStatus,
     ControllersStatus,
     GuardedStatefulSet,
     MigrationOffset,
@@ -107,7 +109,11 @@ def spec_document(**changes: Any) -> dict[str, Any]:
     document: dict[str, Any] = {
         "target": "KRaft",
         "zookeeper": {"connect": "zk-0.zk:2181/kafka"},
-        "brokers": {"statefulSets": [{"name": BROKER_SET}], "bootstrapServers": "kafka-0.kafka:9092"},
+        "brokers": {
+            "statefulSets": [{"name": BROKER_SET}],
+            "bootstrapServers": "kafka-0.kafka:9092",
+            "configStyle": "Env",
+        },
         "controllers": {"listener": {"securityProtocol": "SSL"}, "passwordEncoderSecret": {"name": "p", "key": "k"}},
     }
     return document | changes
@@ -139,6 +145,15 @@ def pod(
         ip=f"10.0.0.{ordinal % 250}",
     )
     return replace(fine, **changes)
+
+
+def issued_listener(*, exists: bool = True, **changes: Any) -> IssuedListener:
+    """Return the Secrets with the certificates that the operator issues; all there are, or none."""
+    each = {
+        part: IssuedSecret(f"demo-{part}", exists=exists, expires_at=NOW + timedelta(days=1000) if exists else None)
+        for part in ("authority", "controllers", "brokers")
+    }
+    return IssuedListener(**(each | changes))
 
 
 NEEDED = GuardedStatefulSet(
@@ -493,6 +508,15 @@ def _status(phase: Phase, **changes: Any) -> MigrationStatus:
         else None,
         "rehearsal": rehearsed(),
         "broker_settings": taken_over(survey(), dry_start_of()),
+        "channel": ChannelStatus(
+            config_style=ConfigStyle.ENV,
+            env_prefix="KAFKA_",
+            proven_at=NOW - timedelta(minutes=5),
+            proven_by="copies",
+            fingerprint="same",
+        )
+        if beyond_preflight
+        else None,
     }
     if phase in GATE_RUN:
         fields["verifications"] = (gate_record(phase),)
@@ -553,7 +577,7 @@ def _observation(phase: Phase, **changes: Any) -> Observation:
         "run": None,
         "runner_available": True,
         "survey": survey() if phase is Phase.PREFLIGHT else not_yet,
-        "dry_start": dry_start_of() if phase is Phase.PREFLIGHT else not_yet,
+        "dry_start": dry_start_of() if phase in (Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM) else not_yet,
         "admission_policy": not beyond_preflight or phase is Phase.COMPLETED or not_yet,
         "registered_controllers": frozenset(CONTROLLER_IDS) if beyond_preflight else not_yet,
         "features": features() if phase is Phase.COMPLETED else not_yet,

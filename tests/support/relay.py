@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -28,6 +29,8 @@ class Relay:
         self._connections: list[socket.socket] = []
         self._lock = threading.Lock()
         self._last_carried = 0.0
+        self._pattern: re.Pattern[bytes] | None = None
+        self._matched = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", self.port))
         self.release()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -41,6 +44,12 @@ class Relay:
     def hold_requests(self) -> None:
         """Stop forwarding to the server."""
         self._requests.clear()
+
+    def hold_requests_at(self, pattern: bytes) -> threading.Event:
+        """Stop forwarding to the server at the first request that matches a regular expression; return the event that is set then."""
+        self._matched = threading.Event()
+        self._pattern = re.compile(pattern)
+        return self._matched
 
     def hold_replies(self) -> None:
         """Stop forwarding to the clients."""
@@ -92,6 +101,10 @@ class Relay:
     def _carry(self, source: socket.socket, sink: socket.socket, gate: threading.Event) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(_CHUNK_BYTES):
+                if gate is self._requests and self._pattern is not None and self._pattern.search(data):
+                    self._pattern = None
+                    gate.clear()
+                    self._matched.set()
                 gate.wait()
                 self._last_carried = time.monotonic()
                 sink.sendall(data)

@@ -86,7 +86,7 @@ class Ensemble:
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - one C call, no locks
             )
 
-    def _wait_for(self, port: int, timeout_seconds: float = 60.0) -> None:
+    def _wait_for(self, port: int, timeout_seconds: float = 150.0) -> None:
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
             try:

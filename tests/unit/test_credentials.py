@@ -55,10 +55,16 @@ def test_clients_show_a_certificate_unless_they_log_in() -> None:
 
 
 @pytest.mark.parametrize("kind", KeyKind)
-def test_the_operators_client_shows_the_listeners_certificate(kind: KeyKind) -> None:
-    properties = client_properties(secret(ROOT, kind=kind), "SSL")
+def test_the_operators_client_shows_the_listeners_certificate_or_uses_its_login(kind: KeyKind) -> None:
+    data = secret(ROOT, kind=kind)
+    properties = client_properties(data, "SSL")
     assert Security.from_properties(properties).tls is not None
     assert client_properties(secret(ROOT), "SASL_SSL") == {}
+    login = data | {"sasl.jaas.config": 'x required username="u" password="p";'}
+    found = Security.from_properties(client_properties(login, "SASL_SSL"))
+    assert (found.mechanism, found.username, found.password) == ("PLAIN", "u", "p")
+    assert "ssl.keystore.key" not in client_properties(login, "SASL_SSL")
+    assert client_properties(login, "SSL") == properties
     assert client_properties({"listener.properties": "a=b"}, "SSL") == {}
 
 

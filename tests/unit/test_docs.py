@@ -19,13 +19,14 @@ from kraftbridge import metrics
 from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.builders.names import controller_host
 from kraftbridge.credentials import listener_problems
+from kraftbridge.dry_start import likely_channels
 from kraftbridge.kafka.client import Security
 from kraftbridge.models import crd
 from kraftbridge.models.catalogue import ACCEPTABLE
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import Action
 from kraftbridge.models.entities import EntityKind
-from kraftbridge.models.spec import MigrationSpec, OnDeletion
+from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import controllers_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,12 +92,34 @@ def test_an_example_is_complete(example: Path) -> None:
         pod = by_kind["StatefulSet", ref.name]["spec"]["template"]["spec"]
         container = next(c for c in pod["containers"] if c["name"] == spec.brokers.container)
         variables = {v["name"] for v in container.get("env", [])}
-        if spec.brokers.properties is None:
-            assert f"{spec.brokers.env_prefix}INTER_BROKER_PROTOCOL_VERSION" in variables
+        brokers = spec.brokers
+        if brokers.config_style is ConfigStyle.AUTO:
+            brokers = likely_channels(brokers, [(pod, {})])[0]
+        if brokers.properties is None:
+            assert f"{brokers.env_prefix}INTER_BROKER_PROTOCOL_VERSION" in variables
         else:
-            volume = next(v for v in pod["volumes"] if v["name"] == spec.brokers.properties.volume)
-            text = by_kind["ConfigMap", volume["configMap"]["name"]]["data"][spec.brokers.properties.key]
+            volume = next(v for v in pod["volumes"] if v["name"] == brokers.properties.volume)
+            text = by_kind["ConfigMap", volume["configMap"]["name"]]["data"][brokers.properties.key]
             assert "inter.broker.protocol.version=3.9" in text
+
+
+CP_KAFKA_DATA = "/var/lib/kafka/data"
+"""What cp-kafka's entrypoint asks to be writable before it starts Kafka (``/etc/confluent/docker/ensure``)."""
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_no_volume_hides_the_directory_that_cp_kafkas_entrypoint_asks_for(example: Path) -> None:
+    for document in yaml.safe_load_all((example / "kafka.yaml").read_text()):
+        if document["kind"] != "StatefulSet":
+            continue
+        for container in document["spec"]["template"]["spec"]["containers"]:
+            if "cp-kafka" not in container["image"] or "command" in container:
+                continue
+            mounts = [m["mountPath"] for m in container["volumeMounts"]]
+            assert not [m for m in mounts if CP_KAFKA_DATA.startswith(f"{m}/")]
+            (log_dirs,) = {e["value"] for e in container["env"] if e["name"] == "KAFKA_LOG_DIRS"}
+            # Kafka does not start beside the directory lost+found of a volume.
+            assert log_dirs.rpartition("/")[0] in mounts
 
 
 def test_the_secured_example_makes_what_its_migration_needs(tmp_path: Path) -> None:
@@ -106,7 +129,7 @@ def test_the_secured_example_makes_what_its_migration_needs(tmp_path: Path) -> N
     spec, namespace = MigrationSpec.model_validate(migration["spec"]), migration["metadata"]["namespace"]
     controllers = controllers_name(migration["metadata"]["name"], "1a2b3c4d-0000", 1)
     for argument in ((), (controllers,)):
-        subprocess.run([example / "prepare.sh", *argument], check=True, timeout=120)
+        subprocess.run([example / "prepare.sh", *argument], check=True, timeout=300)
     secrets = {}
     for kustomization in example.rglob("kustomization.yaml"):
         for secret in yaml.safe_load(kustomization.read_text()).get("secretGenerator", ()):

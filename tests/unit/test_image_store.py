@@ -1,32 +1,25 @@
-"""Images on their way into a kind cluster: what `kind load image-archive` is given is a whole OCI archive of that name."""
+"""The images' OCI layout: what leaves it for a kind cluster is whole, and what a build that was cut off left in it does no harm."""
 
 from __future__ import annotations
 
 import json
-import sys
 import tarfile
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.image_store import image_store
 
-ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = "localhost/kraftbridge-x:dev"
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "e2e/images"))
-    for name in ("store", "materials"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    import store
-
-    monkeypatch.setattr(store, "LAYOUT", tmp_path / "oci")
-    return store
+    return image_store(monkeypatch, tmp_path / "oci")
 
 
-def add_image(layout: Path) -> str:
+def add_image(layout: Path, *, name: str | None = REFERENCE, layer: bytes = b"layer two") -> str:
     def put(content: bytes) -> dict[str, Any]:
         digest = sha256(content).hexdigest()
         path = layout / "blobs/sha256" / digest
@@ -34,10 +27,13 @@ def add_image(layout: Path) -> str:
         path.write_bytes(content)
         return {"digest": f"sha256:{digest}", "size": len(content)}
 
-    manifest = {"config": put(b"{}"), "layers": [put(b"layer one"), put(b"layer two")]}
+    manifest = {"config": put(b"{}"), "layers": [put(b"layer one"), put(layer)]}
     entry = put(json.dumps(manifest).encode())
-    entry["annotations"] = {"org.opencontainers.image.ref.name": REFERENCE}
-    (layout / "index.json").write_text(json.dumps({"manifests": [entry]}))
+    if name is not None:
+        entry["annotations"] = {"org.opencontainers.image.ref.name": name}
+    index = layout / "index.json"
+    before = json.loads(index.read_text())["manifests"] if index.exists() else []
+    index.write_text(json.dumps({"schemaVersion": 2, "manifests": [*before, entry]}))
     return str(entry["digest"])
 
 
@@ -70,3 +66,39 @@ def test_without_kind_it_says_so(store: Any, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(store.shutil, "which", lambda _name: None)
     with pytest.raises(store.BuildError, match="no kind on PATH"):
         store.load_into_kind(REFERENCE, add_image(store.LAYOUT), "mine")
+
+
+def blobs(store: Any) -> set[str]:
+    return {f"sha256:{path.name}" for path in (store.LAYOUT / "blobs/sha256").iterdir()}
+
+
+def test_replaced_images_leave_the_index_with_their_blobs(store: Any) -> None:
+    """buildah leaves an entry without a name for each image that lost its name to a newer one."""
+    old = [add_image(store.LAYOUT, name=None, layer=content) for content in (b"first", b"second")]
+    digest = add_image(store.LAYOUT)
+    store.remove_unreferenced_blobs()
+    assert [entry["digest"] for entry in store.index()["manifests"]] == [digest]
+    assert store.index()["schemaVersion"] == 2
+    assert blobs(store) == set(store.blobs_of(digest))
+    assert not set(old) & blobs(store)
+
+
+@pytest.mark.parametrize("part", [0, 1, 2, 3], ids=["manifest", "configuration", "first layer", "second layer"])
+@pytest.mark.parametrize("damage", ["missing", "truncated"])
+def test_an_image_with_a_damaged_blob_is_built_again(store: Any, part: int, damage: str) -> None:
+    digest = add_image(store.LAYOUT)
+    other = add_image(store.LAYOUT, name="localhost/kraftbridge-y:dev", layer=b"of y alone")
+    assert store.is_whole(REFERENCE, digest)
+    path = store.blob(store.blobs_of(digest)[part])
+    path.unlink() if damage == "missing" else path.write_bytes(path.read_bytes()[:-1])
+    assert not store.is_whole(REFERENCE, digest)
+    store.remove_unreferenced_blobs()
+    assert REFERENCE not in store.descriptors()
+    shared = part in {1, 2}  # both images have the same configuration and first layer
+    assert set(store.descriptors()) == (set() if shared else {"localhost/kraftbridge-y:dev"})
+    assert shared or blobs(store) == set(store.blobs_of(other))
+
+
+def test_an_empty_layout_has_no_images(store: Any) -> None:
+    assert store.descriptors() == {}
+    assert not store.is_whole(REFERENCE, "sha256:0")

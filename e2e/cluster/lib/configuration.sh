@@ -7,6 +7,7 @@ NODE_IP=10.244.0.1
 POD_CIDR=10.244.0.0/24
 SERVICE_CIDR=10.96.0.0/16
 DNS_IP=10.96.0.10
+CLUSTER_DOMAIN=${KRAFTBRIDGE_CLUSTER_DOMAIN:-cluster.local}
 BRIDGE=kraftbridge0
 CGROUP=${KRAFTBRIDGE_CGROUP:-kraftbridge}
 API_PORT=6443
@@ -84,7 +85,7 @@ cgroupRoot: /$CGROUP            # everything a pod runs is below it, so that dow
 failCgroupV1: false
 failSwapOn: false
 clusterDNS: [$DNS_IP]
-clusterDomain: cluster.local
+clusterDomain: $CLUSTER_DOMAIN
 resolvConf: ""                  # never the host's resolvers
 oomScoreAdj: 0                  # -999 needs CAP_SYS_RESOURCE
 maxOpenFiles: $(ulimit -Hn | sed 's/unlimited/1048576/')

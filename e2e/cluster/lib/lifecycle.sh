@@ -43,7 +43,7 @@ up() {
   start_kube_scheduler
   start_kubelet
   start_kube_proxy
-  sed "s#@VOLUMES@#$STATE/volumes#" "$CLUSTER_SRC"/manifests/*.yaml | kubectl apply -f - >/dev/null
+  sed "s#@VOLUMES@#$STATE/volumes#; s#@DOMAIN@#$CLUSTER_DOMAIN#" "$CLUSTER_SRC"/manifests/*.yaml | kubectl apply -f - >/dev/null
   start_networkpolicies
   wait_for 60 "the kubelet to register its node" kubectl get node "$NODE_NAME"
   kubectl wait --for=condition=Ready "node/$NODE_NAME" --timeout=90s >/dev/null || die "the node is not Ready; see $LOGS/kubelet.log"

@@ -43,7 +43,7 @@ make_pki() {
     mv "$PKI/sa.pub.new" "$PKI/sa.pub"
   fi
   certificate apiserver kube-apiserver "" \
-    "IP:$NODE_IP,IP:${SERVICE_CIDR%.0/*}.1,DNS:kubernetes,DNS:$service,DNS:$service.svc,DNS:$service.svc.cluster.local"
+    "IP:$NODE_IP,IP:${SERVICE_CIDR%.0/*}.1,DNS:kubernetes,DNS:$service,DNS:$service.svc,DNS:$service.svc.$CLUSTER_DOMAIN"
   certificate apiserver-kubelet kube-apiserver-kubelet-client system:masters
   certificate admin kraftbridge-admin system:masters
   certificate controller-manager system:kube-controller-manager

@@ -61,7 +61,7 @@ start_kube_apiserver() {
     --tls-cert-file="$PKI/apiserver.crt" --tls-private-key-file="$PKI/apiserver.key" \
     --kubelet-certificate-authority="$PKI/ca.crt" --kubelet-client-certificate="$PKI/apiserver-kubelet.crt" \
     --kubelet-client-key="$PKI/apiserver-kubelet.key" --kubelet-preferred-address-types=InternalIP \
-    --service-account-issuer=https://kubernetes.default.svc.cluster.local \
+    --service-account-issuer=https://kubernetes.default.svc.$CLUSTER_DOMAIN \
     --service-account-key-file="$PKI/sa.pub" --service-account-signing-key-file="$PKI/sa.key"
 }
 

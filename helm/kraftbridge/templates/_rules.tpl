@@ -20,6 +20,10 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
 - apiGroups: ["", events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+# Why the API server refuses the pod of a verification's or rehearsal's Job: nothing but an event of the Job tells.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list]
 # One Lease per driven StatefulSet keeps other operators and resources out.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
@@ -78,10 +82,15 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, create, patch, update]
-# Certificate and token of the log servers in the controllers' pods.
+# Certificate and token of the log servers in the controllers' pods; with listener.generate the authority, the certificates and the logins of the listener,
+# which are created and renewed. Nothing is deleted.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create, patch, update]
+# A pod that names pull Secrets gets none of its service account: those are named, too.
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [get]
 # Fences the controllers' listener, and the pods of dry starts and rehearsals.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]

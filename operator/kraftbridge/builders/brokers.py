@@ -15,7 +15,7 @@ from kraftbridge.builders import names
 from kraftbridge.constants import ACL_AUTHORIZER, ANNOTATION_CONFIGURATION, CONTROLLER_PORT, STANDARD_AUTHORIZER
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.spec import ConfigStyle, MigrationSpec
+from kraftbridge.models.spec import MigrationSpec
 
 NOT_SETTINGS = frozenset(
     {
@@ -168,7 +168,7 @@ def configuration(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> 
 def environment(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> dict[str, str]:
     """Return the variables that the overlay sets in the Kafka container."""
     variables = {"JAVA_TOOL_OPTIONS": java_tool_options(facts.java_tool_options)}
-    if spec.brokers.config_style is ConfigStyle.PROPERTIES:
+    if spec.brokers.file is not None:
         return variables
     for setting, value in broker_settings(spec, facts, mode).items():
         variables[variable_of(setting, spec.brokers.env_prefix)] = value
@@ -215,8 +215,8 @@ def with_volumes(volumes: Iterable[Mapping[str, Any]], ours: Sequence[Mapping[st
 
 
 def _mounted(spec: MigrationSpec, facts: BrokerFacts) -> MountedFiles | None:
-    source = spec.brokers.properties
-    if spec.brokers.config_style is not ConfigStyle.PROPERTIES or source is None:
+    source = spec.brokers.file
+    if source is None:
         return None
     if facts.files is None and source.config_map is not None:
         return MountedFiles(FilesKind.CONFIG_MAP, source.config_map)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kraftbridge.builders import names
+from kraftbridge.builders import names, pods
 from kraftbridge.builders.brokers import (
     CONTROLLER_LISTENER,
     SHORT_ADDRESS_CACHE,
@@ -31,8 +31,8 @@ from kraftbridge.constants import (
 )
 from kraftbridge.models.broker_settings import COPIED
 from kraftbridge.models.phase import ControllerMode
-from kraftbridge.models.rehearsal import heap_options
-from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.rehearsal import BEYOND_HEAP_BYTES, heap_bytes, heap_options
+from kraftbridge.models.spec import ControllersSpec, MigrationSpec
 
 Objects = list[dict[str, Any]]
 
@@ -45,6 +45,11 @@ LOG_DIR = f"{DATA}/kafka"
 KAFKA_CONTAINER = "kafka"
 UID = 1000
 """User of the official image (``appuser``); the log server shares the volume and runs as the same user."""
+
+KAFKA_CPU = "100m"
+"""CPU request of a controller where ``spec.controllers.resources`` states none: without a request a busy node starves it."""
+HELPER_RESOURCES: Mapping[str, Any] = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}}
+"""Resources of the log server and of the init containers. A ResourceQuota counts every container, init containers too."""
 
 ISOLATED_SETTINGS = {"broker.session.timeout.ms": "3600000"}
 """Settings of controllers in mode `ControllerMode.ISOLATED`. No broker reaches them, and none must lose its leaderships for it: by default the
@@ -114,6 +119,15 @@ exec "$tools/kafka-server-start$ending" $properties
 )
 
 
+def listener_secrets(spec: MigrationSpec, controllers: str) -> tuple[str, ...]:
+    """Return the Secrets of the controllers' listener: the user's, and the one that the operator issues. Of two values for one key the later one counts."""
+    listener = spec.controllers.listener
+    return (
+        *((listener.secret_name,) if listener.secret_name else ()),
+        *((names.issued_listener_secret(controllers),) if listener.generate else ()),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ControllersFacts:
     """Inputs of the controllers' objects."""
@@ -131,6 +145,9 @@ class ControllersFacts:
     """Label selectors of the brokers' StatefulSets, whole, for the NetworkPolicy: one that lost its terms would select every pod."""
     credentials: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint of each Secret that the controllers read when they start, by name."""
+    issued_principals: tuple[str, ...] = ()
+    """Principals of the certificates or logins that the operator issues to the clients of the listener; empty if it issues none."""
+    pod_defaults: pods.PodDefaults = field(default_factory=pods.PodDefaults)
     minimum_batch_size: int | None = None
     """Least number of records in a batch of the copy, as a rehearsal calls for; None: Kafka's default."""
 
@@ -161,6 +178,13 @@ def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: Cont
         settings["authorizer.class.name"] = STANDARD_AUTHORIZER if authorizer == ACL_AUTHORIZER else authorizer
     if spec.controllers.super_users:
         settings["super.users"] = ";".join(spec.controllers.super_users)
+    if spec.controllers.listener.generate and protocol == "SSL":
+        # The listener's own rule keeps the subject as it is, whatever rules the brokers have.
+        settings[f"listener.name.{CONTROLLER_LISTENER.lower()}.ssl.principal.mapping.rules"] = "DEFAULT"
+    if facts.issued_principals:
+        # Without ACLs a new quorum lets only super users in.
+        others = [u for u in (settings.get("super.users", ""),) if u]
+        settings["super.users"] = ";".join([*others, *facts.issued_principals])
     if mode.migrates:
         settings["zookeeper.connect"] = spec.zookeeper.connect
         settings["zookeeper.metadata.migration.enable"] = "true"
@@ -173,7 +197,7 @@ def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: Cont
 
 def configuration(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> str:
     """Return the value of the configuration annotation."""
-    return f"{mode}-{short_hash((controller_settings(spec, facts, mode), START, JMX_RULES, facts.cluster_id, _kafka_container(spec, facts, mode), facts.operator_image, sorted(facts.credentials.items())))}"
+    return f"{mode}-{short_hash((controller_settings(spec, facts, mode), START, JMX_RULES, facts.cluster_id, _pod_template(spec, facts, mode), sorted(facts.credentials.items())))}"
 
 
 def controllers_objects(
@@ -285,7 +309,7 @@ def _disruption_budget(spec: MigrationSpec, facts: ControllersFacts) -> dict[str
     }
 
 
-def _stateful_set(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, Any]:
+def _pod_template(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, Any]:
     controllers = spec.controllers
     volumes: Objects = [
         {"name": "config", "configMap": {"name": names.controllers_config_map(facts.name, mode)}},
@@ -293,28 +317,39 @@ def _stateful_set(spec: MigrationSpec, facts: ControllersFacts, mode: Controller
         {"name": "tmp", "emptyDir": {}},
         {"name": "log-server", "secret": {"secretName": names.log_access_secret(facts.name)}},
     ]
-    if controllers.listener.secret_name:
+    if controllers.listener.generate:
+        sources = [{"secret": {"name": name}} for name in listener_secrets(spec, facts.name)]
+        volumes.append({"name": "listener", "projected": {"sources": sources}})
+    elif controllers.listener.secret_name:
         volumes.append({"name": "listener", "secret": {"secretName": controllers.listener.secret_name}})
     if spec.zookeeper.secret_name:
         # Optional: after the migration the Secret may go, and the quorum stays.
         volumes.append({"name": "zookeeper", "secret": {"secretName": spec.zookeeper.secret_name, "optional": True}})
     if _reads_certificates(spec):
         volumes.append({"name": "credentials", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
-    pod = {
+    spec_of_pod = {
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 60,
         "securityContext": pod_security_context(),
-        "nodeSelector": controllers.node_selector,
-        "tolerations": list(controllers.tolerations),
-        "affinity": controllers.affinity or _spread(facts),
+        "affinity": pods.spread_over_nodes(_selector(facts)),
+        "topologySpreadConstraints": pods.spread_over_zones(_selector(facts)),
         "initContainers": [
-            _agent_container(facts),
+            _agent_container(spec, facts),
             *([_credentials_container(spec, facts)] if _reads_certificates(spec) else []),
         ],
-        "containers": [_kafka_container(spec, facts, mode), _log_server_container(facts)],
+        "containers": [_kafka_container(spec, facts, mode), _log_server_container(spec, facts)],
         "volumes": volumes,
     }
+    template = {"metadata": {"labels": _selector(facts)}, "spec": spec_of_pod}
+    return pods.with_settings(template, pods.completed(spec.pods, facts.pod_defaults), controllers)
+
+
+def _stateful_set(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, Any]:
+    controllers = spec.controllers
+    template = _pod_template(spec, facts, mode)
+    annotations = template["metadata"].get("annotations") or {}
+    template["metadata"]["annotations"] = {**annotations, ANNOTATION_CONFIGURATION: configuration(spec, facts, mode)}
     claim_storage: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": controllers.storage.size}},
@@ -334,13 +369,7 @@ def _stateful_set(spec: MigrationSpec, facts: ControllersFacts, mode: Controller
             "updateStrategy": {"type": "OnDelete"},
             "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
             "selector": {"matchLabels": _selector(facts)},
-            "template": {
-                "metadata": {
-                    "labels": _selector(facts),
-                    "annotations": {ANNOTATION_CONFIGURATION: configuration(spec, facts, mode)},
-                },
-                "spec": pod,
-            },
+            "template": template,
             "volumeClaimTemplates": [
                 {"metadata": {"name": "data", "labels": names.labels(facts.migration)}, "spec": claim_storage}
             ],
@@ -356,15 +385,6 @@ def pod_security_context() -> dict[str, Any]:
         "fsGroup": UID,
         "runAsNonRoot": True,
         "seccompProfile": {"type": "RuntimeDefault"},
-    }
-
-
-def _spread(facts: ControllersFacts) -> dict[str, Any]:
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": _selector(facts)}}
-    return {
-        "podAntiAffinity": {
-            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]
-        }
     }
 
 
@@ -408,7 +428,7 @@ def _kafka_container(spec: MigrationSpec, facts: ControllersFacts, mode: Control
             {"name": "metrics", "containerPort": METRICS_PORT},
         ],
         "env": env,
-        "resources": controllers.resources,
+        "resources": _kafka_resources(controllers),
         # Ready says only that the port is open; whether there is a quorum is the operator's to judge.
         "readinessProbe": {"tcpSocket": {"port": mode.port}, "periodSeconds": 2},
         # The pod's status then holds the reason of its end, such as a full disk, and the operator may read it there.
@@ -418,24 +438,36 @@ def _kafka_container(spec: MigrationSpec, facts: ControllersFacts, mode: Control
     }
 
 
-def _agent_container(facts: ControllersFacts) -> dict[str, Any]:
+def _kafka_resources(controllers: ControllersSpec) -> dict[str, Any]:
+    """Return ``resources`` with requests where the user states neither a request nor a limit, from which Kubernetes would make one."""
+    requests, limits = (dict(controllers.resources.get(part) or {}) for part in ("requests", "limits"))
+    heap = heap_bytes(controllers.heap_options or heap_options(None))
+    if "cpu" not in {**requests, **limits}:
+        requests["cpu"] = KAFKA_CPU
+    if "memory" not in {**requests, **limits} and heap is not None:
+        requests["memory"] = f"{(heap + BEYOND_HEAP_BYTES) >> 20}Mi"
+    return {**controllers.resources, "requests": requests}
+
+
+def _agent_container(spec: MigrationSpec, facts: ControllersFacts) -> dict[str, Any]:
     return {
         "name": "agent",
         "image": facts.operator_image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["cp", "/opt/kraftbridge/jmx_prometheus_javaagent.jar", "/opt/kraftbridge-agent/agent.jar"],
+        "resources": _helper_resources(spec),
         "securityContext": RESTRICTED,
         "volumeMounts": [{"name": "agent", "mountPath": "/opt/kraftbridge-agent"}],
     }
 
 
 def _reads_certificates(spec: MigrationSpec) -> bool:
-    return bool(spec.controllers.listener.secret_name or spec.zookeeper.secret_name)
+    return bool(spec.controllers.listener.has_files or spec.zookeeper.secret_name)
 
 
 def _secret_mounts(spec: MigrationSpec) -> Objects:
     mounts: Objects = []
-    if spec.controllers.listener.secret_name:
+    if spec.controllers.listener.has_files:
         mounts.append({"name": "listener", "mountPath": LISTENER_SECRET, "readOnly": True})
     if spec.zookeeper.secret_name:
         mounts.append({"name": "zookeeper", "mountPath": ZOOKEEPER_SECRET, "readOnly": True})
@@ -444,7 +476,7 @@ def _secret_mounts(spec: MigrationSpec) -> Objects:
 
 def _credentials_container(spec: MigrationSpec, facts: ControllersFacts) -> dict[str, Any]:
     arguments = ["--directory", CREDENTIALS]
-    if spec.controllers.listener.secret_name:
+    if spec.controllers.listener.has_files:
         arguments += ["--listener", LISTENER_SECRET, "--protocol", spec.controllers.listener.security_protocol]
     if spec.zookeeper.secret_name:
         arguments += ["--zookeeper", ZOOKEEPER_SECRET]
@@ -454,12 +486,17 @@ def _credentials_container(spec: MigrationSpec, facts: ControllersFacts) -> dict
         "imagePullPolicy": "IfNotPresent",
         "command": ["python", "-m", "kraftbridge.credentials", *arguments],
         "terminationMessagePolicy": "FallbackToLogsOnError",
+        "resources": _helper_resources(spec),
         "securityContext": {**RESTRICTED, "readOnlyRootFilesystem": True},
         "volumeMounts": [*_secret_mounts(spec), {"name": "credentials", "mountPath": CREDENTIALS}],
     }
 
 
-def _log_server_container(facts: ControllersFacts) -> dict[str, Any]:
+def _helper_resources(spec: MigrationSpec) -> dict[str, Any]:
+    return dict(spec.pods.helper_resources or HELPER_RESOURCES)
+
+
+def _log_server_container(spec: MigrationSpec, facts: ControllersFacts) -> dict[str, Any]:
     secret = "/etc/log-server"  # noqa: S105 - a mount path
     return {
         "name": "log-server",
@@ -470,7 +507,7 @@ def _log_server_container(facts: ControllersFacts) -> dict[str, Any]:
             "--certificate", f"{secret}/tls.crt", "--key", f"{secret}/tls.key", "--token-file", f"{secret}/token",
         ],
         "ports": [{"name": "log-server", "containerPort": LOG_SERVER_PORT}],
-        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
+        "resources": _helper_resources(spec),
         "securityContext": {**RESTRICTED, "readOnlyRootFilesystem": True},
         "volumeMounts": [
             {"name": "data", "mountPath": DATA, "readOnly": True},

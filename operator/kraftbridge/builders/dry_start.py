@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import base64
 import copy
+import hashlib
+import hmac
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from kraftbridge.builders import names
+from kraftbridge.builders import names, pods
 from kraftbridge.builders.brokers import (
     INHERITED_OPTIONS,
     BrokerFacts,
     overlay,
     properties_file,
     properties_object,
+    render_properties,
     short_hash,
     with_volumes,
 )
 from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
-from kraftbridge.models.dry_start import CopyKey
+from kraftbridge.models.dry_start import CopyKey, ListenerOfControllers
 from kraftbridge.models.mounted_files import MountedFiles
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.spec import MigrationSpec, PodSettings
 
 Object = dict[str, Any]
 
@@ -35,6 +38,8 @@ ROLE: Final = "dry-start"
 """Value of the role label; no Service, budget or affinity of the user selects it."""
 DIRECTORY: Final = "/kraftbridge-dry-start"
 """Volume with agent, salt and the agent's notes, in every container of a copy."""
+LISTENER_FILE: Final = "controllers"
+"""File with what the controllers' listener shows and asks for; empty where it is a plain one."""
 VOLUMES: Final = "/kraftbridge-volumes"
 """Where the container that prepares a copy sees the volumes of the Kafka container."""
 DEADLINE_SECONDS: Final = 120
@@ -43,7 +48,8 @@ SCHEDULING_GATE: Final = "kraftbridge.dev/inspected"
 """Keeps the scheduler from placing a pod until the operator has compared the admitted pod with the requested one."""
 JAVA_TOOL_OPTIONS: Final = "JAVA_TOOL_OPTIONS"
 _VOLUME: Final = "kraftbridge-dry-start"
-_PREPARE: Final = "kraftbridge-prepare"
+PREPARE: Final = "kraftbridge-prepare"
+"""Our init container in each copy."""
 _AGENT: Final = f"-javaagent:{DIRECTORY}/agent.jar={DIRECTORY}"
 _JVM: Final = "-Xms16m -Xmx96m -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
 """A small heap, and the quick compiler alone: a copy lives for a second, and all of them start at once."""
@@ -92,6 +98,8 @@ class DryStartFacts:
     operator_image: str
     closed: tuple[str, ...]
     """Addresses (``host:port``) that must not be reachable; none where the user accepts an unfenced dry start."""
+    pods: PodSettings = field(default_factory=PodSettings)
+    """``spec.pods``, `pods.completed`."""
 
     def metadata(self, name: str, **more: Any) -> Object:
         """Return the metadata of an object of the run: the migration owns it, so that nothing outlives both run and migration."""
@@ -165,12 +173,16 @@ def _merged(present: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, 
     return [*(e for e in {**by_name, **{e["name"]: dict(e) for e in wanted}}.values())]
 
 
-def run_secret(facts: DryStartFacts, salt: str, copies: Iterable[CopyFacts]) -> Object:
+def run_secret(
+    facts: DryStartFacts, salt: str, copies: Iterable[CopyFacts], listener: ListenerOfControllers | None = None
+) -> Object:
     """Return the Secret with the run's salt and with the files that copies get in place of what they cannot have.
+
+    With the controllers' listener, copies also get what it shows and asks for; passwords as hashes with the run's salt.
 
     It is applied anew for each run, and without copies at its end: the operator has no right to delete Secrets.
     """
-    data = {"salt": salt}
+    data = {"salt": salt, LISTENER_FILE: "" if listener is None else _listener_file(listener, salt)}
     for each in copies:
         prefix = copy_name(each.key, facts.run)
         data |= {f"{prefix}.{key}": text for key, text in each.files.items()}
@@ -181,6 +193,21 @@ def run_secret(facts: DryStartFacts, salt: str, copies: Iterable[CopyFacts]) -> 
         "metadata": facts.metadata(run_name(facts.migration)),
         "data": {key: base64.b64encode(text.encode()).decode() for key, text in data.items()},
     }
+
+
+def _listener_file(listener: ListenerOfControllers, salt: str) -> str:
+    """Return what the agent compares with the broker's own credentials, as a properties file."""
+    hashes = {
+        f"user.{user}": hmac.new(salt.encode(), password.encode(), hashlib.sha256).hexdigest()
+        for user, password in listener.users.items()
+    }
+    parts = {
+        "protocol": listener.protocol,
+        "certificate": listener.certificate,
+        "authorities": listener.authorities,
+        "hashed": "true" if hashes else "",
+    }
+    return render_properties({name: value for name, value in (parts | hashes).items() if value})
 
 
 def network_policy(facts: DryStartFacts) -> Object:
@@ -205,10 +232,11 @@ def probe_pod(facts: DryStartFacts, closed: tuple[str, ...]) -> Object:
         "image": facts.operator_image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-m", "kraftbridge.fence", *(f"--closed={address}" for address in closed)],
-        "resources": _small({}),
+        "resources": facts.pods.helper_resources or _small({}),
         "securityContext": dict(_RESTRICTED),
     }
-    return _pod(facts, f"{run_name(facts.migration)}-{facts.run}-probe", {"containers": [container]})
+    pod = _pod(facts, f"{run_name(facts.migration)}-{facts.run}-probe", {"containers": [container]})
+    return pods.with_settings(pod, facts.pods)
 
 
 def copy_pod(facts: DryStartFacts, each: CopyFacts) -> Object:
@@ -239,7 +267,7 @@ def copy_pod(facts: DryStartFacts, each: CopyFacts) -> Object:
     if security := template.get("securityContext"):
         # Kernel parameters are the node's in part.
         spec["securityContext"] = {k: copy.deepcopy(v) for k, v in security.items() if k != "sysctls"}
-    return _pod(facts, copy_name(each.key, facts.run), spec)
+    return pods.copied_with_settings(_pod(facts, copy_name(each.key, facts.run), spec), facts.pods)
 
 
 def _pod(facts: DryStartFacts, name: str, spec: Object) -> Object:
@@ -363,7 +391,7 @@ def _prepare(facts: DryStartFacts, each: CopyFacts, volumes: Sequence[Object]) -
     empty = {v["name"] for v in volumes if "emptyDir" in v}
     placed = {d: p for d in each.log_dirs if (p := _place(each, d)) is not None and p[0] in empty}
     return {
-        "name": _PREPARE,
+        "name": PREPARE,
         "image": facts.operator_image,
         "imagePullPolicy": "IfNotPresent",
         "command": [
@@ -373,10 +401,11 @@ def _prepare(facts: DryStartFacts, each: CopyFacts, volumes: Sequence[Object]) -
             *(f"--closed={address}" for address in facts.closed),
             f"--agent={DIRECTORY}",
             "--salt=/kraftbridge-run/salt",
+            f"--listener=/kraftbridge-run/{LISTENER_FILE}",
             *(f"--meta-properties={VOLUMES}/{volume}/{path}" for volume, path in placed.values()),
         ],
         "env": [{"name": "META_PROPERTIES", "value": text}],
-        "resources": _small({}),
+        "resources": facts.pods.helper_resources or _small({}),
         "securityContext": {**_RESTRICTED, "runAsNonRoot": not root},
         "volumeMounts": [
             {"name": _VOLUME, "mountPath": DIRECTORY},
@@ -464,7 +493,8 @@ def _ours(facts: DryStartFacts, each: CopyFacts, items: Mapping[str, str]) -> Ob
 
 
 def _run_files(facts: DryStartFacts) -> list[Object]:
-    secret = {"secretName": run_name(facts.migration), "items": [{"key": "salt", "path": "salt"}]}
+    files = ("salt", LISTENER_FILE)
+    secret = {"secretName": run_name(facts.migration), "items": [{"key": name, "path": name} for name in files]}
     return [{"name": f"{_VOLUME}-run", "secret": secret}]
 
 

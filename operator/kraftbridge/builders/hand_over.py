@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import yaml
@@ -20,18 +21,17 @@ from kraftbridge.builders.template import writes_to_zookeeper
 from kraftbridge.constants import ANNOTATION_BROKER_MODE, ANNOTATION_CONFIGURATION, FIELD_MANAGER
 from kraftbridge.models.mounted_files import FilesKind, mounted_object
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.spec import ConfigStyle, MigrationSpec
-from kraftbridge.models.status import GuardedStatefulSet, RequiredVariable
+from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.status import GuardedStatefulSet, ListenerCertificatesStatus, RequiredVariable
 
 _CONFLUENT_PREFIX: Final = "KAFKA_"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _ABOUT_ORDER: Final = "Variables without a value keep the order of yours. Delete such an entry when you delete its variable from your manifest."
 _ABOUT_VARIABLES: Final = "Put the entries of extraEnvVars into your own list, in place of those of the same name"
-_ABOUT_BITNAMI: Final = {
-    ConfigStyle.ENV: _ABOUT_VARIABLES,
-    ConfigStyle.PROPERTIES: f"{_ABOUT_VARIABLES}. With zookeeper.enabled=false the chart removes its own ZooKeeper; the volumes stay. "
-    "The ConfigMap has the controllers' real listener; listeners.controller only keeps the chart from adding variables for it",
-}
+_ABOUT_BITNAMI_FILE: Final = (
+    f"{_ABOUT_VARIABLES}. With zookeeper.enabled=false the chart removes its own ZooKeeper; the volumes stay. "
+    "The ConfigMap has the controllers' real listener; listeners.controller only keeps the chart from adding variables for it"
+)
 _KEPT_METADATA: Final = ("name", "namespace", "labels", "annotations")
 
 
@@ -45,8 +45,8 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
     ``JAVA_TOOL_OPTIONS`` only makes restarts quicker, so it is not required.
     """
     container = spec.brokers.container
-    source = spec.brokers.properties
-    if spec.brokers.config_style is ConfigStyle.PROPERTIES and source is not None:
+    source = spec.brokers.file
+    if source is not None:
         volumes = overlay(spec, facts, name, BrokerMode.KRAFT)["spec"]["template"]["spec"].get("volumes", [])
         kind, mounted = mounted_object(volumes, source.volume) or (FilesKind.CONFIG_MAP, "")
         secret = kind is FilesKind.SECRET
@@ -133,10 +133,10 @@ def broker_manifests(spec: MigrationSpec, facts: Mapping[str, BrokerFacts], migr
             documents.append(properties)  # a Secret stays where it is
         patches.append(_kustomize_patch(of_set, name, ours))
         files[f"values-bitnami-{name}.yaml"] = _values(
-            f"the Bitnami chart (bitnami/kafka). {_ABOUT_BITNAMI[spec.brokers.config_style]}",
+            f"the Bitnami chart (bitnami/kafka). {_ABOUT_VARIABLES if spec.brokers.file is None else _ABOUT_BITNAMI_FILE}",
             _bitnami_values(spec, of_set, ours),
         )
-        if spec.brokers.config_style is ConfigStyle.ENV and spec.brokers.env_prefix == _CONFLUENT_PREFIX:
+        if spec.brokers.file is None and spec.brokers.env_prefix == _CONFLUENT_PREFIX:
             files[f"values-cp-kafka-{name}.yaml"] = _values(
                 "the chart cp-kafka (cp-helm-charts)", _confluent_values(spec, of_set, ours)
             )
@@ -145,6 +145,22 @@ def broker_manifests(spec: MigrationSpec, facts: Mapping[str, BrokerFacts], migr
         "kustomize-patch.yaml": f"# {_ABOUT_ORDER}\n{yaml.safe_dump_all(patches, sort_keys=False)}",
         **files,
     }
+
+
+def about_certificates(issued: ListenerCertificatesStatus) -> str:
+    """Return what the user does about the certificates that the operator issued."""
+
+    def end(at: datetime | None) -> str:
+        return "unknown" if at is None else f"{at:%Y-%m-%d}"
+
+    return (
+        "The operator issued the certificates of the controllers' listener. No Secret below is part of these manifests: each stays where it is.\n"
+        "The operator renews the certificates while it runs and the KafkaMigration exists. After that nobody does, and no broker\n"
+        "reaches a controller whose certificate has expired: renew them as in docs/kraft.md, 'Renew certificates'.\n\n"
+        f"authority:    Secret {issued.authority_secret}; keep it, since it signs every later certificate\n"
+        f"controllers:  Secret {issued.controllers_secret}, valid until {end(issued.controllers_expire_at)}\n"
+        f"brokers:      Secret {issued.brokers_secret}, valid until {end(issued.brokers_expire_at)}\n"
+    )
 
 
 def exported(obj: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,7 +234,7 @@ def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, 
             broker["existingConfigmap"] = volume["configMap"]["name"]
     variables = environment(spec, facts, BrokerMode.KRAFT)
     values = {"broker": broker, "extraEnvVars": [{"name": k, "value": v} for k, v in sorted(variables.items())]}
-    if spec.brokers.config_style is not ConfigStyle.PROPERTIES:
+    if spec.brokers.file is None:
         return values
     # Only a release without ZooKeeper leaves out KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS, with which no broker starts on KRaft.
     voters = broker_settings(spec, facts, BrokerMode.KRAFT)["controller.quorum.voters"]

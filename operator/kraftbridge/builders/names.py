@@ -32,6 +32,21 @@ def log_access_secret(controllers: str) -> str:
     return f"{controllers}-log-server"
 
 
+def issued_listener_secret(controllers: str) -> str:
+    """Return the name of the Secret with the certificate of the controllers' listener that the operator issues, and with its logins."""
+    return f"{controllers}-listener"
+
+
+def issued_brokers_secret(migration: str, uid: str) -> str:
+    """Return the name of the Secret with the certificate, the login and the trust of the brokers at the controllers' listener; every attempt uses the same."""
+    return _keyed(f"{migration}-listener-brokers", uid, 1)
+
+
+def issuing_authority_secret(migration: str, uid: str) -> str:
+    """Return the name of the Secret with the authority of the controllers' listener and the passwords of its logins; every attempt uses the same."""
+    return _keyed(f"{migration}-listener-ca", uid, 1)
+
+
 def archive_config_map(migration: str, uid: str, attempt: int) -> str:
     """Return the name of the ConfigMap with the znodes that a rollback removed."""
     return _keyed(f"{migration}-rollback", uid, attempt)
@@ -44,7 +59,16 @@ def abandoned_config_map(migration: str, uid: str) -> str:
 
 def uid_in(name: str, migration: str) -> str:
     """Return the part of a UID that an object's name carries, ``""`` when it carries none."""
-    parts = (r"kraft", r"before", r"rollback", r"abandoned", r"findings", r"final-manifest")
+    parts = (
+        r"kraft",
+        r"before",
+        r"rollback",
+        r"abandoned",
+        r"findings",
+        r"final-manifest",
+        r"listener-ca",
+        r"listener-brokers",
+    )
     found = re.search(rf"(?:^|-){re.escape(migration)}-(?:(?:{'|'.join(parts)})-)?([^-]{{{UID_LENGTH}}})(?:-|$)", name)
     return found[1] if found else ""
 

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kraftbridge.builders import names
+from kraftbridge.builders import names, pods
 from kraftbridge.builders.brokers import render_properties, short_hash
 from kraftbridge.builders.controllers import RESTRICTED, ControllersFacts, controller_settings, pod_security_context
 from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.rehearsal import PROPERTIES_KEY, REQUEST_KEY, RehearsalRequest, heap_bytes
 from kraftbridge.models.report import ZooKeeperAccess
-from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.spec import MigrationSpec, Placement
 
 Object = dict[str, Any]
 
@@ -135,8 +135,10 @@ def policy_name(migration: str) -> str:
 
 def job(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
     """Return the Job; its pod reads the tree at once and starts Kafka behind the fence."""
-    controllers = spec.controllers
-    secrets = _secrets(spec)
+    controllers, secrets = spec.controllers, _secrets(spec)
+    # It runs where the controllers may run.
+    placement = Placement(node_selector=controllers.node_selector, tolerations=controllers.tolerations)
+    settings = pods.completed(spec.pods, facts.controllers.pod_defaults)
     pod: Object = {
         "restartPolicy": "Never",
         "enableServiceLinks": False,
@@ -144,8 +146,6 @@ def job(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
         "terminationGracePeriodSeconds": 2,
         # All containers write to one volume, and so run as the controllers' user.
         "securityContext": pod_security_context(),
-        "nodeSelector": controllers.node_selector,
-        "tolerations": list(controllers.tolerations),
         "initContainers": [_ours(spec, facts, READER, "read", secrets)],
         "containers": [
             _ours(spec, facts, CONTAINER, "run", secrets),
@@ -167,7 +167,7 @@ def job(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
             "backoffLimit": 0,
             "ttlSecondsAfterFinished": KEPT_SECONDS,
             "activeDeadlineSeconds": spec.rehearsal.timeout_seconds + _GRACE_SECONDS,
-            "template": {"metadata": {"labels": _labels(facts)}, "spec": pod},
+            "template": pods.with_settings({"metadata": {"labels": _labels(facts)}, "spec": pod}, settings, placement),
         },
     }
 

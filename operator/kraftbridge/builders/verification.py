@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from kraftbridge.builders import names
+from kraftbridge.builders import names, pods
+from kraftbridge.builders.controllers import listener_secrets
 from kraftbridge.constants import API_VERSION, CONTROLLER_PORT, KIND, LABEL_ROLE, LABEL_RUN, LOG_SERVER_PORT
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import (
@@ -62,8 +63,9 @@ class RunFacts:
     cluster_domain: str
     image: str
     service_account: str
+    pod_defaults: pods.PodDefaults = field(default_factory=pods.PodDefaults)
     listener_certificate: bool = False
-    """Whether the job shows the controllers the certificate of their own listener, for want of ``controller.properties``."""
+    """Whether the job shows the controllers the certificate of their own listener, or uses the login beside it, for want of ``controller.properties``."""
 
 
 def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
@@ -91,9 +93,10 @@ def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
         bootstrap_servers=spec.brokers.bootstrap_servers,
         client_config_path=f"{_MOUNTS}/client/client.properties" if spec.brokers.client_config_secret else None,
         controller_config_path=f"{_MOUNTS}/client/controller.properties"
-        if spec.controllers.listener.secret_name and not facts.listener_certificate
+        if spec.controllers.listener.has_files and not facts.listener_certificate
         else None,
         listener_secret_path=f"{_MOUNTS}/listener" if facts.listener_certificate else None,
+        listener_login=facts.listener_certificate and spec.controllers.listener.issues_logins,
         compare_served=_compare_served(spec, facts),
         password_encoder_secret_path=f"{_MOUNTS}/password-encoder/{spec.controllers.password_encoder_secret.key}"
         # The tree that a watch keeps holds no cipher text, so its passwords are compared by their length.
@@ -209,6 +212,11 @@ def overhead_mebibytes(memory: str, *, alone: bool) -> int:
     return 3 * of_spark if alone else of_spark
 
 
+def job_limit_mebibytes(memory: str) -> int:
+    """Return the memory limit of a Job: what a Spark driver without executors gets. Without a limit, the default of a LimitRange may lie below the request."""
+    return heap_mebibytes(memory) + overhead_mebibytes(memory, alone=True)
+
+
 def _arguments(facts: RunFacts) -> list[str]:
     return ["run", "--configmap", f"{facts.namespace}/{names.verification_config_map(facts.run_id)}"]
 
@@ -233,8 +241,9 @@ def _volumes(spec: MigrationSpec, facts: RunFacts) -> dict[str, str]:
         secrets["zookeeper"] = spec.zookeeper.secret_name
     if spec.brokers.client_config_secret:
         secrets["client"] = spec.brokers.client_config_secret
-    if facts.listener_certificate and spec.controllers.listener.secret_name:
-        secrets["listener"] = spec.controllers.listener.secret_name
+    if facts.listener_certificate:
+        # The last one has the certificate.
+        secrets["listener"] = listener_secrets(spec, facts.controllers)[-1]
     if spec.controllers.password_encoder_secret and facts.profile is not Profile.COPY:
         secrets["password-encoder"] = spec.controllers.password_encoder_secret.name
     return secrets
@@ -242,7 +251,7 @@ def _volumes(spec: MigrationSpec, facts: RunFacts) -> dict[str, str]:
 
 def _pod_template(spec: MigrationSpec, facts: RunFacts, container: str, **extra: Any) -> dict[str, Any]:
     secrets = _volumes(spec, facts)
-    return {
+    template = {
         "metadata": {"labels": _labels(facts)},
         "spec": {
             "enableServiceLinks": False,
@@ -262,6 +271,9 @@ def _pod_template(spec: MigrationSpec, facts: RunFacts, container: str, **extra:
             ],
         },
     }  # fmt: skip
+    # The service account is the one to which the run's Role is bound.
+    settings = pods.completed(spec.pods, facts.pod_defaults).model_copy(update={"service_account_name": None})
+    return pods.with_settings(template, settings, spec.verification)
 
 
 def _spark_conf() -> dict[str, str]:
@@ -289,6 +301,7 @@ def _spark_application(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
     alone = verification.executors == 0
     conf: Mapping[str, str] = {k: v for k, v in _spark_conf().items() if v}
     overhead = f"{overhead_mebibytes(verification.driver_memory, alone=True)}m"
+    limit = {"coreLimit": verification.core_limit} if verification.core_limit else {}
     # Templates are given natively: Kubeflow's mutating webhook is not needed then (spark-operator 2.5).
     return {
         "apiVersion": SPARK_API_VERSION,
@@ -309,6 +322,7 @@ def _spark_application(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
             "driver": {
                 "cores": 1,
                 "coreRequest": verification.core_request,
+                **limit,
                 "memory": verification.driver_memory,
                 **({"memoryOverhead": overhead} if alone else {}),
                 "serviceAccount": facts.service_account,
@@ -317,6 +331,7 @@ def _spark_application(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
             "executor": {
                 "cores": 1,
                 "coreRequest": verification.core_request,
+                **limit,
                 # The schema wants one. A local master in the application starts none.
                 "instances": max(verification.executors, 1),
                 "memory": verification.executor_memory,
@@ -333,7 +348,7 @@ def _job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
         spec, facts, "verifier",
         image=facts.image,
         command=[*command, MAIN, *_arguments(facts)],
-        resources={"requests": {"cpu": verification.core_request, "memory": JOB_MEMORY}},
+        resources=_job_resources(spec),
     )  # fmt: skip
     return _job_of(facts, template, 2 * verification.deadline_seconds)
 
@@ -348,12 +363,21 @@ def _copy_job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
             {"name": "MASTER", "value": _LOCAL_MASTER},
             {"name": "PYSPARK_SUBMIT_ARGS", "value": shlex.join([*_local_options(spec), "pyspark-shell"])},
         ],
-        resources={"requests": {"cpu": spec.verification.core_request, "memory": JOB_MEMORY}},
+        resources=_job_resources(spec),
     )  # fmt: skip
     pod = template["spec"]
     pod["volumes"].append({"name": "tree", "persistentVolumeClaim": {"claimName": names.tree_claim(facts.controllers)}})
     pod["containers"][0]["volumeMounts"].append({"name": "tree", "mountPath": _TREE_FOLDER})
     return _job_of(facts, template, WATCH_SECONDS + 2 * spec.verification.deadline_seconds)
+
+
+def _job_resources(spec: MigrationSpec) -> dict[str, Any]:
+    """Return the resources of a Job's only container; its memory limit is that of a Spark driver without executors."""
+    verification = spec.verification
+    limits = {"memory": f"{job_limit_mebibytes(verification.driver_memory)}Mi"}
+    if verification.core_limit:
+        limits["cpu"] = verification.core_limit
+    return {"requests": {"cpu": verification.core_request, "memory": JOB_MEMORY}, "limits": limits}
 
 
 def _local_options(spec: MigrationSpec) -> list[str]:

@@ -51,12 +51,17 @@ class Connection:
         The node. The constructor resolves its name.
     timeout_seconds
         For name resolution, TCP, TLS, SASL and version negotiation together.
+    server_name
+        The name that the node's certificate must have, if it is not ``host``.
     """
 
-    def __init__(self, host: str, port: int, security: Security, timeout_seconds: float) -> None:
+    def __init__(
+        self, host: str, port: int, security: Security, timeout_seconds: float, server_name: str | None = None
+    ) -> None:
         self.address = f"{host}:{port}"
         self._deadline = time.monotonic() + timeout_seconds
         self._protocol = KafkaProtocol(client_id=_CLIENT_ID)
+        self._server_name = server_name or host
         self._socket: socket.socket | None = None
         self._expires_at: float | None = None
         self._versions: dict[int, tuple[int, int]] = {}
@@ -190,7 +195,7 @@ class Connection:
                 return connection
             try:
                 connection.settimeout(self._left())
-                return security.tls.wrap_socket(connection, server_hostname=host)
+                return security.tls.wrap_socket(connection, server_hostname=self._server_name)
             except OSError as e:
                 connection.close()
                 failure = e

@@ -193,7 +193,7 @@ class Form(StrEnum):
     WHOLE = "whole"
     """Every field, to compare voters with each other."""
     SERVED = "served"
-    """What brokers answer to Metadata and DescribeConfigs."""
+    """What brokers answer to Metadata, DescribeConfigs and DescribeUserScramCredentials."""
 
 
 @dataclass(frozen=True, slots=True)

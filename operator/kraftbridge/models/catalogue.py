@@ -181,7 +181,7 @@ class Code(StrEnum):
     )
     FIELDS_MANAGED_BY_OTHERS = (
         "FieldsManagedByOthers", _WARNING, _PREFLIGHT,
-        "{writer} also writes the StatefulSet",
+        "Others write the StatefulSet, too: {writers}",
         "Do not apply, upgrade or sync the StatefulSet during the migration (Argo CD: switch selfHeal off; Flux: suspend). Afterwards copy the manifests of the ConfigMap in status.finalManifest into its source",
     )
     GENERATED_BROKER_IDS = (
@@ -298,8 +298,8 @@ class Code(StrEnum):
     )
     LIMIT_RANGE_REFUSES = (
         "LimitRangeRefuses", _BLOCKING, _PREFLIGHT,
-        "The LimitRange would refuse the controllers: {violation}",
-        "Change spec.controllers.resources or spec.controllers.storage.size, or the LimitRange",
+        "The LimitRange would refuse {pods}: {violation}",
+        "Change spec.controllers.resources, spec.controllers.storage.size, spec.verification or spec.pods.helperResources, or the LimitRange",
     )
     NO_DEFAULT_STORAGE_CLASS = (
         "NoDefaultStorageClass", _BLOCKING, _PREFLIGHT,
@@ -325,6 +325,18 @@ class Code(StrEnum):
         "Add nodes, or request less in spec.verification. Accept this finding if an autoscaler adds nodes",
         _ACCEPTABLE,
     )
+    POD_LABELS_SELECTED = (
+        "PodLabelsSelected", _BLOCKING, _PREFLIGHT,
+        "Its selector matches the labels {labels} of spec.pods: it would count the operator's pods as the brokers'",
+        "Remove or change a label in spec.pods.labels",
+        _ACCEPTABLE,
+    )
+    POD_LABELS_UNKNOWN = (
+        "PodLabelsUnknown", _BLOCKING, _PREFLIGHT,
+        "The operator does not know which selectors match the labels of spec.pods: {reason}",
+        "Let the operator read StatefulSets and PodDisruptionBudgets, or accept this finding",
+        _ACCEPTABLE,
+    )
     QUOTAS_UNKNOWN = (
         "QuotasUnknown", _BLOCKING, _PREFLIGHT,
         "The operator does not know how much the ResourceQuotas of the namespace leave: {reason}",
@@ -334,7 +346,7 @@ class Code(StrEnum):
     QUOTA_NEEDS_REQUESTS = (
         "QuotaNeedsRequests", _BLOCKING, _PREFLIGHT,
         "The ResourceQuota counts {resource}, and not every container of the controllers sets it: the API server would refuse their pods",
-        "Set requests and limits in spec.controllers.resources, or a default in a LimitRange",
+        "Set requests and limits in spec.controllers.resources and spec.pods.helperResources, or a default in a LimitRange",
     )
     QUOTA_TOO_SMALL = (
         "QuotaTooSmall", _BLOCKING, _PREFLIGHT,
@@ -507,10 +519,34 @@ class Code(StrEnum):
         "The brokers talk to each other at listener {listener} with {protocol} and {mechanism}. In migration the controllers connect to this listener, and their configuration has no login for it: no broker would learn of a change",
         "Set {setting} in listener.properties of the Secret that spec.controllers.listener.secretName names, or in spec.controllers.config, with the login of the brokers",
     )
+    INTER_BROKER_LOGIN_NOT_TRIED = (
+        "InterBrokerLoginNotTried", _BLOCKING, _PREFLIGHT,
+        "The operator could not try the controllers' credentials at the broker's inter-broker listener {listener}: {reason}",
+        "Let the operator's pod reach this listener, and give the controllers' certificates for it as PEM in the Secret of spec.controllers.listener.secretName. Accept this finding if you have tried the credentials yourself",
+        _ACCEPTABLE,
+    )
+    INTER_BROKER_LOGIN_REFUSED = (
+        "InterBrokerLoginRefused", _BLOCKING, _PREFLIGHT,
+        "The broker does not let the controllers in at its inter-broker listener {listener}: {reason}. In migration they tell the broker every change there",
+        "Correct the login or the certificates for this listener in the Secret that spec.controllers.listener.secretName names, or give their principal the brokers' rights (docs/security.md)",
+        _ACCEPTABLE,
+    )
     INTER_BROKER_TLS_MISSING = (
         "InterBrokerTlsMissing", _BLOCKING, _PREFLIGHT,
         "The brokers talk to each other at listener {listener} with {protocol}. In migration the controllers connect to this listener, and their configuration lacks {lacking}: no broker would learn of a change",
         "Set it in listener.properties of the Secret that spec.controllers.listener.secretName names (docs/security.md). Accept this finding if Java itself trusts the authority of the brokers' certificates and the listener needs no certificate of its clients",
+        _ACCEPTABLE,
+    )
+    BROKER_CREDENTIALS_NOT_TRIED = (
+        "BrokerCredentialsNotTried", _BLOCKING, _PREFLIGHT,
+        "The operator could not try the brokers' credentials for the controllers' listener: {reason}",
+        "Give the listener's certificates as PEM in the Secret of spec.controllers.listener.secretName. Accept this finding if you have tried the brokers' credentials yourself",
+        _ACCEPTABLE,
+    )
+    BROKER_CREDENTIALS_REFUSED = (
+        "BrokerCredentialsRefused", _BLOCKING, _PREFLIGHT,
+        "The broker and the controllers' listener do not accept each other: {reason}. The broker would not register after its restart",
+        "Correct the brokers' settings listener.name.controller.* and restart the brokers, or correct the Secret of spec.controllers.listener.secretName (docs/security.md)",
         _ACCEPTABLE,
     )
     BROKER_CREDENTIALS_MISSING = (
@@ -535,8 +571,8 @@ class Code(StrEnum):
     )
     LISTENER_CERTIFICATE_UNUSABLE = (
         "ListenerCertificateUnusable", _BLOCKING, _PREFLIGHT,
-        "The controllers cannot use the certificate of their listener: {problem}",
-        "Correct the Secret of spec.controllers.listener.secretName, or the Certificate from which cert-manager writes it",
+        "The controllers cannot use the certificate or the logins of their listener: {problem}",
+        "Correct the Secret of spec.controllers.listener.secretName, or the Certificate from which cert-manager writes it. A Secret that the operator issues: delete it, and the operator issues it anew",
     )
     MIGRATION_FLAG_ALREADY_SET = (
         "MigrationFlagAlreadySet", _BLOCKING, _PREFLIGHT,
@@ -562,7 +598,7 @@ class Code(StrEnum):
     PLUGIN_NOT_PROVEN = (
         "PluginNotProven", _BLOCKING, _PREFLIGHT,
         "The controllers get {setting}={value}, and nothing shows that image {image} has this class. Without it no controller starts",
-        "Give the controllers an image that contains the class: that of the brokers, if their dry start loads the class from the image and not from a volume. Or check that the image has the class, and accept this finding",
+        "Let the rehearsal start a controller of this image with the class (spec.rehearsal.enabled; it does not load principal.builder.class). Or give the controllers the brokers' image, if their dry start loads the class from the image and not from a volume. Or check that the image has the class, and accept this finding",
         _ACCEPTABLE,
     )
     SETTING_HIDDEN = (
@@ -861,6 +897,11 @@ class Code(StrEnum):
 
     # ------------------------------------------------------------------------------------------- dry start
 
+    CHANNEL_UNKNOWN = (
+        "ChannelUnknown", _BLOCKING, _PREFLIGHT,
+        "spec.brokers.configStyle is Auto, and no dry start has proven a channel that reaches the brokers: {reason}",
+        "Remove the cause; preflight then tries again by itself. Or set spec.brokers.configStyle to Env with the envPrefix of the image, or to Properties with volume and key of the properties file",
+    )
     DRY_START_DIFFERS = (
         "DryStartDiffers", _BLOCKING, _PREFLIGHT,
         "A copy of pod {pod} would not start with what its broker runs: {differences}",
@@ -882,6 +923,12 @@ class Code(StrEnum):
         "DryStartOff", _WARNING, _PREFLIGHT,
         "The operator does not start copies of the brokers' pods: the first broker that restarts is the first to try the new configuration",
         "Install the chart with dryStart.enabled=true on a cluster whose network plugin enforces NetworkPolicies",
+    )
+    DRY_START_OTHER_IMAGE = (
+        "DryStartOtherImage", _BLOCKING, _PREFLIGHT,
+        "The next start of a pod would run another image than the pod runs now: {images}",
+        "Name the image in the StatefulSet by the digest that the brokers run, or restart the brokers one at a time so that all run the image that its tag names now. Accept this finding only if both digests are of the same image, or if you want the other image to start together with the migration",
+        _ACCEPTABLE,
     )
     DRY_START_OVERLAY_LOST = (
         "DryStartOverlayLost", _BLOCKING, _PREFLIGHT,

@@ -226,6 +226,28 @@ def _equal(field: str, *, optional: bool) -> str:
     return f"{new} == {old}"
 
 
+def channel_rules() -> list[Schema]:
+    """Return the rule that keeps the channel which preflight has found for ``configStyle: Auto``.
+
+    An operator of an earlier release knows no channel, and would remove it with the first status that it writes.
+    """
+    new, old = "self.status.channel", "oldSelf.status.channel"
+    open_phases = _cel_list([Phase.PREFLIGHT, Phase.ROLLED_BACK])
+    same = " && ".join(
+        f"has({new}.{field}) == has({old}.{field}) && (!has({new}.{field}) || {new}.{field} == {old}.{field})"
+        for field in ("configStyle", "envPrefix", "volume", "key")
+    )
+    return [
+        {
+            "rule": f"{_OLD_PHASE} in {open_phases} || self.spec.brokers.configStyle != '{ConfigStyle.AUTO}' || !has(oldSelf.status) || !has({old}) || "
+            f"(has(self.status) && has({new}) && {same})",
+            "message": "status.channel cannot change while a migration is under way: spec.brokers.configStyle is Auto, and nothing else says how the brokers are configured",
+            "reason": "FieldValueForbidden",
+            "fieldPath": ".status.channel",
+        }
+    ]
+
+
 def target_rules() -> list[Schema]:
     """Return the rules between ``spec.target`` and ``status.phase``.
 
@@ -288,6 +310,21 @@ def _properties_rule() -> Schema:
     }
 
 
+def _listener_rules() -> list[Schema]:
+    """Return the rules that the model states too (`ListenerSpec`)."""
+    # The API server judges the default, an empty object, before it fills in the defaults of its fields.
+    asked = "(has(self.generate) && self.generate)"
+    needed = "controllers.listener.generate needs controllers.listener.securityProtocol SSL or SASL_SSL"
+    return [
+        {
+            "rule": f"!{asked} || self.securityProtocol in ['SSL', 'SASL_SSL']",
+            "message": needed,
+            "reason": "FieldValueInvalid",
+            "fieldPath": ".securityProtocol",
+        },
+    ]
+
+
 # ------------------------------------------------------------------------------------------------ the definition
 
 
@@ -317,7 +354,7 @@ def printer_columns() -> list[Schema]:
         _column("Age", ".metadata.creationTimestamp", kind="date"),
         _column("Message", ".status.message", priority=1, description="What is being waited for"),
         _condition_column("Rollback", ConditionType.ROLLBACK_POSSIBLE, priority=1),
-        _condition_column("Reason", ConditionType.STALLED, field="reason", priority=1),
+        _condition_column("Reason", ConditionType.READY, field="reason", priority=1),
         _column("Rehearsal", ".status.rehearsal.verdict", priority=1, description="Verdict of the last rehearsal"),
         _column(
             "Metadata-Version",
@@ -332,6 +369,7 @@ def custom_resource_definition() -> Schema:
     """Return the whole CustomResourceDefinition."""
     spec = structural_schema(MigrationSpec, "spec", with_defaults=True)
     spec["properties"]["brokers"]["x-kubernetes-validations"] = [_properties_rule()]
+    spec["properties"]["controllers"]["properties"]["listener"]["x-kubernetes-validations"] = _listener_rules()
     schema: Schema = {
         "type": "object",
         "description": "Takes one ZooKeeper-based Kafka cluster to KRaft: "
@@ -344,7 +382,7 @@ def custom_resource_definition() -> Schema:
             "spec": spec,
             "status": structural_schema(MigrationStatus, "status", with_defaults=False),
         },
-        "x-kubernetes-validations": [*name_rules(), *target_rules(), *fixed_field_rules()],
+        "x-kubernetes-validations": [*name_rules(), *target_rules(), *fixed_field_rules(), *channel_rules()],
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -58,6 +58,11 @@ class ApplyControllers:
 
 
 @dataclass(frozen=True, slots=True)
+class IssueListenerCertificates:
+    """Create the Secrets of the controllers' listener that are missing, and renew the certificates that are due. Nothing else is overwritten."""
+
+
+@dataclass(frozen=True, slots=True)
 class RestartPod:
     """Evict exactly this pod (UID precondition), so that its successor takes the new template."""
 
@@ -126,6 +131,8 @@ class RunDryStart:
     broker_ids: tuple[tuple[str, int], ...]
     """Pod and id of each broker."""
     cluster_id: str
+    choosing: bool = False
+    """Whether the channel is open (``configStyle: Auto``): where the present one is lost, the others are tried in the copies of every StatefulSet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +224,7 @@ Action = (
     | ConfigureBrokers
     | ReleaseStatefulSet
     | ApplyControllers
+    | IssueListenerCertificates
     | RestartPod
     | LaunchVerification
     | ReleaseVerification
@@ -253,6 +261,7 @@ class EventReason(StrEnum):
     CONTROLLER_RESTARTING = "ControllerRestarting"
     CONTROLLERS_CHANGING = "ControllersChanging"
     CONTROLLERS_CHANGED = "ControllersChanged"
+    CERTIFICATES_RENEWED = "CertificatesRenewed"
     VERIFICATION_STARTED = "VerificationStarted"
     VERIFICATION_PASSED = "VerificationPassed"
     VERIFICATION_FAILED = "VerificationFailed"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.spec import BrokersSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,19 @@ class GivenSetting:
     def sensitive(self) -> bool:
         """Whether only the hash is known."""
         return bool(self.hash)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerOfControllers:
+    """What the controllers' listener shows to brokers, and what it asks of them."""
+
+    protocol: str
+    certificate: str = ""
+    """Its certificate with the chain, as PEM; empty without TLS."""
+    authorities: str = ""
+    """Authorities of the certificates that brokers must show, as PEM; empty where they need none."""
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Passwords by user of SASL/PLAIN; empty without SASL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +71,10 @@ class KafkaStart:
     mounted_classes: tuple[str, ...] = ()
     """Settings whose class comes from a volume of the pod, not from the image."""
     programs: tuple[JavaProgram, ...] = ()
+    refusals: tuple[str, ...] = ()
+    """Why the broker and the controllers' listener would not accept each other."""
+    untried: str = ""
+    """Why that could not be told."""
     kafka: str = ""
     java: str = ""
     host: str = ""
@@ -80,6 +98,23 @@ class CopyKey:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerImage:
+    """Image of one container in the running pod and in its copy, as the node resolved it (``ContainerStatus.imageID``)."""
+
+    container: str
+    live: str
+    """Image in the running pod's spec."""
+    live_id: str
+    """What runs; ``""`` if Kubernetes does not tell."""
+    copy: str
+    """Image in the copy's spec."""
+    copy_id: str
+    """What the copy started; ``""`` if Kubernetes does not tell."""
+    live_node: str = ""
+    copy_node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class CopyOutcome:
     """Result of one copy."""
 
@@ -97,6 +132,8 @@ class CopyOutcome:
     """Settings that the mode sets, ``{}`` in the present mode."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """The copy's own names and addresses, each with the live pod's."""
+    images: tuple[ContainerImage, ...] = ()
+    """Kafka's container and the user's init containers; none if the copy has no pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +149,8 @@ class DryStartReport:
     """Addresses that the probe pod reached although the NetworkPolicy closes it; no copy was started then, unless the user accepts that."""
     problem: str = ""
     """Reason why there are no copies, subject first."""
+    untried: str = ""
+    """Reason why the brokers' credentials for the controllers' listener could not be tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +165,10 @@ class DryStartState:
     """The last dry start that ended."""
     off: bool = False
     """Whether the operator is configured without dry starts."""
+    age_seconds: float = 0.0
+    """Time since the last dry start ended."""
+    channels: tuple[BrokersSpec, ...] = ()
+    """``spec.brokers`` with each channel that the pod templates may have, the most likely first; only in preflight with ``configStyle: Auto``."""
 
     @property
     def current(self) -> DryStartReport | None:

@@ -60,6 +60,8 @@ class Served(StrEnum):
     """By UpdateMetadata requests, which each broker receives in the log's order (``ControllerChannelManager``)."""
     CHANGE_NOTIFICATION = "change-notification"
     """By notifications in ZooKeeper, or from the log in KRaft mode: in no order with UpdateMetadata."""
+    KRAFT_IMAGE = "kraft-image"
+    """From its own image of the log, by a broker in KRaft mode only (``KRaftMetadataCache``). A broker in ZooKeeper mode answers with what it reads in ZooKeeper (``ZkAdminManager``)."""
     NO = "no"
     """Brokers serve nothing that is compared."""
 
@@ -222,7 +224,7 @@ _ROWS: Final = (
         ("/config/users/*",),
         lambda key: (f"/config/users/{sanitized(key.rpartition('/')[0])}",),
         Mirror.DRIVER,
-        Served.NO,
+        Served.KRAFT_IMAGE,
         Secrecy.KEYS,
         "hashes of salt, stored key and server key; iterations",
     ),

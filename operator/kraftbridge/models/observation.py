@@ -15,6 +15,7 @@ from typing import Final
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import DryStartState
+from kraftbridge.models.issued import IssuedListener
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import ZkMigrationState
 from kraftbridge.models.rehearsal import RehearsalResult
@@ -114,6 +115,8 @@ class PodState:
     """Reason why the pod does not run: ``ImagePullBackOff: …``, ``CrashLoopBackOff: last exit 1``, ``Unschedulable: …``."""
     running_since: datetime | None = None
     """When the last of its containers started; None while a container does not run."""
+    images: frozenset[tuple[str, str]] = frozenset()
+    """Name and image digest of each container that has started, init containers included (``ContainerStatus.imageID``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,12 +229,23 @@ class MigrationZnode:
 
 
 @dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An advertised listener of a broker."""
+
+    listener: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerZnode:
     """``/brokers/ids/N``."""
 
     id: int
     hosts: tuple[str, ...]
     """Hosts of its advertised listeners."""
+    endpoints: tuple[Endpoint, ...] = ()
+    """Those listeners."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,6 +517,8 @@ class Observation:
     """Looked at in preflight and before the first broker restarts, where ``spec.rehearsal`` is enabled."""
     may_roll: bool = True
     """Whether the migration may begin to restart nodes: the operator limits how many do so at once."""
+    issued: IssuedListener | Unobserved | None = None
+    """Certificates and logins of the controllers' listener that the operator issues; None without ``listener.generate``."""
     outcomes: tuple[ActionOutcome, ...] = ()
 
     @property

@@ -158,6 +158,8 @@ class VerificationRequest(_Model):
     """Properties file for the controllers' listener: ``security.protocol``, ``sasl.*``, ``ssl.*`` with PEM stores."""
     listener_secret_path: str | None = None
     """Directory with the Secret of the controllers' listener. The job shows the controllers its certificate, and `controller_config_path` is None."""
+    listener_login: bool = False
+    """Whether the job logs in with the login in that Secret (``SASL_SSL``), instead of showing a certificate."""
     token_path: str | None = None
     """File with the bearer token of the log servers."""
     ca_path: str | None = None

@@ -33,6 +33,64 @@ class SecretKey(Model):
     """Key in the Secret."""
 
 
+FreeForm = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]
+"""A structure of Kubernetes' own API, which the API server checks when the object with it is applied."""
+FreeForms = Annotated[
+    tuple[dict[str, Any], ...],
+    Field(json_schema_extra={"items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}),
+]
+"""A list of such structures."""
+LabelValue = Annotated[str, Field(max_length=63, pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")]
+"""Value of a label (``k8s.io/apimachinery/pkg/util/validation.IsValidLabelValue``)."""
+
+
+class SecretReference(Model):
+    """A Secret in the migration's namespace."""
+
+    name: Name
+    """Name of the Secret."""
+
+
+class Placement(Model):
+    """On which nodes pods run, and with which priority. The fields mean the same as in a pod."""
+
+    priority_class_name: Name | None = None
+    """PriorityClass of the pods."""
+    node_selector: dict[str, str] = {}
+    """Labels of the nodes on which the pods may run."""
+    tolerations: FreeForms = ()
+    """Tolerations of the pods."""
+    affinity: FreeForm = {}
+    """Affinity of the pods. Without a ``podAntiAffinity`` in it, the controllers prefer different nodes."""
+    topology_spread_constraints: FreeForms = ()
+    """Spread of the pods over topology domains. A constraint without ``labelSelector`` selects the pods of the same kind. If omitted, the controllers prefer different zones (``topology.kubernetes.io/zone``, ``ScheduleAnyway``)."""
+
+
+class PodSettings(Placement):
+    """Settings of every pod that the operator creates: controllers, verifications, rehearsals and dry starts.
+
+    ``spec.controllers`` and ``spec.verification`` may replace a field of the placement. The copies of a dry start keep the placement of the brokers' own template.
+    """
+
+    labels: dict[str, LabelValue] = {}
+    """Further labels of the pods. They never replace a label that the operator sets. Choose none that a Service, a PodDisruptionBudget or a StatefulSet of the brokers selects."""
+    annotations: dict[str, str] = {}
+    """Further annotations of the pods. They never replace an annotation that the operator sets."""
+    image_pull_secrets: tuple[SecretReference, ...] = ()
+    """Secrets for pulling images, besides ``imagePullSecrets`` of the chart and of the pods' service account."""
+    service_account_name: Name | None = None
+    """Service account of the pods, except those of verifications (``spec.verification.serviceAccount``). No token is mounted. If omitted, ``default``."""
+    helper_resources: FreeForm = {}
+    """Resource requirements of the operator's own small containers: log server and init containers of the controllers, probe and preparation of a dry start. If omitted, they request 10m to 20m CPU and 32Mi to 64Mi of memory, with a limit of memory."""
+    security_context: FreeForm = {}
+    """Security context of the pods, in place of the operator's own.
+
+    If omitted, controllers and rehearsals run as user 1000 and verifications as user 185, with the same group and ``fsGroup``. In a namespace
+    with the annotation ``openshift.io/sa.scc.uid-range`` the platform assigns user and groups, and the operator sets none. A user without a name in the image
+    needs group 0. The copies of a dry start keep the security context of the brokers' own template.
+    """
+
+
 class ZooKeeperSpec(Model):
     """Connection to the ZooKeeper ensemble that the brokers use."""
 
@@ -56,6 +114,8 @@ class StatefulSetRef(Model):
 class ConfigStyle(StrEnum):
     """How the brokers' pods get their Kafka configuration."""
 
+    AUTO = "Auto"
+    """The dry start of preflight finds which of the others reaches the brokers. ``status.channel`` records it."""
     ENV = "Env"
     """The pod template sets environment variables, as for the images of Confluent, Apache and Bitnami."""
     PROPERTIES = "Properties"
@@ -63,7 +123,7 @@ class ConfigStyle(StrEnum):
 
 
 class PropertiesSource(Model):
-    """Location of the properties file, for ``configStyle: Properties``."""
+    """Location of the properties file, for ``configStyle: Properties``; with ``Auto`` the first that is tried."""
 
     volume: str
     """Name of the volume in the pod template that mounts a ConfigMap or a Secret with the file. Each StatefulSet may mount another one.
@@ -83,12 +143,16 @@ class BrokersSpec(Model):
     """StatefulSets of the brokers. List all of them: Kafka copies the metadata only when every registered broker runs in migration mode (KIP-866)."""
     container: Annotated[str, Field(min_length=1)] = "kafka"
     """Name of the container that runs Kafka."""
-    config_style: ConfigStyle = ConfigStyle.ENV
-    """Channel from which the image takes the Kafka configuration: ``Env`` or ``Properties``."""
+    config_style: ConfigStyle = ConfigStyle.AUTO
+    """Channel from which the image takes the Kafka configuration: ``Env``, ``Properties``, or ``Auto``.
+
+    With ``Auto`` the dry start of preflight tries in copies of the brokers' pods which channel reaches Kafka, and ``status.channel`` records it
+    for the whole migration. A channel that no dry start has proven is never used: preflight then stays closed, with the finding ``ChannelUnknown``.
+    """
     env_prefix: Literal["KAFKA_", "KAFKA_CFG_"] = "KAFKA_"
-    """Prefix of the environment variables that the image turns into Kafka settings: ``KAFKA_`` (Confluent, Apache) or ``KAFKA_CFG_`` (Bitnami)."""
+    """Prefix of the environment variables that the image turns into Kafka settings: ``KAFKA_`` (Confluent, Apache) or ``KAFKA_CFG_`` (Bitnami). With ``configStyle: Auto`` the dry start finds the prefix."""
     properties: PropertiesSource | None = None
-    """Location of the properties file. Required with ``configStyle: Properties``."""
+    """Location of the properties file. Required with ``configStyle: Properties``. With ``Auto`` it may be left out."""
     bootstrap_servers: Annotated[str, Field(min_length=1, pattern=r"^[^\s,:]+:[0-9]+(,[^\s,:]+:[0-9]+)*$")]
     """Addresses of brokers as host:port, separated by commas. Pods in the namespace of the migration must be able to resolve them."""
     client_config_secret: Name | None = None
@@ -100,6 +164,23 @@ class BrokersSpec(Model):
             raise ValueError("brokers.configStyle Properties needs brokers.properties (volume, key)")
         return self
 
+    @property
+    def file(self) -> PropertiesSource | None:
+        """The properties file in which the migration changes the brokers' settings; None if it changes them by variables.
+
+        Raises
+        ------
+        ValueError
+            ``configStyle: Auto``: the channel is in the status (`kraftbridge.models.status.with_channel`).
+        """
+        match self.config_style:
+            case ConfigStyle.PROPERTIES:
+                return self.properties
+            case ConfigStyle.ENV:
+                return None
+            case ConfigStyle.AUTO:
+                raise ValueError("brokers.configStyle Auto stands for no channel; the one in the status must be used")
+
 
 class ListenerSpec(Model):
     """Security of the controllers' listener."""
@@ -108,6 +189,31 @@ class ListenerSpec(Model):
     """Security protocol of the listener. ``PLAINTEXT`` is for tests only: preflight reports it as the blocking finding ``ControllerListenerPlaintext``."""
     secret_name: Name | None = None
     """Secret that secures the listener. It holds a certificate as cert-manager writes it (``tls.crt``, ``tls.key``, ``ca.crt``), or settings in ``listener.properties`` with the files that they name, or both. When its data changes, the operator restarts the controllers one at a time."""
+    generate: bool = False
+    """Whether the operator issues the certificates of the listener, with an authority of its own. For ``SSL`` and ``SASL_SSL``.
+
+    With ``SASL_SSL`` and without ``secretName`` it also issues the logins (PLAIN) of controllers and brokers. The Secret of ``secretName`` holds settings and no certificate; with ``SASL_SSL`` it holds your logins. The brokers' part is in the Secret ``status.listenerCertificates.brokersSecret``.
+    """
+    certificate_days: Annotated[int, Field(ge=1, le=3650)] = 1825
+    """Lifetime in days of the certificates that the operator issues. It renews a certificate after two thirds of its lifetime. The authority is valid for ten years, and no certificate outlives it."""
+
+    @property
+    def has_files(self) -> bool:
+        """Whether controllers and clients read files for the listener, from a Secret of the user's or of the operator's."""
+        return self.secret_name is not None or self.generate
+
+    @property
+    def issues_logins(self) -> bool:
+        """Whether the operator issues the logins of the listener, besides the certificates."""
+        return self.generate and self.security_protocol == "SASL_SSL" and self.secret_name is None
+
+    @model_validator(mode="after")
+    def _generated_certificates_are_used(self) -> ListenerSpec:
+        if self.generate and not self.security_protocol.endswith("SSL"):
+            raise ValueError(
+                "controllers.listener.generate needs controllers.listener.securityProtocol SSL or SASL_SSL"
+            )
+        return self
 
 
 class StorageSpec(Model):
@@ -119,7 +225,7 @@ class StorageSpec(Model):
     """StorageClass of the volume. If omitted, the default class of the Kubernetes cluster."""
 
 
-class ControllersSpec(Model):
+class ControllersSpec(Placement):
     """The KRaft controller quorum that the operator provisions."""
 
     replicas: Literal[1, 3, 5] = 3
@@ -133,26 +239,17 @@ class ControllersSpec(Model):
     listener: ListenerSpec = ListenerSpec()
     """Security of the controllers' listener."""
     super_users: tuple[str, ...] = ()
-    """Principals in ``super.users`` of the controllers, for example ``User:admin``."""
+    """Principals in ``super.users`` of the controllers, for example ``User:admin``. Needed if the brokers have an authorizer: the controllers know no ACL before the copy, so the principals with which brokers log in to the controllers, and the brokers' own super users, belong here."""
     password_encoder_secret: SecretKey | None = None
     """Key of a Secret that holds the brokers' ``password.encoder.secret``. Without it, Kafka copies encrypted passwords as cipher text (KAFKA-14801)."""
     storage: StorageSpec = StorageSpec()
     """Volume of each controller's metadata log."""
     heap_options: str | None = None
     """JVM options for the heap of each controller, the value of KAFKA_HEAP_OPTS. If omitted, the operator sets the heap that the rehearsal measured, with a reserve of 60 %, and at least 512 MiB."""
-    resources: Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})] = {}
-    """Resource requirements of the Kafka container, as in a pod."""
+    resources: FreeForm = {}
+    """Resource requirements of the Kafka container, as in a pod. What is omitted: a request of 100m CPU, and a memory request of the heap (``-Xmx``) and 256 MiB."""
     config: dict[str, str] = {}
     """Further Kafka settings of the controllers. Settings that the migration itself sets cannot be changed here."""
-    node_selector: dict[str, str] = {}
-    """Labels of the nodes on which the controllers may run."""
-    tolerations: Annotated[
-        tuple[dict[str, Any], ...],
-        Field(json_schema_extra={"items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}),
-    ] = ()
-    """Tolerations of the controllers' pods."""
-    affinity: Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})] = {}
-    """Affinity of the controllers' pods."""
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -180,7 +277,7 @@ class Healing(StrEnum):
     """All data that the failover rewrites, including data that was written to ZooKeeper alone. The operator archives that data first."""
 
 
-class VerificationSpec(Model):
+class VerificationSpec(Placement):
     """Verification of the metadata before each gate."""
 
     runner: Runner = Runner.SPARK_APPLICATION
@@ -199,6 +296,8 @@ class VerificationSpec(Model):
     """Heap of each Spark executor: a number and ``m`` (MiB) or ``g`` (GiB)."""
     core_request: Annotated[str, Field(pattern=r"^[0-9]+m?$")] = "50m"
     """CPU request of the driver and of each executor, in cores. It is also their share of a node that is short of CPU: keep it below the brokers' request."""
+    core_limit: Annotated[str, Field(pattern=r"^[0-9]+m?$")] | None = None
+    """CPU limit of the driver and of each executor, in cores. If omitted, they have none; a ResourceQuota on ``limits.cpu`` asks for one."""
     max_age_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
     """Maximum age of a verdict when its gate opens, in seconds. The operator repeats an older verification."""
     deadline_seconds: Annotated[int, Field(ge=30, le=86_400)] = 900
@@ -213,10 +312,10 @@ class VerificationSpec(Model):
     The migration then goes on although the copy lost, or may have lost, the entities in the report of that run.
     """
     compare_served: CompareServed = CompareServed.IF_ALLOWED
-    """Whether a verification of dual-write also compares the metadata log with the answers of every broker (Metadata, DescribeConfigs): ``Never``, ``IfAllowed`` or ``Always``. Neither ``true`` nor ``false`` is valid.
+    """Whether a verification of dual-write also compares the metadata log with the answers of every broker (Metadata, DescribeConfigs, DescribeUserScramCredentials): ``Never``, ``IfAllowed`` or ``Always``. Neither ``true`` nor ``false`` is valid.
 
     The verifier connects to each broker's advertised listener with ``brokers.clientConfigSecret``. Its principal needs
-    Describe and DescribeConfigs on every topic, and DescribeConfigs on the cluster. With ``IfAllowed``, a broker that cannot be compared (missing rights,
+    Describe and DescribeConfigs on every topic and on the cluster. With ``IfAllowed``, a broker that cannot be compared (missing rights,
     no answer, a backlog of changes) is the warning ``ServedNotCompared``, and a rollback does not compare brokers. With ``Always`` the verdict is ``Inconclusive``.
     """
 
@@ -242,7 +341,7 @@ class RehearsalSpec(Model):
 
     enabled: bool = True
     """Whether preflight runs a rehearsal. The network plugin must enforce NetworkPolicies."""
-    resources: Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})] = {}
+    resources: FreeForm = {}
     """Resource requirements of each container of the rehearsal's pod. The copy of the ZooKeeper tree is in memory and counts towards the memory limit."""
     timeout_seconds: Annotated[int, Field(ge=60, le=86_400)] = 1800
     """Maximum duration of one rehearsal from its launch, in seconds."""
@@ -322,6 +421,7 @@ class MigrationSpec(Model):
     verification: VerificationSpec = VerificationSpec()
     preflight: PreflightSpec = PreflightSpec()
     rehearsal: RehearsalSpec = RehearsalSpec()
+    pods: PodSettings = PodSettings()
     strategy: StrategySpec = StrategySpec()
     rollback: RollbackSpec = RollbackSpec()
     on_deletion: OnDeletion = OnDeletion.BLOCK

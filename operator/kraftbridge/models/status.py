@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
+from typing_extensions import override
 
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.conditions import Condition
@@ -15,7 +17,15 @@ from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
 from kraftbridge.models.rehearsal import RehearsalVerdict, heap_options
 from kraftbridge.models.report import Profile, Verdict
-from kraftbridge.models.spec import ControllersSpec, MigrationSpec, Model
+from kraftbridge.models.spec import (
+    BrokersSpec,
+    ConfigStyle,
+    ControllersSpec,
+    MigrationSpec,
+    Model,
+    PodSettings,
+    PropertiesSource,
+)
 
 UID_LENGTH = 8
 """Number of characters of a resource's UID in the names of its objects. They tell apart resources that had the same name in one namespace."""
@@ -98,6 +108,8 @@ class NodeStatus(StatusModel):
     """Whether the quorum lists the node: as a registered broker, or as a voter. Unset while it is not known."""
     restarts: int = 0
     """Number of restarts by this migration."""
+    images: dict[str, str] = {}
+    """Digest of the image of each container that a broker's pod ran before the migration restarted a broker. A broker that comes back with another one stops the rolling restart."""
 
 
 class BrokersStatus(StatusModel):
@@ -109,7 +121,7 @@ class BrokersStatus(StatusModel):
     """Number of brokers that have reached ``mode``."""
     mode: BrokerMode = BrokerMode.ZOOKEEPER
     """Mode of the present rolling restart, or of the last one."""
-    summary: str = "0/0"
+    summary: str = ""
     """``inMode`` and ``total`` as text, for example ``2/3``."""
 
 
@@ -274,6 +286,12 @@ class PhaseRecord(StatusModel):
     """Time spent waiting for the user, in seconds."""
 
 
+class RenderedPods(PodSettings):
+    """``spec.pods`` as it is rendered. Fields that a newer operator wrote are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
 class RenderedControllers(ControllersSpec):
     """``spec.controllers`` from which the controllers' objects are rendered. Fields that a newer operator wrote are ignored."""
 
@@ -281,11 +299,16 @@ class RenderedControllers(ControllersSpec):
 
     credentials: dict[str, str] = {}
     """Fingerprint of each Secret that a controller reads when it starts, by name. It is keyed, so it does not give away a password."""
+    pods: RenderedPods = RenderedPods()
+    """``spec.pods``."""
 
     @classmethod
-    def of(cls, spec: ControllersSpec, credentials: Mapping[str, str] | None = None) -> RenderedControllers:
-        """Return ``spec`` as a value of the status, with the fingerprints of its Secrets."""
-        return cls.model_validate({**spec.model_dump(), "credentials": dict(credentials or {})})
+    def of(
+        cls, spec: ControllersSpec, credentials: Mapping[str, str] | None = None, pods: PodSettings | None = None
+    ) -> RenderedControllers:
+        """Return ``spec`` as a value of the status, with the fingerprints of its Secrets and ``spec.pods``."""
+        settings = (pods or PodSettings()).model_dump()
+        return cls.model_validate({**spec.model_dump(), "credentials": dict(credentials or {}), "pods": settings})
 
 
 class ControllersChange(StatusModel):
@@ -320,6 +343,23 @@ class ControllersStatus(StatusModel):
     """Configuration from which the objects are rendered. Unset until the voters are formatted; ``spec.controllers`` applies until then."""
     change: ControllersChange | None = None
     """The change of ``spec.controllers`` that is in progress, or that failed."""
+
+
+class ListenerCertificatesStatus(StatusModel):
+    """The Secrets with the certificates and logins that the operator issues for the controllers' listener."""
+
+    authority_secret: str
+    """Secret with the authority and, if the operator issues logins, their passwords. Only the operator uses it."""
+    controllers_secret: str
+    """Secret with the certificate of the controllers and, if the operator issues logins, with these."""
+    brokers_secret: str
+    """Secret for the brokers: mount it into their pods. If the operator issues logins, that of the brokers is in the key ``sasl.jaas.config``."""
+    controllers_expire_at: datetime | None = None
+    """End of the controllers' certificate. The operator renews it after two thirds of its lifetime."""
+    brokers_expire_at: datetime | None = None
+    """End of the brokers' certificate in the Secret. A broker uses a renewed one from its next start."""
+    problem: str = ""
+    """What is wrong with one of the Secrets. The operator does not overwrite such a Secret."""
 
 
 class RestartRecord(StatusModel):
@@ -444,6 +484,10 @@ class RollbackStatus(StatusModel):
     """Time at which the KRaft controllers were asked to restart where no broker reaches them. No metadata change is accepted from about this time."""
     isolated_high_watermark: str = ""
     """High watermark of the metadata log after that restart. ZooKeeper must mirror up to it before the controllers stop."""
+    isolation_given_up_at: datetime | None = None
+    """Time at which isolated controllers were last returned to the brokers, because they did not mirror up to that high watermark in time."""
+    isolations_given_up: int = 0
+    """How often that has happened."""
     controllers_stopped_at: datetime | None = None
     """Time at which the KRaft controllers were asked to stop. The cluster has no controller from about this time."""
     high_watermark: str = ""
@@ -609,6 +653,39 @@ class HandOverStatus(StatusModel):
     """Time at which the guard ended."""
 
 
+class ChannelStatus(StatusModel):
+    """Channel by which the migration changes the brokers' settings. With ``configStyle: Auto`` the dry start of preflight finds it."""
+
+    config_style: ConfigStyle
+    """``Env`` or ``Properties``."""
+    env_prefix: Annotated[str, Field(max_length=64)] = ""
+    """Prefix of the environment variables, with ``Env``."""
+    volume: Annotated[str, Field(max_length=4096)] = ""
+    """Volume that mounts the properties file, with ``Properties``."""
+    key: Annotated[str, Field(max_length=4096)] = ""
+    """Key of the properties file, with ``Properties``."""
+    proven_at: datetime | None = None
+    """Time at which the dry start showed that the channel reaches the brokers. Unset while it is only tried, and where no dry start ran."""
+    proven_by: str = ""
+    """Copies of brokers' pods that showed it."""
+    fingerprint: str = ""
+    """Fingerprint of the pod templates, and of what they refer to, with which preflight judged the channel. Before the first broker restarts, a change of it is judged anew."""
+
+    @classmethod
+    def of(cls, brokers: BrokersSpec) -> ChannelStatus:
+        """Return the channel of ``spec.brokers``, unproven."""
+        if (source := brokers.file) is not None:
+            return cls(config_style=ConfigStyle.PROPERTIES, volume=source.volume, key=source.key)
+        return cls(config_style=ConfigStyle.ENV, env_prefix=brokers.env_prefix)
+
+    @override
+    def __str__(self) -> str:
+        """Return the channel as a user writes it in ``spec.brokers``."""
+        if self.config_style is ConfigStyle.PROPERTIES:
+            return f"configStyle: {self.config_style}, properties: {{volume: {self.volume}, key: {self.key}}}"
+        return f"configStyle: {self.config_style}, envPrefix: {self.env_prefix}"
+
+
 class MigrationStatus(StatusModel):
     """Observed state of the migration."""
 
@@ -631,15 +708,19 @@ class MigrationStatus(StatusModel):
     brokers: BrokersStatus = BrokersStatus()
     broker_ids: dict[str, int] = {}
     """Broker ids by name of the pod, as ZooKeeper held them before the first change."""
+    channel: ChannelStatus | None = None
     broker_settings: dict[str, str] = {}
     """Settings that the controllers take over from the brokers, with the values of the running brokers when preflight passed."""
     nodes: tuple[NodeStatus, ...] = ()
     """Brokers and controllers."""
     controllers: ControllersStatus | None = None
+    listener_certificates: ListenerCertificatesStatus | None = None
     quorum: QuorumStatus | None = None
     migration_offset: MigrationOffset | None = None
     canary: CanaryStatus | None = None
     operation: Operation | None = None
+    given_up: Operation | None = None
+    """Restart of a broker that a rollback does not wait for any more, because it is past its deadline. Unset once the broker is back."""
     hold_until: datetime | None = None
     """Time until which the next restart is held."""
     hold_reason: str = ""
@@ -684,10 +765,39 @@ class MigrationStatus(StatusModel):
         return next(released, next(iter(unfinished or reversed(self.verifications)), None))
 
 
+def with_channel(spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec:
+    """Return the spec with the recorded channel in place of ``configStyle: Auto``.
+
+    Without a recorded channel it is what spec says beside ``Auto``: the properties file, or variables with ``envPrefix``. Nothing is changed with
+    that: Preflight waits for a proven channel, and later phases refuse to go on without the recorded one.
+    """
+    brokers, known = spec.brokers, status.channel
+    if brokers.config_style is not ConfigStyle.AUTO:
+        return spec
+    if known is None:
+        style = ConfigStyle.ENV if brokers.properties is None else ConfigStyle.PROPERTIES
+        changes: dict[str, object] = {"config_style": style}
+    elif known.config_style is ConfigStyle.PROPERTIES:
+        stated = brokers.properties
+        same = stated is not None and (stated.volume, stated.key) == (known.volume, known.key)
+        source = stated if same else PropertiesSource(volume=known.volume, key=known.key)
+        changes = {"config_style": ConfigStyle.PROPERTIES, "properties": source}
+    else:
+        changes = {"config_style": ConfigStyle.ENV, "env_prefix": known.env_prefix}
+    return spec.model_copy(update={"brokers": brokers.model_copy(update=changes)})
+
+
+def chooses_channel(spec: MigrationSpec, status: MigrationStatus) -> bool:
+    """Return whether the channel may still be chosen: the user leaves it to the operator, and nothing was changed with it."""
+    return spec.brokers.config_style is ConfigStyle.AUTO and status.phase is Phase.PREFLIGHT
+
+
 def rendered_spec(spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec:
-    """Return the spec with the ``controllers`` from which the controllers' objects are rendered."""
+    """Return the spec with the ``controllers`` and ``pods`` from which the controllers' objects are rendered."""
     rendered = status.controllers.rendered if status.controllers is not None else None
-    return spec.model_copy(update={"controllers": rendered or tuned_controllers(spec, status)})
+    if rendered is None:
+        return spec.model_copy(update={"controllers": tuned_controllers(spec, status)})
+    return spec.model_copy(update={"controllers": rendered, "pods": rendered.pods})
 
 
 def tuned_controllers(spec: MigrationSpec, status: MigrationStatus) -> ControllersSpec:

@@ -108,6 +108,8 @@ class ControllersDemand:
     tolerations: tuple[Mapping[str, str], ...]
     apart: bool
     """Whether a required anti-affinity keeps two controllers off one node."""
+    init_containers: tuple[Demand, ...] = ()
+    """Of one pod. They request less than the containers, but a quota asks them to state what it counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,18 @@ class RefusedChange:
 
 
 @dataclass(frozen=True, slots=True)
+class LoginTrial:
+    """A broker that did not let the operator in with the controllers' credentials at its inter-broker listener."""
+
+    listener: str
+    address: str
+    """``host:port`` as the broker advertises it."""
+    reason: str
+    tried: bool
+    """False if the operator could not connect as a controller would."""
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
     """All of it."""
 
@@ -247,5 +261,9 @@ class Survey:
     """``Kind/name`` of objects that an earlier resource of the same name left behind; this migration does not use them."""
     zookeeper_users: ZooKeeperUsers | Unobserved = ZooKeeperUsers()
     """Others that use the brokers' ZooKeeper, as far as it tells."""
+    selecting: tuple[str, ...] | Unobserved = ()
+    """``Kind/name`` of the brokers' StatefulSets and of PodDisruptionBudgets whose selector matches a pod with the labels of ``spec.pods``."""
     refused: tuple[RefusedChange, ...] | Unobserved = ()
     """Changes of the brokers' StatefulSets, and objects of the controllers, that the API server does not accept in a dry run."""
+    inter_broker: Mapping[int, LoginTrial] | Unobserved = field(default_factory=dict)
+    """Brokers whose inter-broker listener does not let the controllers in, or where that could not be tried."""

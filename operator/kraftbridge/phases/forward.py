@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from hashlib import sha256
 
+from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import (
     EventReason,
@@ -29,11 +30,11 @@ from kraftbridge.models.status import (
     WaitKind,
     controllers_name,
 )
-from kraftbridge.phases import canary, gates, healing, metadata_version, rehearsing, verifying
+from kraftbridge.phases import canary, certificates, gates, healing, metadata_version, rehearsing, verifying
 from kraftbridge.phases.draft import SLOW, Draft, Enter, Outcome, StepContext, Wait, reached, soak
 from kraftbridge.phases.nodes import controllers, restarts, rolls
 from kraftbridge.phases.nodes.rolls import reconcile_nodes
-from kraftbridge.phases.preflight import dry_start
+from kraftbridge.phases.preflight import channel, dry_start
 from kraftbridge.phases.preflight import findings as preflight
 from kraftbridge.phases.preflight.kafka import taken_over
 from kraftbridge.phases.preflight.rehearsal import CODES as REHEARSAL_CODES
@@ -47,14 +48,25 @@ def run_preflight_phase(draft: Draft) -> Outcome:
     zookeeper, ids = draft.observation.zookeeper, draft.registered_broker_ids()
     copies_run = False
     draft.update(cluster_domain=draft.identity.cluster_domain)
+    if (waiting := certificates.ensure_issued(draft)) is not None:
+        return waiting
+    if (waiting := channel.take_channel(draft)) is not None:
+        draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.PROGRESSING, waiting.message)
+        return waiting
     if isinstance(zookeeper, ZooKeeperState) and zookeeper.cluster_id and ids and dry_start.awaited(draft):
         dry_start.begin_dry_start(draft, ids, zookeeper.cluster_id)
         copies_run = True
+    if copies_run and channel.is_guessed(draft) and not draft.status.findings:
+        # What the findings say of the templates depends on the channel.
+        draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.PROGRESSING, dry_start.UNDER_WAY)
+        return Wait(dry_start.UNDER_WAY)
     found = preflight.findings(draft)
     _record_findings(draft, found)
     standing = preflight.blocking(found)
     if standing:
         repeated = None
+        if isinstance(zookeeper, ZooKeeperState) and zookeeper.cluster_id and ids:
+            dry_start.repeat_dry_start(draft, ids, zookeeper.cluster_id, standing)
         if all(f.code in REHEARSAL_CODES for f in standing):
             repeated = rehearsing.ensure_rehearsal(draft, blocking=True)
         first = standing[0]
@@ -76,6 +88,9 @@ def run_preflight_phase(draft: Draft) -> Outcome:
     if (waiting := rehearsing.ensure_rehearsal(draft, blocking=False)) is not None:
         draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.PROGRESSING, waiting.message)
         return waiting
+    channel.record_proof(draft)
+    if channel.is_guessed(draft):
+        return Wait(f"it is not proven that {draft.status.channel} reaches the brokers", stalled=True)
     accepted = sum(f.accepted for f in found)
     draft.set_condition(
         ConditionType.PREFLIGHT_PASSED, "True", Reason.PASSED, f"No blocking finding; {accepted} accepted by the user"
@@ -156,7 +171,27 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
         return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
     if blockers := gates.volume_blockers(draft) or gates.cluster_blockers(draft):
         return Wait(f"before any broker restarts: {blockers[0]}")
-    return Enter(Phase.TAKING_OVER)
+    return _ensure_channel_reaches(draft) or rolls.record_images(draft) or Enter(Phase.TAKING_OVER)
+
+
+def _ensure_channel_reaches(draft: Draft) -> Wait | None:
+    """Repeat the dry start if a pod template changed since preflight; the channel stays, and what is found closes the gate."""
+    if not channel.outdated(draft):
+        return None
+    changed = "Before any broker restarts: a pod template of the brokers, or what it refers to, changed since preflight"
+    if dry_start.awaited(draft):
+        dry_start.begin_dry_start(draft, draft.status.broker_ids, draft.status.cluster_id or "")
+        return Wait(f"{changed}. {dry_start.UNDER_WAY}")
+    if standing := preflight.blocking(preflight.dry_start_findings(draft)):
+        dry_start.repeat_dry_start(draft, draft.status.broker_ids, draft.status.cluster_id or "", standing)
+        first = standing[0]
+        fix = first.fix
+        if first.code in (Code.CHANNEL_UNKNOWN, Code.DRY_START_OVERLAY_LOST):
+            fix = f"The channel cannot change now ({draft.status.channel}): give the template its former content, or roll back (spec.target ZooKeeper) and start again"
+        message = f"{changed}: {first.code} on {first.object}: {first.reason}. {fix}"
+        return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+    channel.record_proof(draft)
+    return None
 
 
 def run_taking_over_phase(draft: Draft) -> Outcome:

@@ -28,7 +28,7 @@ from kraftbridge.models.observation import (
     ZooKeeperState,
 )
 from kraftbridge.models.phase import FORWARD, ControllerMode, Phase, Target, ZkMigrationState
-from kraftbridge.models.spec import MigrationSpec, OnDeletion
+from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus, WaitKind
 from kraftbridge.phases.draft import SLOW, Draft, Identity, StepContext, Wait
 from kraftbridge.phases.nodes import restarts
@@ -42,11 +42,29 @@ BEFORE_FINALIZING = FORWARD[: FORWARD.index(Phase.FINALIZING)]
 
 
 def enforce(draft: Draft) -> Wait | None:
-    """Return a wait if another holder, a controller without the migration flag, or an unknown broker forbids to continue."""
+    """Return a wait if a lost channel, another holder, a controller without the migration flag, or an unknown broker forbids to continue."""
+    if (waiting := _without_channel(draft)) is not None:
+        return waiting
     if draft.status.phase.at_rest and not _rolls_controllers(draft):
         _release_leases(draft)
         return None
     return _hold_leases(draft) or _restore_migration_flag(draft) or _strangers(draft)
+
+
+def _without_channel(step: StepContext) -> Wait | None:
+    """Refuse to go on without the channel that preflight recorded: with ``configStyle: Auto`` nothing else says how the brokers are configured."""
+    phase = step.status.phase
+    is_open = step.spec.brokers.config_style is ConfigStyle.AUTO
+    if not is_open or step.status.channel is not None or phase in (Phase.PREFLIGHT, Phase.ROLLED_BACK):
+        return None
+    return Wait(
+        "spec.brokers.configStyle is Auto, and status.channel, which preflight recorded, is gone: the operator does not guess how the brokers are configured. "
+        "Restore status.channel with kubectl patch --subresource=status; the pod templates show the channel (docs/dry-start.md)",
+        WaitKind.USER,
+        Reason.UNKNOWN,
+        stalled=True,
+        requeue_after=SLOW,
+    )
 
 
 # ---------------------------------------------------------------------------------------------- Leases

@@ -15,7 +15,7 @@ from kraftbridge.models.observation import MigrationZnode, Observation, ZooKeepe
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, Phase, Target
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
-from kraftbridge.phases import gates, guards, healing, metadata_version, rollback, verifying
+from kraftbridge.phases import certificates, gates, guards, healing, metadata_version, rollback, verifying
 from kraftbridge.phases.draft import SLOW, Draft, Enter, Identity, Outcome, StepContext, Wait
 from kraftbridge.phases.forward import (
     run_awaiting_finalization_phase,
@@ -65,6 +65,8 @@ def decide(
     restarts.track_unavailability(draft)
     verifying.follow_unreleased(draft)
     metadata_version.track(draft)
+    certificates.track(draft)
+    certificates.keep_issued(draft)
     outcome = _run_phase(draft)
     # What ends a phase leaves nothing half-way, so a pause holds here even where `_paused` lets a rollback go on.
     if (
@@ -191,7 +193,8 @@ def _stalled_past_deadline(step: StepContext, waiting: Wait) -> Wait:
     if found is None or waiting.stalled or waiting.kind is WaitKind.USER:
         return waiting
     stage, action = found
-    node = step.status.operation.node_id if step.status.operation is not None else ""
+    operation = deadlines.current(step)
+    node = operation.node_id if operation is not None else ""
     message = f"{waiting.message}. Node {node} is past its deadline: {stage}; {action}"
     if action is deadlines.PastDeadline.RESTART_AGAIN and (away := brokers.away(step)):
         pods = " ".join(away)
@@ -324,7 +327,7 @@ def _set_progress_conditions(draft: Draft, waiting: Wait) -> None:
         # The refused action is repeated in this step; the next step knows its outcome.
         return
     reason = Reason.DEADLINE_EXCEEDED if late and not waiting.stalled else waiting.reason
-    draft.set_condition(ConditionType.READY, "True" if reached else "False", waiting.reason, waiting.message)
+    draft.set_condition(ConditionType.READY, "True" if reached else "False", reason, waiting.message)
     draft.set_condition(
         ConditionType.RECONCILING, "False" if resting or waiting.stalled else "True", waiting.reason, waiting.message
     )

@@ -44,9 +44,10 @@ class Part(StrEnum):
     REHEARSAL = "rehearsal"
     ARCHIVE = "archive"
     CONTROLLER_PROBE = "controller_probe"
+    ISSUED = "issued"
 
 
-_ALWAYS: Final = frozenset({Part.STATEFUL_SETS, Part.CLUSTER, Part.RUN, Part.CLUES})
+_ALWAYS: Final = frozenset({Part.STATEFUL_SETS, Part.CLUSTER, Part.RUN, Part.CLUES, Part.ISSUED})
 _QUORUM: Final = frozenset({Part.CONTROLLERS, Part.QUORUM, Part.METRICS})
 _RESTARTS: Final = frozenset({Part.CLUSTER_BY_BROKER, Part.REDUNDANCY})
 """Parts for the gate before each restart of a node."""
@@ -58,7 +59,7 @@ NEEDS: Final[Mapping[Phase, frozenset[Part]]] = {
     | {Part.SURVEY, Part.DRY_START, Part.REHEARSAL},
     Phase.PROVISIONING_QUORUM: _ALWAYS
     | _QUORUM
-    | {Part.ZOOKEEPER, Part.REGISTERED_CONTROLLERS, Part.CLUSTER_BY_BROKER, Part.REHEARSAL},
+    | {Part.ZOOKEEPER, Part.REGISTERED_CONTROLLERS, Part.CLUSTER_BY_BROKER, Part.REHEARSAL, Part.DRY_START},
     Phase.TAKING_OVER: _MIGRATING | {Part.REGISTERED_CONTROLLERS, Part.CANARY_BY_BROKER, Part.CONTROLLER_PROBE},
     Phase.DUAL_WRITE: _MIGRATING | {Part.CANARY_BY_BROKER},
     Phase.ROLLING_BROKERS: _MIGRATING,

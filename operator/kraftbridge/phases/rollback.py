@@ -53,6 +53,8 @@ STOP_REPEATED_FOR = timedelta(seconds=20)
 """How long a decision to stop the controllers is repeated; after that it is made again from the current observation."""
 ISOLATED_FOR = timedelta(seconds=120)
 """Deadline for isolated controllers to mirror the log's end. They take 12 s, or 40 s on a busy machine; past it they return to the brokers, and the stop is tried anew."""
+ISOLATED_AGAIN_AFTER = timedelta(seconds=300)
+"""Pause after an isolation that was given up: during each one the cluster has no controller."""
 HASTE = timedelta(seconds=0.1)
 """When to reconcile again while there is no controller."""
 
@@ -95,6 +97,7 @@ def run_rolling_back_phase(draft: Draft) -> Outcome:
         rolls.give_up_change(draft)
     if (waiting := _finish_or_drop_restart(draft)) is not None:
         return waiting
+    _forget_returned_broker(draft)
     if on_kraft and (waiting := _move_brokers_to(draft, BrokerMode.MIGRATION)) is not None:
         return waiting
     if not gates.controllers_gone(draft):
@@ -115,7 +118,7 @@ def run_rolling_back_phase(draft: Draft) -> Outcome:
     if held:
         draft.act(ReleaseStatefulSet(held[0].name))
         return Wait(f"StatefulSet {held[0].name} is being released")
-    draft.update(changed_fields=())
+    draft.update(changed_fields=(), given_up=None)
     return Enter(Phase.ROLLED_BACK)
 
 
@@ -128,7 +131,7 @@ def _move_brokers_to(draft: Draft, mode: BrokerMode) -> Wait | None:
     if isinstance(roll, Unobserved):
         return Wait(str(roll))
     if (lost := brokers.lost_broker(draft)) is not None:
-        return restarts.paused(draft) or rolls.restart_broker(draft, lost[1], lost[0])
+        return rolls.restart_lost_broker(draft, *lost)
     if not roll.pending:
         return None
     if (broken := brokers.broken_broker(draft, roll, mode)) is not None:
@@ -170,10 +173,22 @@ def _finish_or_drop_restart(draft: Draft) -> Wait | None:
         return waiting
     found = deadlines.overdue(draft)
     if found is not None and found[1] is PastDeadline.GO_ON:
-        draft.tell(EventReason.STALLED, f"Broker {operation.node_id}: {found[0]}; {found[1]}", EventType.WARNING)
-        draft.update(operation=None)
+        draft.update(operation=None, given_up=draft.status.operation)
         return None
     return waiting
+
+
+def _forget_returned_broker(draft: Draft) -> None:
+    """Forget a restart that was given up once its broker is back. Until then `deadlines` keeps the rollback stalled."""
+    known, sets = draft.status.given_up, draft.stateful_sets()
+    if known is None or isinstance(sets, Unobserved):
+        return
+    found = next(((s, p) for s in sets for p in s.pods if p.name == known.pod), None)
+    if found is None or found[1].deleting or not found[1].ready:
+        return
+    mode = BrokerMode.of(found[0].configuration)
+    if not brokers.registration_blockers(draft, mode) and not gates.cluster_blockers(draft):
+        draft.update(given_up=None)
 
 
 def _restore(draft: Draft) -> Wait | None:
@@ -243,16 +258,34 @@ def _stop_controllers(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
             return waiting
         if blockers := _pending_in_zookeeper(zookeeper) or _unmirrored(draft):
             return Wait(f"{blockers[0]}{hint}", requeue_after=HASTE)
-        return restarts.paused(draft) or _begin_isolation(draft, controllers)
+        return _isolation_pause(draft) or restarts.paused(draft) or _begin_isolation(draft, controllers)
     if isinstance(zookeeper.migration, Unobserved) and not draft.spec.rollback.accept_loss:
         return Wait(f"the state of the takeover is unknown: {zookeeper.migration}")
     return restarts.paused(draft) or _stop_now(draft, controllers, zookeeper)
 
 
+def _isolation_pause(step: StepContext) -> Wait | None:
+    """Return the wait before controllers are isolated again, None when it is over; the rollback is stalled meanwhile."""
+    rollback = step.status.rollback
+    if rollback is None or rollback.attempt != step.status.attempt or rollback.isolation_given_up_at is None:
+        return None
+    again = rollback.isolation_given_up_at + ISOLATED_AGAIN_AFTER
+    if step.now >= again:
+        return None
+    message = (
+        f"The isolated controllers did not mirror the end of the log in {ISOLATED_FOR.seconds} s ({rollback.isolations_given_up} time(s)), and serve the brokers again. "
+        f"Look at the logs of the controllers' pods and at ZooKeeper. The rollback isolates them again at {again:%H:%M:%S} UTC; "
+        "spec.rollback.acceptLoss=true rolls back without the changes that ZooKeeper lacks"
+    )
+    return Wait(message, reason=Reason.DEADLINE_EXCEEDED, stalled=True, requeue_after=timedelta(seconds=5))
+
+
 def _begin_isolation(draft: Draft, controllers: ControllersStatus) -> Wait:
     """Record that the controllers restart where no broker reaches them. From here on the cluster has no controller until a broker becomes controller."""
     draft.update(
-        rollback=RollbackStatus(attempt=draft.status.attempt, isolated_at=draft.now),
+        rollback=RollbackStatus(
+            attempt=draft.status.attempt, isolated_at=draft.now, isolations_given_up=_isolations_given_up(draft)
+        ),
         controllers=controllers.model_copy(update={"mode": ControllerMode.ISOLATED}),
     )
     draft.act(ApplyControllers(ControllerMode.ISOLATED, controllers.format_allowed))
@@ -261,13 +294,23 @@ def _begin_isolation(draft: Draft, controllers: ControllersStatus) -> Wait:
     )
 
 
+def _isolations_given_up(step: StepContext) -> int:
+    rollback = step.status.rollback
+    return rollback.isolations_given_up if rollback is not None and rollback.attempt == step.status.attempt else 0
+
+
 def _follow_isolation(draft: Draft, controllers: ControllersStatus, zookeeper: ZooKeeperState) -> Wait | None:
     """Follow the controllers' restart in isolation; return None once ZooKeeper has everything that the brokers were ever acknowledged."""
     rollback, quorum = draft.status.rollback, draft.observation.quorum
     if rollback is None or rollback.isolated_at is None:
         return Wait("the controllers are not isolated")
     if draft.now - rollback.isolated_at > ISOLATED_FOR:
-        draft.update(rollback=None, controllers=controllers.model_copy(update={"mode": ControllerMode.MIGRATION}))
+        given_up = RollbackStatus(
+            attempt=draft.status.attempt,
+            isolation_given_up_at=draft.now,
+            isolations_given_up=_isolations_given_up(draft) + 1,
+        )
+        draft.update(rollback=given_up, controllers=controllers.model_copy(update={"mode": ControllerMode.MIGRATION}))
         words = f"The isolated controllers did not mirror the end of the log in {ISOLATED_FOR.seconds} s; they return to the brokers"
         draft.tell(EventReason.STALLED, words, EventType.WARNING)
         return Wait(words, requeue_after=HASTE)
@@ -335,6 +378,7 @@ def _stop_now(draft: Draft, controllers: ControllersStatus, zookeeper: ZooKeeper
             attempt=draft.status.attempt,
             isolated_at=isolation.isolated_at if isolation is not None else None,
             isolated_high_watermark=isolation.isolated_high_watermark if isolation is not None else "",
+            isolations_given_up=_isolations_given_up(draft),
             controllers_stopped_at=draft.now,
             high_watermark=str(quorum.high_watermark) if isinstance(quorum, QuorumState) else "",
             mirrored_offset=str(migration.kraft_metadata_offset) if isinstance(migration, MigrationZnode) else "",

@@ -13,6 +13,7 @@ from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.phase import FORWARD, Phase
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.status import FindingStatus, RehearsalStatus, VerificationStatus
+from kraftbridge.plugin.plan import channel_line
 from kraftbridge.plugin.session import Migration
 
 _POSSIBLE = {"True": ("possible", "green"), "False": ("not possible", "red"), "Unknown": ("not known", "yellow")}
@@ -41,6 +42,8 @@ def status_picture(migration: Migration, now: datetime) -> RenderableType:
         "brokers",
         f"{brokers.in_mode} of {brokers.total} in mode {brokers.mode}" if brokers.total else "not counted yet",
     )
+    if status.channel is not None:
+        facts.add_row("channel", Text(channel_line(spec, status)))
     facts.add_row("quorum", _quorum(migration, now))
     if status.operation is not None:
         took = _age(now, status.operation.started_at)

@@ -14,9 +14,12 @@ from kraftbridge.builders import brokers
 from kraftbridge.config import Settings
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, DEFAULT_CLUSTER_DOMAIN
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.spec import ConfigStyle, MigrationSpec
+from kraftbridge.models.status import ChannelStatus, MigrationStatus, with_channel
 from kraftbridge.phases.draft import Identity
 from kraftbridge.plugin.redaction import Redactor
 from kraftbridge.plugin.session import Migration, PluginError
+from kraftbridge.services.dry_start import channels_of
 from kraftbridge.services.facts import Facts
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -28,7 +31,7 @@ CLUSTER_ID_OPEN = "<cluster id, read from ZooKeeper in preflight>"
 def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -> Iterator[str]:
     """Yield the lines of the diffs: each StatefulSet from its own configuration to migration mode, and on to KRaft.
 
-    The overlays are those of the operator. The cluster id is `CLUSTER_ID_OPEN` until the operator has read it from ZooKeeper.
+    The first line names the channel. The overlays are those of the operator. The cluster id is `CLUSTER_ID_OPEN` until the operator has read it from ZooKeeper.
 
     Raises
     ------
@@ -37,7 +40,15 @@ def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -
     """
     metadata = migration.resource["metadata"]
     facts = Facts(kubernetes, Settings(operator_image="unused"))
-    spec, status = migration.spec, migration.status
+    status = migration.status
+    for reference in migration.spec.brokers.stateful_sets:
+        if kubernetes.get("apps/v1", "StatefulSet", migration.namespace, reference.name) is None:
+            raise PluginError(f"StatefulSet {migration.namespace}/{reference.name} does not exist")
+    if migration.spec.brokers.config_style is ConfigStyle.AUTO and status.channel is None:
+        likely = channels_of(kubernetes, migration.namespace, migration.spec)[0]
+        status = status.model_copy(update={"channel": ChannelStatus.of(likely)})
+    spec = with_channel(migration.spec, status)
+    yield f"Channel: {channel_line(migration.spec, status)}"
     domain = status.cluster_domain or DEFAULT_CLUSTER_DOMAIN
     identity = Identity(
         migration.namespace, migration.name, metadata["uid"], metadata.get("generation", 0), cluster_domain=domain
@@ -73,6 +84,17 @@ def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -
                 before_file = text
             before, last = after, str(mode)
         yield f"StatefulSet {reference.name}: updateStrategy {stateful_set['spec'].get('updateStrategy', {}).get('type', 'RollingUpdate')} -> OnDelete while the migration runs"
+
+
+def channel_line(spec: MigrationSpec, status: MigrationStatus) -> str:
+    """Return the channel by which the migration changes the brokers' settings, and what proved it."""
+    channel = ChannelStatus.of(with_channel(spec, status).brokers)
+    known = status.channel
+    if known is not None and str(known) == str(channel) and known.proven_at is not None:
+        return f"{channel} (proven at {known.proven_at:%Y-%m-%d %H:%M:%S} UTC by {known.proven_by})"
+    if spec.brokers.config_style is ConfigStyle.AUTO:
+        return f"{channel} (not proven: the dry start of preflight decides)"
+    return f"{channel} (as spec.brokers says; no dry start has proven it)"
 
 
 def with_overlay(stateful_set: Mapping[str, Any], overlay: Mapping[str, Any]) -> Object:

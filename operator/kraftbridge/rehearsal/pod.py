@@ -15,7 +15,15 @@ from typing import Final
 
 from kraftbridge.constants import FIND_KAFKA, NO_KAFKA
 from kraftbridge.exceptions import RehearsalError
-from kraftbridge.rehearsal.processes import FORMAT, FORMAT_CLASS, LOG4J, heap_option, jvm_options, log4j_option
+from kraftbridge.rehearsal.processes import (
+    FORMAT,
+    FORMAT_CLASS,
+    LOG4J,
+    heap_option,
+    jvm_options,
+    last_words,
+    log4j_option,
+)
 
 _FORMAT_HEAP_BYTES: Final = 256 << 20
 _FORMAT_SECONDS: Final = 120.0
@@ -84,10 +92,8 @@ class PodProcesses:
                 )
             time.sleep(_PAUSE_SECONDS)
         if code:
-            lines = (self.work / f"{FORMAT}.log").read_text(errors="replace").splitlines()
-            raise RehearsalError(
-                f"the scratch controller's storage could not be formatted: {' '.join(lines[-3:])[:600]}"
-            )
+            output = (self.work / f"{FORMAT}.log").read_text(errors="replace")
+            raise RehearsalError(f"the scratch controller's storage could not be formatted: {last_words(output)}")
 
     def start(self, name: str, heap_bytes: int, main_class: str, *arguments: str) -> None:
         """Start a process."""

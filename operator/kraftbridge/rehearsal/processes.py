@@ -102,9 +102,8 @@ class LocalProcesses:
         command = self._java_command(FORMAT, 256 * _MIB, arguments)
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)  # noqa: S603 - our own command line
         if done.returncode:
-            lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
             raise RehearsalError(
-                f"the scratch controller's storage could not be formatted: {' '.join(lines[-3:])[:600]}"
+                f"the scratch controller's storage could not be formatted: {last_words(done.stdout + done.stderr)}"
             )
 
     def start(self, name: str, heap_bytes: int, main_class: str, *arguments: str) -> None:
@@ -135,6 +134,12 @@ class LocalProcesses:
         for process in self._processes.values():
             process.wait(10)
         self._processes.clear()
+
+
+def last_words(output: str) -> str:
+    """Return the last lines of a process's output without stack frames, at most 600 characters."""
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith(("\tat ", "\t... "))]
+    return " ".join(lines[-3:])[:600]
 
 
 def heap_option(heap_bytes: int) -> str:

@@ -41,6 +41,7 @@ from kraftbridge.rehearsal.processes import (
     Processes,
     free_port,
     heap_after_collections,
+    last_words,
     wait_for_port,
 )
 from kraftbridge.rehearsal.registrations import Registrations
@@ -239,8 +240,8 @@ class _Rehearsal:
         )
         self.processes.start(ZOOKEEPER, self.options.zookeeper_heap_bytes, ZOOKEEPER_CLASS, str(path))
         if problem := wait_for_port(self.processes, ZOOKEEPER, port, _START_SECONDS):
-            lines = (self.work / f"{ZOOKEEPER}.log").read_text(errors="replace").splitlines()
-            raise RehearsalError(f"the scratch ZooKeeper did not start: {problem}: {' '.join(lines[-3:])[:600]}")
+            output = (self.work / f"{ZOOKEEPER}.log").read_text(errors="replace")
+            raise RehearsalError(f"the scratch ZooKeeper did not start: {problem}: {last_words(output)}")
         return port
 
     def _watch(self, log: ControllerLog) -> None:

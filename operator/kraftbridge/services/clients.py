@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -71,21 +71,23 @@ def open_clients(
     listener = _client_properties(
         kubernetes, namespace, spec.brokers.client_config_secret, "controller.properties", required=False
     )
-    qualified = _qualified(f"{spec.zookeeper_hosts},{spec.brokers.bootstrap_servers}", namespace, domain)
-    hosts = ",".join(qualified[h] for h in spec.zookeeper_hosts.split(","))
-    bootstrap = ",".join(qualified[h] for h in spec.brokers.bootstrap_servers.split(","))
+    found = qualified_addresses(f"{spec.zookeeper_hosts},{spec.brokers.bootstrap_servers}", namespace, domain)
+    hosts = ",".join(found[h] for h in spec.zookeeper_hosts.split(","))
+    bootstrap = ",".join(found[h] for h in spec.brokers.bootstrap_servers.split(","))
     controller_hosts = names.controller_hosts(controllers, namespace, spec.controllers.node_ids, controllers_domain)
     addresses = {i: (host, controller_port) for i, host in controller_hosts.items()}
     return ClusterClients(
         ZooKeeperStore(hosts, spec.chroot, credentials, tls),
         BrokerClient(bootstrap, client),
-        ControllerClient(addresses, listener or _listener_client(kubernetes, namespace, spec)),
+        ControllerClient(addresses, listener or _listener_client(kubernetes, namespace, controllers, spec)),
         Prober(lambda: ControllerProbeClient(bootstrap, client)),
     )
 
 
-def shows_listener_certificate(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec) -> bool:
-    """Return whether clients of the controllers show the certificate of the controllers' listener, because there is no ``controller.properties``.
+def shows_listener_certificate(
+    kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec
+) -> bool:
+    """Return whether clients of the controllers show the certificate of the controllers' listener, or use its login, because there is no ``controller.properties``.
 
     Raises
     ------
@@ -94,18 +96,38 @@ def shows_listener_certificate(kubernetes: KubernetesPort, namespace: str, spec:
     """
     secret = spec.brokers.client_config_secret
     own = _client_properties(kubernetes, namespace, secret, "controller.properties", required=False)
-    return not own and len(_listener_client(kubernetes, namespace, spec)) > 1
+    return not own and len(_listener_client(kubernetes, namespace, controllers, spec)) > 1
 
 
-def _listener_client(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec) -> Mapping[str, str]:
-    """Return how the operator connects to the controllers without ``controller.properties``: with the listener's own certificate, if there is one."""
+def listener_data(kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec) -> dict[str, str]:
+    """Return the files that the controllers see of their listener's Secrets. What the operator issues is absent until it has issued it.
+
+    Raises
+    ------
+    InvalidSpecError
+        The Secret that the spec names does not exist.
+    """
     listener = spec.controllers.listener
     data = _secret(kubernetes, namespace, listener.secret_name) if listener.secret_name is not None else {}
+    if listener.generate:
+        issued = kubernetes.get("v1", "Secret", namespace, names.issued_listener_secret(controllers))
+        data |= texts((issued or {}).get("data") or {})
+    return data
+
+
+def _listener_client(
+    kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec
+) -> Mapping[str, str]:
+    """Return how the operator connects to the controllers without ``controller.properties``: with the listener's own certificate or with the login that it has issued, if there is one."""
+    listener = spec.controllers.listener
+    data = listener_data(kubernetes, namespace, controllers, spec)
     plain = {"security.protocol": listener.security_protocol}
+    if listener.security_protocol == "SASL_SSL" and not listener.issues_logins:
+        return plain  # a login of the user's is in controller.properties
     return certificates.client_properties(data, listener.security_protocol) or plain
 
 
-def _qualified(host_ports: str, namespace: str, domain: str) -> dict[str, str]:
+def qualified_addresses(host_ports: str, namespace: str, domain: str) -> dict[str, str]:
     """Return each address as a pod of the migration's namespace would resolve it (the search list of resolv.conf)."""
     found = {entry: entry for entry in host_ports.split(",")}
     hosts = {e: e.strip().rpartition(":")[0] for e in found}
@@ -125,7 +147,7 @@ def _qualified(host_ports: str, namespace: str, domain: str) -> dict[str, str]:
 def addresses_of(hosts: str, namespace: str, domain: str) -> tuple[str, ...]:
     """Return the addresses (``ip:port``) of a list of ``host:port``, resolved as in a pod of the namespace. Names that do not resolve are left out."""
     found: dict[str, None] = {}
-    for entry in _qualified(hosts, namespace, domain).values():
+    for entry in qualified_addresses(hosts, namespace, domain).values():
         host, _, port = entry.strip().rpartition(":")
         try:
             answers = resolve(host, int(port), _RESOLVE_SECONDS)
@@ -135,8 +157,10 @@ def addresses_of(hosts: str, namespace: str, domain: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def credentials_version(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec) -> tuple[str, ...] | None:
-    """Return the versions of the Secrets that `open_clients` reads; None if one of them does not exist.
+def credentials_version(
+    kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec
+) -> tuple[str, ...] | None:
+    """Return the versions of the Secrets that `open_clients` reads; None if one that the spec names does not exist.
 
     A Secret that is being replaced is absent for a moment. Open connections stay open in that case.
 
@@ -149,7 +173,14 @@ def credentials_version(kubernetes: KubernetesPort, namespace: str, spec: Migrat
     secret_names = [n for n in wanted if n is not None]
     found = [kubernetes.get("v1", "Secret", namespace, name) for name in secret_names]
     versions = tuple(f"{s['metadata']['uid']}/{s['metadata']['resourceVersion']}" for s in found if s is not None)
-    return versions if len(versions) == len(secret_names) else None
+    if len(versions) != len(secret_names):
+        return None
+    issued = (
+        kubernetes.get("v1", "Secret", namespace, names.issued_listener_secret(controllers))
+        if spec.controllers.listener.generate
+        else None
+    )
+    return (*versions, *((f"{issued['metadata']['uid']}/{issued['metadata']['resourceVersion']}",) if issued else ()))
 
 
 def secret_text(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, str]:
@@ -192,14 +223,12 @@ def _secret(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, 
     secret = kubernetes.get("v1", "Secret", namespace, name)
     if secret is None:
         raise InvalidSpecError(f"Secret {namespace}/{name} does not exist")
-    return dict(_texts(secret.get("data") or {}))
+    return texts(secret.get("data") or {})
 
 
-def _texts(data: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the values that are text: cert-manager also writes keystores (``keystore.p12``) into the Secret of a certificate."""
-    for key, value in data.items():
-        with suppress(UnicodeDecodeError):
-            yield key, base64.b64decode(value).decode()
+def texts(data: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of a Secret that are text."""
+    return certificates.text_files({key: base64.b64decode(value) for key, value in data.items()})
 
 
 def _client_properties(

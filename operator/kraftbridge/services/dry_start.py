@@ -14,29 +14,38 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from kraftbridge import dry_start
 from kraftbridge.builders import dry_start as builder
 from kraftbridge.builders.brokers import INHERITED_OPTIONS, broker_settings, configuration
 from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts
+from kraftbridge.builders.pods import completed
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_MIGRATION, LABEL_ROLE, LABEL_RUN
 from kraftbridge.dry_start import agent_loaded, kafka_start, last_words, programs
-from kraftbridge.exceptions import ActionError, MigrationError, ObservationError
+from kraftbridge.exceptions import ActionError, InvalidSpecError, MigrationError, ObservationError
 from kraftbridge.fence import EXIT_REACHED, connects
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import RunDryStart
-from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartReport, DryStartState
+from kraftbridge.models.dry_start import (
+    ContainerImage,
+    CopyKey,
+    CopyOutcome,
+    DryStartReport,
+    DryStartState,
+    ListenerOfControllers,
+)
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.spec import BrokersSpec, MigrationSpec
+from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.models.survey import Unobserved
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services.clients import ClusterClients, addresses_of
+from kraftbridge.services.clients import ClusterClients, addresses_of, listener_data
 from kraftbridge.services.facts import Facts
+from kraftbridge.services.listener import CannotBeTriedError, listener_of_controllers
 from kraftbridge.services.observe import workloads
 from kraftbridge.storage.ports import KubernetesPort, Object
 
@@ -44,6 +53,10 @@ log = logging.getLogger(__name__)
 
 WAIT_SECONDS: Final = 90.0
 """Time limit for a pod of a dry start, from its creation."""
+_AGAIN_SECONDS: Final = 60.0
+"""How long it stands that there are no copies: the API server may have been silent for a moment."""
+_OLD_SECONDS: Final = 3600.0
+"""How long a report stands for another generation of the resource. A tag may have moved, and nothing in Kubernetes tells that."""
 _STUCK_SECONDS: Final = 20.0
 """Time limit for pulling an image and for creating a container."""
 _POLL_SECONDS: Final = 0.5
@@ -59,6 +72,9 @@ class _Entry:
 
     running: str = ""
     report: DryStartReport | None = None
+    ended_at: float = 0.0
+    generation: int = 0
+    """Of the resource when the dry start began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +96,9 @@ class DryStarter(Protocol):
 
     def fingerprint(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> str:
         """Return the fingerprint of the copies that would be created now."""
+
+    def channels(self, identity: Identity, spec: MigrationSpec) -> tuple[BrokersSpec, ...]:
+        """Return ``spec.brokers`` with each channel that the pod templates may have, the most likely first."""
 
     def state(self, identity: Identity, fingerprint: str) -> DryStartState:
         """Return the state of a migration's dry start."""
@@ -116,12 +135,30 @@ class DryStarts:
         ObservationError
             A StatefulSet, or an object that it refers to, cannot be read.
         """
-        return _fingerprint(spec, self._settings, self._sources(identity, spec, status))
+        return _fingerprint(
+            spec, self._settings, self._sources(identity, spec, status), *self._listener(identity, spec, status)
+        )
+
+    def channels(self, identity: Identity, spec: MigrationSpec) -> tuple[BrokersSpec, ...]:
+        """Return ``spec.brokers`` with each channel that the pod templates may have, the most likely first.
+
+        Raises
+        ------
+        ObservationError
+            A StatefulSet, or an object that it refers to, cannot be read.
+        """
+        return channels_of(self._kubernetes, identity.namespace, spec)
 
     def state(self, identity: Identity, fingerprint: str) -> DryStartState:
         """Return the state of a migration's dry start."""
         entry = self._entries.setdefault(identity.uid, _Entry())
-        return DryStartState(fingerprint, entry.running, entry.report)
+        age = time.monotonic() - entry.ended_at
+        if entry.report is not None and (
+            (entry.report.problem and age > _AGAIN_SECONDS)
+            or (entry.generation != identity.generation and age > _OLD_SECONDS)
+        ):
+            entry.report = None
+        return DryStartState(fingerprint, entry.running, entry.report, age_seconds=age)
 
     def start(
         self,
@@ -135,7 +172,7 @@ class DryStarts:
         entry = self._entries.setdefault(identity.uid, _Entry())
         if entry.running:
             return
-        entry.running = action.fingerprint
+        entry.running, entry.generation = action.fingerprint, identity.generation
 
         def run() -> None:
             began = time.monotonic()
@@ -147,7 +184,7 @@ class DryStarts:
                 log.exception("%s/%s: dry start", identity.namespace, identity.name)
                 report = DryStartReport(action.fingerprint, problem=f"the operator failed: {type(e).__name__}: {e}")
             log.info("%s/%s: dry start of %d copies took %.1f s", identity.namespace, identity.name, len(report.copies), time.monotonic() - began)  # fmt: skip
-            entry.report, entry.running = report, ""
+            entry.report, entry.ended_at, entry.running = report, time.monotonic(), ""
 
         threading.Thread(target=run, name="dry-start", daemon=True).start()
 
@@ -166,6 +203,23 @@ class DryStarts:
             found.append(_Source(stateful_set, live, self._parts(identity, spec, status, stateful_set, live)))
         return tuple(found)
 
+    def _listener(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus
+    ) -> tuple[ListenerOfControllers | None, str]:
+        """Return what the copies try their credentials with, or why there is nothing."""
+        try:
+            name = controllers_name(identity.name, identity.uid, status.attempt)
+            found = listener_data(self._kubernetes, identity.namespace, name, spec)
+        except InvalidSpecError:
+            return None, ""  # another finding reports that the Secret is missing
+        listener = spec.controllers.listener
+        if listener.secret_name is None and not found:
+            return None, ""  # nothing to authenticate with
+        try:
+            return listener_of_controllers(spec, found), ""
+        except CannotBeTriedError as e:
+            return None, str(e)
+
     def _parts(
         self,
         identity: Identity,
@@ -174,16 +228,13 @@ class DryStarts:
         stateful_set: Object,
         live: Mapping[int, Object],
     ) -> tuple[Any, ...]:
-        pod = stateful_set["spec"]["template"]["spec"]
+        template = stateful_set["spec"]["template"]
+        pod, metadata = template["spec"], template.get("metadata") or {}
         data = []
         for kind, name in dry_start.referenced(pod):
             found = self._kubernetes.get("v1", kind, identity.namespace, name) or {}
             data.append((kind, name, found.get("data"), found.get("binaryData")))
-        images = {
-            (ordinal, c["name"]): c.get("imageID")
-            for ordinal, p in live.items()
-            for c in (p.get("status") or {}).get("containerStatuses") or []
-        }
+        images = {(ordinal, c["name"]): c.get("imageID") for ordinal, p in live.items() for c in _statuses(p)}
         original = self._facts.original(identity, spec, status.attempt, stateful_set)
         overlays: list[str] = []
         if original is not None:
@@ -191,7 +242,11 @@ class DryStarts:
             facts = replace(self._facts.brokers(identity, spec, status, original), cluster_id="")
             overlays = [configuration(spec, facts, mode) for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT)]
         name, service = stateful_set["metadata"]["name"], stateful_set["spec"].get("serviceName")
-        return (name, service, pod, data, sorted(map(str, images.items())), overlays)
+        # Charts put checksums of what a template refers to into annotations, and injectors of sidecars read both.
+        read = [metadata.get(part) or {} for part in ("labels", "annotations")]
+        # Two channels may set the same settings: a report about one says nothing about the other.
+        channel = dry_start.described(spec.brokers)
+        return (name, service, pod, read, data, sorted(map(str, images.items())), overlays, channel)
 
     # ---------------------------------------------------------------------------------------------------- runs
 
@@ -204,7 +259,8 @@ class DryStarts:
         action: RunDryStart,
     ) -> DryStartReport:
         sources = self._sources(identity, spec, status)
-        if (now := _fingerprint(spec, self._settings, sources)) != action.fingerprint:
+        listener, untried = self._listener(identity, spec, status)
+        if (now := _fingerprint(spec, self._settings, sources, listener, untried)) != action.fingerprint:
             return DryStartReport(now, problem="the pods' template or what it refers to changed meanwhile")
         closed = self._closed(identity, spec, sources)
         facts = DryStartFacts(
@@ -214,24 +270,55 @@ class DryStarts:
             run=secrets.token_hex(3),
             operator_image=self._settings.operator_image,
             closed=() if _unfenced_accepted(spec) else closed,
+            pods=completed(spec.pods, self._facts.pod_defaults(identity.namespace, spec)),
         )
         copies = self._copies(identity, spec, status, clients, action, sources)
-        trials = self._trials(identity, spec, status, copies)
+        trials = self._trials(identity, spec, status, action, copies)
         self._remove(facts)
         try:
             self._kubernetes.apply(builder.network_policy(facts), force=True)
             self._kubernetes.apply(
-                builder.run_secret(facts, secrets.token_hex(32), [c for c, _ in (*copies, *trials)]), force=True
+                builder.run_secret(facts, secrets.token_hex(32), [c for c, _ in (*copies, *trials)], listener),
+                force=True,
             )
             reached = self._probe(facts, closed)
             if reached and facts.closed:
                 return DryStartReport(action.fingerprint, reached=reached)
             outcomes = self._start_copies(facts, copies)
             lost = set(dry_start.without_overlay(outcomes))
-            tried = self._start_copies(facts, [t for t in trials if t[0].key.stateful_set in lost])
-            return DryStartReport(action.fingerprint, outcomes, tried, reached)
+            tried = self._try_channels(
+                facts,
+                action,
+                outcomes,
+                [t for t in trials if t[0].key.stateful_set in lost or (action.choosing and lost)],
+            )
+            return DryStartReport(action.fingerprint, outcomes, tried, reached, untried=untried)
         finally:
             self._remove(facts)
+
+    def _try_channels(
+        self,
+        facts: DryStartFacts,
+        action: RunDryStart,
+        present: Sequence[CopyOutcome],
+        trials: Sequence[tuple[CopyFacts, Mapping[str, str]]],
+    ) -> tuple[CopyOutcome, ...]:
+        """Start the first pods' copies in other channels, and to choose one the last pods' copies in those that reach every first pod."""
+        firsts: dict[str, int] = {}
+        for each, _ in trials:
+            firsts.setdefault(each.key.stateful_set, each.key.ordinal)
+        of_first = [t for t in trials if t[0].key.ordinal == firsts[t[0].key.stateful_set]]
+        tried = self._start_copies(facts, of_first)
+        if not action.choosing:
+            return tried
+        own = {c.key: c for c in present}
+        lost = {
+            (c.key.stateful_set, c.key.channel)
+            for c in tried
+            if dry_start.trouble_of(own.get(replace(c.key, mode=BrokerMode.ZOOKEEPER, channel="")), c)
+        }
+        rest = [t for t in trials if t not in of_first and (t[0].key.stateful_set, t[0].key.channel) not in lost]
+        return (*tried, *self._start_copies(facts, rest))
 
     def _copies(
         self,
@@ -279,18 +366,17 @@ class DryStarts:
         identity: Identity,
         spec: MigrationSpec,
         status: MigrationStatus,
+        action: RunDryStart,
         copies: Sequence[tuple[CopyFacts, Mapping[str, str]]],
     ) -> list[tuple[CopyFacts, Mapping[str, str]]]:
-        """Return copies of the first pod of each StatefulSet with the overlay in every other channel that its template may have."""
+        """Return copies of the first pod of each StatefulSet with the overlay in every other channel that its template may have; of the last pod, too, to choose one."""
         found: list[tuple[CopyFacts, Mapping[str, str]]] = []
-        firsts = {c.key.stateful_set: c for c, _ in reversed(copies) if c.key.mode is BrokerMode.ZOOKEEPER}
-        for each in firsts.values():
+        present = [c for c, _ in copies if c.key.mode is BrokerMode.ZOOKEEPER]
+        firsts = {c.key.stateful_set: c for c in reversed(present)}
+        lasts = {c.key.stateful_set: c for c in present} if action.choosing else {}
+        for each in (*firsts.values(), *(c for name, c in lasts.items() if c is not firsts[name])):
             pod = each.stateful_set["spec"]["template"]["spec"]
-            mounted = {
-                (kind, name): MountedFiles(FilesKind(kind), name, object_.get("data") or {})
-                for kind, name in dry_start.referenced(pod)
-                if (object_ := self._kubernetes.get("v1", kind, identity.namespace, name)) is not None
-            }
+            mounted = _referenced_files(self._kubernetes, identity.namespace, pod)
             for brokers in dry_start.other_channels(spec.brokers, pod, mounted):
                 other = spec.model_copy(update={"brokers": brokers})
                 original = self._facts.original(identity, other, status.attempt, each.stateful_set)
@@ -417,6 +503,7 @@ class DryStarts:
         outcome = CopyOutcome(each.key, each.broker_id, None, overlay=overlay)
         if pod is None:
             return _failed(outcome, "the copy is gone")
+        outcome = replace(outcome, images=_images(each, pod))
         name, live = pod["metadata"]["name"], each.live
         for container in pod["spec"].get("initContainers") or []:
             code = _exit_code(pod, container["name"])
@@ -442,7 +529,7 @@ class DryStarts:
         own = (pod.get("status") or {}).get("podIP")
         theirs = (live.get("status") or {}).get("podIP")
         aliases = {name: each.key.pod} | ({own: theirs} if own and theirs else {})
-        return CopyOutcome(each.key, each.broker_id, start, overlay=overlay, aliases=aliases)
+        return replace(outcome, start=start, aliases=aliases)
 
     def _log(self, facts: DryStartFacts, pod: str, container: str) -> str:
         try:
@@ -463,6 +550,34 @@ class DryStarts:
         self._kubernetes.apply(builder.run_secret(facts, "", ()), force=True)
 
 
+def channels_of(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec) -> tuple[BrokersSpec, ...]:
+    """Return ``spec.brokers`` with each channel that the pod templates may have, the most likely first.
+
+    Raises
+    ------
+    ObservationError
+        A StatefulSet, or an object that it refers to, cannot be read.
+    """
+    templates = []
+    for ref in spec.brokers.stateful_sets:
+        stateful_set = kubernetes.get("apps/v1", "StatefulSet", namespace, ref.name)
+        if stateful_set is None:
+            raise ObservationError(f"StatefulSet {namespace}/{ref.name}", "it does not exist")
+        pod = stateful_set["spec"]["template"]["spec"]
+        templates.append((pod, _referenced_files(kubernetes, namespace, pod)))
+    return dry_start.likely_channels(spec.brokers, templates)
+
+
+def _referenced_files(
+    kubernetes: KubernetesPort, namespace: str, pod: Mapping[str, Any]
+) -> dict[tuple[str, str], MountedFiles]:
+    return {
+        (kind, name): MountedFiles(FilesKind(kind), name, object_.get("data") or {})
+        for kind, name in dry_start.referenced(pod)
+        if (object_ := kubernetes.get("v1", kind, namespace, name)) is not None
+    }
+
+
 def _poll(look: Callable[[], _Seen], is_done: Callable[[_Seen], bool], seconds: float) -> _Seen:
     """Look every `_POLL_SECONDS` until ``is_done``, for at most ``seconds``; return what was seen last."""
     deadline = time.monotonic() + seconds
@@ -472,13 +587,19 @@ def _poll(look: Callable[[], _Seen], is_done: Callable[[_Seen], bool], seconds: 
 
 
 def _failed(outcome: CopyOutcome, problem: str, text: str = "") -> CopyOutcome:
-    return CopyOutcome(
-        outcome.key, outcome.broker_id, None, problem, last_words(text), programs(text), overlay=outcome.overlay
-    )
+    return replace(outcome, problem=problem, words=last_words(text), programs=programs(text))
 
 
-def _fingerprint(spec: MigrationSpec, settings: Settings, sources: Sequence[_Source]) -> str:
-    return dry_start.fingerprint([settings.operator_image, _unfenced_accepted(spec), *(s.parts for s in sources)])
+def _fingerprint(
+    spec: MigrationSpec,
+    settings: Settings,
+    sources: Sequence[_Source],
+    listener: ListenerOfControllers | None = None,
+    untried: str = "",
+) -> str:
+    of_listener = None if listener is None else sorted(asdict(listener).items())
+    common = [settings.operator_image, _unfenced_accepted(spec), of_listener, untried]
+    return dry_start.fingerprint([*common, *(s.parts for s in sources)])
 
 
 def _unfenced_accepted(spec: MigrationSpec) -> bool:
@@ -494,10 +615,38 @@ def _bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def _terminated(pod: Object, container: str) -> Mapping[str, Any]:
+def _statuses(pod: Object) -> tuple[Mapping[str, Any], ...]:
     status = pod.get("status") or {}
-    statuses = (*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or []))
-    found: Mapping[str, Any] = next((s for s in statuses if s["name"] == container), {})
+    return (*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or []))
+
+
+def _images(each: CopyFacts, pod: Object) -> tuple[ContainerImage, ...]:
+    """Return the images of those containers in a copy that the running pod has, too, each with the running pod's.
+
+    A template that no pod was made from yet may have more containers. Nothing of them runs that their image could differ from.
+    """
+    live_spec, copy_spec = each.live.get("spec") or {}, pod["spec"]
+    live_ids = {s["name"]: str(s.get("imageID") or "") for s in _statuses(dict(each.live))}
+    copy_ids = {s["name"]: str(s.get("imageID") or "") for s in _statuses(pod)}
+    live = {c["name"]: c for part in ("initContainers", "containers") for c in live_spec.get(part) or []}
+    return tuple(
+        ContainerImage(
+            container=c["name"],
+            live=str(live[c["name"]].get("image", "")),
+            live_id=live_ids.get(c["name"], ""),
+            copy=str(c.get("image", "")),
+            copy_id=copy_ids.get(c["name"], ""),
+            live_node=str(live_spec.get("nodeName", "")),
+            copy_node=str(copy_spec.get("nodeName", "")),
+        )
+        for part in ("initContainers", "containers")
+        for c in copy_spec.get(part) or []
+        if c["name"] != builder.PREPARE and c["name"] in live
+    )
+
+
+def _terminated(pod: Object, container: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next((s for s in _statuses(pod) if s["name"] == container), {})
     return (found.get("state") or {}).get("terminated") or {}
 
 

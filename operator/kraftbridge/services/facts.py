@@ -9,21 +9,28 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final
 
 from kraftbridge.builders import names
 from kraftbridge.builders.brokers import BrokerFacts
-from kraftbridge.builders.controllers import ControllersFacts
+from kraftbridge.builders.controllers import ControllersFacts, listener_secrets
+from kraftbridge.builders.pods import PodDefaults
 from kraftbridge.config import Settings
 from kraftbridge.exceptions import ObservationError
+from kraftbridge.models.issued import IssuedListener
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import original_state
+from kraftbridge.services.certificates import IssuedSecrets, issued_principals
 from kraftbridge.services.original_state import OriginalState
-from kraftbridge.storage.ports import KubernetesPort
+from kraftbridge.storage.ports import KubernetesPort, Object
 
 CREDENTIALS_SECONDS: Final = 10.0
+SURROUNDINGS_SECONDS: Final = 60.0
+ASSIGNED_USERS: Final = "openshift.io/sa.scc.uid-range"
+"""Annotation of a namespace in which OpenShift assigns user ids (OpenShift, "About security context constraints")."""
 
 
 class Facts:
@@ -39,11 +46,48 @@ class Facts:
         """Keys: UID of the migration, then attempt and StatefulSet."""
         self._credentials: dict[str, tuple[float, str, dict[str, str]]] = {}
         """By UID of the migration: time, names of the Secrets, and their fingerprints."""
+        self._issued: dict[str, tuple[float, str, IssuedListener]] = {}
+        """By UID of the migration: time, inputs, and the Secrets of the controllers' listener."""
+        self._surroundings: dict[tuple[str, str | None, str], tuple[float, Object]] = {}
+        """Namespaces and service accounts by kind, namespace and name, with the time at which they were read."""
+
+    def pod_defaults(self, namespace: str, spec: MigrationSpec, account: str | None = None) -> PodDefaults:
+        """Return what holds for the pods in a namespace besides ``spec.pods``; namespace and service account are read once a minute.
+
+        Parameters
+        ----------
+        account
+            Service account of the pods; None: that of ``spec.pods``.
+
+        Raises
+        ------
+        ObservationError
+            The namespace or the service account cannot be read.
+        """
+        metadata = self._remembered("Namespace", None, namespace).get("metadata", {})
+        secrets: list[Object] = []
+        if spec.pods.image_pull_secrets or self._settings.pull_secrets:
+            name = account or spec.pods.service_account_name or "default"
+            secrets = self._remembered("ServiceAccount", namespace, name).get("imagePullSecrets") or []
+        return PodDefaults(
+            image_pull_secrets=self._settings.pull_secrets,
+            account_pull_secrets=tuple(s["name"] for s in secrets),
+            assigned_users=ASSIGNED_USERS in (metadata.get("annotations") or {}),
+        )
+
+    def _remembered(self, kind: str, namespace: str | None, name: str) -> Object:
+        """Return an object that seldom changes, empty if it does not exist."""
+        now, key = time.monotonic(), (kind, namespace, name)
+        known = self._surroundings.get(key)
+        if known is None or now - known[0] > SURROUNDINGS_SECONDS:
+            known = self._surroundings[key] = (now, self._kubernetes.get("v1", kind, namespace, name) or {})
+        return known[1]
 
     def forget(self, uid: str) -> None:
         """Remove the cached states of one migration."""
         self._recorded.pop(uid, None)
         self._credentials.pop(uid, None)
+        self._issued.pop(uid, None)
 
     def recorded(self, identity: Identity, attempt: int, name: str) -> OriginalState | None:
         """Return the recorded original state of a StatefulSet; None if nothing is recorded yet.
@@ -115,7 +159,7 @@ class Facts:
         settings |= status.broker_settings
         rendered = status.controllers.rendered if status.controllers is not None else None
         return replace(
-            self.unread_controllers(identity, status),
+            self.unread_controllers(identity, spec, status),
             broker_settings=settings,
             broker_selectors=tuple(selectors),
             credentials=rendered.credentials if rendered else self.credentials(identity, spec, status),
@@ -134,8 +178,9 @@ class Facts:
         """
         controllers = spec.controllers
         migrates = status.controllers is None or status.controllers.mode.migrates
+        name = controllers_name(identity.name, identity.uid, status.attempt)
         wanted = {
-            controllers.listener.secret_name,
+            *listener_secrets(spec, name),
             controllers.password_encoder_secret.name if controllers.password_encoder_secret is not None else None,
             # Controllers that have left migration mode do not use ZooKeeper.
             spec.zookeeper.secret_name if migrates else None,
@@ -161,7 +206,26 @@ class Facts:
         self._credentials[identity.uid] = (now, asked, found)
         return found
 
-    def unread_controllers(self, identity: Identity, status: MigrationStatus) -> ControllersFacts:
+    def issued(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, now: datetime
+    ) -> IssuedListener | None:
+        """Return the certificates and logins that the operator issues, at most `CREDENTIALS_SECONDS` old; None without ``listener.generate``.
+
+        Raises
+        ------
+        ObservationError
+            A Secret cannot be read.
+        """
+        if not spec.controllers.listener.generate:
+            return None
+        asked = repr((status.attempt, status.controllers is None, spec.controllers.listener, spec.controllers.node_ids, identity.cluster_domain))  # fmt: skip
+        known, clock = self._issued.get(identity.uid), time.monotonic()
+        if known is None or known[1] != asked or clock - known[0] >= CREDENTIALS_SECONDS:
+            found = IssuedSecrets(self._kubernetes, identity, spec, status).look(now)
+            known = self._issued[identity.uid] = (clock, asked, found)
+        return known[2]
+
+    def unread_controllers(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ControllersFacts:
         """Return the facts that need no data from the brokers. They are sufficient for the resource requests of the controllers' pods."""
         return ControllersFacts(
             namespace=identity.namespace,
@@ -173,5 +237,7 @@ class Facts:
             operator_image=self._settings.operator_image,
             operator_namespace=self._settings.pod_namespace,
             broker_selectors=(),
+            issued_principals=issued_principals(identity.uid, spec.controllers.listener),
+            pod_defaults=self.pod_defaults(identity.namespace, spec),
             minimum_batch_size=status.rehearsal.minimum_batch_size if status.rehearsal is not None else None,
         )

@@ -22,7 +22,7 @@ from kraftbridge.builders.template import ContainerEnvironment, container_enviro
 from kraftbridge.constants import OVERLAID_SETTINGS
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles, mounted_object
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.spec import ConfigStyle, MigrationSpec
+from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import ChangedField
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.observe.workloads import container_of, environment_of
@@ -133,8 +133,8 @@ def mounted_files(
     MountedFiles or None
         None in ``Env`` style, and if the volume mounts neither a ConfigMap nor a Secret.
     """
-    source = spec.brokers.properties
-    if source is None or spec.brokers.config_style is not ConfigStyle.PROPERTIES:
+    source = spec.brokers.file
+    if source is None:
         return None
     mounted = mounted_object(stateful_set["spec"]["template"]["spec"].get("volumes") or [], source.volume)
     if mounted is None:
@@ -165,7 +165,7 @@ def settings_of(spec: MigrationSpec, original: OriginalState) -> tuple[dict[str,
     """
     overrides = original.overrides
     expanded = frozenset(name for name, value in overrides.items() if "$" in value)
-    if spec.brokers.config_style is ConfigStyle.PROPERTIES:
+    if spec.brokers.file is not None:
         return {**parse_properties(original.properties_text), **overrides}, expanded
     prefix, environment = spec.brokers.env_prefix, original.environment
     settings = {s: v for k, v in environment.values.items() if (s := setting_of(k, prefix)) is not None}
@@ -176,7 +176,7 @@ def settings_of(spec: MigrationSpec, original: OriginalState) -> tuple[dict[str,
 def fixed_variables(spec: MigrationSpec, original: OriginalState) -> dict[str, str]:
     """Return the variables that the migration sets and the template gives by ``valueFrom``, each with the line that can replace the reference."""
     set_by_us = {"JAVA_TOOL_OPTIONS"}
-    if spec.brokers.config_style is ConfigStyle.ENV:
+    if spec.brokers.file is None:
         set_by_us |= {"CLUSTER_ID", *(variable_of(s, spec.brokers.env_prefix) for s in OVERLAID_SETTINGS)}
     environment = original.environment
     return {
@@ -218,7 +218,7 @@ def restoring_patches(
         )
         pod = by_manager.setdefault(manager, {"containers": [{"name": original.container["name"], "env": []}]})
         pod.setdefault("containers", [{"name": original.container["name"], "env": []}])[0]["env"].append(present[name])
-    source = spec.brokers.properties
+    source = spec.brokers.file
     if source is not None:
         volume = next((v for v in original.volumes if v["name"] == source.volume), None)
         if volume is not None:
@@ -245,7 +245,7 @@ def changed_fields(
         )
         for variable in sorted(ours)
     ]
-    source = spec.brokers.properties
+    source = spec.brokers.file
     if source is not None:
         owner = _owner(original.managed_fields, "f:volumes", f'k:{{"name":"{source.volume}"}}')
         mounted = mounted_object(original.volumes, source.volume)

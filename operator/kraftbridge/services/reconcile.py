@@ -32,7 +32,7 @@ from kraftbridge.models.decision import Decision, Event, EventReason, EventType
 from kraftbridge.models.observation import NOT_NEEDED, ActionOutcome, Observation, Unobserved
 from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import MigrationStatus, controllers_name
+from kraftbridge.models.status import MigrationStatus, controllers_name, with_channel
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.machine import decide
 from kraftbridge.services.act import removal
@@ -213,7 +213,7 @@ class Reconciler:
         self.rolls.note(identity.uid, decision.status.phase)
         seconds = time.monotonic() - started
         memory.outcomes = ()
-        step = Step(identity, spec, decision.status, clients, memory)
+        step = Step(identity, with_channel(spec, decision.status), decision.status, clients, memory)
         memory.outcomes = self._carry_out(step, decision)
         for outcome in (o for o in memory.outcomes if o.error):
             log.warning("%s/%s: %s: %s", identity.namespace, identity.name, outcome.action, outcome.error)
@@ -284,7 +284,7 @@ class Reconciler:
         known = self._clients.get(identity.uid)
         memory = self._memories[identity.uid]
         if known is None or time.monotonic() - memory.credentials_read_at >= _CREDENTIALS_SECONDS:
-            read = credentials_version(self._kubernetes, identity.namespace, spec)
+            read = credentials_version(self._kubernetes, identity.namespace, controllers, spec)
             memory.credentials_read_at = time.monotonic()
             memory.credentials = memory.credentials if read is None and known is not None else read
         key = f"{key} {memory.credentials}"

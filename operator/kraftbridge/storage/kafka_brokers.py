@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import secrets
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -13,8 +15,9 @@ from typing import Any, Final, Protocol, TypeVar
 from kafka.protocol.admin.cluster import DescribeClusterRequest
 from kafka.protocol.admin.configs import DescribeConfigsRequest
 from kafka.protocol.admin.topics import CreateTopicsRequest, ListPartitionReassignmentsRequest
+from kafka.protocol.consumer import FetchRequest
 
-from kraftbridge.exceptions import ObservationError
+from kraftbridge.exceptions import InvalidSpecError, ObservationError
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import NOT_CONTROLLER, UNKNOWN_TOPIC, Connection, WireError, error_name, host_ports
 from kraftbridge.models.observation import ClusterState, ControllerProbe, NodeFeatures, TopicRedundancy, Unobserved
@@ -47,6 +50,11 @@ _OPERATIONS: Final = {
 }  # fmt: skip
 """Codes of ``org.apache.kafka.common.acl.AclOperation``."""
 _DESCRIBE_CONFIGS: Final = 10
+_TOPIC_AUTHORIZATION_FAILED: Final = 29
+_FETCH_BY_NAME: Final = 6
+"""Version of Fetch without sessions and topic ids."""
+_NO_REPLICA: Final = 2**31 - 1
+"""Id of a follower that no cluster has: ``reserved.broker.max.id`` and generated ids end far below."""
 T = TypeVar("T")
 
 
@@ -279,6 +287,66 @@ class BrokerClient:
                 if _DESCRIBE_CONFIGS not in {int(operation) for operation in t.authorized_operations or ()}
             ),
         )
+
+    def refusal(self, address: str, server_name: str, client_properties: Mapping[str, str]) -> str | None:
+        """Return why a broker does not let a client with these settings do a controller's work; None if it does.
+
+        Parameters
+        ----------
+        address
+            ``host:port`` of a listener.
+        server_name
+            The name that the broker's certificate must have.
+        client_properties
+            Java client settings, which may be others than this client's own.
+
+        Raises
+        ------
+        ObservationError
+            The listener cannot be reached, or the settings cannot be used here.
+
+        Notes
+        -----
+        LeaderAndIsr, UpdateMetadata and StopReplica need ClusterAction on the cluster. A fetch as a follower needs the same right, and a broker
+        refuses one of a topic that does not exist with another error to who has the right than to others (``KafkaApis.handleFetchRequest``). So
+        the answer does not depend on further rights, and nothing is changed or read.
+        """
+        ((host, port),) = host_ports(address)
+        try:
+            security = Security.from_properties(client_properties)
+        except InvalidSpecError as e:
+            raise ObservationError(address, str(e).removeprefix("client.properties: ")) from e
+        topic = FetchRequest.FetchTopic
+        nowhere = topic(
+            topic=f"kraftbridge-{secrets.token_hex(8)}",
+            partitions=[topic.FetchPartition(partition=0, fetch_offset=0, log_start_offset=-1, partition_max_bytes=1)],
+        )
+        try:
+            with Connection(host, port, security, CONNECT_SECONDS, server_name) as connection:
+                answer = connection.call(
+                    FetchRequest,
+                    REQUEST_SECONDS,
+                    max_version=_FETCH_BY_NAME,
+                    replica_id=_NO_REPLICA,
+                    max_wait_ms=0,
+                    min_bytes=0,
+                    max_bytes=1,
+                    isolation_level=0,
+                    topics=[nowhere],
+                )
+        except WireError as e:
+            if e.__cause__ is None or isinstance(e.__cause__, ssl.SSLError):
+                return str(e)
+            raise ObservationError(address, str(e)) from e
+        errors = {int(p.error_code) for t in answer.responses for p in t.partitions}
+        if errors == {_TOPIC_AUTHORIZATION_FAILED}:
+            return "it accepts the login, whose principal is no super user and has no ClusterAction on the cluster"
+        if errors != {UNKNOWN_TOPIC}:
+            shown = ", ".join(error_name(code) for code in sorted(errors)) or "nothing"
+            raise ObservationError(
+                address, f"it does not say whether the login's principal has ClusterAction: Fetch answered {shown}"
+            )
+        return None
 
     def broker_settings(self) -> dict[int, tuple[BrokerSetting, ...] | Unobserved]:
         """Ask each running broker for its settings and return those that differ from Kafka's defaults.

@@ -337,8 +337,10 @@ class KubernetesStore:
         answer = self._transport.read(describe(kind, namespace, name), path_of(api_version, kind, namespace, name))
         return None if answer is None else answer.object()
 
-    def list(self, api_version: str, kind: str, namespace: str | None, label_selector: str = "") -> tuple[Object, ...]:
-        """Return all objects of a kind that carry the labels, with ``apiVersion`` and ``kind`` filled in.
+    def list(
+        self, api_version: str, kind: str, namespace: str | None, label_selector: str = "", *, field_selector: str = ""
+    ) -> tuple[Object, ...]:
+        """Return all objects of a kind that carry the labels and fields, with ``apiVersion`` and ``kind`` filled in.
 
         Raises
         ------
@@ -349,6 +351,8 @@ class KubernetesStore:
         query = {"limit": str(_PAGE_OBJECTS)}
         if label_selector:
             query["labelSelector"] = label_selector
+        if field_selector:
+            query["fieldSelector"] = field_selector
         found: list[Object] = []
         while True:
             answer = self._transport.read(source, path_of(api_version, kind, namespace), query=query)

@@ -31,8 +31,10 @@ class KubernetesPort(Protocol):
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> Object | None:
         """Return an object, or None if it does not exist."""
 
-    def list(self, api_version: str, kind: str, namespace: str | None, label_selector: str = "") -> tuple[Object, ...]:
-        """Return all objects of a kind with these labels."""
+    def list(
+        self, api_version: str, kind: str, namespace: str | None, label_selector: str = "", *, field_selector: str = ""
+    ) -> tuple[Object, ...]:
+        """Return all objects of a kind with these labels and fields."""
 
     def serves(self, api_version: str, kind: str) -> bool:
         """Return whether the API server serves a kind."""
@@ -158,6 +160,9 @@ class BrokerPort(Protocol):
 
     def broker_settings(self) -> Mapping[int, tuple[BrokerSetting, ...] | Unobserved]:
         """Return the settings of each running broker."""
+
+    def refusal(self, address: str, server_name: str, client_properties: Mapping[str, str]) -> str | None:
+        """Return why a broker does not let a client with these settings do a controller's work; None if it does."""
 
     def serves_topic(self, topic: str) -> Mapping[int, bool | Unobserved]:
         """Ask each broker whether it serves a topic."""

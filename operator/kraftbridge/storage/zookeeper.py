@@ -32,7 +32,14 @@ from kraftbridge.exceptions import ActionError, ConflictError, ObservationError,
 from kraftbridge.kafka.client import resolve, resolve_all
 from kraftbridge.metadata.zookeeper.session import Retries, TlsFiles, ZooKeeperCredentials, new_session
 from kraftbridge.metadata.zookeeper.znodes import migration_znode
-from kraftbridge.models.observation import BrokerZnode, ControllerZnode, MigrationZnode, Unobserved, ZooKeeperState
+from kraftbridge.models.observation import (
+    BrokerZnode,
+    ControllerZnode,
+    Endpoint,
+    MigrationZnode,
+    Unobserved,
+    ZooKeeperState,
+)
 from kraftbridge.models.survey import AclEntry, ZooKeeperAcls, ZooKeeperUsers
 
 CANARY_QUOTA: Final = "producer_byte_rate"
@@ -83,7 +90,7 @@ class ZooKeeperTls:
 
 
 class _LastWarning(logging.Handler):
-    """Keeps kazoo's last warning. kazoo logs why a connection fails, and its exceptions do not say it."""
+    """Keeps the last warning of kazoo that has a reason. kazoo logs why a connection fails, and its exceptions do not say it."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -91,7 +98,9 @@ class _LastWarning(logging.Handler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        self.text = record.getMessage()
+        text = record.getMessage()
+        if not text.startswith("Transition to "):  # the session's new state, after the reason
+            self.text = text
 
 
 class ZooKeeperStore:
@@ -508,8 +517,12 @@ def controller_znode(node: Znode | None) -> ControllerZnode | None:
 def broker_znode(broker_id: int, node: Znode) -> BrokerZnode:
     """Read ``/brokers/ids/N``."""
     # an endpoint is LISTENER://host:port, and the host may be an IPv6 address in brackets
-    hosts = [str(e).partition("://")[2].rpartition(":")[0].strip("[]") for e in _json(node).get("endpoints", [])]
-    return BrokerZnode(id=broker_id, hosts=tuple(dict.fromkeys(hosts)))
+    parts = [
+        (e.partition("://")[0], *e.partition("://")[2].rpartition(":")[::2])
+        for e in map(str, _json(node).get("endpoints", []))
+    ]
+    endpoints = tuple(Endpoint(listener, host.strip("[]"), int(port)) for listener, host, port in parts)
+    return BrokerZnode(broker_id, tuple(dict.fromkeys(e.host for e in endpoints)), endpoints)
 
 
 def reassigns(node: Znode | None) -> bool:

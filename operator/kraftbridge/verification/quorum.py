@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import javaproperties
 
-from kraftbridge.credentials import CERTIFICATE_KEYS, client_properties
+from kraftbridge.credentials import CERTIFICATE_KEYS, LOGIN, client_properties
 from kraftbridge.exceptions import InvalidSpecError, MetadataError
 from kraftbridge.kafka.client import Security
 from kraftbridge.models.report import VerificationRequest, VoterAccess
@@ -46,7 +46,7 @@ def read_security(path: str | None) -> Security:
 
 
 def controller_security(request: VerificationRequest) -> Security:
-    """Return the security settings for the controllers' listener: with the listener's own certificate if the request names it, else those of the properties file.
+    """Return the security settings for the controllers' listener: with the listener's own certificate or login if the request names its Secret, else those of the properties file.
 
     Raises
     ------
@@ -57,10 +57,13 @@ def controller_security(request: VerificationRequest) -> Security:
     if secret is None:
         return read_security(request.controller_config_path)
     try:
-        data = {name: (Path(secret) / name).read_text("utf-8") for name in CERTIFICATE_KEYS}
-        return Security.from_properties(client_properties(data, "SSL"))
+        keys, protocol = (
+            ((*CERTIFICATE_KEYS, LOGIN), "SASL_SSL") if request.listener_login else (CERTIFICATE_KEYS, "SSL")
+        )
+        data = {name: (Path(secret) / name).read_text("utf-8") for name in keys}
+        return Security.from_properties(client_properties(data, protocol))
     except (OSError, ValueError, InvalidSpecError) as error:
-        raise ConnectionSettingsError(f"the certificate in {secret} cannot be used: {error}") from error
+        raise ConnectionSettingsError(f"the certificate or login in {secret} cannot be used: {error}") from error
 
 
 @contextmanager

@@ -175,7 +175,7 @@ def _keep(znodes: Iterator[Znode], output: Path, chroot: str, *, redact: bool) -
 
 def _is_claimed(reader: ZooKeeperReader) -> bool:
     (fenced,) = reader.read([Read(Operation.DATA, _CONTROLLER)])
-    result = fenced.results[0][1]
+    (result,) = fenced.answers
     return isinstance(result, Data) and is_krafts(_CONTROLLER, result.data)
 
 
@@ -188,6 +188,6 @@ def _walk(reader: ZooKeeperReader) -> Iterator[Znode]:
     """Yield every znode. `/migration` comes last, with its value after all others were read."""
     yield from (each for each in reader.walk() if each.path != MIGRATION_PATH)
     (fenced,) = reader.read([Read(Operation.DATA, MIGRATION_PATH)])
-    result = fenced.results[0][1]
+    (result,) = fenced.answers
     if isinstance(result, Data):
         yield znode(MIGRATION_PATH, result)

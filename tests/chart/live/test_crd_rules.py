@@ -126,6 +126,14 @@ def test_free_form_parts_are_kept(cluster: Cluster, migration: Callable[..., str
             with_field("brokers.configStyle", "Properties"),
             "brokers.configStyle Properties needs brokers.properties (volume, key)",
         ),
+        (
+            with_field("controllers.listener", {"securityProtocol": "SASL_PLAINTEXT", "generate": True}),
+            "controllers.listener.generate needs controllers.listener.securityProtocol SSL or SASL_SSL",
+        ),
+        (
+            with_field("controllers.listener", {"generate": True, "certificateDays": 4000}),
+            "should be less than or equal to 3650",
+        ),
         (with_field("zookeeper.connect", "/kafka"), "spec.zookeeper.connect in body should match"),
         (with_field("metadataVersion", "latest"), "spec.metadataVersion: Unsupported value"),
         (with_field("strategy.phaseDeadlineSeconds", 1), "should be greater than or equal to 60"),
@@ -182,6 +190,7 @@ FIXED = [
     ("zookeeper.connect", "other:2181/kafka"),
     ("brokers.statefulSets", [{"name": "kafka"}, {"name": "more"}]),
     ("brokers.container", "broker"),
+    ("brokers.configStyle", "Env"),
     ("brokers.envPrefix", "KAFKA_CFG_"),
     ("brokers.properties", {"volume": "v", "configMap": "c"}),
     ("brokers.bootstrapServers", "other:9092"),
@@ -225,6 +234,56 @@ def test_what_a_migration_rests_on_is_fixed_once_it_left_preflight(
     )
 
 
+@pytest.mark.parametrize("style", ["Env", "Properties"])
+def test_the_channel_is_not_left_to_the_operator_half_way(
+    cluster: Cluster, migration: Callable[..., str], style: str
+) -> None:
+    brokers = {**SPEC["brokers"], "configStyle": style, "properties": {"volume": "v"}}
+    name = migration(phase=Phase.TAKING_OVER, spec={**SPEC, "brokers": brokers})
+    words = "spec.brokers.configStyle cannot change while a migration is under way"
+    assert words in cluster.patch(name, {"spec": {"brokers": {"configStyle": "Auto"}}})
+    assert words in cluster.patch(migration(phase=Phase.TAKING_OVER), {"spec": {"brokers": brokers}})
+
+
+def in_status(channel: dict[str, Any] | None) -> dict[str, Any]:
+    return {"status": {"channel": channel}}
+
+
+FOUND = {"configStyle": "Env", "envPrefix": "KAFKA_", "volume": "", "key": "", "fingerprint": "a"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        None,
+        {"envPrefix": "KAFKA_CFG_"},
+        {"configStyle": "Properties", "volume": "config", "key": "server.properties"},
+        {"envPrefix": None},
+        {"key": "other"},
+    ],
+)
+def test_the_channel_that_was_found_stays_until_the_migration_is_at_rest(
+    cluster: Cluster, migration: Callable[..., str], changed: dict[str, Any] | None
+) -> None:
+    name = migration()
+    assert cluster.patch(name, in_status(FOUND), dry_run=False) == ""
+    assert cluster.patch(name, in_status(changed)) == "", "preflight may choose again"
+    assert cluster.patch(name, in_phase(Phase.DUAL_WRITE), dry_run=False) == ""
+    assert "status.channel cannot change while a migration is under way" in cluster.patch(name, in_status(changed))
+    assert cluster.patch(name, in_status({"fingerprint": "b", "provenBy": "copies"})) == ""
+    back = migration(Target.ZOOKEEPER, Phase.ROLLED_BACK)
+    assert cluster.patch(back, in_status(FOUND), dry_run=False) == ""
+    assert cluster.patch(back, in_status(changed)) == "", "another attempt may choose again"
+
+
+def test_a_channel_that_the_user_names_binds_no_status(cluster: Cluster, migration: Callable[..., str]) -> None:
+    """An operator of an earlier release writes no channel, and must be able to go on."""
+    name = migration(spec=with_field("brokers.configStyle", "Env"))
+    assert cluster.patch(name, in_status(FOUND), dry_run=False) == ""
+    assert cluster.patch(name, in_phase(Phase.DUAL_WRITE), dry_run=False) == ""
+    assert cluster.patch(name, in_status(None)) == ""
+
+
 @pytest.mark.parametrize(("path", "value"), CHANGEABLE, ids=[path for path, _ in CHANGEABLE])
 def test_what_may_need_repair_half_way_can_change(
     cluster: Cluster, migration: Callable[..., str], path: str, value: Any
@@ -238,12 +297,20 @@ def test_after_a_rollback_everything_can_change(cluster: Cluster, migration: Cal
         assert cluster.patch(name, {"spec": only(path, value)}) == ""
 
 
+@pytest.mark.parametrize("listener", [{"generate": True}, {"generate": True, "securityProtocol": "SASL_SSL"}])
+def test_what_the_operator_issues_needs_no_secret(
+    cluster: Cluster, migration: Callable[..., str], listener: dict[str, Any]
+) -> None:
+    stored = cluster.get(PLURAL, migration(spec=with_field("controllers.listener", listener)))
+    assert stored["spec"]["controllers"]["listener"] | listener == stored["spec"]["controllers"]["listener"]
+
+
 def test_columns(cluster: Cluster, migration: Callable[..., str]) -> None:
     name = migration()
     now = "2026-01-01T00:00:00Z"
     conditions = [
         {"type": kind, "status": status, "reason": reason, "lastTransitionTime": now}
-        for kind, status, reason in [("Ready", "False", "Progressing"), ("MetadataConsistent", "True", "Consistent"),
+        for kind, status, reason in [("Ready", "False", "DeadlineExceeded"), ("MetadataConsistent", "True", "Consistent"),
                                      ("Stalled", "True", "DeadlineExceeded"), ("RollbackPossible", "True", "NothingChanged")]
     ]  # fmt: skip
     status = {

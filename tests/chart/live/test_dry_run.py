@@ -67,7 +67,7 @@ def test_a_policy_that_refuses_kraft_mode_is_quoted_and_nothing_changes(cluster:
         {
             "target": "KRaft",
             "zookeeper": {"connect": "zookeeper:2181"},
-            "brokers": {"statefulSets": [{"name": "tried"}], "bootstrapServers": "kafka:9092"},
+            "brokers": {"configStyle": "Env", "statefulSets": [{"name": "tried"}], "bootstrapServers": "kafka:9092"},
         }
     )
     kubernetes = KubernetesStore.connect(cluster.environment.get("KUBECONFIG"), cluster.context)

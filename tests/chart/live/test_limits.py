@@ -98,22 +98,22 @@ def test_a_rotated_secret_has_another_version(cluster: Cluster, store: Kubernete
     spec = MigrationSpec.model_validate(
         SPEC | {"zookeeper": {"connect": "zk:2181", "secretName": "zookeeper-credentials"}}
     )
-    assert credentials_version(store, NAMESPACE, spec) is None
+    assert credentials_version(store, NAMESPACE, "controllers", spec) is None
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": "zookeeper-credentials", "namespace": NAMESPACE},
     }
     cluster.apply({**secret, "stringData": {"password": "one"}})
-    first = credentials_version(store, NAMESPACE, spec)
+    first = credentials_version(store, NAMESPACE, "controllers", spec)
     cluster.apply({**secret, "stringData": {"password": "one"}})
-    assert credentials_version(store, NAMESPACE, spec) == first, "nothing changed"
+    assert credentials_version(store, NAMESPACE, "controllers", spec) == first, "nothing changed"
     cluster.apply({**secret, "stringData": {"password": "two"}})
-    second = credentials_version(store, NAMESPACE, spec)
+    second = credentials_version(store, NAMESPACE, "controllers", spec)
     cluster.do("delete", "secret", "zookeeper-credentials")
-    assert credentials_version(store, NAMESPACE, spec) is None
+    assert credentials_version(store, NAMESPACE, "controllers", spec) is None
     cluster.apply({**secret, "stringData": {"password": "two"}})
-    third = credentials_version(store, NAMESPACE, spec)
+    third = credentials_version(store, NAMESPACE, "controllers", spec)
     assert None not in (first, second, third)
     assert len({first, second, third}) == 3
 

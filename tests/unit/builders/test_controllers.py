@@ -15,6 +15,7 @@ from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.constants import ACL_AUTHORIZER, ANNOTATION_CONFIGURATION, STANDARD_AUTHORIZER
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.services.certificates import issued_principals
 
 FLAG = "zookeeper.metadata.migration.enable"
 FACTS = quorum.ControllersFacts(
@@ -224,3 +225,36 @@ def test_a_rotated_secret_is_another_configuration() -> None:
         for c in ({}, {"certificate": "1"}, {"certificate": "2"})
     }
     assert len(seen) == 3
+
+
+def test_issued_certificates_lie_beside_the_users_settings_and_win() -> None:
+    listener = {"securityProtocol": "SASL_SSL", "secretName": "logins", "generate": True}
+    spec = objects(ControllerMode.MIGRATION, listener=listener)["StatefulSet"]["spec"]["template"]["spec"]
+    (volume,) = [v for v in spec["volumes"] if v["name"] == "listener"]
+    issued = f"{FACTS.name}-listener"
+    assert volume["projected"]["sources"] == [{"secret": {"name": "logins"}}, {"secret": {"name": issued}}]
+    assert "--listener" in spec["initContainers"][1]["command"]
+    assert "listener" in {m["name"] for m in spec["containers"][0]["volumeMounts"]}
+
+
+def test_the_principals_of_what_the_operator_issues_are_super_users_under_their_own_names() -> None:
+    rule = "listener.name.controller.ssl.principal.mapping.rules"
+
+    def settings(**listener: Any) -> dict[str, str]:
+        spec = migration_spec(listener=listener)
+        facts = replace(FACTS, issued_principals=issued_principals("1a2b3c4d-0000", spec.controllers.listener))
+        return quorum.controller_settings(spec, facts, ControllerMode.MIGRATION)
+
+    issued = settings(securityProtocol="SSL", generate=True)
+    called = "User:CN=kraftbridge-controllers-1a2b3c4d;User:CN=kraftbridge-brokers-1a2b3c4d"
+    assert issued["super.users"].endswith(called)
+    assert issued[rule] == "DEFAULT"
+    logins = settings(securityProtocol="SASL_SSL", generate=True)
+    assert logins["super.users"].endswith("User:kraftbridge-controllers-1a2b3c4d;User:kraftbridge-brokers-1a2b3c4d")
+    assert rule not in logins
+    for other in (
+        settings(securityProtocol="SSL", secretName="certificate"),
+        settings(securityProtocol="SASL_SSL", secretName="logins", generate=True),
+    ):
+        assert rule not in other
+        assert "kraftbridge" not in other.get("super.users", "")

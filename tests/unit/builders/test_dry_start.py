@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from kraftbridge.builders.brokers import BrokerFacts
+from kraftbridge.builders.brokers import BrokerFacts, parse_properties
 from kraftbridge.builders.dry_start import (
     DIRECTORY,
+    LISTENER_FILE,
     SCHEDULING_GATE,
     CopyFacts,
     DryStartFacts,
@@ -24,7 +25,7 @@ from kraftbridge.builders.dry_start import (
     probe_pod,
     run_secret,
 )
-from kraftbridge.models.dry_start import CopyKey
+from kraftbridge.models.dry_start import CopyKey, ListenerOfControllers
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
@@ -218,6 +219,23 @@ def test_volumes_of_field_references_have_the_live_pods_values_and_no_token(pod:
     assert data["salt"] == "salt"
 
 
+def test_a_copy_learns_what_the_controllers_listener_asks_for_and_no_password(pod: dict[str, Any]) -> None:
+    listener = ListenerOfControllers("SASL_SSL", "-----PEM-----\n", "", {"broker": "of-the-broker"})
+    secret = texts(run_secret(FACTS, "salt", [EACH], listener))
+    told = parse_properties(secret[LISTENER_FILE])
+    assert (told["protocol"], told["certificate"]) == ("SASL_SSL", "-----PEM-----\n")
+    assert len(told["user.broker"]) == 64
+    assert "of-the-broker" not in str(secret)
+    assert (
+        told["user.broker"]
+        != parse_properties(texts(run_secret(FACTS, "another", [], listener))[LISTENER_FILE])["user.broker"]
+    )
+    (volume,) = [v for v in pod["spec"]["volumes"] if v["name"] == "kraftbridge-dry-start-run"]
+    assert [item["key"] for item in volume["secret"]["items"]] == ["salt", LISTENER_FILE]
+    assert f"--listener=/kraftbridge-run/{LISTENER_FILE}" in container(pod, "kraftbridge-prepare")["command"]
+    assert texts(run_secret(FACTS, "salt", [EACH]))[LISTENER_FILE] == "", "a plain listener: nothing is compared"
+
+
 def test_field_references_have_the_live_pods_values(pod: dict[str, Any]) -> None:
     found = variables(pod, "kafka")
     assert (found["POD_NAME"], found["POD_IP"], found["ZONE"]) == ("kafka-1", "10.1.2.3", "b")
@@ -313,7 +331,7 @@ def spec(**brokers: Any) -> MigrationSpec:
         {
             "target": "KRaft",
             "zookeeper": {"connect": "zookeeper:2181"},
-            "brokers": {"statefulSets": [{"name": "kafka"}], "container": "kafka", "bootstrapServers": "kafka:9092", **brokers},
+            "brokers": {"statefulSets": [{"name": "kafka"}], "container": "kafka", "bootstrapServers": "kafka:9092", "configStyle": "Env", **brokers},
         }
     )  # fmt: skip
 

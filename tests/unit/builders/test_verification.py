@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from tests.support.every_pod import run_facts
 from tests.support.golden import assert_golden
 from tests.support.observations import CONTROLLERS, IDENTITY, RUN_ID, spec_document
 
@@ -17,19 +18,7 @@ from kraftbridge.models.report import REQUEST_KEY, CompareServed, Profile, Verif
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.verification import command_line
 
-FACTS = verification.RunFacts(
-    namespace="kafka",
-    migration="demo",
-    migration_uid=IDENTITY.uid,
-    generation=7,
-    run_id=RUN_ID,
-    profile=Profile.DUAL_WRITE,
-    gate=Phase.ROLLING_BROKERS,
-    controllers=CONTROLLERS,
-    cluster_domain="cluster.local",
-    image="kraftbridge/verifier:test",
-    service_account="kraftbridge-verifier",
-)
+FACTS = run_facts(image="kraftbridge/verifier:test")
 
 
 def migration_spec(**changes: Any) -> MigrationSpec:
@@ -194,3 +183,24 @@ def test_a_driver_without_executors_compares_on_its_own(executors: int, instance
     else:
         assert options.master == "local[2]"
         assert built["driver"]["memoryOverhead"] == "2457m"
+
+
+def test_the_job_shows_the_issued_certificate() -> None:
+    spec = migration_spec(controllers={"listener": {"generate": True, "secretName": "settings"}})
+    built = verification.application(spec, replace(FACTS, listener_certificate=True), Runner.JOB)
+    volumes = {v["name"]: v for v in built["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["listener"]["secret"]["secretName"] == names.issued_listener_secret(CONTROLLERS)
+
+
+@pytest.mark.parametrize(
+    ("listener", "login"),
+    [
+        ({"generate": True}, False),
+        ({"generate": True, "securityProtocol": "SASL_SSL"}, True),
+        ({"generate": True, "securityProtocol": "SASL_SSL", "secretName": "logins"}, False),
+    ],
+)
+def test_the_job_uses_the_issued_login(listener: dict[str, Any], login: bool) -> None:
+    spec = migration_spec(controllers={"listener": listener})
+    assert verification.request(spec, replace(FACTS, listener_certificate=True)).listener_login is login
+    assert not verification.request(spec, FACTS).listener_login

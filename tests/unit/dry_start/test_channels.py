@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.support.observations import dry_start_of, spec
 
-from kraftbridge.dry_start import described, other_channels, without_overlay
+from kraftbridge.dry_start import described, likely_channels, other_channels, without_overlay
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import BrokersSpec, ConfigStyle, PropertiesSource
@@ -68,6 +68,43 @@ def test_a_file_in_a_secret_is_tried_too() -> None:
 
 def test_a_template_without_volumes_has_the_two_prefixes_only() -> None:
     assert [described(b) for b in other_channels(brokers(**PROPERTIES), {}, {})] == [KAFKA, CFG]
+
+
+def container(*names: str, name: str = "kafka", **more: Any) -> dict[str, Any]:
+    return {**POD, "containers": [{"name": name, "env": [{"name": n, "value": "x"} for n in names], **more}]}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "pods", "order"),
+    [
+        ({}, [container("KAFKA_ZOOKEEPER_CONNECT")], [KAFKA, FILE, CFG]),
+        ({}, [container("KAFKA_CFG_ZOOKEEPER_CONNECT")], [CFG, FILE, KAFKA]),
+        ({}, [container("KAFKA_CFG_ZOOKEEPER_CONNECT", name="metrics")], [FILE, KAFKA, CFG]),
+        ({}, [container("KAFKA_HEAP_OPTS")], [FILE, KAFKA, CFG]),
+        ({"env_prefix": "KAFKA_CFG_"}, [container()], [FILE, CFG, KAFKA]),
+        (PROPERTIES, [container("KAFKA_ZOOKEEPER_CONNECT")], [FILE, KAFKA, CFG]),
+        # A guess must fit every StatefulSet.
+        ({}, [container("KAFKA_ZOOKEEPER_CONNECT"), container()], [FILE, KAFKA, CFG]),
+        ({}, [container(), {**container("KAFKA_ZOOKEEPER_CONNECT"), "volumes": []}], [KAFKA, CFG]),
+        ({}, [container(envFrom=[{"configMapRef": {"name": "broker-env"}}])], [KAFKA, FILE, CFG]),
+        ({}, [container(envFrom=[{"configMapRef": {"name": "not-there"}}])], [FILE, KAFKA, CFG]),
+    ],
+)
+def test_the_channel_that_is_guessed_first_follows_what_spec_and_templates_say(
+    chosen: dict[str, Any], pods: list[dict[str, Any]], order: list[str]
+) -> None:
+    variables = MountedFiles(FilesKind.CONFIG_MAP, "broker-env", {"KAFKA_ZOOKEEPER_CONNECT": "zk:2181"})
+    files = {**CONFIG_MAPS, ("ConfigMap", "broker-env"): variables}
+    stated = brokers(**{**chosen, "config_style": ConfigStyle.AUTO})
+    assert [described(b) for b in likely_channels(stated, [(pod, files) for pod in pods])] == order
+
+
+def test_a_file_that_spec_names_is_tried_whatever_it_contains() -> None:
+    stated = brokers(config_style=ConfigStyle.AUTO, properties=PropertiesSource(volume="scripts", key="made.conf"))
+    first = likely_channels(stated, [(container("KAFKA_ZOOKEEPER_CONNECT"), CONFIG_MAPS)])[0]
+    assert described(first) == "configStyle: Properties, properties: {volume: scripts, key: made.conf}"
+    present = brokers(config_style=ConfigStyle.ENV, properties=stated.properties)
+    assert described(first) in [described(b) for b in other_channels(present, container(), CONFIG_MAPS)]
 
 
 def test_a_channel_is_lost_where_a_copy_lacks_a_setting_or_does_not_start() -> None:

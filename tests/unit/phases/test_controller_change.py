@@ -6,13 +6,22 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.support.observations import LEASE, NOW, Situation, controllers_workload, open_gate, rehearsed, rolling
+from tests.support.observations import (
+    LEASE,
+    NOW,
+    Situation,
+    controllers_workload,
+    issued_listener,
+    open_gate,
+    rehearsed,
+    rolling,
+)
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import ApplyControllers, Decision, HoldLease, RestartPod
-from kraftbridge.models.observation import ControllersWorkload, LeaseState, PodState, StatefulSetState
+from kraftbridge.models.observation import ControllersWorkload, LeaseState, PodState, StatefulSetState, Unobserved
 from kraftbridge.models.phase import Phase
-from kraftbridge.models.spec import ControllersSpec
+from kraftbridge.models.spec import ControllersSpec, PodSettings
 from kraftbridge.models.status import (
     ControllersChange,
     HealingKind,
@@ -104,6 +113,20 @@ def test_a_change_begins_and_is_recorded_before_anything_restarts(fine: Situatio
     assert rendered_spec(fine.spec, decision.status).controllers.heap_options == "-Xmx1g"
 
 
+@pytest.mark.parametrize("fine", SAFE, ids=IDS)
+def test_a_change_of_the_pods_settings_is_rolled_out_like_one_of_the_controllers(fine: Situation) -> None:
+    asked = PodSettings(labels={"team": "shop"})
+    decision = edited(fine, heap_options=before_of(fine).heap_options).asking(pods=asked).decide()
+    known = decision.status.controllers
+    assert known is not None
+    assert known.change is not None
+    assert known.change.to.pods.labels == {"team": "shop"}
+    assert known.change.before.pods.labels == {}
+    assert restarted(decision) == []
+    assert any("spec.pods" in event.message for event in decision.events)
+    assert rendered_spec(fine.spec, decision.status).pods.labels == {"team": "shop"}
+
+
 def test_a_later_rehearsal_that_calls_for_a_larger_heap_changes_the_controllers() -> None:
     fine = open_gate(Phase.PROVISIONING_QUORUM)
     known = fine.status.controllers
@@ -138,6 +161,16 @@ def test_no_voter_restarts_without_the_lease(fine: Situation) -> None:
     assert HoldLease(item.name, "") in free.actions
     theirs = LeaseState(holder="another operator", age_seconds=1)
     assert restarted(rolls.observing(stateful_sets=(replace(item, lease=theirs),)).decide()) == []
+
+
+@pytest.mark.parametrize("fine", SAFE, ids=IDS)
+def test_no_voter_restarts_while_the_secrets_that_the_operator_issued_are_unknown(fine: Situation) -> None:
+    rolls = applied(fine, (3000, 3001, 3002)).observing(issued=issued_listener())
+    assert restarted(rolls.decide())
+    silent = rolls.observing(issued=Unobserved("Secret of the listener", "timeout"))
+    decision = silent.decide()
+    assert restarted(decision) == []
+    assert decision.status.message.startswith("no controller restarts: the certificates of the controllers' listener")
 
 
 @pytest.mark.parametrize("fine", SAFE, ids=IDS)

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import product
 from pathlib import Path
 
 import pytest
-from tests.support.observations import BROKER_IDS, NOW, Situation, cluster, open_gate, quorum, rolling
+from tests.support.observations import (
+    BROKER_IDS,
+    NOW,
+    Situation,
+    broker_set,
+    cluster,
+    open_gate,
+    pod,
+    quorum,
+    rolling,
+)
+from tests.unit.phases.test_rollback import claim_gone
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import Decision, RestartPod
-from kraftbridge.models.observation import ControllerMetrics, StatefulSetState
-from kraftbridge.models.phase import Phase
+from kraftbridge.models.observation import ControllerMetrics, PodState, StatefulSetState
+from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import Operation, OperationKind
 from kraftbridge.phases.nodes.deadlines import Direction, PastDeadline, Stage, past_deadline, seconds_of
 
@@ -165,3 +176,97 @@ def test_the_docs_hold_the_table() -> None:
         deadline = "`terminationGraceSeconds` + 60" if stage is Stage.STOPPING else str(seconds_of(direction, stage, 0))
         action = past_deadline(kind, direction, stage)
         assert f"| `{kind}` | {direction} | {stage} | {deadline} | {action} |" in text
+
+
+# ------------------------------------------------------------------------- what `decide` does past each deadline
+
+
+def brokers_going_back(pod_of_0: PodState, began: datetime, **observed: object) -> Situation:
+    """Return a rollback whose controllers are gone, with the restart of broker 0 under way; the other brokers wait for theirs."""
+    user = replace(broker_set(None), lock=broker_set(BrokerMode.MIGRATION).lock, update_strategy="OnDelete")
+    item = replace(user, pods=(pod_of_0, *broker_set(BrokerMode.MIGRATION).pods[1:]))
+    return claim_gone(operation=restart_of_0(began), progress_at=began).observing(stateful_sets=(item,), **observed)
+
+
+def restart_of_0(began: datetime) -> Operation:
+    return Operation(
+        kind=OperationKind.RESTART_BROKER, node_id=0, pod="kafka-0", pod_uid="uid-before", started_at=began
+    )
+
+
+def broker_0(uid: str, **changes: object) -> PodState:
+    """Return broker 0's pod on the user's own template again."""
+    return pod("kafka-0", 0, "", broker_set(None).update_revision, uid=uid, **changes)
+
+
+BEHIND = cluster(under_replicated=("t-0",), under_replicated_count=1, lagging=frozenset({0}))
+STAGES_BACK = [
+    (Stage.STOPPING, "uid-before", {"ready": False}, {}, 400),
+    (Stage.STARTING, "uid-after", {"ready": False, "running_since": NOW}, {}, 130),
+    (
+        Stage.CATCHING_UP,
+        "uid-after",
+        {},
+        {"cluster": BEHIND, "cluster_by_broker": dict.fromkeys(BROKER_IDS, BEHIND)},
+        610,
+    ),
+]
+
+
+@pytest.mark.parametrize(("stage", "uid", "of_pod", "observed", "seconds"), STAGES_BACK, ids=lambda v: str(v)[:20])
+def test_a_rollback_past_a_deadline_is_stalled_until_the_broker_is_back(
+    stage: Stage, uid: str, of_pod: dict[str, object], observed: dict[str, object], seconds: int
+) -> None:
+    """It says so for as long as the broker is away, although the rollback does not follow that restart any more."""
+    began = NOW - timedelta(seconds=seconds)
+    ready = {} if "ready" in of_pod else {"ready_since": began}
+    late = brokers_going_back(broker_0(uid, **of_pod, **ready), began, **observed)
+    early = late.with_status(operation=restart_of_0(NOW - timedelta(seconds=5)))
+    if ready:
+        early = brokers_going_back(broker_0(uid, ready_since=NOW), NOW, **observed)
+    assert stalled(early.decide())[0] == "False"
+    decision = late.decide()
+    for _ in range(3):
+        assert stalled(decision) == ("True", Reason.DEADLINE_EXCEEDED), decision.status.message
+        assert f"Node 0 is past its deadline: {stage}" in decision.status.message
+        assert not [a for a in decision.actions if isinstance(a, RestartPod) and a.node_id != 0], "one at a time"
+        late = late.after(decision).later(5)
+        decision = late.decide()
+    assert (decision.status.operation is None) is (stage is not Stage.STOPPING)
+    back = late.observing(
+        stateful_sets=brokers_going_back(broker_0("uid-after", ready_since=NOW), NOW).observation.stateful_sets,
+        cluster=cluster(),
+        cluster_by_broker=dict.fromkeys(BROKER_IDS, cluster()),
+    ).decide()
+    assert stalled(back)[0] == "False", back.status.message
+    assert back.status.given_up is None
+
+
+@pytest.mark.parametrize(
+    ("stage", "of_pod", "seconds"),
+    [
+        (Stage.STOPPING, {"uid": "gone", "ready": False}, 400),
+        (Stage.STARTING, {"uid": "uid-after", "ready": False, "running_since": NOW}, 310),
+        (Stage.CATCHING_UP, {"uid": "uid-after"}, 610),
+    ],
+)
+def test_on_the_way_forward_each_stage_past_its_deadline_is_stalled(
+    stage: Stage, of_pod: dict[str, object], seconds: int
+) -> None:
+    fine = rolling(Phase.ROLLING_BROKERS, 1).observing(
+        cluster=BEHIND, cluster_by_broker=dict.fromkeys(BROKER_IDS, BEHIND)
+    )
+    (item,) = fine.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+
+    def after(seconds: int) -> Decision:
+        began = NOW - timedelta(seconds=seconds)
+        operation = restart_of_0(began).model_copy(update={"pod_uid": "gone"})
+        pods = tuple(replace(p, ready_since=began, **of_pod) if p.ordinal == 0 else p for p in item.pods)  # type: ignore[arg-type]
+        return fine.with_status(operation=operation).observing(stateful_sets=(replace(item, pods=pods),)).decide()
+
+    assert stalled(after(seconds - 60))[0] == "False"
+    late = after(seconds)
+    assert stalled(late) == ("True", Reason.DEADLINE_EXCEEDED), late.status.message
+    assert f"Node 0 is past its deadline: {stage}; {PastDeadline.WAIT}" in late.status.message
+    assert not [a for a in late.actions if isinstance(a, RestartPod) and a.node_id != 0]

@@ -19,7 +19,14 @@ from tests.support.observations import (
 )
 
 from kraftbridge.models.decision import RunDryStart
-from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState, GivenSetting, JavaProgram
+from kraftbridge.models.dry_start import (
+    ContainerImage,
+    CopyOutcome,
+    DryStartReport,
+    DryStartState,
+    GivenSetting,
+    JavaProgram,
+)
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import FindingStatus
@@ -55,7 +62,7 @@ def with_settings(mode: BrokerMode, more: Mapping[str, GivenSetting], without: s
 
 
 def found(case: Situation) -> dict[str, FindingStatus]:
-    return {f.code: f for f in case.decide().status.findings if f.code.startswith("DryStart")}
+    return {f.code: f for f in case.decide().status.findings if f.code.startswith(("DryStart", "BrokerCredentials"))}
 
 
 def test_a_faithful_dry_start_opens_the_gate() -> None:
@@ -196,6 +203,23 @@ def test_kafkas_refusal_names_the_setting() -> None:
     assert "num.network.threads" in refused.fix
 
 
+def test_credentials_that_the_controllers_listener_would_refuse_block() -> None:
+    assert FINE.report is not None
+
+    def told(**changes: Any) -> dict[str, Any]:
+        copies = [replace(c, start=replace(c.start, **changes)) if c.start else c for c in FINE.report.copies]  # type: ignore[union-attr]
+        case = situation(with_copies(copies))
+        assert case.decide().status.phase is Phase.PREFLIGHT
+        return found(case)
+
+    refused = told(refusals=("the listener has no user ann", "no trust"))["BrokerCredentialsRefused"]
+    assert refused.object == "broker/2"
+    assert "do not accept each other: the listener has no user ann; no trust. The broker" in refused.reason
+    assert "a class has them" in told(untried="a class has them")["BrokerCredentialsNotTried"].reason
+    state = replace(FINE, report=replace(FINE.report, untried="ca.pem is no file of the Secret"))
+    assert "ca.pem is no file" in found(situation(state))["BrokerCredentialsNotTried"].reason
+
+
 def test_an_image_that_names_a_variable_has_its_setting_named() -> None:
     state = changed(KRAFT, start=None, problem="ended", words="KAFKA_NUM_NETWORK_THREADS must be set")
     assert "num.network.threads" in found(situation(state))["DryStartFailed"].fix
@@ -216,6 +240,52 @@ def test_what_the_image_would_do_to_the_cluster_at_each_start_is_told_and_blocks
     )
     assert "StorageTool" not in found(case)["DryStartPrograms"].reason
     assert case.decide().status.phase is Phase.PROVISIONING_QUORUM
+
+
+SAME = ContainerImage(
+    "kafka", "kafka:1", "kafka@sha256:a", "kafka:1", "docker-pullable://mirror/kafka@sha256:a", "n1", "n2"
+)
+MOVED = replace(SAME, copy_id="sha256:b")
+INIT = ContainerImage("prepare", "tool:1", "sha256:c", "tool:1", "sha256:d", "n1", "n1")
+
+
+def test_a_tag_that_moved_blocks_with_both_digests() -> None:
+    assert found(situation(changed(ZOOKEEPER, images=(SAME,)))) == {}
+    case = situation(changed(ZOOKEEPER, images=(INIT, MOVED)))
+    assert case.decide().status.phase is Phase.PREFLIGHT
+    assert found(case)["DryStartOtherImage"].reason.endswith(
+        "container prepare of pod kafka-0 runs tool:1 (sha256:c), and a copy of it started tool:1 (sha256:d); the same for 2 more pod(s); "
+        "container kafka of pod kafka-0 runs kafka:1 (sha256:a) on node n1, and a copy of it started kafka:1 (sha256:b) on node n2; the same for 2 more pod(s)"
+    )
+    in_kraft = found(situation(changed(KRAFT, images=(MOVED,))))["DryStartOtherImage"].reason
+    assert "(sha256:b) on node n2; the same for 1 more pod(s)" in in_kraft, "the first and the last pod"
+
+
+@pytest.mark.parametrize("lost", [{"live_id": ""}, {"copy_id": ""}])
+def test_an_image_that_is_not_known_is_none_that_did_not_move(lost: dict[str, str]) -> None:
+    unknown = replace(SAME, **lost)  # type: ignore[arg-type]
+    assert "(its digest is not known)" in found(situation(changed(ZOOKEEPER, images=(unknown,))))["DryStartOtherImage"].reason  # fmt: skip
+    failed = found(situation(changed(ZOOKEEPER, images=(unknown,), start=None, problem="ImagePullBackOff")))
+    assert failed.keys() == {"DryStartImpossible"}, "its containers never started"
+    both = found(situation(changed(ZOOKEEPER, images=(MOVED,), start=None, problem="ended")))
+    assert both.keys() == {"DryStartImpossible", "DryStartOtherImage"}
+
+
+@pytest.mark.parametrize(
+    ("age", "running", "accepted", "repeated"),
+    [(61.0, "", False, True), (59.0, "", False, False), (61.0, "same", False, False), (61.0, "", True, False)],
+)
+def test_copies_are_made_again_while_a_tag_that_moved_blocks(
+    age: float, running: str, accepted: bool, repeated: bool
+) -> None:
+    case = situation(replace(changed(ZOOKEEPER, images=(MOVED,)), age_seconds=age, running=running))
+    if accepted:
+        document = {"accepted": [{"code": "DryStartOtherImage", "object": "*"}]}
+        case = case.asking(preflight=type(case.spec.preflight).model_validate(document))
+    decision = case.decide()
+    assert [a.fingerprint for a in decision.actions if isinstance(a, RunDryStart)] == ["same"] * repeated
+    assert [f.code for f in decision.status.findings] == ["DryStartOtherImage"], "it stands until the next report"
+    assert decision.status.phase is (Phase.PROVISIONING_QUORUM if accepted else Phase.PREFLIGHT)
 
 
 @pytest.mark.parametrize("code", ["DryStartImpossible", "DryStartUnfenced", "DryStartDiffers"])

@@ -20,6 +20,8 @@ from tests.support.observations import (
 from kraftbridge.builders.controllers import ControllersFacts, controller_settings
 from kraftbridge.models.dry_start import DryStartReport, DryStartState, GivenSetting
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
+from kraftbridge.models.rehearsal import RehearsalVerdict
+from kraftbridge.models.spec import AcceptedFinding, PreflightSpec, RehearsalSpec
 from kraftbridge.models.status import FindingStatus
 from kraftbridge.models.survey import BrokerSetting, SettingSource
 
@@ -121,8 +123,36 @@ def test_a_class_loads_in_a_copy_with_the_controllers_image_or_blocks(
         stateful_sets=sets, dry_start=replace(state, report=replace(state.report, copies=tuple(copies)))
     )
     controllers = case.spec.controllers.model_copy(update={"image": image, "config": config})
-    case = replace(case, spec=case.spec.model_copy(update={"controllers": controllers}))
+    case = case.asking(controllers=controllers, rehearsal=RehearsalSpec(enabled=False))
     assert ("PluginNotProven" in found(case)) is blocks
+
+
+@pytest.mark.parametrize(
+    ("setting_name", "verdict", "accepted", "blocks"),
+    [
+        (PLUGIN[0], RehearsalVerdict.WORKS, (), False),
+        (PLUGIN[0], None, (), False),  # the gate stays closed until there is one
+        (PLUGIN[0], RehearsalVerdict.FAILS, (), False),  # that closes the gate
+        (PLUGIN[0], RehearsalVerdict.FAILS, ("RehearsalFails",), True),
+        (PLUGIN[0], RehearsalVerdict.UNKNOWN, ("RehearsalUnknown",), True),
+        (PLUGIN[0], None, ("RehearsalUnknown",), True),
+        (PLUGIN[0], RehearsalVerdict.LOSES, ("RehearsalLoses", "RehearsalFails"), False),  # its controller started
+        ("principal.builder.class", RehearsalVerdict.WORKS, (), True),
+    ],
+)
+def test_a_rehearsal_with_the_controllers_image_proves_its_classes(
+    setting_name: str, verdict: RehearsalVerdict | None, accepted: tuple[str, ...], blocks: bool
+) -> None:
+    case = open_gate(Phase.PREFLIGHT)
+    controllers = case.spec.controllers.model_copy(update={"image": "shop/own:1", "config": {setting_name: PLUGIN[1]}})
+    preflight = PreflightSpec(accepted=tuple(AcceptedFinding(code=code) for code in accepted))
+    case = case.asking(controllers=controllers, preflight=preflight)
+    assert case.status.rehearsal is not None
+    record = case.status.rehearsal.model_copy(update={"verdict": verdict}) if verdict is not None else None
+    case = case.with_status(rehearsal=record)
+    assert ("PluginNotProven" in found(case)) is blocks
+    if blocks or verdict is None:
+        assert case.decide().status.phase is Phase.PREFLIGHT
 
 
 CUSTOM = ("authorizer.class.name", "com.example.Authorizer")
@@ -153,10 +183,8 @@ def test_the_authorizer_that_the_controllers_take_over_is_in_their_image_or_bloc
     item = broker_set()
     shown = {CUSTOM[0]: running} if in_template else {}
     case = case.observing(stateful_sets=(replace(item, image="shop/kafka:1", settings={**item.settings, **shown}),))
-    case = replace(
-        case,
-        spec=case.spec.model_copy(update={"controllers": case.spec.controllers.model_copy(update={"image": image})}),
-    )
+    controllers = case.spec.controllers.model_copy(update={"image": image})
+    case = case.asking(controllers=controllers, rehearsal=RehearsalSpec(enabled=False))
     assert ("PluginNotProven" in found(case)) is blocks
     if blocks:
         assert (
@@ -166,7 +194,7 @@ def test_the_authorizer_that_the_controllers_take_over_is_in_their_image_or_bloc
 
 
 def test_the_authorizer_of_the_template_counts_where_brokers_serve_none() -> None:
-    case = situation(template={CUSTOM[0]: CUSTOM[1]})
+    case = situation(template={CUSTOM[0]: CUSTOM[1]}).asking(rehearsal=RehearsalSpec(enabled=False))
     assert CUSTOM[1] in found(case)["PluginNotProven"].reason
 
 

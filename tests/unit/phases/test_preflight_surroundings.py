@@ -14,6 +14,7 @@ from tests.support.observations import (
     RUNNING,
     Situation,
     dry_start_of,
+    issued_listener,
     open_gate,
     setting,
     survey,
@@ -23,13 +24,15 @@ from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import CompareServed
-from kraftbridge.models.spec import AcceptedFinding, PreflightSpec
+from kraftbridge.models.spec import AcceptedFinding, PodSettings, PreflightSpec, VerificationSpec
 from kraftbridge.models.status import FindingStatus
 from kraftbridge.models.survey import (
     AclEntry,
     Budget,
     Capacity,
+    Demand,
     Limit,
+    LoginTrial,
     Quota,
     RefusedChange,
     Right,
@@ -93,6 +96,7 @@ BLOCKING: dict[str, tuple[dict[str, Any], str, str]] = {
         f"StatefulSet/{BROKER_SET}",
         'admission webhook "freeze.example" denied it',
     ),
+    "PodLabelsSelected": ({"selecting": ("StatefulSet/kafka",)}, "StatefulSet/kafka", "Its selector matches"),
     "NoDefaultStorageClass": ({"storage_classes": (StorageClass("slow", default=False),)}, "controllers", "slow"),
     "DisruptionBudgetForbidsAll": (
         {"budgets": (budget(disruptions_allowed=0),)},
@@ -187,6 +191,16 @@ BLOCKING: dict[str, tuple[dict[str, Any], str, str]] = {
         "controllers",
         "listener PLAINTEXT with SSL. In migration the controllers connect to this listener, and their configuration lacks listener.name.plaintext.ssl.truststore",
     ),
+    "InterBrokerLoginRefused": (
+        {"inter_broker": {1: LoginTrial("INTERNAL", "kafka-1:9094", "no such user", tried=True)}},
+        "broker/1",
+        "does not let the controllers in at its inter-broker listener INTERNAL (kafka-1:9094): no such user",
+    ),
+    "InterBrokerLoginNotTried": (
+        {"inter_broker": {2: LoginTrial("INTERNAL", "kafka-2:9094", "Connection refused", tried=False)}},
+        "broker/2",
+        "could not try the controllers' credentials at the broker's inter-broker listener INTERNAL (kafka-2:9094): Connection refused",
+    ),
     "DelegationTokenKeyMissing": (running(setting("delegation.token.master.key", None)), "controllers", "secret.key"),
     "SuperUsersMissingOnControllers": (
         running(setting("super.users", "User:kafka;User:ann"), setting("authorizer.class.name", "x")),
@@ -262,6 +276,7 @@ PARTS = {
     "demand": "CapacityUnknown",
     "budgets": "BudgetsUnknown",
     "writers": "WritersUnknown",
+    "selecting": "PodLabelsUnknown",
     "refused": "ChangesUnknown",
     "visibility": "VisibilityUnknown",
     "reassigning": "ReassignmentsUnknown",
@@ -326,7 +341,7 @@ def test_it_depends_on_the_spec(
         (running(setting("my.plugin", "1", SettingSource.DYNAMIC_BROKER, known=False)), "DynamicSettingsUnknown", Severity.WARNING),
         (running(setting("controlled.shutdown.enable", "false")), "ControlledShutdownDisabled", Severity.WARNING),
         (running(setting("ssl.keystore.password", None, SettingSource.DYNAMIC_BROKER)), "PasswordBecomesPlain", Severity.WARNING),
-        ({"writers": {BROKER_SET: ("field manager helm",)}}, "FieldsManagedByOthers", Severity.WARNING),
+        ({"writers": {BROKER_SET: ("field manager helm", "Helm release shop")}}, "FieldsManagedByOthers", Severity.WARNING),
         ({"capacity": replace(FINE.capacity, all_pods_seen=False)}, "CapacityPartlyKnown", Severity.INFORMATION),  # type: ignore[type-var]
         ({"zookeeper": replace(FINE.zookeeper, topics_without_acl=9)}, "ZooKeeperAclsSampled", Severity.INFORMATION),  # type: ignore[type-var]
         ({"zookeeper_users": ZooKeeperUsers(clients=("10.0.0.9",))}, "ZooKeeperClientsOfOthers", Severity.WARNING),
@@ -368,7 +383,7 @@ def test_what_does_no_harm_is_told_and_blocks_nothing(changes: dict[str, Any], c
         {"budgets": ()},
         {"quotas": (Quota("team", {"requests.memory": 6 * GIB, "configmaps": 0, "pods": 5}),)},
         {"limits": limit(minimum={"cpu": 10}, maximum={"memory": GIB})},
-        {"limits": limit(default={"cpu": 100}), "quotas": (Quota("q", {"limits.cpu": 5000}),)},
+        {"limits": limit(default={"cpu": 250}), "quotas": (Quota("q", {"limits.cpu": 5000}),)},
     ],
 )
 def test_what_is_fine_is_no_finding(changes: dict[str, Any]) -> None:
@@ -498,6 +513,21 @@ def test_brokers_need_a_certificate_or_login_for_the_controllers_listener(
     assert all(f.accepted for f in accepted.decide().status.findings if f.code == "BrokerCredentialsMissing")
 
 
+@pytest.mark.parametrize(
+    ("listener", "held"),
+    [
+        ({"generate": True}, "(Secret demo-brokers has the key stores)"),
+        ({"generate": True, "security_protocol": "SASL_SSL"}, "(Secret demo-brokers has the trust and the login)"),
+    ],
+)
+def test_the_secret_with_the_brokers_part_is_named(listener: dict[str, Any], held: str) -> None:
+    case = situation(brokers=dict.fromkeys((0, 1, 2), RUNNING)).observing(issued=issued_listener())
+    case = asking(listener=case.spec.controllers.listener.model_copy(update=listener))(case)
+    reported = [f for f in case.decide().status.findings if f.code == "BrokerCredentialsMissing"]
+    assert len(reported) == 3
+    assert all(held in f.reason for f in reported)
+
+
 def rooms(*changes: dict[str, Any]) -> Capacity:
     return Capacity(tuple(replace(NODE, node=f"n{i}", **c) for i, c in enumerate(changes)), all_pods_seen=True)
 
@@ -553,8 +583,52 @@ def test_room_for_a_verification_is_what_the_controllers_leave(
 
 
 @pytest.mark.parametrize(
+    ("placed", "waiting"),
+    [
+        ({}, True),
+        ({"pods": PodSettings(tolerations=({"key": "dedicated", "operator": "Exists"},))}, False),
+        ({"verification": VerificationSpec(tolerations=({"operator": "Exists"},))}, False),
+        ({"pods": PodSettings(tolerations=({"operator": "Exists"},), node_selector={"disk": "ssd"})}, True),
+    ],
+)
+def test_a_verification_finds_room_where_its_placement_lets_it(placed: dict[str, Any], waiting: bool) -> None:
+    capacity = rooms({"cpu": 4000, "memory": 8 * GIB, "taints": (TAINT,)})
+    case: Survey = survey(capacity=capacity, demand=replace(DEMAND, tolerations=({"operator": "Exists"},)))  # type: ignore[type-var]
+    reasons = found(open_gate(Phase.PREFLIGHT).asking(**placed).observing(survey=case))
+    assert ("NoRoomForVerification" in reasons) is waiting
+
+
+@pytest.mark.parametrize(
+    ("default", "words"),
+    [
+        ({"cpu": 100}, "would refuse a verification: container executor 1 requests 250m cpu, and its limit by default is 100m"),
+        ({"memory": GIB // 2}, "would refuse the controllers: container kafka requests 1Gi memory, and its limit by default is 512Mi"),
+    ],
+)  # fmt: skip
+def test_a_default_limit_below_a_request_refuses_the_pod(default: dict[str, int], words: str) -> None:
+    """The API server refuses a pod whose request exceeds its limit, also a limit that LimitRanger put there."""
+    bare = replace(DEMAND, containers=(Demand("kafka", 500, GIB, 1000, None),))  # type: ignore[type-var]
+    reasons = found(open_gate(Phase.PREFLIGHT).observing(survey=survey(limits=limit(default=default), demand=bare)))
+    assert words in reasons["LimitRangeRefuses"].reason
+
+
+def test_a_quota_asks_init_containers_for_requests_too() -> None:
+    stated, bare = Demand("agent", 10, 32 << 20, None, 128 << 20), Demand("agent", None, None, None, None)
+    for starters, code in (((stated,), set()), ((stated, bare), {"QuotaNeedsRequests"})):
+        demand = replace(DEMAND, init_containers=starters)  # type: ignore[type-var]
+        case = survey(quotas=(Quota("team", {"requests.memory": 9 * GIB}),), demand=demand)
+        assert set(found(open_gate(Phase.PREFLIGHT).observing(survey=case))) == code
+
+
+@pytest.mark.parametrize(
     ("resource", "amount", "text"),
     [("cpu", 500, "500m"), ("limits.cpu", 2000, "2"), ("requests.memory", 2**31, "2Gi"), ("memory", 1000, "1000"), ("pods", 3, "3")],
 )  # fmt: skip
 def test_amounts_are_shown_as_people_write_them(resource: str, amount: int, text: str) -> None:
     assert shown(resource, amount) == text
+
+
+def test_all_who_write_a_statefulset_are_one_finding() -> None:
+    decision = situation(writers={BROKER_SET: ("field manager helm", "Helm release shop")}).decide()
+    (told,) = (f for f in decision.status.findings if f.code == "FieldsManagedByOthers")
+    assert told.reason == "Others write the StatefulSet, too: field manager helm, Helm release shop"

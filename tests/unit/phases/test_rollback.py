@@ -21,6 +21,7 @@ from tests.support.observations import (
     open_gate,
     partly_rolled,
     pod,
+    quorum,
     record,
     zookeeper,
 )
@@ -43,6 +44,7 @@ from kraftbridge.models.observation import (
     ControllerZnode,
     LeaseState,
     MigrationZnode,
+    TopicRedundancy,
     Unobserved,
 )
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
@@ -494,7 +496,8 @@ def test_isolated_controllers_that_do_not_mirror_return_to_the_brokers() -> None
         zookeeper=zookeeper(taken_over=True, offset=5_000)
     )
     decision = late.decide()
-    assert decision.status.rollback is None
+    assert decision.status.rollback is not None
+    assert decision.status.rollback.isolated_at is None
     assert decision.status.controllers is not None
     assert decision.status.controllers.mode is ControllerMode.MIGRATION
     back = late.after(decision)
@@ -508,8 +511,61 @@ def test_isolated_controllers_that_do_not_mirror_return_to_the_brokers() -> None
     assert late.asking(rollback=RollbackSpec(accept_loss=True)).decide().actions == (STOP,)
 
 
+def test_an_isolation_that_was_given_up_is_stalled_and_not_repeated_at_once() -> None:
+    """Each one takes the controller from the cluster for two minutes: again and again, nobody would ever be told."""
+    late = isolated(isolated_at=NOW - timedelta(seconds=121), isolations_given_up=2).observing(
+        zookeeper=zookeeper(taken_over=True, offset=5_000)
+    )
+    given_up = late.decide().status.rollback
+    assert given_up is not None
+    assert (given_up.isolation_given_up_at, given_up.isolations_given_up) == (NOW, 3)
+    back = going_back().with_status(rollback=given_up)
+    waiting = back.later(4).decide()
+    stalled = condition(waiting.status.conditions, ConditionType.STALLED)
+    assert stalled is not None
+    assert (stalled.status, stalled.reason) == ("True", "DeadlineExceeded")
+    assert "(3 time(s))" in stalled.message
+    assert "acceptLoss" in stalled.message
+    assert ISOLATE not in waiting.actions
+    assert going_back().with_status(rollback=given_up).asking(
+        rollback=RollbackSpec(accept_loss=True)
+    ).decide().actions == (STOP,)
+    long_ago = given_up.model_copy(update={"isolation_given_up_at": NOW - timedelta(seconds=301)})
+    again = going_back().with_status(rollback=long_ago).decide()
+    assert again.actions == (ISOLATE,)
+    assert again.status.rollback is not None
+    assert (again.status.rollback.isolated_at, again.status.rollback.isolations_given_up) == (NOW, 3)
+    of_another_attempt = given_up.model_copy(update={"attempt": 7})
+    assert going_back().with_status(rollback=of_another_attempt).decide().actions == (ISOLATE,)
+
+
 def test_the_time_of_isolation_counts_as_without_a_controller() -> None:
     fields = {"isolated_at": NOW - timedelta(seconds=20), "controllers_stopped_at": NOW - timedelta(seconds=2)}
     back = claim_gone(rollback=RollbackStatus(attempt=1, **fields)).decide().status.rollback
     assert back is not None
     assert back.controller_unavailable_milliseconds == 20_000
+
+
+def going_back_without(observers: frozenset[int], ready_for: float = 400) -> Situation:
+    """Return a rollback with broker 0 back in migration mode for some time; ZooKeeper, and so every broker, lists it, and the quorum may lack it."""
+    item = partly_rolled(1, BrokerMode.MIGRATION, BrokerMode.KRAFT)
+    since = NOW - timedelta(seconds=ready_for)
+    pods = tuple(replace(p, ready_since=since) if p.ordinal == 0 else p for p in item.pods)
+    return going_back(
+        stateful_sets=(replace(item, pods=pods),),
+        metrics=controller_metrics(ZkMigrationState.MIGRATION, 0, 2),
+        quorum=replace(quorum(), observers=observers),
+        redundancy=TopicRedundancy((), (), read_at=NOW),
+    )
+
+
+def test_a_broker_that_serves_is_not_restarted_for_the_quorum_while_the_cluster_is_not_whole() -> None:
+    lacking = going_back_without(frozenset({1, 2}))
+    assert [a.node_id for a in lacking.decide().actions if isinstance(a, RestartPod)] == [0]
+    behind = cluster(under_replicated=("t-0",), under_replicated_count=1, lagging=frozenset({2}))
+    another = lacking.observing(cluster=behind, cluster_by_broker=dict.fromkeys(BROKER_IDS, behind)).decide()
+    assert RestartPod not in kinds(another.actions)
+    assert "t-0" in another.status.message
+    alone = lacking.observing(redundancy=TopicRedundancy(("made-in-the-soak",), (), read_at=NOW)).decide()
+    assert RestartPod not in kinds(alone.actions)
+    assert "made-in-the-soak" in alone.status.message

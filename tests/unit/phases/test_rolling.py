@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 from tests.support.observations import (
+    BROKER_IDS,
     BROKER_SET,
     CONTROLLER_IDS,
     CONTROLLERS,
@@ -39,7 +40,13 @@ from kraftbridge.models.decision import (
     RemoveVerification,
     RestartPod,
 )
-from kraftbridge.models.observation import ControllersWorkload, ControllerZnode, PodState, StatefulSetState
+from kraftbridge.models.observation import (
+    ControllersWorkload,
+    ControllerZnode,
+    PodState,
+    StatefulSetState,
+    TopicRedundancy,
+)
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile
 from kraftbridge.models.status import Operation, OperationKind
@@ -149,6 +156,25 @@ def test_a_broker_that_is_down_is_not_stopped_while_it_just_starts(
     assert restarts(waiting) == []
     assert name in waiting.status.message
     assert [a.pod for a in restarts(running_for(31).decide())] == [name]
+
+
+@pytest.mark.parametrize(("phase", "mode", "before"), ROLLS)
+def test_a_broker_whose_readiness_probe_fails_while_it_serves_is_not_stopped_beside_one_that_lags(
+    phase: Phase, mode: BrokerMode, before: BrokerMode | None
+) -> None:
+    item = partly_rolled(1, mode, before)
+    unready = min(p.name for p in item.pods if p.configuration != item.configuration)
+    since = NOW - timedelta(seconds=300)
+    pods = tuple(
+        replace(p, ready=False, ready_since=None, running_since=since) if p.name == unready else p for p in item.pods
+    )
+    served = rolling(phase, 1).observing(stateful_sets=(replace(item, pods=pods),))
+    assert [a.pod for a in restarts(served.decide())] == [unready]
+    lagging = cluster(under_replicated=("t-0",), under_replicated_count=1, lagging=frozenset({0}))
+    beside = served.observing(cluster=lagging, cluster_by_broker=dict.fromkeys(BROKER_IDS, lagging)).decide()
+    assert restarts(beside) == []
+    alone = served.observing(redundancy=TopicRedundancy(("made-in-the-soak",), (), read_at=NOW)).decide()
+    assert restarts(alone) == []
 
 
 def with_pods(situation: Situation, **changed: PodState) -> Situation:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.simulation.__main__ import main, play_many
 from tests.simulation.planted import PLANTED
-from tests.simulation.run import Coverage, Faults, Run
+from tests.simulation.run import FENCED, OPEN_CHANNEL, Coverage, Faults, Run
 
 from kraftbridge.models.phase import FORWARD, Phase
 
@@ -53,12 +53,50 @@ def test_a_rehearsal_that_fails_hangs_or_knows_nothing_keeps_the_gate_closed() -
     assert acts >= {"LaunchRehearsal", "FenceRehearsal", "CollectRehearsal", "RemoveRehearsal"}
 
 
+FENCED_SEEDS = [32 * n + remainder for n in range(1, 6) for remainder in FENCED]
+
+
+@pytest.mark.parametrize("plant", ["", "one-voiced"])
+def test_a_broker_that_the_quorum_fenced_holds_back_restarts(monkeypatch: pytest.MonkeyPatch, plant: str) -> None:
+    """Its process runs and its pod is Ready: nothing but lost heartbeats goes wrong in these migrations."""
+    monkeypatch.setattr(Faults, "drawn", classmethod(lambda cls, _: cls()))
+    coverage, broken = Coverage(), []
+    for seed in FENCED_SEEDS:
+        more, found = play_many(seed, 1, plant, guarded=True)
+        coverage.faults += more.faults
+        broken += [words for _, words in found]
+    assert coverage.faults["heartbeats_lost"] > len(FENCED_SEEDS)
+    assert set(coverage.faults) <= {"heartbeats_lost", "lone_topic", "tag_moved"}
+    assert any("out of sync" in words for words in broken) if plant else broken == []
+
+
+OPEN = range(OPEN_CHANNEL, OPEN_CHANNEL + 11 * 40, 11)
+
+
+def test_a_channel_that_is_left_open_is_found_and_kept_although_templates_change() -> None:
+    coverage, broken = Coverage(), []
+    for seed in OPEN:
+        more, found = play_many(seed, 1, "", guarded=True)
+        coverage.faults += more.faults
+        coverage.ends += more.ends
+        broken += found
+    assert broken == []
+    assert coverage.faults["channel_changed"] > 20
+    assert coverage.ends[Phase.COMPLETED] > 10
+
+
+def test_a_guessed_channel_is_not_enough() -> None:
+    found = [words for seed in OPEN for _, words in play_many(seed, 1, "guessing", guarded=True)[1]]
+    assert any("reaches the brokers" in words for words in found)
+
+
 @pytest.mark.parametrize(
     ("plant", "words"),
     [
         ("trusting", "without a fresh passed verdict"),
         ("careless", "out of sync"),
         ("one-voiced", "out of sync"),
+        ("forgetful", "the only replica of a topic"),
         ("unheard", "does not run what spec.controllers says"),
         ("patient", "not at rest"),
         ("untold", "the controllers reach no broker"),
@@ -66,6 +104,8 @@ def test_a_rehearsal_that_fails_hangs_or_knows_nothing_keeps_the_gate_closed() -
         ("unrehearsed", "without a fresh rehearsal"),
         ("nameless", "volumes of an earlier resource"),
         ("unkept", "has not been archived"),
+        ("inattentive", "came back with another image"),
+        ("unasked", "reaches the brokers"),
     ],
 )
 def test_a_planted_bug_is_found(plant: str, words: str) -> None:

@@ -281,6 +281,29 @@ def test_plan_is_a_diff_and_changes_nothing(run: Run, migrate: Any, kubernetes: 
     assert "value: uuuuuuuuuuuuuuuuuuuuuA" in run("plan").output
 
 
+def test_plan_and_status_name_the_channel_and_what_proved_it(
+    run: Run, migrate: Any, kubernetes: FakeKubernetes
+) -> None:
+    brokers = {"statefulSets": [{"name": "kafka"}], "bootstrapServers": "kafka-0.kafka:9092"}
+    migrate(target="KRaftBrokers", brokers=brokers)
+    first = run("plan").output.splitlines()[0]
+    assert first == "Channel: configStyle: Env, envPrefix: KAFKA_ (not proven: the dry start of preflight decides)"
+    found = {
+        "configStyle": "Env",
+        "envPrefix": "KAFKA_CFG_",
+        "provenAt": "2026-11-23T12:00:00Z",
+        "provenBy": "copies of kafka-0",
+    }
+    kubernetes.objects["KafkaMigration", "kafka", "demo"]["status"] = {"channel": found}
+    words = "configStyle: Env, envPrefix: KAFKA_CFG_ (proven at 2026-11-23 12:00:00 UTC by copies of kafka-0)"
+    assert run("plan").output.splitlines()[0] == f"Channel: {words}"
+    assert "KAFKA_CFG_PROCESS_ROLES" in run("plan").output
+    assert "KAFKA_CFG_ (proven at" in run("status", "--once").output
+    del kubernetes.objects["KafkaMigration", "kafka", "demo"]
+    migrate(target="KRaftBrokers", brokers={**brokers, "configStyle": "Env"})
+    assert "as spec.brokers says; no dry start has proven it" in run("plan").output.splitlines()[0]
+
+
 def test_plan_is_what_the_operator_applies(run: Run, migrate: Any, kubernetes: FakeKubernetes) -> None:
     migrate(
         target="KRaftBrokers", brokers={"statefulSets": [{"name": "nowhere"}], "bootstrapServers": "kafka-0.kafka:9092"}

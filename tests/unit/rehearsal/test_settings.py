@@ -7,6 +7,8 @@ from pathlib import Path
 import javaproperties
 import pytest
 
+from kraftbridge.models.broker_settings import LOADED_BY_CONTROLLERS
+from kraftbridge.models.rehearsal import NOT_REHEARSED
 from kraftbridge.rehearsal.settings import _REPLACED_FOLDERS, REPLACED, controller_properties
 from kraftbridge.rehearsal.tree import BrokerRegistration, Listener, SecurityProtocol
 
@@ -45,3 +47,9 @@ def test_everything_else_is_as_the_real_controllers_have_it() -> None:
     assert replaced == {}
     assert given["super.users"] == "User:ANONYMOUS"
     assert given["inter.broker.listener.name"] == "INTERNAL"
+
+
+def test_every_class_of_the_controllers_is_loaded_unless_preflight_knows_that_it_is_not() -> None:
+    settings = dict.fromkeys(LOADED_BY_CONTROLLERS, "com.example.Plugin")
+    _, replaced = controller_properties(settings, 20_001, 20_002, Path("/scratch"), BROKERS)
+    assert replaced.keys() == NOT_REHEARSED

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from tests.support.cert_manager import authority, secret
 from tests.support.fakes import Clock, FakeKubernetes, user_stateful_set
-from tests.support.observations import spec
+from tests.support.observations import spec, spec_document
 
 from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts, copy_name
 from kraftbridge.config import Settings
-from kraftbridge.exceptions import ActionError
+from kraftbridge.dry_start import described
+from kraftbridge.exceptions import ActionError, ObservationError
 from kraftbridge.fence import EXIT_REACHED
 from kraftbridge.models.decision import RunDryStart
-from kraftbridge.models.dry_start import CopyKey, CopyOutcome
+from kraftbridge.models.dry_start import ContainerImage, CopyKey, CopyOutcome, DryStartReport
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.spec import ConfigStyle, MigrationSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import dry_start
@@ -104,11 +109,13 @@ def facts(closed: tuple[str, ...] = CLOSED) -> DryStartFacts:
     return DryStartFacts("shop", "main", "u", "r1", "operator:1", closed)
 
 
-def run(pods: Pods, closed: tuple[str, ...] = CLOSED) -> CopyOutcome:
+LIVE: Mapping[str, Any] = {"metadata": {"name": "kafka-1"}, "status": {"podIP": "10.1.1.1"}}
+
+
+def run(pods: Pods, closed: tuple[str, ...] = CLOSED, live: Mapping[str, Any] = LIVE) -> CopyOutcome:
     """Run one copy and return how it ended."""
     starts = DryStarts(cast("Any", pods), Settings(operator_image="operator:1", verifier_image="v"), cast("Any", None))
     key = CopyKey("kafka", 1, BrokerMode.KRAFT)
-    live = {"metadata": {"name": "kafka-1"}, "status": {"podIP": "10.1.1.1"}}
     each = CopyFacts(key, STATEFUL_SET, live, "kafka", 1, "cluster", ("/data",))
     (outcome,) = starts._start_copies(facts(closed), [(each, {"process.roles": "broker"})])
     return outcome
@@ -236,7 +243,8 @@ def test_every_other_channel_is_rendered_for_the_first_pod_in_both_modes() -> No
         for ordinal in (0, 1)
         for mode in BrokerMode
     ]
-    trials = starts._trials(identity, spec(), MigrationStatus(), copies)
+    action = RunDryStart("f", (), "cluster")
+    trials = starts._trials(identity, spec(), MigrationStatus(), action, copies)
     assert {(each.key.ordinal, each.key.mode) for each, _ in trials} == {
         (0, BrokerMode.MIGRATION),
         (0, BrokerMode.KRAFT),
@@ -252,6 +260,9 @@ def test_every_other_channel_is_rendered_for_the_first_pod_in_both_modes() -> No
     (container,) = each.stateful_set["spec"]["template"]["spec"]["containers"]
     assert {"name": "KAFKA_CFG_PROCESS_ROLES", "value": "broker"} in container["env"]
     assert len({copy_name(each.key, "r") for each, _ in trials}) == 4
+    trials = starts._trials(identity, spec(), MigrationStatus(), replace(action, choosing=True), copies)
+    assert {each.key.ordinal for each, _ in trials} == {0, 1}, "a channel is chosen by what reaches the last pod, too"
+    assert len({copy_name(each.key, "r") for each, _ in trials}) == 8
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -279,7 +290,7 @@ def test_other_channels_are_tried_only_where_the_chosen_one_is_lost(pods: Pods, 
         def _trials(self, *_: Any) -> Any:
             return [(of(BrokerMode.MIGRATION, "another"), {})]
 
-    starts = Prepared(cast("Any", pods), settings, cast("Any", None))
+    starts = Prepared(cast("Any", pods), settings, Facts(FakeKubernetes(Clock()), settings))
     action = RunDryStart(dry_start._fingerprint(spec(), settings, ()), (), "cluster")
     identity = Identity("kafka", "demo", "u", 1)
     report = starts._run(identity, spec(), MigrationStatus(), cast("Any", None), action)
@@ -293,6 +304,76 @@ def test_other_channels_are_tried_only_where_the_chosen_one_is_lost(pods: Pods, 
     assert "probe" in created[0]
     assert len(created) == (4 if lost else 3)
     assert not pods.objects
+
+
+def test_to_choose_a_channel_every_statefulset_is_tried_and_the_last_pods_only_where_the_first_one_is_reached(
+    pods: Pods,
+) -> None:
+    settings = Settings(operator_image="operator:1", verifier_image="v")
+    starts = DryStarts(cast("Any", pods), settings, Facts(FakeKubernetes(Clock()), settings))
+    live = {"metadata": {"name": "kafka-0"}, "status": {"podIP": "10.1.1.1"}}
+    overlay = {"broker.id": "1"}  # what the scripted copies report
+
+    def of(name: str, ordinal: int, channel: str, wanted: Mapping[str, str]) -> tuple[CopyFacts, Mapping[str, str]]:
+        key = CopyKey(name, ordinal, BrokerMode.MIGRATION, channel)
+        each = CopyFacts(key, {**STATEFUL_SET, "metadata": {"name": name}}, live, "kafka", 0, "cluster", ("/data",))
+        return each, wanted
+
+    present = starts._start_copies(
+        facts(),
+        [(replace(of(n, o, "", {})[0], key=CopyKey(n, o, BrokerMode.ZOOKEEPER)), {}) for n in "ab" for o in (0, 2)],
+    )
+    lost = {"process.roles": "broker"}
+    trials = [
+        of(name, ordinal, channel, overlay if (name, channel) != ("b", "second") else lost)
+        for ordinal in (0, 2)
+        for name in "ab"
+        for channel in ("first", "second")
+    ]
+    action = RunDryStart("f", (), "cluster", choosing=True)
+    tried = {
+        (c.key.stateful_set, c.key.ordinal, c.key.channel)
+        for c in starts._try_channels(facts(), action, present, trials)
+    }
+    every = {(name, ordinal, channel) for name in "ab" for ordinal in (0, 2) for channel in ("first", "second")}
+    assert tried == every - {("b", 2, "second")}
+
+
+def test_each_channel_has_a_fingerprint_of_its_own() -> None:
+    """The variables of both prefixes set the same settings."""
+    kubernetes, settings = FakeKubernetes(Clock()), Settings(operator_image="operator:1", verifier_image="v")
+    kubernetes.create(user_stateful_set())
+    starts, identity = DryStarts(kubernetes, settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
+    found = {
+        starts.fingerprint(
+            identity,
+            spec(brokers=spec().brokers.model_copy(update={"config_style": ConfigStyle.ENV, "env_prefix": prefix})),
+            MigrationStatus(),
+        )
+        for prefix in ("KAFKA_", "KAFKA_CFG_")
+    }
+    assert len(found) == 2
+
+
+def test_the_channels_that_the_templates_may_have_are_read_from_the_cluster() -> None:
+    kubernetes, settings = FakeKubernetes(Clock()), Settings(operator_image="operator:1", verifier_image="v")
+    stateful_set = user_stateful_set()
+    pod = stateful_set["spec"]["template"]["spec"]
+    pod["containers"][0]["env"] = []
+    pod["volumes"] = [{"name": "config", "configMap": {"name": "broker-config"}}]
+    kubernetes.create(stateful_set)
+    metadata = {"name": "broker-config", "namespace": "kafka"}
+    file = {"server.properties": "zookeeper.connect=zk:2181\n", "log4j.properties": "log4j.rootLogger=INFO"}
+    kubernetes.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": file})
+    starts, identity = DryStarts(kubernetes, settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
+    assert [described(b) for b in starts.channels(identity, spec())] == [
+        "configStyle: Properties, properties: {volume: config, key: server.properties}",
+        "configStyle: Env, envPrefix: KAFKA_",
+        "configStyle: Env, envPrefix: KAFKA_CFG_",
+    ]
+    del kubernetes.objects["StatefulSet", "kafka", "kafka"]
+    with pytest.raises(ObservationError, match="StatefulSet kafka/kafka: it does not exist"):
+        starts.channels(identity, spec())
 
 
 def test_an_images_colours_are_not_quoted(pods: Pods) -> None:
@@ -310,3 +391,126 @@ def test_a_dry_start_does_not_run_again_because_preflight_passed_and_the_cluster
     live = kubernetes.objects["StatefulSet", "kafka", "kafka"]
     live["spec"]["template"]["spec"]["containers"][0]["image"] = "another:1"
     assert starts.fingerprint(identity, spec(), MigrationStatus()) != before
+
+
+def test_a_dry_start_runs_again_when_the_secret_of_the_controllers_listener_changes() -> None:
+    kubernetes, settings = FakeKubernetes(Clock()), Settings(operator_image="operator:1", verifier_image="v")
+    kubernetes.create(user_stateful_set())
+    document = spec_document()
+    document["controllers"]["listener"] = {"securityProtocol": "SSL", "secretName": "listener"}
+    wanted = MigrationSpec.model_validate(document)
+    starts, identity = DryStarts(kubernetes, settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
+    seen = [starts.fingerprint(identity, wanted, MigrationStatus())]
+    for issuer in (authority(), authority()):
+        data = {name: base64.b64encode(text.encode()).decode() for name, text in secret(issuer).items()}
+        kubernetes.objects["Secret", "kafka", "listener"] = {
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "listener", "namespace": "kafka"}, "data": data,
+        }  # fmt: skip
+        assert starts._listener(identity, wanted, MigrationStatus())[1] == ""
+        seen.append(starts.fingerprint(identity, wanted, MigrationStatus()))
+    assert len(set(seen)) == 3
+    del kubernetes.objects["Secret", "kafka", "listener"]["data"]["tls.crt"]
+    assert "has no certificate of the listener" in starts._listener(identity, wanted, MigrationStatus())[1]
+
+
+def _fingerprints(*changes: Callable[[dict[str, Any], dict[str, Any]], None]) -> list[str]:
+    """Return the fingerprint before and after each change of the StatefulSet and its pod."""
+    kubernetes, settings = FakeKubernetes(Clock()), Settings(operator_image="operator:1", verifier_image="v")
+    kubernetes.create(user_stateful_set(replicas=1))
+    live = kubernetes.objects["StatefulSet", "kafka", "kafka"]
+    live["metadata"]["uid"] = "set"
+    pod: dict[str, Any] = {
+        "metadata": {"name": "kafka-0", "namespace": "kafka", "uid": "p", "labels": {"app": "kafka"}, "ownerReferences": [{"uid": "set"}]},
+        "spec": live["spec"]["template"]["spec"],
+        "status": {
+            "initContainerStatuses": [{"name": "prepare", "imageID": "sha256:a"}],
+            "containerStatuses": [{"name": "kafka", "imageID": "sha256:b"}],
+        },
+    }  # fmt: skip
+    kubernetes.objects["Pod", "kafka", "kafka-0"] = pod
+    starts, identity = DryStarts(kubernetes, settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
+    seen = [starts.fingerprint(identity, spec(), MigrationStatus())]
+    for change in changes:
+        change(live["spec"]["template"], pod["status"])
+        seen.append(starts.fingerprint(identity, spec(), MigrationStatus()))
+    return seen
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda template, _: template["metadata"].update(annotations={"checksum/config": "1"}),
+        lambda template, _: template["metadata"]["labels"].update({"sidecar.istio.io/inject": "true"}),
+        lambda _, status: status["initContainerStatuses"][0].update(imageID="sha256:c"),
+        lambda _, status: status["containerStatuses"][0].update(imageID="sha256:c"),
+    ],
+    ids=["checksum annotation", "label of an injector", "digest of an init image", "digest of the broker's image"],
+)
+def test_a_dry_start_runs_again_when_metadata_of_the_template_or_a_digest_changes(
+    change: Callable[[dict[str, Any], dict[str, Any]], None],
+) -> None:
+    before, again, changed = _fingerprints(lambda *_: None, change)
+    assert before == again != changed
+
+
+def test_what_a_copy_started_is_told_beside_what_the_pod_runs(pods: Pods) -> None:
+    def end(_: str) -> dict[str, Any]:
+        status = ended()
+        status["initContainerStatuses"][1]["imageID"] = "docker-pullable://i@sha256:2"
+        status["containerStatuses"][0]["imageID"] = "sha256:3"
+        return status
+
+    pods.end = end
+    live = {
+        "metadata": {"name": "kafka-1"},
+        "spec": {
+            "nodeName": "n1",
+            "initContainers": [{"name": "prepare", "image": "i"}],
+            "containers": [{"name": "kafka", "image": "kafka:0"}, {"name": "sidecar", "image": "s"}],
+        },
+        "status": {"initContainerStatuses": [{"name": "prepare", "imageID": "i@sha256:1"}]},
+    }
+    images = {i.container: i for i in run(pods, live=live).images}
+    assert images == {
+        "prepare": ContainerImage("prepare", "i", "i@sha256:1", "i", "docker-pullable://i@sha256:2", "n1"),
+        "kafka": ContainerImage("kafka", "kafka:0", "", "kafka:1", "sha256:3", "n1"),
+    }
+    pods.logs = {}
+    failed = run(pods, live=live)
+    assert failed.start is None
+    assert {i.container: i for i in failed.images} == images, "an image that does not start Kafka is told, too"
+
+
+def test_a_container_that_only_the_template_has_differs_from_no_image(pods: Pods) -> None:
+    live = {
+        "metadata": {"name": "kafka-1"},
+        "spec": {"containers": [{"name": "kafka", "image": "kafka:1"}]},
+        "status": {"containerStatuses": [{"name": "kafka", "imageID": "sha256:3"}]},
+    }
+    assert {i.container for i in run(pods, live=live).images} == {"kafka"}
+
+
+def test_a_report_of_an_hour_ago_does_not_stand_for_another_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(operator_image="operator:1", verifier_image="v")
+    starts, identity = DryStarts(cast("Any", None), settings, cast("Any", None)), Identity("kafka", "demo", "u", 1)
+    copies = (CopyOutcome(CopyKey("kafka", 0, BrokerMode.ZOOKEEPER), 0, None),)
+    starts._entries["u"] = dry_start._Entry(report=DryStartReport("same", copies), ended_at=100.0, generation=1)
+    monkeypatch.setattr(dry_start.time, "monotonic", lambda: 3500.0)
+    assert starts.state(replace(identity, generation=2), "same").current is not None
+    monkeypatch.setattr(dry_start.time, "monotonic", lambda: 9000.0)
+    state = starts.state(identity, "same")
+    assert (state.current is not None, state.age_seconds) == (True, 8900.0)
+    assert starts.state(replace(identity, generation=2), "same").current is None
+
+
+def test_a_dry_start_that_made_no_copies_is_repeated_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(operator_image="operator:1", verifier_image="v")
+    starts, identity = DryStarts(cast("Any", None), settings, cast("Any", None)), Identity("kafka", "demo", "u", 1)
+    entry = dry_start._Entry(report=DryStartReport("same", problem="the API server is silent"), ended_at=100.0)
+    starts._entries["u"] = entry
+    monkeypatch.setattr(dry_start.time, "monotonic", lambda: 130.0)
+    assert starts.state(identity, "same").current is not None
+    monkeypatch.setattr(dry_start.time, "monotonic", lambda: 161.0)
+    assert starts.state(identity, "same").current is None
+    entry.report = DryStartReport("same", (CopyOutcome(CopyKey("kafka", 0, BrokerMode.ZOOKEEPER), 0, None),))
+    assert starts.state(identity, "same").current is not None, "what copies say stays"

@@ -11,6 +11,7 @@ from tests.support.observations import spec, spec_document
 
 from kraftbridge.builders.brokers import SHORT_ADDRESS_CACHE, overlay, properties_object
 from kraftbridge.builders.controllers import controllers_objects
+from kraftbridge.builders.pods import completed
 from kraftbridge.config import Settings
 from kraftbridge.models.phase import BrokerMode, ControllerMode
 from kraftbridge.models.spec import MigrationSpec
@@ -148,3 +149,36 @@ def test_java_options_from_envfrom_are_appended_to_and_not_written_into_the_temp
 
 def _object(kind: str, name: str, data: dict[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "kafka"}, "data": data}
+
+
+@pytest.mark.parametrize("annotations", [None, {"openshift.io/sa.scc.uid-range": "1000660000/10000"}])
+def test_the_platform_assigns_users_where_the_namespace_says_so(annotations: dict[str, str] | None) -> None:
+    kubernetes, identity = FakeKubernetes(Clock()), Identity("kafka", "demo", "uid-1", 1)
+    metadata = {"name": "kafka", **({"annotations": annotations} if annotations else {})}
+    kubernetes.objects["Namespace", None, "kafka"] = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    facts = Facts(kubernetes, Settings(operator_image="operator:test", image_pull_secrets="one, two"))
+    found = facts.unread_controllers(identity, spec(), MigrationStatus()).pod_defaults
+    assert found.assigned_users is (annotations is not None)
+    assert found.image_pull_secrets == ("one", "two")
+    asked = [call for call in kubernetes.calls if call[1] == "Namespace"]
+    facts.pod_defaults("kafka", spec())
+    assert [call for call in kubernetes.calls if call[1] == "Namespace"] == asked, "it is remembered"
+
+
+@pytest.mark.parametrize("named", ["", "mirror"])
+def test_pull_secrets_of_the_service_account_stay_where_a_pod_names_others(named: str) -> None:
+    """The admission plugin adds those of the account only to a pod that names none."""
+    kubernetes = FakeKubernetes(Clock())
+    for name, secret in (("default", "of-default"), ("quiet", "of-quiet"), ("verifier", "of-verifier")):
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "kafka"}}
+        kubernetes.create(account | {"imagePullSecrets": [{"name": secret}]})
+    facts = Facts(kubernetes, Settings(operator_image="operator:test", image_pull_secrets=named))
+    document = spec_document()
+    for pods, account, expected in (
+        ({}, None, "of-default"),
+        ({"serviceAccountName": "quiet"}, None, "of-quiet"),
+        ({}, "verifier", "of-verifier"),
+    ):
+        asked = MigrationSpec.model_validate(document | {"pods": pods})
+        settings = completed(asked.pods, facts.pod_defaults("kafka", asked, account))
+        assert [s.name for s in settings.image_pull_secrets] == ([named, expected] if named else [])

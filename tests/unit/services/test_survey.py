@@ -127,7 +127,7 @@ def test_what_the_api_server_does_not_tell_is_unknown_part_by_part(operator: Ope
 
 
 def test_quotas_count_what_is_left_and_only_those_that_count_us(operator: Operator) -> None:
-    hard = {"pods": "10", "requests.memory": "1Gi"}
+    hard = {"pods": "10", "requests.memory": "8Gi"}
     add(
         operator,
         "ResourceQuota",
@@ -139,7 +139,7 @@ def test_quotas_count_what_is_left_and_only_those_that_count_us(operator: Operat
     found = survey_of(operator)
     assert not isinstance(found.quotas, Unobserved)
     (quota,) = found.quotas
-    assert quota.left == {"pods": 2, "requests.memory": 512 << 20}
+    assert quota.left == {"pods": 2, "requests.memory": (8 << 30) - (512 << 20)}
     assert "pods: the 3 controllers request 3, and 2 is left" in codes(operator)["QuotaTooSmall"]
 
 
@@ -188,6 +188,20 @@ def test_budgets_are_those_that_select_the_brokers(operator: Operator) -> None:
     assert not isinstance(found.budgets, Unobserved)
     assert {b.name for b in found.budgets} == {"labels", "expression", "everything"}
     assert {"DisruptionBudgetForbidsAll", "SeveralDisruptionBudgets"} <= codes(operator).keys()
+
+
+def test_labels_of_pods_that_a_selector_of_the_brokers_matches_are_found(operator: Operator) -> None:
+    selectors: dict[str, Any] = {
+        "team": {"matchLabels": {"team": "shop"}},
+        "all": {},
+        "other": {"matchLabels": {"a": "b"}},
+    }
+    for name, selector in selectors.items():
+        add(operator, "PodDisruptionBudget", name, spec={"selector": selector}, status={})
+    operator.migration()["spec"]["pods"] = {"labels": {"team": "shop", "app": "kafka"}}
+    found = survey_of(operator)
+    assert found.selecting == ("PodDisruptionBudget/team", "StatefulSet/kafka")
+    assert "app=kafka, team=shop" in codes(operator)["PodLabelsSelected"]
 
 
 def test_the_survey_is_kept_for_some_seconds(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:

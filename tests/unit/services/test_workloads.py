@@ -76,3 +76,11 @@ def test_the_later_of_two_entries_says_whether_an_image_writes_to_zookeeper(valu
     }
     stateful_set = {"metadata": {"name": "kafka", "uid": "u"}, "spec": {"template": template}}
     assert own_state(stateful_set, [], "kafka").writes_to_zookeeper == ((variable,) if writes else ())
+
+
+def test_a_pods_images_are_the_digests_of_the_containers_that_started() -> None:
+    digest = "sha256:" + "1" * 64
+    kafka = {"name": "kafka", "imageID": f"docker.io/library/kafka@{digest}"}
+    described = pod(kafka, {"name": "starting", "imageID": ""})
+    described["status"]["initContainerStatuses"] = [{"name": "prepare", "imageID": digest}]
+    assert pod_state(described).images == {("kafka", digest), ("prepare", digest)}

@@ -362,7 +362,9 @@ def controllers_of(*nodes: KafkaNode) -> ControllerClient:
     return ControllerClient({3000 + i: node.address for i, node in enumerate(nodes)}, {})
 
 
-def test_the_leader_is_found_and_remembered(make_node: MakeNode) -> None:
+def test_the_leader_is_found_and_remembered(make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("CONNECT_SECONDS", "REQUEST_SECONDS", "QUORUM_CALL_SECONDS"):
+        monkeypatch.setattr(controllers_module, limit, 60.0)  # a busy machine is no reason to ask another node
     follower, leader = make_node({QUORUM: quorum(NOT_LEADER)}), make_node({QUORUM: quorum()})
     client = controllers_of(follower, leader)
     expected = QuorumState(3001, 5, 99, (VoterState(3000, 100), VoterState(3001, 99)), frozenset({0}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from kazoo.exceptions import NoNodeError
@@ -45,12 +45,12 @@ class Reader:
             return
         assert all(each.operation is Operation.DATA for each in reads)
         offset, values = self.sights.pop(0) if len(self.sights) > 1 else self.sights[0]
-        results: list[tuple[Read, Any]] = []
+        answers: list[Data] = []
         for each in reads:
             value = values[each.path.rpartition("/")[2]]
             config = {} if value is None else {"retention.ms": value}
-            results.append((each, Data(json.dumps({"version": 1, "config": config}).encode(), STAT)))
-        yield Fenced(MigrationZnode(3000, 1, offset, 1), results)
+            answers.append(Data(json.dumps({"version": 1, "config": config}).encode(), STAT))
+        yield Fenced(MigrationZnode(3000, 1, offset, 1), reads, answers)
 
 
 def config(topic: str, value: str | None) -> bytes:
@@ -165,4 +165,4 @@ class Absent(Reader):
 
     def read(self, reads: Sequence[Read], batch: int = 0) -> Iterator[Fenced]:
         if reads:
-            yield Fenced(MigrationZnode(3000, 1, self.sights[0][0], 1), [(each, NoNodeError()) for each in reads])
+            yield Fenced(MigrationZnode(3000, 1, self.sights[0][0], 1), reads, [NoNodeError()] * len(reads))

@@ -28,6 +28,7 @@ from kraftbridge.verification.sources.rows import LogVoter
 
 STAT = (0,) * 11
 CONFIG, OWN = (EntityKind.TOPIC_CONFIG, "orders"), (EntityKind.BROKER_CONFIG, "1")
+USER = (EntityKind.SCRAM_CREDENTIAL, "ann/SCRAM-SHA-256")
 BROKERS = (BrokerAccess(id=1, host="b1", port=9092), BrokerAccess(id=2, host="b2", port=9092))
 
 
@@ -64,6 +65,10 @@ class _Answer:
 
     def own_configs(self) -> Iterator[Entity]:
         yield Entity(*OWN, canonical_json({"log.retention.ms": self._value}), -1)
+
+    def scram_credentials(self) -> Iterator[Entity]:
+        if self._value != "forgotten":
+            yield Entity(*USER, canonical_json({"iterations": int(self._value)}), -1)
 
 
 @pytest.fixture
@@ -114,6 +119,22 @@ def test_what_stays_different_without_a_newer_record_is_a_difference_that_names_
     assert not run.outcome.unresolved
 
 
+@pytest.mark.parametrize(
+    ("served", "state", "shown"), [("4096", None, None), ("8192", "changed", "8192"), ("forgotten", "missing", None)]
+)
+def test_users_are_compared_by_name_mechanism_and_iterations(run, monkeypatch, tmp_path, log, served, state, shown):
+    run.request = run.request.model_copy(update={"fence_seconds": 30.0})
+    keys = {"salt": b"s", "storedKey": b"k", "serverKey": b"v"}
+    log.append(record("UserScramCredentialRecord", name="ann", mechanism=1, iterations=4096, **keys))
+    write_log(tmp_path, [batch([value], offset) for offset, value in enumerate(log)])
+    settle(run, monkeypatch, Brokers({1: [served], 2: ["4096"]}), (USER, 1), (USER, 2))
+    found = [(d.kind, d.key, d.state, d.attributes[0].name) for d in run.outcome.differences.values()]
+    assert found == ([(*USER, state, "iterations")] if state else [])
+    for difference in run.outcome.differences.values():
+        assert [each.values for each in difference.attributes] == [{"log": "4096", "broker 1": shown}]
+        assert not difference.in_mirror_only
+
+
 class Mirror:
     """ZooKeeper that mirrors the log up to an offset."""
 
@@ -121,7 +142,7 @@ class Mirror:
         self.offset = offset
 
     def read(self, reads: Sequence[Read]) -> Iterator[Fenced]:
-        yield Fenced(MigrationZnode(3000, 1, self.offset, 1), [(each, Data(b"{}", STAT)) for each in reads])
+        yield Fenced(MigrationZnode(3000, 1, self.offset, 1), reads, [Data(b"{}", STAT)] * len(reads))
 
 
 @pytest.mark.parametrize("mirrored", [1, 2])

@@ -89,12 +89,13 @@ def entities_beside_partitions(image: MetadataImage, form: Form, secrets: Secret
             for name, value in config.values.items()
         }
         yield Entity(kind, key, canonical_json(values), config.offset)
+    yield from _credentials(image, form, secrets)
     if form is Form.SERVED:
         return
     for key, quota in image.quotas.items():
         limits = {name: number(value) for name, value in quota.values.items()}
         yield Entity(EntityKind.CLIENT_QUOTA, key, canonical_json(limits), quota.offset)
-    yield from _principals(image, secrets)
+    yield from _principals(image)
     if image.producer_ids is not None:
         # A snapshot contains only the next id (`ProducerIdsImage.write`), not the broker that requested the block.
         value = canonical_json({"nextProducerId": image.producer_ids["nextProducerId"]})
@@ -126,18 +127,16 @@ def _whole_nodes(image: MetadataImage) -> Iterator[Entity]:
         yield _record(EntityKind.MIGRATION_STATE, "", image.migration_state)
 
 
-def _principals(image: MetadataImage, secrets: Secrets) -> Iterator[Entity]:
+def _credentials(image: MetadataImage, form: Form, secrets: Secrets) -> Iterator[Entity]:
     for (user, mechanism), credential in image.scram.items():
-        value = canonical_json(
-            {
-                "salt": secrets.hashed(credential["salt"]),
-                "storedKey": secrets.hashed(credential["storedKey"]),
-                "serverKey": secrets.hashed(credential["serverKey"]),
-                "iterations": credential["iterations"],
-            }
-        )
+        attributes = {"iterations": credential["iterations"]}
+        if form is not Form.SERVED:
+            attributes |= {name: secrets.hashed(credential[name]) for name in ("salt", "storedKey", "serverKey")}
         key = scram_key(user, scram_mechanism(mechanism))
-        yield Entity(EntityKind.SCRAM_CREDENTIAL, key, value, credential[OFFSET])
+        yield Entity(EntityKind.SCRAM_CREDENTIAL, key, canonical_json(attributes), credential[OFFSET])
+
+
+def _principals(image: MetadataImage) -> Iterator[Entity]:
     for acl in image.acls.values():
         yield Entity(EntityKind.ACL, acl_identity(acl), "{}", acl[OFFSET])
     for identity, token in image.tokens.items():

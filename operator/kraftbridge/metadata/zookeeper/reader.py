@@ -74,17 +74,25 @@ Result = Data | list[str] | Exception
 
 @dataclass(frozen=True, slots=True)
 class MultiRead:
-    """A multiRead request. kazoo's connection uses `type`, `serialize` and `deserialize`."""
+    """A multiRead request. kazoo's connection uses `type`, `serialize` and `deserialize`.
+
+    Parameters
+    ----------
+    chroot
+        What the server's paths begin with; empty without one.
+    """
 
     reads: Sequence[Read]
+    chroot: str = ""
     type: ClassVar[int] = 22
 
     def serialize(self) -> bytes:
         """Return the request's body."""
         parts: list[bytes] = []
-        for read in self.reads:
-            path = read.path.encode()
-            parts += (_ITEM.pack(read.operation, 0, -1, len(path)), path, b"\0")
+        chroot = self.chroot
+        for operation, name in self.reads:
+            path = (chroot + name if name != "/" or not chroot else chroot).encode()
+            parts += (_ITEM.pack(operation, 0, -1, len(path)), path, b"\0")
         parts.append(_END)
         return b"".join(parts)
 
@@ -166,10 +174,20 @@ class Fenced:
     ----------
     migration
         `/migration` at the time of the batch; None if it does not exist or cannot be decoded.
+    reads
+        What was read.
+    answers
+        The result of each read, in the same order.
     """
 
     migration: MigrationZnode | None
-    results: Sequence[tuple[Read, Result]]
+    reads: Sequence[Read]
+    answers: Sequence[Result]
+
+    @property
+    def results(self) -> Iterator[tuple[Read, Result]]:
+        """Each read with its result."""
+        return zip(self.reads, self.answers, strict=True)
 
     @property
     def offset(self) -> int:
@@ -286,11 +304,8 @@ class ZooKeeperReader:
     def _send(self, reads: Sequence[Read]) -> Any:
         client = self._client
         promise = client.handler.async_result()
-        root = client.chroot
-        full = [_FENCE, *reads]
-        if root:
-            full = [Read(read.operation, root + read.path if read.path != "/" else root) for read in full]
-        client._call(MultiRead(full), promise)  # kazoo has no public method for other requests  # noqa: SLF001
+        request = MultiRead([_FENCE, *reads], client.chroot)
+        client._call(request, promise)  # kazoo has no public method for other requests  # noqa: SLF001
         return promise
 
     def _singly(self, reads: Sequence[Read]) -> list[Result]:
@@ -311,7 +326,7 @@ class ZooKeeperReader:
         return results
 
     def _fenced(self, reads: Sequence[Read], answers: list[Result]) -> Fenced:
-        fence, *results = answers
+        fence = answers[0]
         migration = None
         if isinstance(fence, Data):
             try:
@@ -320,12 +335,12 @@ class ZooKeeperReader:
                 self._migration_problem = str(error)
         elif not isinstance(fence, NoNodeError):
             self._migration_problem = f"{MIGRATION_PATH} cannot be read: {fence!r}"
-        return Fenced(migration, list(zip(reads, results, strict=True)))
+        return Fenced(migration, reads, answers[1:])
 
     def walk_fenced(self) -> Iterator[Znode]:
         """Yield every znode, with `/migration` as it was before the other reads. The other znodes are never older."""
         (first,) = self.read([Read(Operation.DATA, MIGRATION_PATH)])
-        fence = first.results[0][1]
+        fence = first.answers[0]
         for found in self.walk():
             if found.path == MIGRATION_PATH and isinstance(fence, Data):
                 yield znode(MIGRATION_PATH, fence)
@@ -357,7 +372,7 @@ class ZooKeeperReader:
             level = []
             listed = [index for index, each in enumerate(found) if each.children]
             results = self.read([Read(Operation.CHILDREN, found[index].path) for index in listed])
-            answers = (result for fenced in results for _, result in fenced.results)
+            answers = (result for fenced in results for result in fenced.answers)
             for index, result in zip(listed, answers, strict=True):
                 each = found[index]
                 if isinstance(result, list):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import math
+import select
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import socket
 from typing import Any, Literal
 
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.retry import KazooRetry
 
 from kraftbridge.exceptions import InvalidSpecError
@@ -56,6 +61,52 @@ class Retries:
     max_delay_seconds: float = 2.0
 
 
+class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's handler for threads, with one system call per wait.
+
+    kazoo 2.11's own `select` makes and closes an epoll object for each wait (``kazoo.handlers.utils.selector_select``), and a large reply
+    takes several waits. ``make bench`` compares the reading of many znodes with a bare socket.
+    """
+
+    def select(
+        self,
+        rlist: Sequence[socket],
+        wlist: Sequence[socket],
+        xlist: Sequence[socket],  # noqa: ARG002 - kazoo's signature
+        timeout: float | None = None,
+    ) -> tuple[list[socket], list[socket], list[socket]]:
+        """Wait until one of the sockets can be read or written, like `select.select` without its limit of 1,024 files.
+
+        Parameters
+        ----------
+        xlist
+            Ignored, as by kazoo. A socket with an error counts as readable or writable, whichever was asked: its next call raises the error.
+        timeout
+            Seconds; no limit if None.
+
+        Raises
+        ------
+        ValueError
+            A socket is closed, or the timeout is negative.
+        """
+        if timeout is not None and timeout < 0:
+            raise ValueError("timeout must be non-negative")
+        wanted: dict[int, int] = {}
+        for each in rlist:
+            wanted[each.fileno()] = select.POLLIN
+        for each in wlist:
+            wanted[each.fileno()] = wanted.get(each.fileno(), 0) | select.POLLOUT
+        waiting = select.poll()
+        for number, events in wanted.items():
+            waiting.register(number, events)
+        found = dict(waiting.poll(None if timeout is None else math.ceil(timeout * 1000)))
+        return (
+            [each for each in rlist if found.get(each.fileno(), 0) & ~select.POLLOUT],
+            [each for each in wlist if found.get(each.fileno(), 0) & ~select.POLLIN],
+            [],
+        )
+
+
 def new_session(
     connect: str,
     timeout_seconds: float,
@@ -88,6 +139,7 @@ def new_session(
     return KazooClient(
         hosts=connect,
         timeout=timeout_seconds,
+        handler=PollingHandler(),
         connection_retry=KazooRetry(max_tries=retries.connection, **delays),
         command_retry=KazooRetry(max_tries=retries.command, **delays),
         **options,

@@ -69,7 +69,12 @@ def broken_broker(step: StepContext, roll: Roll, mode: BrokerMode) -> tuple[Stat
     broken = [
         sp
         for sp in roll.pending
-        if not sp[1].deleting and (_is_down(step, sp[1]) or _is_lost(step, sp[1]) or _is_left_behind(step, sp[1], mode))
+        if not sp[1].deleting
+        and (
+            (_is_down(step, sp[1]) and _takes_nothing(step, sp[1]))
+            or _is_lost(step, sp[1])
+            or _is_left_behind(step, sp[1], mode)
+        )
     ]
     names = {pod.name for _, pod in broken}
     others = frozenset(i for name, i in step.status.broker_ids.items() if name not in names)
@@ -120,6 +125,14 @@ def _lost_broker(
 
 def _is_down(step: StepContext, pod: PodState) -> bool:
     return not pod.ready and (pod.running_since is None or step.now - pod.running_since >= DEAF_FOR)
+
+
+def _takes_nothing(step: StepContext, pod: PodState) -> bool:
+    """Return whether clients lose nothing by this broker's restart. A pod that is not Ready may still serve: the readiness probe is the user's."""
+    others_lag = any(
+        v.offline_count or v.lagging - {step.status.broker_ids.get(pod.name)} for v in gates.views_of_cluster(step)
+    )
+    return not serves(step, pod) or not (others_lag or gates.redundancy_blockers(step))
 
 
 def _is_lost(step: StepContext, pod: PodState) -> bool:

@@ -42,7 +42,8 @@ def remember_volumes(draft: Draft) -> None:
         return  # its pods do not run the current spec.controllers
     uids = {str(i): uid for i, uid in workload.volume_uids.items()}
     if set(uids) == {str(i) for i in status.node_ids}:
-        rendered = RenderedControllers.of(tuned_controllers(draft.spec, draft.status), workload.credentials)
+        tuned = tuned_controllers(draft.spec, draft.status)
+        rendered = RenderedControllers.of(tuned, workload.credentials, draft.spec.pods)
         changes = {"format_allowed": False, "volume_uids": uids, "rendered": rendered}
         draft.update(controllers=status.model_copy(update=changes))
 

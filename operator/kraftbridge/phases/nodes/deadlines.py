@@ -67,9 +67,14 @@ def seconds_of(direction: Direction, stage: Stage, termination_grace_seconds: in
             return 600
 
 
+def current(step: StepContext) -> Operation | None:
+    """Return the restart in progress, or else the one that a rollback gave up and whose broker is not back."""
+    return step.status.operation or step.status.given_up
+
+
 def overdue(step: StepContext) -> tuple[Stage, PastDeadline] | None:
     """Return the stage in which the current restart is past its deadline, and the table's action; None while it is within it."""
-    operation = step.status.operation
+    operation = current(step)
     if operation is None:
         return None
     seen = _stage(step, operation)
@@ -92,7 +97,7 @@ def _stage(step: StepContext, operation: Operation) -> tuple[Stage, datetime] | 
         return Stage.STARTING, operation.started_at
     if pod.uid == operation.pod_uid:
         return Stage.STOPPING, operation.started_at
-    since = operation.last_pod_ready_at or operation.started_at
+    since = operation.last_pod_ready_at or pod.ready_since or operation.started_at
     # Without an active controller no broker can register, and a restart does not help.
     of_broker = operation.kind is OperationKind.RESTART_BROKER and step.observation.active_controller is not None
     if of_broker and brokers.registration_blockers(step, BrokerMode.of(pod.configuration)):

@@ -31,7 +31,8 @@ signals that it does not handle (pid_namespaces(7)). It would run for its whole 
 def begin(draft: Draft, kind: OperationKind, node_id: int, pod: PodState) -> None:
     """Record the restart of a node and restart its pod."""
     operation = Operation(kind=kind, node_id=node_id, pod=pod.name, pod_uid=pod.uid, started_at=draft.now)
-    draft.update(operation=operation)
+    given_up = draft.status.given_up
+    draft.update(operation=operation, given_up=None if given_up is None or given_up.pod == pod.name else given_up)
     draft.act(_restart(draft, operation, pod))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import (
     ApplyControllers,
@@ -31,7 +32,7 @@ from kraftbridge.models.status import (
     WaitKind,
     tuned_controllers,
 )
-from kraftbridge.phases import gates, healing, verifying
+from kraftbridge.phases import certificates, gates, healing, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 from kraftbridge.phases.nodes import brokers, controllers, deadlines, restarts
 from kraftbridge.phases.nodes.deadlines import PastDeadline
@@ -95,14 +96,9 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
             is not None
         ):
             return waiting  # it is the last one that registers: the copy starts then
-        # The quorum lacks this broker, so only what clients notice holds its restart back.
-        if brokers.serves(draft, lost[1]) and (
-            blockers := gates.service_blockers(draft) or gates.redundancy_blockers(draft)
-        ):
-            return gates.restart_wait(draft, blockers)
-        return restarts.paused(draft) or restart_broker(draft, lost[1], lost[0])
+        return restart_lost_broker(draft, *lost)
     if not roll.pending:
-        return None
+        return _other_image(draft)
     # The controller copies the metadata once the last broker registers, so the tree is verified right before that restart.
     last = mode is BrokerMode.MIGRATION and len(roll.pending) == 1
     if last and draft.status.phase is Phase.TAKING_OVER:
@@ -113,6 +109,8 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
             return waiting
         return restarts.paused(draft) or restart_broker(draft, broken[1], broken[0])
     if (waiting := restarts.finish_hold(draft)) is not None:
+        return waiting
+    if (waiting := _other_image(draft)) is not None:
         return waiting
     blockers = gates.restart_blockers(draft) or gates.quorum_blockers(draft)
     if blockers:
@@ -199,6 +197,13 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState) 
     return Wait(f"broker {node_id}: pod {pod.name} is being stopped")
 
 
+def restart_lost_broker(draft: Draft, stateful_set: StatefulSetState, pod: PodState) -> Wait:
+    """Restart a broker that the quorum lacks. If clients still reach the broker, its restart must make nothing unavailable."""
+    if brokers.serves(draft, pod) and (blockers := gates.service_blockers(draft) or gates.redundancy_blockers(draft)):
+        return gates.restart_wait(draft, blockers)
+    return restarts.paused(draft) or restart_broker(draft, pod, stateful_set)
+
+
 def _ensure_copy_prepared(draft: Draft) -> Wait | None:
     """Return None once what Kafka will copy is sound, kept and watched; the copy starts when the last broker registers."""
     waiting = verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)
@@ -216,6 +221,46 @@ def _others_serve(step: StepContext, node_id: int) -> bool:
     return (whole and not gates.redundancy_blockers(step)) or (away and not any(v.offline_count for v in views))
 
 
+def record_images(draft: Draft) -> Wait | None:
+    """Record the images that the brokers run right before the first of them restarts; None once they are recorded."""
+    sets = draft.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return Wait(str(sets))
+    images = {p.name: dict(sorted(p.images)) for s in sets for p in s.pods}
+    nodes = tuple(n.model_copy(update={"images": images.get(n.pod, {})}) for n in draft.status.nodes)
+    draft.update(nodes=nodes)
+    return None
+
+
+def _other_image(step: StepContext) -> Wait | None:
+    """Return a wait if a broker came back with another image than it ran before: a tag moved, and no copy was started with that image.
+
+    A rollback goes on: nothing else brings the brokers back.
+    """
+    sets = step.stateful_sets()
+    if isinstance(sets, Unobserved) or step.status.phase is Phase.ROLLING_BACK:
+        return None
+    before = {n.pod: n.images for n in step.status.nodes}
+    for stateful_set in sets:
+        name = f"StatefulSet/{stateful_set.name}"
+        if any(a.code == Code.DRY_START_OTHER_IMAGE and a.object in (name, "*") for a in step.spec.preflight.accepted):
+            continue
+        for pod in stateful_set.pods:
+            known = before.get(pod.name, {})
+            for container, digest in sorted(pod.images):
+                if known.get(container, digest) != digest:
+                    return Wait(
+                        f"broker {step.status.broker_ids.get(pod.name, pod.ordinal)} came back with another image: container {container} of pod {pod.name} ran {known[container]} before the "
+                        f"migration and runs {digest}. Its tag names another image now, and no copy was started with it, so no other broker restarts. Let the tag name the former image and "
+                        f"delete pod {pod.name}, accept {Code.DRY_START_OTHER_IMAGE} on {name} in spec.preflight.accepted, or roll back (spec.target ZooKeeper)",
+                        WaitKind.USER,
+                        Reason.FINDINGS,
+                        stalled=True,
+                        requeue_after=timedelta(seconds=5),
+                    )
+    return None
+
+
 def _restarted(step: StepContext, operation: Operation, stateful_set: str, mode: BrokerMode) -> tuple[NodeStatus, ...]:
     old = next((n for n in step.status.nodes if n.id == operation.node_id), None)
     new = NodeStatus(
@@ -227,6 +272,7 @@ def _restarted(step: StepContext, operation: Operation, stateful_set: str, mode:
         ready=True,
         registered=True,
         restarts=(old.restarts if old else 0) + 1,
+        images=old.images if old else {},
     )
     return tuple(sorted((new, *(n for n in step.status.nodes if n.id != operation.node_id)), key=lambda n: n.id))
 
@@ -250,6 +296,8 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
         return None
     if change is None and wanted == status.rendered:
         return None
+    if draft.status.operation is None and (blocked := certificates.roll_blocker(draft)) is not None:
+        return blocked
     operation = draft.status.operation
     if operation is not None and operation.kind is not OperationKind.RESTART_CONTROLLER:
         # A broker that restarts waits for the quorum, so it must not keep a quorum without any voter from being corrected.
@@ -290,7 +338,7 @@ def _wanted(step: StepContext, status: ControllersStatus) -> RenderedControllers
     known = last.credentials if last is not None else {}
     workload = step.observation.controllers
     seen = {} if isinstance(workload, Unobserved) else workload.credentials
-    return RenderedControllers.of(tuned_controllers(step.spec, step.status), {**known, **seen})
+    return RenderedControllers.of(tuned_controllers(step.spec, step.status), {**known, **seen}, step.spec.pods)
 
 
 def _only_names_secrets(wanted: RenderedControllers, rendered: RenderedControllers) -> bool:
@@ -326,7 +374,8 @@ def _begin(draft: Draft, status: ControllersStatus, wanted: RenderedControllers)
     draft.update(controllers=status.model_copy(update={"rendered": wanted, "change": change}))
     draft.act(ApplyControllers(status.mode, status.format_allowed))
     rotated = [n for n, f in wanted.credentials.items() if before is not None and before.credentials.get(n, f) != f]
-    what = f"Secret {', '.join(rotated)}" if rotated else "spec.controllers"
+    section = "spec.pods" if before is not None and before.pods != wanted.pods else "spec.controllers"
+    what = f"Secret {', '.join(rotated)}" if rotated else section
     draft.tell(EventReason.CONTROLLERS_CHANGING, f"Rolling the change of {what} out, the active controller last")
     return Wait(f"{what} changed: the roll-out starts")
 

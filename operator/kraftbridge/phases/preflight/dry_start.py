@@ -9,6 +9,7 @@ from kraftbridge.dry_start import (
     copies_of,
     differences_from_overlay,
     differences_from_running,
+    other_images,
     settings_named,
 )
 from kraftbridge.models.catalogue import Code
@@ -16,12 +17,15 @@ from kraftbridge.models.decision import RunDryStart
 from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartReport
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.status import FindingStatus, finding, first, some
+from kraftbridge.models.status import FindingStatus, chooses_channel, finding, first, some, with_channel
 from kraftbridge.phases.draft import Draft, StepContext
 
 UNDER_WAY = "Copies of the brokers' pods are started without Kafka, to see which settings each mode would pass to Kafka"
 _SHOWN_DIFFERENCES = 4
 _WORDS = 400
+_SHOWN_IMAGES = 2
+REPEATED_AFTER_SECONDS = 60.0
+"""Time between dry starts while `Code.DRY_START_OTHER_IMAGE` blocks."""
 
 
 def awaited(step: StepContext) -> bool:
@@ -35,7 +39,26 @@ def begin_dry_start(draft: Draft, broker_ids: dict[str, int], cluster_id: str) -
     state = draft.observation.dry_start
     if isinstance(state, Unobserved) or state.off or state.current is not None or state.running:
         return
-    draft.act(RunDryStart(state.fingerprint, tuple(sorted(broker_ids.items())), cluster_id))
+    draft.act(_dry_start(draft, state.fingerprint, broker_ids, cluster_id))
+
+
+def repeat_dry_start(
+    draft: Draft, broker_ids: dict[str, int], cluster_id: str, standing: Sequence[FindingStatus]
+) -> None:
+    """Repeat a dry start whose copies got other images: nothing in Kubernetes tells that a tag was moved back.
+
+    Its findings stand until the next one ends.
+    """
+    state = draft.observation.dry_start
+    if isinstance(state, Unobserved) or state.off or state.current is None or state.running:
+        return
+    if state.age_seconds > REPEATED_AFTER_SECONDS and any(f.code == Code.DRY_START_OTHER_IMAGE for f in standing):
+        draft.act(_dry_start(draft, state.fingerprint, broker_ids, cluster_id))
+
+
+def _dry_start(step: StepContext, fingerprint: str, broker_ids: dict[str, int], cluster_id: str) -> RunDryStart:
+    choosing = chooses_channel(step.spec, step.status)
+    return RunDryStart(fingerprint, tuple(sorted(broker_ids.items())), cluster_id, choosing)
 
 
 def findings(step: StepContext) -> Iterator[FindingStatus]:
@@ -57,8 +80,23 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
     if report.problem:
         yield finding(Code.DRY_START_IMPOSSIBLE, "brokers", problem=report.problem)
         return
+    if report.untried:
+        yield finding(Code.BROKER_CREDENTIALS_NOT_TRIED, "brokers", reason=report.untried)
     for each in sets:
         yield from _stateful_set(step, report, each)
+        yield from _credentials(report, each)
+
+
+def _credentials(report: DryStartReport, item: StatefulSetState) -> Iterator[FindingStatus]:
+    """Find brokers that would not get on with the controllers' listener. The copies in the present mode have the settings for it, too."""
+    for copy in report.copies:
+        if copy.key.stateful_set != item.name or copy.key.mode is not BrokerMode.ZOOKEEPER or copy.start is None:
+            continue
+        name = f"broker/{copy.broker_id}"
+        if copy.start.refusals:
+            yield finding(Code.BROKER_CREDENTIALS_REFUSED, name, reason="; ".join(copy.start.refusals))
+        if copy.start.untried:
+            yield finding(Code.BROKER_CREDENTIALS_NOT_TRIED, name, reason=copy.start.untried)
 
 
 def _stateful_set(step: StepContext, report: DryStartReport, item: StatefulSetState) -> Iterator[FindingStatus]:
@@ -69,6 +107,10 @@ def _stateful_set(step: StepContext, report: DryStartReport, item: StatefulSetSt
     lacking = [key.pod for key in wanted if key not in outcomes]
     if lacking or not wanted:
         yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=f"no copy was made of {some(lacking) or 'its pods'}")
+    if images := other_images(outcomes[key] for key in wanted if key in outcomes):
+        more = len(images) - _SHOWN_IMAGES
+        told = "; ".join(images[:_SHOWN_IMAGES]) + (f"; and {more} more" if more > 0 else "")
+        yield finding(Code.DRY_START_OTHER_IMAGE, name, images=told)
     for mode in BrokerMode:
         copies = [outcomes[key] for key in wanted if key.mode is mode and key in outcomes]
         yield from _starts(step, name, mode, copies, outcomes, writers)
@@ -85,7 +127,7 @@ def _starts(
     writers: str,
 ) -> Iterator[FindingStatus]:
     """Find copies that do not reach Kafka's start, and configurations that Kafka refuses; one finding for each mode."""
-    prefix = step.spec.brokers.env_prefix
+    prefix = with_channel(step.spec, step.status).brokers.env_prefix
     failed = [c for c in copies if c.start is None]
     if mode is not BrokerMode.ZOOKEEPER:
         # A copy that does not start in its present mode either has its finding there.

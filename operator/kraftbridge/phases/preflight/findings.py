@@ -20,10 +20,10 @@ from kraftbridge.models.observation import (
     Unobserved,
     ZooKeeperState,
 )
-from kraftbridge.models.spec import ConfigStyle, MigrationSpec, Runner
-from kraftbridge.models.status import FindingStatus, finding, some
+from kraftbridge.models.spec import MigrationSpec, Runner
+from kraftbridge.models.status import FindingStatus, finding, some, with_channel
 from kraftbridge.phases.draft import Draft, StepContext
-from kraftbridge.phases.preflight import dry_start, rehearsal
+from kraftbridge.phases.preflight import channel, dry_start, rehearsal
 from kraftbridge.phases.preflight import kafka as preflight_kafka
 from kraftbridge.phases.preflight import kubernetes as preflight_kubernetes
 
@@ -51,6 +51,7 @@ def findings(draft: Draft) -> tuple[FindingStatus, ...]:
             *_survey(draft),
             *_metadata_version(draft.spec),
             *_images(draft),
+            *channel.findings(draft),
             *dry_start.findings(draft),
             *rehearsal.findings(draft),
         ),
@@ -67,6 +68,11 @@ def redundancy_findings(spec: MigrationSpec, redundancy: TopicRedundancy) -> tup
 def rehearsal_findings(step: StepContext) -> tuple[FindingStatus, ...]:
     """Return what the last rehearsal found; asked again before the first broker restarts."""
     return tuple(_accepting(step.spec, rehearsal.findings(step)))
+
+
+def dry_start_findings(step: StepContext) -> tuple[FindingStatus, ...]:
+    """Return what the last dry start found; asked again before the first broker restarts, if a template changed since preflight."""
+    return tuple(_accepting(step.spec, (*channel.findings(step), *dry_start.findings(step))))
 
 
 def _accepting(spec: MigrationSpec, found: Iterable[FindingStatus]) -> list[FindingStatus]:
@@ -186,7 +192,7 @@ def _stateful_set(draft: Draft, name: str, item: StatefulSetState) -> Iterator[F
         )
     for variable in item.writes_to_zookeeper:
         yield finding(Code.IMAGE_WRITES_TO_ZOOKEEPER, name, variable=variable)
-    yield from _properties(draft.spec, name, item)
+    yield from _properties(with_channel(draft.spec, draft.status), name, item)
     stated = settings.get("inter.broker.protocol.version", "")
     ibp = re.match(r"(\d+)\.(\d+)", stated)
     lacking = not stated and not preflight_kafka.runs_with(draft, item, "inter.broker.protocol.version")
@@ -212,8 +218,8 @@ def _stateful_set(draft: Draft, name: str, item: StatefulSetState) -> Iterator[F
 
 
 def _properties(spec: MigrationSpec, name: str, item: StatefulSetState) -> Iterator[FindingStatus]:
-    source, mounted = spec.brokers.properties, item.properties_from
-    if spec.brokers.config_style is not ConfigStyle.PROPERTIES or source is None:
+    source, mounted = spec.brokers.file, item.properties_from
+    if source is None:
         return
     if not mounted:
         yield finding(Code.VOLUME_MISSING, name, volume=source.volume)

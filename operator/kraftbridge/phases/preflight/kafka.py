@@ -16,11 +16,13 @@ from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.rehearsal import NOT_REHEARSED
 from kraftbridge.models.report import CompareServed
 from kraftbridge.models.status import FindingStatus, finding, first, some
 from kraftbridge.models.survey import AclEntry, BrokerSetting, SettingSource, Survey
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.preflight import dry_start as dry_starts
+from kraftbridge.phases.preflight import rehearsal as rehearsals
 
 Seen = Mapping[int, Mapping[str, BrokerSetting]]
 """Running settings by broker id and name."""
@@ -271,7 +273,7 @@ def _credentials(draft: Draft, broker: int, settings: Mapping[str, BrokerSetting
     TLS settings may lack the listener's prefix, its login is in ``listener.name.controller.<mechanism>.sasl.jaas.config`` or a JAAS file.
     """
     listener = draft.spec.controllers.listener
-    if listener.secret_name is None:
+    if not listener.has_files:
         return
 
     def has(*names: str) -> bool:
@@ -290,8 +292,14 @@ def _credentials(draft: Draft, broker: int, settings: Mapping[str, BrokerSetting
         if f"{_CONTROLLER_PREFIX}{name}.sasl.jaas.config" not in settings:
             lacking.append(f"{_CONTROLLER_PREFIX}{name}.sasl.jaas.config")
     if lacking:
+        issued = draft.status.listener_certificates
+        held = "the trust and the login" if listener.issues_logins else "the key stores"
+        files = "" if issued is None else f" (Secret {issued.brokers_secret} has {held})"
         yield finding(
-            Code.BROKER_CREDENTIALS_MISSING, f"broker/{broker}", protocol=protocol, lacking=" and ".join(lacking)
+            Code.BROKER_CREDENTIALS_MISSING,
+            f"broker/{broker}",
+            protocol=protocol,
+            lacking=" and ".join(lacking) + files,
         )
 
 
@@ -346,8 +354,8 @@ def _needed_by_controllers(
         if plugin in values and plugin not in ours and values[plugin].value != DEFAULT_PRINCIPAL_BUILDER:
             yield finding(Code.PLUGIN_NOT_ON_CONTROLLERS, plugin, setting=plugin, value=values[plugin].value)
     yield from _unproven_plugins(draft, survey)
-    logins = dict.fromkeys(login for each in seen.values() if (login := _inter_broker_login(each)) is not None)
-    certificates = dict.fromkeys(tls for each in seen.values() if (tls := _inter_broker_tls(each)) is not None)
+    logins = dict.fromkeys(login for each in seen.values() if (login := inter_broker_login(each)) is not None)
+    certificates = dict.fromkeys(tls for each in seen.values() if (tls := inter_broker_tls(each)) is not None)
     if logins or certificates or TOKEN_KEYS & values.keys():
         listener = survey.listener_settings
         if isinstance(listener, Unobserved):
@@ -376,6 +384,7 @@ def _needed_by_controllers(
                         protocol=tls.protocol,
                         lacking=" and ".join(parts),
                     )
+    yield from _trials(survey)
     users = values.get("super.users")
     if users is not None and values.get("authorizer.class.name") is not None:
         lacking = {u.strip() for u in (users.value or "").split(";") if u.strip()} - set(
@@ -385,8 +394,26 @@ def _needed_by_controllers(
             yield finding(Code.SUPER_USERS_MISSING_ON_CONTROLLERS, "controllers", users=some(lacking))
 
 
+def _trials(survey: Survey) -> Iterator[FindingStatus]:
+    """Find brokers that do not let the controllers in."""
+    if isinstance(survey.inter_broker, Unobserved):
+        yield finding(
+            Code.INTER_BROKER_LOGIN_NOT_TRIED, "brokers", listener="(all brokers)", reason=survey.inter_broker
+        )
+        return
+    for broker, trial in sorted(survey.inter_broker.items()):
+        name, listener = f"broker/{broker}", f"{trial.listener} ({trial.address})"
+        if trial.tried:
+            yield finding(Code.INTER_BROKER_LOGIN_REFUSED, name, listener=listener, reason=trial.reason)
+        else:
+            yield finding(Code.INTER_BROKER_LOGIN_NOT_TRIED, name, listener=listener, reason=trial.reason)
+
+
 def _unproven_plugins(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
-    """Find classes that only the controllers' image would have to load: a copy of a broker's pod loads them for the image that both run."""
+    """Find classes that nothing has loaded from the controllers' image.
+
+    A copy of a broker's pod loads them if brokers and controllers run the same image. The rehearsal starts a controller of that image with its classes.
+    """
     state, sets = draft.observation.dry_start, draft.stateful_sets()
     if dry_starts.awaited(draft):
         return  # the copies may show it; the gate stays closed until then
@@ -400,6 +427,8 @@ def _unproven_plugins(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
             stated = [] if isinstance(sets, Unobserved) else [s.settings.get(plugin, "").strip() for s in sets]
             value = taken_over(survey, state).get(plugin) or next((v for v in reversed(stated) if v), value)
         if not value or value.startswith(_KAFKAS_OWN):
+            continue
+        if plugin not in NOT_REHEARSED and rehearsals.starts_controllers(draft):
             continue
         loaded = (s for s in starts if plugin in s.settings and plugin not in (*s.missing_classes, *s.mounted_classes))
         if not any(s.settings[plugin].value == value for s in loaded):
@@ -440,14 +469,14 @@ class _Tls:
         ]
 
 
-def _inter_broker_tls(values: Mapping[str, BrokerSetting]) -> _Tls | None:
+def inter_broker_tls(values: Mapping[str, BrokerSetting]) -> _Tls | None:
     """Return what a controller needs for the TLS of a broker's inter-broker listener; None if the listener has none.
 
     Notes
     -----
     A listener with SASL asks for client certificates only where ``ssl.client.auth`` has its prefix (KIP-684).
     """
-    listener, protocol = _inter_broker_listener(values)
+    listener, protocol = inter_broker_listener(values)
     if not protocol.endswith("SSL"):
         return None
     asks = values.get(f"listener.name.{listener.lower()}.ssl.client.auth")
@@ -457,7 +486,7 @@ def _inter_broker_tls(values: Mapping[str, BrokerSetting]) -> _Tls | None:
     return _Tls(listener, protocol, asks is not None and (asks.value or "required") == "required")
 
 
-def _inter_broker_listener(values: Mapping[str, BrokerSetting]) -> tuple[str, str]:
+def inter_broker_listener(values: Mapping[str, BrokerSetting]) -> tuple[str, str]:
     """Return name and security protocol of a broker's inter-broker listener."""
     listener = _value(values, "inter.broker.listener.name") or _value(
         values, "security.inter.broker.protocol", "PLAINTEXT"
@@ -472,7 +501,7 @@ def _value(values: Mapping[str, BrokerSetting], name: str, default: str = "") ->
     return ((values[name].value if name in values else None) or default).strip()
 
 
-def _inter_broker_login(values: Mapping[str, BrokerSetting]) -> _Login | None:
+def inter_broker_login(values: Mapping[str, BrokerSetting]) -> _Login | None:
     """Return what a controller needs to log in to a broker's inter-broker listener; None if that is no SASL listener.
 
     Notes
@@ -480,7 +509,7 @@ def _inter_broker_login(values: Mapping[str, BrokerSetting]) -> _Login | None:
     A controller in migration mode sends LeaderAndIsr and UpdateMetadata to that listener (``MigrationPropagator``). It is a client there with the
     server's login context, which is this setting or a JAAS file (``JaasContext.loadServerContext``); controllers have no such file.
     """
-    listener, protocol = _inter_broker_listener(values)
+    listener, protocol = inter_broker_listener(values)
     if not protocol.startswith("SASL_"):
         return None
     return _Login(listener, protocol, _value(values, "sasl.mechanism.inter.broker.protocol", "GSSAPI"))

@@ -8,6 +8,7 @@ from typing import Final
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.spec import MigrationSpec, Placement
 from kraftbridge.models.status import FindingStatus, finding, some
 from kraftbridge.models.survey import Capacity, ControllersDemand, Demand, Limit, Room, Survey
 from kraftbridge.phases.draft import Draft
@@ -23,15 +24,20 @@ def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     yield from _budgets(survey)
     yield from _writers(survey)
     yield from _leftovers(survey)
+    yield from _selecting(draft, survey)
     yield from _refused(survey)
     if isinstance(survey.demand, Unobserved):
         yield finding(Code.CAPACITY_UNKNOWN, "controllers", reason=survey.demand)
         return
     limits = () if isinstance(survey.limits, Unobserved) else survey.limits
-    demand = replace(survey.demand, containers=tuple(_defaulted(c, limits) for c in survey.demand.containers))
+    demand = replace(
+        survey.demand,
+        containers=tuple(_defaulted(c, limits) for c in survey.demand.containers),
+        init_containers=tuple(_defaulted(c, limits) for c in survey.demand.init_containers),
+    )
     yield from _quotas(survey, demand, limits)
     yield from _limits(survey, demand)
-    yield from _room(survey, demand)
+    yield from _room(draft, survey, demand)
 
 
 def _rights(survey: Survey) -> Iterator[FindingStatus]:
@@ -91,8 +97,8 @@ def _writers(survey: Survey) -> Iterator[FindingStatus]:
         for writer in writers:
             if writer.startswith(OTHER_WRITER):
                 yield finding(Code.OWNED_BY_CONTROLLER, f"StatefulSet/{name}", owner=writer.removeprefix(OTHER_WRITER))
-            else:
-                yield finding(Code.FIELDS_MANAGED_BY_OTHERS, f"StatefulSet/{name}", writer=writer)
+        if others := [w for w in writers if not w.startswith(OTHER_WRITER)]:
+            yield finding(Code.FIELDS_MANAGED_BY_OTHERS, f"StatefulSet/{name}", writers=", ".join(others))
 
 
 def _leftovers(survey: Survey) -> Iterator[FindingStatus]:
@@ -100,6 +106,16 @@ def _leftovers(survey: Survey) -> Iterator[FindingStatus]:
         yield finding(Code.LEFTOVERS_UNKNOWN, "namespace", reason=survey.leftovers)
     elif survey.leftovers:
         yield finding(Code.LEFTOVERS_FOUND, "namespace", objects=some(survey.leftovers, 20))
+
+
+def _selecting(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
+    if isinstance(survey.selecting, Unobserved):
+        yield finding(Code.POD_LABELS_UNKNOWN, "pods", reason=survey.selecting)
+        return
+    for name in survey.selecting:
+        yield finding(
+            Code.POD_LABELS_SELECTED, name, labels=some(f"{k}={v}" for k, v in sorted(draft.spec.pods.labels.items()))
+        )
 
 
 def _refused(survey: Survey) -> Iterator[FindingStatus]:
@@ -146,7 +162,8 @@ def _quotas(survey: Survey, demand: ControllersDemand, limits: tuple[Limit, ...]
 def _wanted(demand: ControllersDemand) -> Mapping[str, int | None]:
     """Return the amount that a quota counts for the controllers; None if a container does not state it."""
     of_one = _counted(demand.containers)
-    return {name: None if value is None else value * demand.pods for name, value in of_one.items()} | {
+    of_starters = _counted(demand.init_containers)
+    return {name: None if value is None or of_starters[name] is None else value * demand.pods for name, value in of_one.items()} | {
         "pods": demand.pods, "count/pods": demand.pods,
         "persistentvolumeclaims": demand.pods, "count/persistentvolumeclaims": demand.pods,
         "requests.storage": demand.storage_bytes * demand.pods,
@@ -192,27 +209,44 @@ def _limits(survey: Survey, demand: ControllersDemand) -> Iterator[FindingStatus
         yield finding(Code.LIMITS_UNKNOWN, "controllers", reason=survey.limits)
         return
     for limit in survey.limits:
-        for words in _violations(limit, demand):
-            yield finding(Code.LIMIT_RANGE_REFUSES, f"LimitRange/{limit.name}", violation=words)
+        for words in _violations(limit, (*demand.containers, *demand.init_containers), demand):
+            yield finding(Code.LIMIT_RANGE_REFUSES, f"LimitRange/{limit.name}", pods="the controllers", violation=words)
+        for pod in (_defaulted(p, survey.limits) for p in survey.verification):
+            for words in _violations(limit, (pod,), None):
+                yield finding(
+                    Code.LIMIT_RANGE_REFUSES, f"LimitRange/{limit.name}", pods="a verification", violation=words
+                )
 
 
-def _violations(limit: Limit, demand: ControllersDemand) -> Iterator[str]:
-    asked: list[tuple[str, str, int | None, int | None]]
-    if limit.kind == "PersistentVolumeClaim":
-        asked = [("volume", "storage", demand.storage_bytes, demand.storage_bytes)]
+def _violations(limit: Limit, containers: Sequence[Demand], controllers: ControllersDemand | None) -> Iterator[str]:
+    """Yield what a LimitRange would refuse.
+
+    Parameters
+    ----------
+    containers
+        Of one pod, completed by the LimitRange's own defaults.
+    controllers
+        The pods, if they are the controllers'; None for a pod without volumes.
+    """
+    asked: list[tuple[str, str, int | None, int | None]] = []
+    if limit.kind == "PersistentVolumeClaim" and controllers is not None:
+        asked = [("volume", "storage", controllers.storage_bytes, controllers.storage_bytes)]
     elif limit.kind == "Container":
         asked = [
             (f"container {c.name}", r, getattr(c, f"{r}_request"), getattr(c, f"{r}_limit"))
-            for c in demand.containers
+            for c in containers
             for r in ("cpu", "memory")
         ]
-    else:
+    elif limit.kind == "Pod":
+        together = containers if controllers is None else controllers.containers
         sums = {
-            part: sum(getattr(c, part) or 0 for c in demand.containers)
+            part: sum(getattr(c, part) or 0 for c in together)
             for part in ("cpu_request", "memory_request", "cpu_limit", "memory_limit")
         }
         asked = [("pod", r, sums[f"{r}_request"], sums[f"{r}_limit"]) for r in ("cpu", "memory")]
     for what, resource, request, most in asked:
+        if resource in limit.default and request is not None and most is not None and request > most:
+            yield f"{what} requests {shown(resource, request)} {resource}, and its limit by default is {shown(resource, most)}"
         if resource in limit.minimum and (request is None or request < limit.minimum[resource]):
             yield f"{what} requests {shown(resource, request or 0)} {resource}, the minimum is {shown(resource, limit.minimum[resource])}"
         if resource in limit.maximum and (most is None or most > limit.maximum[resource]):
@@ -220,13 +254,13 @@ def _violations(limit: Limit, demand: ControllersDemand) -> Iterator[str]:
             yield f"{what} states {stated} {resource}, the maximum is {shown(resource, limit.maximum[resource])}"
 
 
-def _room(survey: Survey, demand: ControllersDemand) -> Iterator[FindingStatus]:
+def _room(draft: Draft, survey: Survey, demand: ControllersDemand) -> Iterator[FindingStatus]:
     capacity = survey.capacity
     if isinstance(capacity, Unobserved):
         yield finding(Code.CAPACITY_UNKNOWN, "controllers", reason=capacity)
         return
     cpu, memory = (sum(getattr(c, f"{r}_request") or 0 for c in demand.containers) for r in ("cpu", "memory"))
-    eligible = [r for r in capacity.rooms if _may_go(r, demand)]
+    eligible = [r for r in capacity.rooms if _may_go(r, demand.node_selector, demand.tolerations)]
     fitting = sum(_fitting(r, cpu, memory, apart=demand.apart) for r in eligible)
     if fitting < demand.pods:
         yield finding(
@@ -238,7 +272,7 @@ def _room(survey: Survey, demand: ControllersDemand) -> Iterator[FindingStatus]:
             eligible=len(eligible),
             nodes=len(capacity.rooms),
         )
-    elif waiting := _without_room(capacity, demand, cpu, memory, survey.verification):
+    elif waiting := _without_room(capacity, demand, cpu, memory, survey.verification, _of_verification(draft.spec)):
         asked = ", ".join(
             f"{pod.name} {shown('cpu', pod.cpu_request or 0)} CPU, {shown('memory', pod.memory_request or 0)} memory"
             for pod in waiting
@@ -256,7 +290,12 @@ def _room(survey: Survey, demand: ControllersDemand) -> Iterator[FindingStatus]:
 
 
 def _without_room(
-    capacity: Capacity, demand: ControllersDemand, cpu: int, memory: int, pods: tuple[Demand, ...]
+    capacity: Capacity,
+    demand: ControllersDemand,
+    cpu: int,
+    memory: int,
+    pods: tuple[Demand, ...],
+    placement: Placement,
 ) -> list[Demand]:
     """Return the pods of a verification that fit on no node once the controllers are placed.
 
@@ -271,23 +310,28 @@ def _without_room(
             left[chosen] = [left[chosen][0] - cpu, left[chosen][1] - memory, left[chosen][2] - 1]
         return chosen
 
-    eligible = [r.node for r in capacity.rooms if _may_go(r, demand)]
+    eligible = [r.node for r in capacity.rooms if _may_go(r, demand.node_selector, demand.tolerations)]
     for _ in range(demand.pods):
         chosen = place(eligible, cpu, memory)
         eligible = [n for n in eligible if not (demand.apart and n == chosen)]
-    open_to_all = [r.node for r in capacity.rooms if r.usable and not r.taints]
-    return [pod for pod in pods if place(open_to_all, pod.cpu_request or 0, pod.memory_request or 0) is None]
+    nodes = [r.node for r in capacity.rooms if _may_go(r, placement.node_selector, placement.tolerations)]
+    return [pod for pod in pods if place(nodes, pod.cpu_request or 0, pod.memory_request or 0) is None]
 
 
 def _partly(capacity: Capacity) -> FindingStatus:
     return finding(Code.CAPACITY_PARTLY_KNOWN, "controllers", nodes=len(capacity.rooms))
 
 
-def _may_go(room: Room, demand: ControllersDemand) -> bool:
-    selected = demand.node_selector.items() <= room.labels.items()
-    return (
-        room.usable and selected and all(any(_tolerates(t, taint) for t in demand.tolerations) for taint in room.taints)
+def _of_verification(spec: MigrationSpec) -> Placement:
+    own, pods = spec.verification, spec.pods
+    return Placement(
+        node_selector=own.node_selector or pods.node_selector, tolerations=own.tolerations or pods.tolerations
     )
+
+
+def _may_go(room: Room, node_selector: Mapping[str, str], tolerations: Sequence[Mapping[str, str]]) -> bool:
+    selected = node_selector.items() <= room.labels.items()
+    return room.usable and selected and all(any(_tolerates(t, taint) for t in tolerations) for taint in room.taints)
 
 
 def _tolerates(toleration: Mapping[str, str], taint: Mapping[str, str]) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import Unobserved
-from kraftbridge.models.rehearsal import DEFAULT_HEAP_BYTES, RehearsalVerdict, heap_bytes
+from kraftbridge.models.rehearsal import BEYOND_HEAP_BYTES, DEFAULT_HEAP_BYTES, RehearsalVerdict, heap_bytes
 from kraftbridge.models.status import FindingStatus, RehearsalStatus, finding
 from kraftbridge.phases.draft import StepContext
 
@@ -16,8 +16,6 @@ CODES: Final = frozenset(
 )
 _MIB: Final = 1 << 20
 _SHOWN_MENDS: Final = 3
-_BEYOND_HEAP_BYTES: Final = 256 * _MIB
-"""Memory of a controller's JVM besides its heap. Rehearsals with 330 to 20,000 partitions took less (docs/sizing.md)."""
 
 
 def findings(step: StepContext) -> Iterator[FindingStatus]:
@@ -41,6 +39,18 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
     yield from _heap_findings(step, record)
 
 
+def starts_controllers(step: StepContext) -> bool:
+    """Return whether Preflight is not left before a controller of the real image has started with the real settings.
+
+    An accepted verdict may be that of a controller that did not start.
+    """
+    record = step.status.rehearsal
+    if not step.spec.rehearsal.enabled:
+        return False
+    waived = {Code.REHEARSAL_FAILS, Code.REHEARSAL_UNKNOWN} & {a.code for a in step.spec.preflight.accepted}
+    return not waived or (record is not None and record.verdict in (RehearsalVerdict.WORKS, RehearsalVerdict.LOSES))
+
+
 def _heap_findings(step: StepContext, record: RehearsalStatus) -> Iterator[FindingStatus]:
     """Return a finding if the user's heap, or the user's memory limit for a tuned heap, is less than the rehearsal called for."""
     options, needed = step.spec.controllers.heap_options, record.heap_needed_bytes
@@ -52,7 +62,7 @@ def _heap_findings(step: StepContext, record: RehearsalStatus) -> Iterator[Findi
         limit = _memory_limit(step)
         needed = max(needed, DEFAULT_HEAP_BYTES)
         given, source = (
-            None if limit is None else max(0, limit - _BEYOND_HEAP_BYTES),
+            None if limit is None else max(0, limit - BEYOND_HEAP_BYTES),
             "the memory limit in spec.controllers.resources",
         )
     if given is not None and given < needed:
@@ -63,7 +73,7 @@ def _heap_findings(step: StepContext, record: RehearsalStatus) -> Iterator[Findi
             needed=needed // _MIB,
             given=given // _MIB,
             source=source,
-            limit=(needed + _BEYOND_HEAP_BYTES) // _MIB,
+            limit=(needed + BEYOND_HEAP_BYTES) // _MIB,
         )
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import base64
 import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from kraftbridge import authority
 from kraftbridge.builders import brokers as overlays
 from kraftbridge.builders import controllers as quorum
 from kraftbridge.builders import hand_over, names
 from kraftbridge.builders import verification as runs
 from kraftbridge.config import Settings
 from kraftbridge.constants import ANNOTATION_LOCK
+from kraftbridge.credentials import text_files
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ConflictError, MigrationError
 from kraftbridge.metrics import ACTIONS
 from kraftbridge.models.decision import (
@@ -30,6 +28,7 @@ from kraftbridge.models.decision import (
     ConfigureBrokers,
     FenceRehearsal,
     HoldLease,
+    IssueListenerCertificates,
     LaunchRehearsal,
     LaunchVerification,
     LockStatefulSet,
@@ -57,6 +56,7 @@ from kraftbridge.models.status import MigrationStatus, controllers_name, rendere
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import original_state
 from kraftbridge.services.act import archives, rehearsals, removal
+from kraftbridge.services.certificates import IssuedSecrets
 from kraftbridge.services.clients import ClusterClients, shows_listener_certificate
 from kraftbridge.services.dry_start import DryStarter
 from kraftbridge.services.facts import Facts
@@ -119,6 +119,9 @@ class Actuator:
                 self._release(step, name)
             case ApplyControllers():
                 self._apply_controllers(step, action)
+            case IssueListenerCertificates():
+                IssuedSecrets(self._kubernetes, step.identity, step.spec, step.status).issue(datetime.now(UTC))
+                step.memory.survey = None  # it judges the Secrets
             case RestartPod():
                 self._restart(step, action)
             case LaunchVerification():
@@ -261,6 +264,7 @@ class Actuator:
 
     def _launch(self, step: Step, action: LaunchVerification) -> None:
         spec, record = step.spec, next(v for v in step.status.verifications if v.run_id == action.run_id)
+        account = spec.verification.service_account or self._settings.verifier_service_account
         facts = runs.RunFacts(
             namespace=step.identity.namespace,
             migration=step.identity.name,
@@ -272,8 +276,14 @@ class Actuator:
             controllers=controllers_name(step.identity.name, step.identity.uid, step.status.attempt),
             cluster_domain=step.identity.cluster_domain,
             image=spec.verification.image or self._settings.verifier_image,
-            service_account=spec.verification.service_account or self._settings.verifier_service_account,
-            listener_certificate=shows_listener_certificate(self._kubernetes, step.identity.namespace, spec),
+            service_account=account,
+            pod_defaults=self._facts.pod_defaults(step.identity.namespace, spec, account),
+            listener_certificate=shows_listener_certificate(
+                self._kubernetes,
+                step.identity.namespace,
+                controllers_name(step.identity.name, step.identity.uid, step.status.attempt),
+                spec,
+            ),
         )
         runner = spec.verification.runner
         if runner is Runner.SPARK_APPLICATION and not self._kubernetes.serves(
@@ -312,6 +322,8 @@ class Actuator:
         facts = {ref.name: self._broker_facts(step, ref.name) for ref in step.spec.brokers.stateful_sets}
         files = hand_over.broker_manifests(step.spec, facts, step.identity.name)
         files["controllers.yaml"] = self._controllers_manifest(step)
+        if step.status.listener_certificates is not None:
+            files["certificates.txt"] = hand_over.about_certificates(step.status.listener_certificates)
         self._kubernetes.apply(
             {
                 "apiVersion": "v1",
@@ -360,55 +372,14 @@ def _secret(namespace: str, name: str, migration: str, files: dict[str, str]) ->
     }
 
 
-VALID_FOR = timedelta(days=3650)
+VALID_FOR = authority.AUTHORITY_LIFETIME
 """The quorum outlives the operator, so nothing would renew the certificate. The key never leaves the controllers' Secret."""
 
 
 def log_server_files(dns_names: list[str]) -> dict[str, str]:
     """Return ``ca.crt``, ``tls.crt``, ``tls.key`` and ``token``. The CA's own key is discarded."""
-    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kraftbridge log servers")])
     now = datetime.now(UTC)
-    ca = (
-        _builder(ca_name, ca_name, ca_key, now)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_ca_usage(), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
-        .sign(ca_key, hashes.SHA256())
-    )
-    leaf = (
-        _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kraftbridge log server")]), ca_name, key, now)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(n) for n in dns_names]), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
-        .sign(ca_key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    return {
-        "ca.crt": ca.public_bytes(pem).decode(),
-        "tls.crt": leaf.public_bytes(pem).decode(),
-        "tls.key": key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode(),
-        "token": secrets.token_urlsafe(32),
-    }
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + VALID_FOR)
-    )
-
-
-def _ca_usage() -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False, key_agreement=False,
-        key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+    signer = authority.new_authority("kraftbridge log servers", now)
+    purpose = authority.Purpose("kraftbridge log server", tuple(dns_names), client=False)
+    files = authority.issue(text_files(signer), purpose, VALID_FOR.days, now)
+    return {**text_files(files), "token": secrets.token_urlsafe(32)}

@@ -62,6 +62,7 @@ def belongings(name: str) -> list[tuple[str, str, str]]:
         *(("v1", "ConfigMap", names.controllers_config_map(name, mode)) for mode in ControllerMode),
         ("v1", "Secret", names.log_access_secret(name)),
         ("v1", "Secret", names.log_reader_secret(name)),
+        ("v1", "Secret", names.issued_listener_secret(name)),
     ]
 
 
@@ -120,6 +121,10 @@ def config_map(
 def _objects(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus) -> Iterator[str]:
     """Yield ``Kind/name`` of the existing objects."""
     wanted = [("v1", "Secret", names.before_secret(identity.name, identity.uid, status.attempt))]
+    wanted += [
+        ("v1", "Secret", names.issuing_authority_secret(identity.name, identity.uid)),
+        ("v1", "Secret", names.issued_brokers_secret(identity.name, identity.uid)),
+    ]
     if status.controllers is not None:
         name = status.controllers.name
         wanted += [(*_STATEFUL_SET, name), *belongings(name)]

@@ -18,6 +18,7 @@ from kraftbridge.builders.template import writes_to_zookeeper
 from kraftbridge.builders.verification import SPARK_API_VERSION
 from kraftbridge.config import Settings
 from kraftbridge.constants import canary_topic
+from kraftbridge.dry_start import described
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.metrics import OBSERVATION_ERRORS
 from kraftbridge.models.dry_start import DryStartState
@@ -36,8 +37,8 @@ from kraftbridge.models.observation import (
     Unobserved,
 )
 from kraftbridge.models.phase import BrokerMode, Phase
-from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.models.status import GuardedStatefulSet, MigrationStatus, rendered_spec
+from kraftbridge.models.spec import BrokersSpec, MigrationSpec, Runner
+from kraftbridge.models.status import GuardedStatefulSet, MigrationStatus, chooses_channel, rendered_spec, with_channel
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import Part, needs
@@ -70,8 +71,10 @@ class Memory:
 
     redundancy: TopicRedundancy | None = None
     survey: tuple[float, Survey] | None = None
-    dry_start: tuple[float, str] | None = None
-    """Time and value of the fingerprint of the brokers' pods."""
+    channel: str = ""
+    """Channel with which the parts below were read."""
+    dry_start: tuple[float, str, tuple[BrokersSpec, ...]] | None = None
+    """Time and value of the fingerprint of the brokers' pods, and the channels that they may have."""
     rehearsed: tuple[float, object, str] | None = None
     """Time, inputs and value of the fingerprint of a rehearsal's inputs."""
     features: tuple[float, Mapping[int, NodeFeatures | Unobserved]] | None = None
@@ -124,6 +127,10 @@ class Observer:
     ) -> Observation:
         """Return the current observation. Parts that the phase does not need are not read."""
         wanted = needs(status, now)
+        choosing = chooses_channel(spec, status)
+        spec = with_channel(spec, status)
+        if memory.channel != (channel := described(spec.brokers)):
+            memory.channel, memory.survey, memory.dry_start, memory.rehearsed = channel, None, None, None
 
         def look(part: Part, source: str, read: Callable[..., T], *args: Any) -> Future[T | Unobserved] | None:
             return self._later(source, read, *args) if part in wanted else None
@@ -151,8 +158,9 @@ class Observer:
             Part.NODE_FEATURES, "features", _features, clients
         )
         validation = look(Part.FEATURE_ANSWER, "quorum", _validation, clients, status)
-        dry_start = look(Part.DRY_START, "dry start", self._dry_start, identity, spec, status, memory)
+        dry_start = look(Part.DRY_START, "dry start", self._dry_start, identity, spec, status, memory, choosing)
         rehearsal = look(Part.REHEARSAL, "rehearsal", self._rehearsal, identity, spec, status, memory)
+        issued = look(Part.ISSUED, "Secret of the listener", self._facts.issued, identity, spec, status, now)
         guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
         seen_controllers, seen_sets = self._result(controllers), tuple(self._result(s) for s in sets)
         clues = look(Part.CLUES, "logs", self._logs.clues, identity, spec, status, seen_sets, seen_controllers)
@@ -182,6 +190,7 @@ class Observer:
             canary_committed=memory.canary_committed,
             dry_start=self._result(dry_start),
             rehearsal=self._result(rehearsal),
+            issued=issued.result() if issued is not None else None,
             outcomes=memory.outcomes,
         )
 
@@ -298,7 +307,12 @@ class Observer:
         return memory.survey[1]
 
     def _dry_start(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory
+        self,
+        identity: Identity,
+        spec: MigrationSpec,
+        status: MigrationStatus,
+        memory: Memory,
+        choosing: bool,  # noqa: FBT001 - the call is deferred
     ) -> DryStartState:
         if not self._settings.dry_start:
             return DryStartState("", off=True)
@@ -308,8 +322,10 @@ class Observer:
             or memory.generation != identity.generation
             or time.monotonic() - known[0] > DRY_START_EVERY_SECONDS
         ):
-            memory.dry_start = known = (time.monotonic(), self._dry_starts.fingerprint(identity, spec, status))
-        return self._dry_starts.state(identity, known[1])
+            fingerprint = self._dry_starts.fingerprint(identity, spec, status)
+            channels = self._dry_starts.channels(identity, spec) if choosing else ()
+            memory.dry_start = known = (time.monotonic(), fingerprint, channels)
+        return replace(self._dry_starts.state(identity, known[1]), channels=known[2])
 
     def _rehearsal(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory

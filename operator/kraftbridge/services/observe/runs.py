@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -11,6 +12,7 @@ from kraftbridge.builders import names
 from kraftbridge.builders import rehearsal as builder
 from kraftbridge.builders.verification import SPARK_API_VERSION
 from kraftbridge.constants import LABEL_RUN
+from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import RehearsalProgress, RehearsalRun, RunState, VerificationRun
 from kraftbridge.models.rehearsal import RESULT_KEY, RehearsalResult
 from kraftbridge.models.report import GO_KEY, READY_KEY, VERDICT_KEY, VerdictSummary
@@ -36,7 +38,7 @@ def last_run(kubernetes: KubernetesPort, identity: Identity, status: MigrationSt
             )
         except ValidationError as e:
             return VerificationRun(run_id, RunState.FAILED, f"its verdict cannot be read: {e.errors()[0]['msg']}")
-    state, message = _application(kubernetes, identity, run_id)
+    state, message = _application(kubernetes, identity, run_id, _Places("spec.verification"))
     if state is RunState.PENDING and READY_KEY in data:
         released = GO_KEY in data and json.loads(data[GO_KEY]).get("runId") == run_id
         state = RunState.RUNNING if released else RunState.ARMED
@@ -53,7 +55,69 @@ def _trouble(kubernetes: KubernetesPort, identity: Identity, run_id: str) -> str
     return next((f"pod {p['metadata']['name']}: {why}" for p in pods if (why := workloads.pod_trouble(p))), "")
 
 
-def _application(kubernetes: KubernetesPort, identity: Identity, run_id: str) -> tuple[RunState, str]:
+_FEW_REFUSALS: Final = 2
+"""Refusals of a Job's pod after which it is not the API server's moment of weakness: the Job controller repeats within seconds."""
+_MOST_WORDS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where a user changes what a Job's pod asks for."""
+
+    section: str
+    account: str = "spec.verification.serviceAccount"
+
+
+def refusal(kubernetes: KubernetesPort, identity: Identity, job: Object, places: _Places) -> tuple[str, int]:
+    """Return why the API server refuses to create the pod of a Job, with what to do, and how often it refused; ``""`` if it does not.
+
+    Notes
+    -----
+    The Job's status does not tell: the Job controller posts the event ``FailedCreate`` with the API server's answer and tries again
+    (``RealPodControl.createPods``). Equal events are counted in one (``events.go``, ``EventCorrelator``).
+    """
+    name, namespace = job["metadata"]["name"], identity.namespace
+    status = job.get("status") or {}
+    if any(status.get(count) for count in ("active", "ready", "succeeded", "failed")):
+        return "", 0
+    selector = f"involvedObject.kind=Job,involvedObject.name={name},reason=FailedCreate"
+    try:
+        events = kubernetes.list("v1", "Event", namespace, field_selector=selector)
+    except ObservationError as e:
+        return (
+            f"Job {name} has no pod, and why cannot be read ({e}). kubectl -n {namespace} describe job {name} tells",
+            0,
+        )
+    uid = job["metadata"].get("uid")
+    mine = [e for e in events if e.get("involvedObject", {}).get("uid") == uid]
+    if not mine:
+        return "", 0
+    last = max(mine, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""))
+    said = str(last.get("message", "")).removeprefix("Error creating: ").strip()
+    count = sum(int(e.get("count") or (e.get("series") or {}).get("count") or 1) for e in mine)
+    words = said if len(said) <= _MOST_WORDS else said[:_MOST_WORDS] + "…"
+    return (
+        f"Job {name} has no pod, because the API server refuses it: {words}. {_advice(said, namespace, places)}",
+        count,
+    )
+
+
+def _advice(said: str, namespace: str, places: _Places) -> str:
+    low = said.lower()
+    if "serviceaccount" in low.replace(" ", "") and "not found" in low:
+        return f"Create the service account in namespace {namespace}, or name another one in {places.account}"
+    if "exceeded quota" in low or "failed quota" in low or "must specify" in low:
+        return f"Raise the ResourceQuota of namespace {namespace}, or change what {places.section} requests"
+    if "podsecurity" in low or "security context constraint" in low:
+        return f"Let the policy of namespace {namespace} admit the pod, or change spec.pods.securityContext"
+    if "webhook" in low or "validatingadmissionpolicy" in low:
+        return f"Let the admission policy that refuses it admit the pods of {places.section}, or give them what it asks for in spec.pods"
+    if "limitrange" in low or "usage per" in low:
+        return f"Change the LimitRange of namespace {namespace}, or what {places.section} requests"
+    return f"Remove the cause that the answer names in namespace {namespace}"
+
+
+def _application(kubernetes: KubernetesPort, identity: Identity, run_id: str, places: _Places) -> tuple[RunState, str]:
     job = kubernetes.get("batch/v1", "Job", identity.namespace, run_id)
     if job is not None:
         failed = next(
@@ -65,7 +129,8 @@ def _application(kubernetes: KubernetesPort, identity: Identity, run_id: str) ->
                 RunState.FAILED,
                 f"Job {run_id}: {failed.get('reason', '')} {failed.get('message', '')}; see the log of its pod",
             )
-        return RunState.PENDING, ""
+        why, count = refusal(kubernetes, identity, job, places)
+        return RunState.CANNOT_START if count >= _FEW_REFUSALS else RunState.PENDING, why
     if not kubernetes.serves(SPARK_API_VERSION, "SparkApplication"):
         return RunState.MISSING, ""
     application = kubernetes.get(SPARK_API_VERSION, "SparkApplication", identity.namespace, run_id)
@@ -116,7 +181,9 @@ def running_rehearsal(kubernetes: KubernetesPort, identity: Identity, status: Mi
     failed = [c for c in (job.get("status") or {}).get("conditions", []) if c["type"] == "Failed"]
     if failed:
         return RehearsalRun(run_id, RehearsalProgress.CANNOT_START, failed[0].get("message", ""))
-    return RehearsalRun(run_id, RehearsalProgress.READING, "it has no pod yet")
+    why, count = refusal(kubernetes, identity, job, _Places("spec.rehearsal", "spec.pods.serviceAccountName"))
+    progress = RehearsalProgress.CANNOT_START if count >= _FEW_REFUSALS else RehearsalProgress.READING
+    return RehearsalRun(run_id, progress, why or "it has no pod yet")
 
 
 def _of_pod(kubernetes: KubernetesPort, identity: Identity, run_id: str, pod: Object) -> RehearsalRun:

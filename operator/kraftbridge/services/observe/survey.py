@@ -22,21 +22,29 @@ from kraftbridge.builders import brokers as overlays
 from kraftbridge.builders import controllers as quorum
 from kraftbridge.builders import names
 from kraftbridge.builders.brokers import parse_properties
-from kraftbridge.builders.verification import JOB_MEMORY, SPARK_API_VERSION, heap_mebibytes, overhead_mebibytes
+from kraftbridge.builders.verification import (
+    JOB_MEMORY,
+    SPARK_API_VERSION,
+    heap_mebibytes,
+    job_limit_mebibytes,
+    overhead_mebibytes,
+)
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_MIGRATION
-from kraftbridge.credentials import listener_problems
+from kraftbridge.credentials import CERTIFICATE_KEYS, listener_problems
 from kraftbridge.exceptions import ActionError, ActionRefusedError, InvalidSpecError, ObservationError
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import BrokerMode, ControllerMode
 from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.models.status import MigrationStatus, controllers_name
+from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
 from kraftbridge.models.survey import (
+    BrokerSetting,
     Budget,
     Capacity,
     ControllersDemand,
     Demand,
     Limit,
+    LoginTrial,
     Quota,
     RefusedChange,
     Right,
@@ -46,8 +54,15 @@ from kraftbridge.models.survey import (
     ZooKeeperUsers,
 )
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services.clients import ClusterClients, controllers_zookeeper_identities, secret_text
+from kraftbridge.services.clients import (
+    ClusterClients,
+    controllers_zookeeper_identities,
+    listener_data,
+    qualified_addresses,
+    secret_text,
+)
 from kraftbridge.services.facts import Facts
+from kraftbridge.services.observe.inter_broker import Controllers, LoginTrials
 from kraftbridge.storage.ports import KubernetesPort, Object
 
 
@@ -68,9 +83,10 @@ def controllers_demand(spec: MigrationSpec, facts: quorum.ControllersFacts) -> C
         return ControllersDemand(
             pods=wanted["replicas"],
             containers=tuple(_container_demand(c) for c in pod["containers"]),
+            init_containers=tuple(_container_demand(c) for c in pod["initContainers"]),
             storage_bytes=whole("storage", claim["spec"]["resources"]["requests"]["storage"]),
-            node_selector=pod["nodeSelector"],
-            tolerations=tuple(pod["tolerations"]),
+            node_selector=pod.get("nodeSelector", {}),
+            tolerations=tuple(pod.get("tolerations", ())),
             apart=bool(((pod["affinity"] or {}).get("podAntiAffinity") or {}).get(required)),
         )
     except ValueError as e:
@@ -84,12 +100,14 @@ def run_demand(spec: MigrationSpec, runner: Runner) -> tuple[Demand, ...]:
     """
     verification = spec.verification
     cpu = whole("cpu", verification.core_request)
+    most = None if verification.core_limit is None else whole("cpu", verification.core_limit)
     if runner is Runner.JOB:
-        return (Demand("verifier", cpu, whole("memory", JOB_MEMORY), None, None),)
+        limit = job_limit_mebibytes(verification.driver_memory) << 20
+        return (Demand("verifier", cpu, whole("memory", JOB_MEMORY), most, limit),)
 
     def pod(name: str, heap: str, *, alone: bool = False) -> Demand:
         total = (heap_mebibytes(heap) + overhead_mebibytes(heap, alone=alone)) << 20
-        return Demand(name, cpu, total, None, total)
+        return Demand(name, cpu, total, most, total)
 
     executors = (pod(f"executor {i}", verification.executor_memory) for i in range(1, verification.executors + 1))
     return (pod("driver", verification.driver_memory, alone=verification.executors == 0), *executors)
@@ -140,10 +158,12 @@ _ALWAYS: Final[dict[tuple[str, str, str], tuple[str, ...]]] = {
     ("", "services", ""): _APPLY,
     ("", "configmaps", ""): (*_APPLY, "list", "delete"),
     ("", "secrets", ""): _APPLY,
+    ("", "serviceaccounts", ""): ("get",),
     ("", "persistentvolumeclaims", ""): ("get", "list", "create"),
     ("policy", "poddisruptionbudgets", ""): (*_APPLY, "list"),
     ("networking.k8s.io", "networkpolicies", ""): _APPLY,
     ("coordination.k8s.io", "leases", ""): ("get", "create", "patch", "delete"),
+    ("", "events", ""): ("list",),
     ("events.k8s.io", "events", ""): ("create",),
     ("batch", "jobs", ""): ("get", "create", "delete"),
     ("rbac.authorization.k8s.io", "roles", ""): ("create", "delete"),
@@ -189,6 +209,7 @@ class Surveyor:
         self._rooms: dict[str | None, tuple[float, Capacity]] = {}
         self._tried: dict[str, tuple[float, str | None]] = {}
         """Time and refusal of each dry run, by a digest of its object."""
+        self._logins = LoginTrials()
         self._rooms_lock = threading.Lock()
         """Held while the room is read, so that migrations do not read it at the same time. Nobody waits for it who knows an older answer."""
 
@@ -202,17 +223,22 @@ class Surveyor:
         late = time.monotonic() - started > SILENT_SECONDS
         acls = _seen(clients.zookeeper.acls)
         silent = visibility if isinstance(visibility, Unobserved) and late else None
+        # Brokers that did not answer are not asked again: each question would cost its whole time limit.
+        brokers = silent if silent is not None else _seen(clients.brokers.broker_settings)
         return Survey(
             zookeeper=acls,
             zookeeper_users=acls if isinstance(acls, Unobserved) else _seen(lambda: self._users(identity, clients)),
             zookeeper_identities=controllers_zookeeper_identities(self._kubernetes, namespace, spec),
             visibility=visibility,
-            # Brokers that did not answer are not asked again: each question would cost its whole time limit.
             reassigning=silent if silent is not None else _seen(clients.brokers.reassigning_partitions),
-            brokers=silent if silent is not None else _seen(clients.brokers.broker_settings),
-            listener_settings=_seen(lambda: self._listener_settings(namespace, spec)),
+            brokers=brokers,
+            listener_settings=_seen(lambda: self._listener_settings(identity, spec, status)),
             listener_problems=_seen(lambda: self._listener_problems(identity, spec, status)),
-            demand=_seen(lambda: controllers_demand(spec, self._facts.unread_controllers(identity, status))),
+            demand=_seen(
+                lambda: controllers_demand(
+                    rendered_spec(spec, status), self._facts.unread_controllers(identity, spec, status)
+                )
+            ),
             verification=run_demand(spec, self._runner(spec)),
             storage_classes=_seen(self._storage_classes),
             quotas=_seen(lambda: self._quotas(namespace)),
@@ -222,8 +248,33 @@ class Surveyor:
             missing_rights=_seen(lambda: self._missing_rights(namespace, spec)),
             writers=_seen(lambda: self._writers(namespace, spec)),
             leftovers=_seen(lambda: self._leftovers(identity)),
+            selecting=_seen(lambda: self._selecting(identity, spec)),
             refused=_seen(lambda: self._refused(identity, spec, status)),
+            inter_broker=_seen(lambda: self._inter_broker(identity, spec, status, clients, brokers)),
         )
+
+    def _inter_broker(
+        self,
+        identity: Identity,
+        spec: MigrationSpec,
+        status: MigrationStatus,
+        clients: ClusterClients,
+        brokers: Mapping[int, tuple[BrokerSetting, ...] | Unobserved] | Unobserved,
+    ) -> dict[int, LoginTrial]:
+        if isinstance(brokers, Unobserved):
+            return {}  # another finding reports it
+        values = {b: {s.name: s for s in each} for b, each in brokers.items() if not isinstance(each, Unobserved)}
+        try:
+            secret = self._listener_secret(identity, spec, status)
+        except ObservationError:
+            return {}  # another finding reports it
+        settings = spec.controllers.config | parse_properties(secret.get("listener.properties", ""))
+        znodes = clients.zookeeper.observe().brokers
+
+        def resolvable(address: str) -> str:
+            return qualified_addresses(address, identity.namespace, identity.cluster_domain)[address]
+
+        return self._logins.failed(clients.brokers, values, znodes, Controllers(settings, secret, resolvable))
 
     def _users(self, identity: Identity, clients: ClusterClients) -> ZooKeeperUsers:
         """Return who else uses ZooKeeper; pods of this migration (verification, rehearsal) are no others."""
@@ -298,23 +349,35 @@ class Surveyor:
         wanted = needed_rights(spec, spark_operator=spark_operator)
         return tuple(right for right in wanted if not self._kubernetes.may(right, namespace))
 
-    def _listener_settings(self, namespace: str, spec: MigrationSpec) -> frozenset[str]:
-        return frozenset(parse_properties(self._listener_secret(namespace, spec).get("listener.properties", "")))
+    def _listener_settings(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> frozenset[str]:
+        return frozenset(parse_properties(self._listener_secret(identity, spec, status).get("listener.properties", "")))
 
     def _listener_problems(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[str, ...]:
         listener, name = spec.controllers.listener, controllers_name(identity.name, identity.uid, status.attempt)
         hosts = names.controller_hosts(name, identity.namespace, spec.controllers.node_ids, identity.cluster_domain)
-        data = self._listener_secret(identity.namespace, spec)
-        return listener_problems(data, listener.security_protocol, list(hosts.values()), datetime.now(UTC))
+        data = self._listener_secret(identity, spec, status)
+        if not listener.generate:
+            return listener_problems(data, listener.security_protocol, list(hosts.values()), datetime.now(UTC))
+        given = set()
+        if listener.secret_name is not None:
+            given = CERTIFICATE_KEYS & secret_text(self._kubernetes, identity.namespace, listener.secret_name).keys()
+        issued = self._facts.issued(identity, spec, status, datetime.now(UTC))
+        if issued is None:
+            raise ObservationError("Secret of the listener", "nothing is known of its certificates")
+        problems = [
+            *issued.problems,
+            *(f"Secret {s.name} does not exist" for s in issued.secrets if not s.exists and not s.problem),
+        ]
+        twice = f"Secret {listener.secret_name} has {', '.join(sorted(given))}, and spec.controllers.listener.generate asks the operator to issue them; remove one of the two"
+        return (*((twice,) if given else ()), *problems)
 
-    def _listener_secret(self, namespace: str, spec: MigrationSpec) -> dict[str, str]:
-        name = spec.controllers.listener.secret_name
-        if name is None:
-            return {}
+    def _listener_secret(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> dict[str, str]:
+        name = controllers_name(identity.name, identity.uid, status.attempt)
         try:
-            return secret_text(self._kubernetes, namespace, name)
+            return listener_data(self._kubernetes, identity.namespace, name, spec)
         except InvalidSpecError as e:
-            raise ObservationError(f"Secret {namespace}/{name}", str(e)) from e
+            where = f"Secret {identity.namespace}/{spec.controllers.listener.secret_name}"
+            raise ObservationError(where, str(e)) from e
 
     # ----------------------------------------------------------------------------------------- controllers
 
@@ -430,6 +493,22 @@ class Surveyor:
                     )
                 )
         return tuple(budgets)
+
+    def _selecting(self, identity: Identity, spec: MigrationSpec) -> tuple[str, ...]:
+        """Return the objects whose selector matches a pod with the user's labels and ours, and none with ours alone."""
+        if not spec.pods.labels:
+            return ()
+        ours = names.labels(identity.name)
+        labels = {**spec.pods.labels, **ours}
+        asked = [
+            ("PodDisruptionBudget", o)
+            for o in self._kubernetes.list("policy/v1", "PodDisruptionBudget", identity.namespace)
+        ]
+        for ref in spec.brokers.stateful_sets:
+            found = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
+            asked += [("StatefulSet", found)] if found is not None else []
+        selectors = {f"{kind}/{obj['metadata']['name']}": obj["spec"].get("selector") for kind, obj in asked}
+        return tuple(name for name, s in selectors.items() if _selects(s, labels) and not _selects(s, ours))
 
     def _writers(self, namespace: str, spec: MigrationSpec) -> dict[str, tuple[str, ...]]:
         found = {}

@@ -13,6 +13,7 @@ from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.builders.template import writes_to_zookeeper
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FIELD_MANAGER
+from kraftbridge.dry_start import image_digest
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.mounted_files import mounted_object
 from kraftbridge.models.observation import Clue, ControllersWorkload, PodState, StatefulSetState, Unobserved, clues_in
@@ -56,7 +57,14 @@ def pod_state(pod: Object) -> PodState:
         ip=status.get("podIP", ""),
         trouble=pod_trouble(pod),
         running_since=_running_since(status.get("containerStatuses", [])),
+        images=_images(status),
     )
+
+
+def _images(status: Object) -> frozenset[tuple[str, str]]:
+    containers = (*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or []))
+    digests = ((c["name"], image_digest(c.get("imageID") or "")) for c in containers)
+    return frozenset((name, digest) for name, digest in digests if digest)
 
 
 def _running_since(containers: Sequence[Object]) -> datetime | None:
@@ -214,7 +222,7 @@ def foreign_changes(
         changed.append(f"image {was.get('image', '')} became {image}")
     before, now = ({e["name"]: e for e in c.get("env", []) if e["name"] not in ours} for c in (was, container))
     changed += [f"env {name}" for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
-    mounted = spec.brokers.properties.volume if spec.brokers.properties is not None else None
+    mounted = None if (source := spec.brokers.file) is None else source.volume
     present = {v["name"]: v for v in stateful_set["spec"]["template"]["spec"].get("volumes", [])}
     former = {v["name"]: v for v in volumes_before}
     changed += [

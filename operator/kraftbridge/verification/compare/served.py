@@ -81,29 +81,47 @@ def compare_served(run: Run, logs: DataFrame) -> None:
 
 def _compare_served(run: Run, logs: DataFrame) -> None:
     inputs = run.inputs
-    plan = ServedPlan(salt=run.salt.hex(), brokers=list(inputs.brokers), client_config_path=inputs.client_config_path)
     asked = {broker.id for broker in inputs.brokers}
-    for identity, broker in run.outcome.leader_note["brokers"].items():
+    registered = run.outcome.leader_note["brokers"]
+    on_kraft = sorted(asked & {int(identity) for identity, broker in registered.items() if not broker["migrating"]})
+    plan = ServedPlan(
+        salt=run.salt.hex(),
+        brokers=list(inputs.brokers),
+        on_kraft=on_kraft,
+        client_config_path=inputs.client_config_path,
+    )
+    for identity, broker in registered.items():
         if int(identity) not in asked and not broker["fenced"]:
             run.outcome.problems.append(f"broker {identity} is registered, and no listener of it is known to ask it")
     with run.stage("ask brokers"):
         served = run.load("broker-served", plan.model_dump_json())
+        hidden: dict[str, str] = {}
         for note in notes_among(served):
             if note["kind"] == Note.PROBLEM:
                 run.outcome.problems.append(json.loads(note["value"]))
+            elif note["kind"] == Note.UNREAD:
+                hidden[note["key"]] = json.loads(note["value"])
     if run.outcome.problems:
         return
-    places = [LOG, *(broker_place(broker.id) for broker in inputs.brokers)]
+    run.outcome.problems += hidden.values()  # and all else is compared
+    shown = [b for b in inputs.brokers if b.id in on_kraft and broker_place(b.id) not in hidden]
+    rows, is_credential = logs.unionAll(served), F.col("kind") == str(EntityKind.SCRAM_CREDENTIAL)
+    beyond, pending = 0, []
     with run.stage("compare brokers"):
-        comparison = compare(logs.unionAll(served), Leg.SERVED, places, few=run.few, values=False)
-        own = _own_differences(inputs.brokers, logs, served)
-    for kind, counts in comparison.counts.items():
-        run.outcome.counts[kind] = run.outcome.counts.get(kind, KindCounts()).model_copy(
-            update={"served": min(counts[place] for place in places[1:])}
-        )
-    beyond = comparison.beyond
+        for part, brokers in ((~is_credential, inputs.brokers), (is_credential, shown)):
+            if not brokers:
+                continue
+            places = [LOG, *(broker_place(broker.id) for broker in brokers)]
+            comparison = compare(rows.where(part), Leg.SERVED, places, few=run.few, values=False)
+            for kind, counts in comparison.counts.items():
+                run.outcome.counts[kind] = run.outcome.counts.get(kind, KindCounts()).model_copy(
+                    update={"served": min(counts[place] for place in places[1:])}
+                )
+            beyond += comparison.beyond
+            pending += _open(comparison.flagged, brokers)
+        pending += _own_differences(inputs.brokers, logs, served)
     with run.stage("settle brokers"):
-        established = _settle(run, [*_open(comparison.flagged, inputs.brokers), *own])
+        established = _settle(run, pending)
     if beyond:
         why = "more entities differ between brokers and the log than are looked at again"
         if established:
@@ -274,6 +292,8 @@ class _Settling:
                     entities += asked.topics(sorted(names))
                 if any(kind is EntityKind.BROKER_CONFIG for kind, _ in identities):
                     entities += asked.own_configs()
+                if any(kind is EntityKind.SCRAM_CREDENTIAL for kind, _ in identities):
+                    entities += asked.scram_credentials()
         except BrokerUnavailableError as error:  # the broker may be restarting
             self.failures[broker.id] = str(error)
             return None

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="misc"
 # pyspark's classes are untyped here: deriving from them is the one thing that mypy refuses.
-"""The Spark data source `broker-served`: each broker's Metadata and DescribeConfigs as canonical entities."""
+"""The Spark data source `broker-served`: each broker's Metadata, DescribeConfigs and DescribeUserScramCredentials as canonical entities."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from kraftbridge.metadata.entities import (
     served_partition_value,
     uuid_text,
 )
-from kraftbridge.models.entities import EntityKind, partition_key
+from kraftbridge.metadata.log.image import scram_mechanism
+from kraftbridge.models.entities import EntityKind, partition_key, scram_key
 from kraftbridge.models.report import BrokerAccess
 from kraftbridge.verification.quorum import NodeUnavailableError, connected, read_security
 from kraftbridge.verification.sources.rows import (
@@ -142,6 +143,39 @@ class ServedBroker:
             if plain:
                 yield Entity(EntityKind.BROKER_CONFIG, key, canonical_json(plain), -1)
 
+    def scram_credentials(self) -> Iterator[Entity]:
+        """Yield the users that the broker knows, with mechanism and iterations. No answer contains salts or keys (KIP-554).
+
+        Raises
+        ------
+        NotAllowedError
+            The principal may not describe the cluster.
+
+        Notes
+        -----
+        A broker in KRaft mode answers from its own image (``KRaftMetadataCache.describeScramCredentials``), from which it also lets users in.
+        No users and null both ask for all. Null is never answered to a principal without the right: ``DescribeUserScramCredentialsRequest.getErrorResponse`` of
+        3.9.1 goes through the users.
+        """
+        from kafka.protocol.admin import DescribeUserScramCredentialsRequest  # noqa: PLC0415 - kafka-python is heavy
+
+        answered = self.connection.call(
+            DescribeUserScramCredentialsRequest, self.timeout_seconds, min_version=0, max_version=0, users=[]
+        )
+        what = "SCRAM credentials"
+        if answered.error_code in _NOT_ALLOWED:
+            raise NotAllowedError(
+                f"{self.where} does not let the client's principal see {what}: it needs Describe on the cluster"
+            )
+        for error in (answered.error_code, *(result.error_code for result in answered.results)):
+            if error:
+                raise BrokerUnavailableError(f"{self.where}: {what} answers error {error}")
+        for result in answered.results:
+            for info in result.credential_infos:
+                key = scram_key(result.user, scram_mechanism(info.mechanism))
+                value = canonical_json({"iterations": info.iterations})
+                yield Entity(EntityKind.SCRAM_CREDENTIAL, key, value, -1)
+
     def _metadata(self, names: Sequence[str] | None) -> Sequence[Any]:
         from kafka.protocol.metadata import MetadataRequest  # noqa: PLC0415 - kafka-python is heavy
 
@@ -241,21 +275,30 @@ class _ServedReader(DataSourceReader):
         assert isinstance(partition, _BrokerPartition)
         place = broker_place(partition.broker.id)
         try:
-            entities, own = self._ask(partition.broker)
+            entities, own, hidden = self._ask(partition.broker)
         except MetadataError as error:
             yield note_batch(Leg.SERVED, place, Note.PROBLEM, place, str(error))
             return
         yield from entity_batches(Leg.SERVED, place, entities)
         yield from entity_batches(Leg.OWN, place, own)
+        if hidden is not None:
+            yield note_batch(Leg.SERVED, place, Note.UNREAD, place, hidden)
         yield note_batch(Leg.SERVED, place, Note.COUNT, place, len(entities))
 
-    def _ask(self, broker: BrokerAccess) -> tuple[list[Entity], list[Entity]]:
+    def _ask(self, broker: BrokerAccess) -> tuple[list[Entity], list[Entity], str | None]:
+        """Return what a broker serves, its own configs, and why it does not show its SCRAM credentials."""
         plan = self._plan
         began = time.monotonic()
         while True:
             try:
                 with served_broker(broker, plan.client_config_path, plan.timeout_seconds) as asked:
-                    return list(asked.topics()), list(asked.own_configs())
+                    entities, own = list(asked.topics()), list(asked.own_configs())
+                    try:
+                        if broker.id in plan.on_kraft:
+                            entities += asked.scram_credentials()
+                    except NotAllowedError as error:
+                        return entities, own, str(error)
+                    return entities, own, None
             except BrokerUnavailableError:
                 if time.monotonic() - began > plan.patience_seconds:
                     raise

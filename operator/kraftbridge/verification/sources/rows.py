@@ -99,6 +99,8 @@ class ServedPlan(_Plan):
     """The input of `broker-served`."""
 
     brokers: list[BrokerAccess]
+    on_kraft: list[int] = Field(default_factory=list)
+    """Ids of the brokers in KRaft mode, which answer with SCRAM credentials of their own."""
     client_config_path: str | None = None
     timeout_seconds: float = 20.0
     patience_seconds: float = 30.0
@@ -139,7 +141,7 @@ class Note(StrEnum):
     PROBLEM = "$problem"
     """A znode that cannot be decoded."""
     UNREAD = "$unread"
-    """A znode that cannot be read or listed. Everything below it is unknown too."""
+    """A znode that cannot be read or listed: everything below it is unknown too. Of a broker: its SCRAM credentials, which it does not show."""
     ALTERNATIVE = "$alternative"
     """Another correct form of an entity."""
     CLUSTER = "$cluster"

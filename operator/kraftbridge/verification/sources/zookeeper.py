@@ -132,7 +132,7 @@ class _ZooKeeperReader(DataSourceReader):
             yield from _findings(findings, planned.get("epoch"), soundness.highest_controller_epoch)
 
     def _cluster_id(self, reader: ZooKeeperReader, reading: TreeReading) -> str | None:
-        ((_, result),) = next(reader.read([Read(Operation.DATA, CLUSTER_ID_PATH)])).results
+        (result,) = next(reader.read([Read(Operation.DATA, CLUSTER_ID_PATH)])).answers
         if isinstance(result, Data):
             return cluster_id(result.data)
         if not isinstance(result, NoNodeError):

@@ -11,7 +11,11 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.nio.file.StandardOpenOption;
+import java.security.KeyStore;
 import java.security.ProtectionDomain;
+import java.security.cert.CertificateException;
+import java.security.cert.CertificateFactory;
+import java.security.cert.X509Certificate;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -24,6 +28,10 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
+import javax.net.ssl.TrustManager;
+import javax.net.ssl.TrustManagerFactory;
+import javax.net.ssl.X509TrustManager;
+import javax.security.auth.login.AppConfigurationEntry;
 
 /**
  * Java agent of the dry start: reports the configuration that Kafka is given, and never lets Kafka run.
@@ -52,6 +60,7 @@ public final class DryStartAgent {
     private static final String DOCKER_WRAPPER = "kafka.docker.KafkaDockerWrapper";
     /** Settings of Kafka's own authorizers: {@code KafkaConfig} does not define them, so it calls them sensitive; they hold names of principals and a flag. */
     private static final List<String> OF_AUTHORIZERS = Arrays.asList("super.users", "allow.everyone.if.no.acl.found");
+    private static final String CONTROLLER_PREFIX = "listener.name.controller.";
     private static final int EXIT_AGENT_FAILED = 97;
     private static final int EXIT_UNNAMED_PROGRAM = 98;
     private static final int TERMINATION_MESSAGE_BYTES = 4096;
@@ -212,6 +221,7 @@ public final class DryStartAgent {
                 List<String> mounted = new ArrayList<>();
                 result.put("classes", classes((Map<?, ?>) type.getMethod("originals").invoke(config), mounted));
                 result.put("mountedClasses", mounted);
+                result.put("refusals", refusals(type, config, result));
                 result.put("valid", true);
             } catch (Throwable error) {
                 result.put("valid", false);
@@ -340,6 +350,133 @@ public final class DryStartAgent {
                 found.put(name, loads);
             }
             return found;
+        }
+
+        /**
+         * Returns why this broker and the controllers' listener would not accept each other; none if they would, or if there is nothing to compare.
+         *
+         * <p>A broker is a client of that listener with the settings of a server ({@code NodeToControllerChannelManagerImpl}). Kafka's own classes load its
+         * stores and its login; the JDK judges the certificates as in a handshake.
+         *
+         * @param result gets the reason, where nobody but Kafka itself could tell
+         */
+        private List<Object> refusals(Class<?> type, Object config, Map<String, Object> result) throws IOException, ReflectiveOperationException {
+            List<Object> found = new ArrayList<>();
+            Properties listener = new Properties();
+            Path file = directory.resolve("controllers");
+            if (Files.isReadable(file)) {
+                try (java.io.InputStream in = Files.newInputStream(file)) {
+                    listener.load(in);
+                }
+            }
+            Map<?, ?> own = (Map<?, ?>) type.getMethod("valuesWithPrefixOverride", String.class).invoke(config, CONTROLLER_PREFIX);
+            if (listener.getProperty("certificate") != null && own.get("ssl.engine.factory.class") != null) {
+                result.put("untried", "ssl.engine.factory.class of the broker names a class that has its certificates");
+            } else if (listener.getProperty("certificate") != null) {
+                try {
+                    certificates(own, listener, found);
+                } catch (java.security.GeneralSecurityException | InvocationTargetException e) {
+                    found.add("the broker's certificates for it cannot be loaded: " + words(e));
+                }
+            }
+            if (listener.getProperty("hashed") != null) {
+                login(own, listener, found);
+            }
+            return found;
+        }
+
+        private void certificates(Map<?, ?> own, Properties listener, List<Object> found)
+                throws java.security.GeneralSecurityException, ReflectiveOperationException {
+            Class<?> type = Class.forName("org.apache.kafka.common.security.ssl.DefaultSslEngineFactory", true, loader);
+            Object factory = type.getDeclaredConstructor().newInstance();
+            type.getMethod("configure", Map.class).invoke(factory, own);
+            KeyStore trusted = (KeyStore) type.getMethod("truststore").invoke(factory);
+            KeyStore shown = (KeyStore) type.getMethod("keystore").invoke(factory);
+            try {
+                trustManager(trusted).checkServerTrusted(pem(listener.getProperty("certificate")), "UNKNOWN");
+            } catch (CertificateException e) {
+                found.add("the broker does not trust the certificate of the listener: " + e.getMessage());
+            }
+            if (listener.getProperty("authorities") == null) {
+                return;
+            }
+            KeyStore authorities = KeyStore.getInstance(KeyStore.getDefaultType());
+            try {
+                authorities.load(null, null);
+            } catch (IOException e) {
+                throw new IllegalStateException(e);
+            }
+            for (X509Certificate each : pem(listener.getProperty("authorities"))) {
+                authorities.setCertificateEntry("authority-" + authorities.size(), each);
+            }
+            String refused = "it has none";
+            for (String alias : shown == null ? Collections.<String>emptyList() : Collections.list(shown.aliases())) {
+                if (!shown.isKeyEntry(alias)) {
+                    continue;
+                }
+                java.security.cert.Certificate[] chain = shown.getCertificateChain(alias);
+                try {
+                    trustManager(authorities).checkClientTrusted(Arrays.copyOf(chain, chain.length, X509Certificate[].class), "UNKNOWN");
+                    return;
+                } catch (CertificateException e) {
+                    refused = e.getMessage();
+                }
+            }
+            found.add("the listener does not trust the broker's certificate: " + refused);
+        }
+
+        /** Compares the broker's login for SASL/PLAIN with the listener's users, whose passwords are hashed as all secrets are. */
+        private void login(Map<?, ?> own, Properties listener, List<Object> found) throws ReflectiveOperationException {
+            String mechanism = String.valueOf(own.get("sasl.mechanism.controller.protocol"));
+            if (!mechanism.equals("PLAIN")) {
+                found.add("the broker logs in with " + mechanism + " (sasl.mechanism.controller.protocol), and the listener asks for PLAIN");
+                return;
+            }
+            Object name = Class.forName("org.apache.kafka.common.network.ListenerName", true, loader)
+                    .getMethod("normalised", String.class).invoke(null, "CONTROLLER");
+            Class<?> context = Class.forName("org.apache.kafka.common.security.JaasContext", true, loader);
+            List<?> entries;
+            try {
+                Object loaded = context.getMethod("loadServerContext", name.getClass(), String.class, Map.class).invoke(null, name, mechanism, own);
+                entries = (List<?>) context.getMethod("configurationEntries").invoke(loaded);
+            } catch (InvocationTargetException e) {
+                // What the parsers of JAAS complain about may be a piece of a password: only the message for a missing entry is quoted.
+                String told = words(e);
+                found.add("the broker has no login for it: " + (told.contains("Could not find") ? told : "its JAAS configuration cannot be read"));
+                return;
+            }
+            for (Object entry : entries) {
+                Map<String, ?> options = ((AppConfigurationEntry) entry).getOptions();
+                Object user = options.get("username");
+                Object password = options.get("password");
+                if (user == null || password == null) {
+                    continue;
+                }
+                String expected = listener.getProperty("user." + user);
+                if (expected == null) {
+                    found.add("the listener has no user " + user);
+                } else if (!expected.equals(hash(String.valueOf(password)))) {
+                    found.add("the password of user " + user + " is another one at the listener");
+                }
+                return;
+            }
+            found.add("the broker's login for it has no username and password");
+        }
+
+        private static X509TrustManager trustManager(KeyStore store) throws java.security.GeneralSecurityException {
+            TrustManagerFactory factory = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
+            factory.init(store);
+            for (TrustManager each : factory.getTrustManagers()) {
+                if (each instanceof X509TrustManager) {
+                    return (X509TrustManager) each;
+                }
+            }
+            throw new java.security.NoSuchAlgorithmException("this JVM has no X.509 trust manager");
+        }
+
+        private static X509Certificate[] pem(String text) throws CertificateException {
+            java.io.InputStream in = new java.io.ByteArrayInputStream(text.getBytes(StandardCharsets.US_ASCII));
+            return CertificateFactory.getInstance("X.509").generateCertificates(in).toArray(new X509Certificate[0]);
         }
 
         /** Returns whether a class comes from a file system that is mounted below the root (proc(5), mountinfo: field 5 is the mount point). */

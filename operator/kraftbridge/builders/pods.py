@@ -1,0 +1,113 @@
+"""Settings of the user for pods that the operator creates (``spec.pods`` and the placement in its sections). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kraftbridge.models.spec import Placement, PodSettings, SecretReference
+
+Object = dict[str, Any]
+
+ASSIGNED_SECURITY_CONTEXT: Final[Mapping[str, Any]] = {
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""What is left of a pod's security context where the platform assigns user and groups."""
+ZONE: Final = "topology.kubernetes.io/zone"
+
+
+@dataclass(frozen=True, slots=True)
+class PodDefaults:
+    """What holds for pods besides ``spec.pods``."""
+
+    image_pull_secrets: tuple[str, ...] = ()
+    """Names of the Secrets that the chart names."""
+    account_pull_secrets: tuple[str, ...] = ()
+    """Names of the Secrets in the pods' service account. The API server gives them only to a pod that names none itself (admission plugin ``ServiceAccount``)."""
+    assigned_users: bool = False
+    """Whether the platform assigns the user ids of the namespace's pods."""
+
+
+def completed(pods: PodSettings, defaults: PodDefaults) -> PodSettings:
+    """Return ``spec.pods`` as it holds in this installation and namespace."""
+    names = dict.fromkeys([*(s.name for s in pods.image_pull_secrets), *defaults.image_pull_secrets])
+    if names:
+        names |= dict.fromkeys(defaults.account_pull_secrets)
+    changes: Object = {"image_pull_secrets": tuple(SecretReference(name=name) for name in names)}
+    if defaults.assigned_users and not pods.security_context:
+        changes["security_context"] = dict(ASSIGNED_SECURITY_CONTEXT)
+    return pods.model_copy(update=changes)
+
+
+def with_settings(template: Mapping[str, Any], pods: PodSettings, own: Placement | None = None) -> Object:
+    """Return a pod, or a pod's template, with the user's settings.
+
+    Parameters
+    ----------
+    template
+        ``metadata`` and ``spec`` of the pod. What is in them holds unless the user sets the same field; labels and annotations always hold.
+    pods
+        ``spec.pods``, `completed`.
+    own
+        Placement in the section of the pod's kind. A field that is set there replaces that of ``pods``.
+    """
+    metadata, spec = dict(template["metadata"]), dict(template["spec"])
+    labels = metadata.get("labels") or {}
+    metadata["labels"] = {**pods.labels, **labels}
+    if annotations := {**pods.annotations, **(metadata.get("annotations") or {})}:
+        metadata["annotations"] = annotations
+    secrets = [*(spec.get("imagePullSecrets") or []), *({"name": s.name} for s in pods.image_pull_secrets)]
+    if secrets:
+        spec["imagePullSecrets"] = list({s["name"]: s for s in secrets}.values())
+    if pods.service_account_name is not None:
+        spec.setdefault("serviceAccountName", pods.service_account_name)
+    if pods.security_context:
+        spec["securityContext"] = dict(pods.security_context)
+    spec |= _placement(spec, pods, own or Placement(), labels)
+    return {**template, "metadata": metadata, "spec": spec}
+
+
+def copied_with_settings(pod: Mapping[str, Any], pods: PodSettings) -> Object:
+    """Return a copy of a broker's pod with the user's settings; its placement and security context are those of the copied pod."""
+    kept = dict.fromkeys((*Placement.model_fields, "security_context"))
+    return with_settings(pod, PodSettings.model_validate(pods.model_dump(exclude=set(kept))))
+
+
+def spread_over_nodes(selector: Mapping[str, str]) -> Object:
+    """Return the affinity of pods that prefer different nodes."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": dict(selector)}}
+    return {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]
+        }
+    }
+
+
+def spread_over_zones(selector: Mapping[str, str]) -> list[Object]:
+    """Return the constraint of pods that prefer different zones; on nodes without a zone it says nothing (``PodTopologySpread``, scoring)."""
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": ZONE,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": dict(selector)},
+        }
+    ]
+
+
+def _placement(spec: Mapping[str, Any], pods: PodSettings, own: Placement, labels: Mapping[str, str]) -> Object:
+    found: Object = {}
+    if priority := own.priority_class_name or pods.priority_class_name:
+        found["priorityClassName"] = priority
+    if selector := own.node_selector or pods.node_selector:
+        found["nodeSelector"] = dict(selector)
+    if tolerations := own.tolerations or pods.tolerations:
+        found["tolerations"] = list(tolerations)
+    if affinity := own.affinity or pods.affinity:
+        found["affinity"] = {**(spec.get("affinity") or {}), **affinity}
+    if constraints := own.topology_spread_constraints or pods.topology_spread_constraints:
+        ours = {"labelSelector": {"matchLabels": dict(labels)}}
+        found["topologySpreadConstraints"] = [{**ours, **constraint} for constraint in constraints]
+    return found

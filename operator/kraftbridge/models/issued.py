@@ -1,0 +1,43 @@
+"""The certificates and logins of the controllers' listener that the operator issues, as they are in their Secrets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedSecret:
+    """One Secret with a certificate and perhaps logins. This is what is known of it, without a key, a certificate or a password."""
+
+    name: str
+    exists: bool
+    problem: str = ""
+    """Why its content is not what the operator issues; the operator does not overwrite such a Secret."""
+    expires_at: datetime | None = None
+    due: bool = False
+    """Whether the certificate is to be renewed by the same authority."""
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedListener:
+    """The three Secrets."""
+
+    authority: IssuedSecret
+    controllers: IssuedSecret
+    brokers: IssuedSecret
+
+    @property
+    def secrets(self) -> tuple[IssuedSecret, ...]:
+        """All of them, the authority first."""
+        return (self.authority, self.controllers, self.brokers)
+
+    @property
+    def authority_holds(self) -> bool:
+        """Whether the authority can issue certificates."""
+        return self.authority.exists and not self.authority.problem
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What a person has to correct."""
+        return tuple(f"Secret {s.name}: {s.problem}" for s in self.secrets if s.problem)

@@ -1,0 +1,233 @@
+"""The Secrets with the certificates and logins of the controllers' listener that the operator issues: looks at them, creates and renews them.
+
+None of them has an ownerReference: the quorum outlives the migration.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+from kraftbridge import authority as own
+from kraftbridge import logins
+from kraftbridge.builders import names
+from kraftbridge.credentials import CERTIFICATE, LOGIN, PROPERTIES, CredentialsError, text_files
+from kraftbridge.exceptions import ActionRefusedError, ConflictError
+from kraftbridge.models.issued import IssuedListener, IssuedSecret
+from kraftbridge.models.spec import ListenerSpec, MigrationSpec
+from kraftbridge.models.status import UID_LENGTH, MigrationStatus, controllers_name
+from kraftbridge.phases.draft import Identity
+from kraftbridge.storage.ports import KubernetesPort, Object
+
+_TLS = "kubernetes.io/tls"
+"""Type of the Secrets of cert-manager, which can take these over. A Secret's type cannot change."""
+_LOST = "it does not exist, and certificates that it issued do"
+
+
+class IssuedSecrets:
+    """The three Secrets of one migration."""
+
+    def __init__(
+        self, kubernetes: KubernetesPort, identity: Identity, spec: MigrationSpec, status: MigrationStatus
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._identity = identity
+        self._listener = spec.controllers.listener
+        self._days = self._listener.certificate_days
+        controllers = controllers_name(identity.name, identity.uid, status.attempt)
+        hosts = names.controller_hosts(
+            controllers, identity.namespace, spec.controllers.node_ids, identity.cluster_domain
+        )
+        self._uid_part = identity.uid[:UID_LENGTH]
+        called = own.principals(self._uid_part)
+        self._authority = names.issuing_authority_secret(identity.name, identity.uid)
+        self._purposes = {
+            names.issued_listener_secret(controllers): own.Purpose(called["controllers"], tuple(hosts.values())),
+            names.issued_brokers_secret(identity.name, identity.uid): own.Purpose(called["brokers"]),
+        }
+        self._controllers, self._brokers = self._purposes
+        self._may_begin = status.controllers is None
+
+    def look(self, now: datetime) -> IssuedListener:
+        """Return the state of the Secrets.
+
+        Raises
+        ------
+        ObservationError
+            A Secret cannot be read.
+        """
+        found = {name: self._read(name) for name in (self._authority, *self._purposes)}
+        signer = found[self._authority]
+        left = [files for name in self._purposes if (files := found[name]) is not None]
+        wanted = self._wanted_logins(signer, found[self._controllers])
+        return IssuedListener(
+            authority=self._judged_authority(signer, now, left),
+            controllers=self._judged(self._controllers, found[self._controllers], signer, wanted, now),
+            brokers=self._judged(self._brokers, found[self._brokers], signer, wanted, now),
+        )
+
+    def issue(self, now: datetime) -> None:
+        """Create the Secrets that are missing, and renew the certificates that are due. What somebody changed stays as it is.
+
+        Without an authority a new one is created only where nobody can trust an earlier one: no certificate of it and no controller exists. The same holds
+        for the passwords of the logins.
+
+        Raises
+        ------
+        ActionRefusedError
+            The authority cannot issue certificates or logins.
+        ActionError
+            The API server refuses a Secret.
+        ObservationError
+            A Secret cannot be read.
+        """
+        seen = self.look(now)
+        if not seen.authority.exists and not seen.authority.problem:
+            if not self._may_begin:
+                raise ActionRefusedError(f"Secret {self._identity.namespace}/{self._authority} does not exist")
+            called = f"kraftbridge listener {self._uid_part}"
+            self._create(self._authority, own.new_authority(called, now))
+            seen = self.look(now)
+        if not seen.authority_holds:
+            problem = seen.authority.problem or "it does not exist"
+            raise ActionRefusedError(f"Secret {self._identity.namespace}/{self._authority}: {problem}")
+        if self._listener.issues_logins:
+            self._ensure_passwords()
+        signer = text_files(self._read(self._authority) or {})
+        for secret in (seen.controllers, seen.brokers):
+            if not secret.exists:
+                self._create(secret.name, self._new(secret.name, signer, now))
+            elif secret.due and not secret.problem:
+                self._renew(secret.name, signer, now)
+
+    def _new(self, name: str, signer: Mapping[str, str], now: datetime, password: str | None = None) -> own.Files:
+        files = own.issue(signer, self._purposes[name], self._days, now)
+        files = own.with_stores(files, password) if name == self._brokers else files
+        if not self._listener.issues_logins:
+            return files
+        wanted = logins.of_authority(signer, self._uid_part)
+        if wanted is None:
+            problem = logins.passwords_problem(signer)
+            raise ActionRefusedError(f"Secret {self._identity.namespace}/{self._authority}: {problem}")
+        return files | self._of_logins(name, wanted)
+
+    def _ensure_passwords(self) -> None:
+        """Add passwords to an authority that has none: it is new, or has issued certificates only."""
+        namespace = self._identity.namespace
+        secret = self._kubernetes.get("v1", "Secret", namespace, self._authority)
+        if secret is None or logins.has_passwords(text_files(_decoded(secret))):
+            return
+        added = {"data": _encoded(logins.new_passwords())}
+        version = secret["metadata"]["resourceVersion"]
+        self._kubernetes.merge_patch("v1", "Secret", namespace, self._authority, added, resource_version=version)
+
+    def _of_logins(self, name: str, of: logins.Logins) -> own.Files:
+        return of.for_brokers() if name == self._brokers else of.for_controllers()
+
+    def _wanted_logins(self, signer: own.Files | None, controllers: own.Files | None) -> logins.Logins | None:
+        """Return the logins that the Secrets should hold; None if there are none, or if nobody knows them."""
+        if not self._listener.issues_logins:
+            return None
+        wanted = logins.of_authority(text_files(signer or {}), self._uid_part)
+        return wanted or logins.of_controllers(text_files(controllers or {}), self._uid_part)
+
+    def _renew(self, name: str, signer: Mapping[str, str], now: datetime) -> None:
+        namespace = self._identity.namespace
+        secret = self._kubernetes.get("v1", "Secret", namespace, name)
+        if secret is None:
+            return  # the next look sees that
+        password = _decoded(secret).get(own.PASSWORD)
+        files = self._new(name, signer, now, None if password is None else password.decode())
+        version = secret["metadata"]["resourceVersion"]
+        self._kubernetes.merge_patch(
+            "v1", "Secret", namespace, name, {"data": _encoded(files)}, resource_version=version
+        )
+
+    def _create(self, name: str, files: own.Files) -> None:
+        metadata = {
+            "name": name,
+            "namespace": self._identity.namespace,
+            "labels": names.labels(self._identity.name),
+        }
+        try:
+            self._kubernetes.create(
+                {"apiVersion": "v1", "kind": "Secret", "type": _TLS, "metadata": metadata, "data": _encoded(files)}
+            )
+        except ConflictError:
+            return  # an earlier attempt created it
+
+    def _read(self, name: str) -> own.Files | None:
+        secret = self._kubernetes.get("v1", "Secret", self._identity.namespace, name)
+        return None if secret is None else _decoded(secret)
+
+    def _judged_authority(
+        self, files: own.Files | None, now: datetime, left: Collection[Mapping[str, bytes]]
+    ) -> IssuedSecret:
+        if files is None:
+            return IssuedSecret(self._authority, exists=False, problem=_LOST if left or not self._may_begin else "")
+        data = text_files(files)
+        problem = own.authority_problem(data, now)
+        if not problem and self._listener.issues_logins:
+            used = not self._may_begin or any(LOGIN in issued for issued in left)
+            problem = logins.passwords_problem(data) if used or logins.has_passwords(data) else ""
+        return IssuedSecret(self._authority, exists=True, problem=problem, expires_at=_end(data))
+
+    def _judged(
+        self,
+        name: str,
+        files: own.Files | None,
+        signer: own.Files | None,
+        wanted: logins.Logins | None,
+        now: datetime,
+    ) -> IssuedSecret:
+        if files is None:
+            return IssuedSecret(name, exists=False)
+        data = text_files(files)
+        authority = None if signer is None or own.authority_problem(text_files(signer), now) else text_files(signer)
+        problem = own.problem(data, self._purposes[name], authority)
+        if not problem and name == self._brokers:
+            problem = own.stores_problem(files)
+        problem = problem or self._logins_problem(name, data, wanted)
+        due = not problem and authority is not None and own.is_due(data, authority, self._days, now)
+        return IssuedSecret(name, exists=True, problem=problem, expires_at=_end(data), due=due)
+
+    def _logins_problem(self, name: str, data: Mapping[str, str], wanted: logins.Logins | None) -> str:
+        if self._listener.issues_logins:
+            if wanted is None:
+                if name == self._controllers:
+                    return f"{PROPERTIES} has no logins that the operator issued"
+                return "" if LOGIN in data else f"{LOGIN} is missing"
+            expected = self._of_logins(name, wanted)
+            found = logins.problem(data, expected)
+            # Which side was changed is not to be seen. Issued anew, the Secret gets the authority's passwords.
+            hint = f"; if a password in Secret {self._authority} was changed, restore that one first"
+            return found + hint if found and expected.keys() <= data.keys() else found
+        # Of two files with one name the controllers see that of the Secret which the operator issued.
+        if name == self._controllers and PROPERTIES in data and self._listener.secret_name is not None:
+            return f"its {PROPERTIES} hides that of Secret {self._listener.secret_name}"
+        return ""
+
+
+def issued_principals(uid: str, listener: ListenerSpec) -> tuple[str, ...]:
+    """Return the principals of controllers and brokers at a listener (``DefaultKafkaPrincipalBuilder``); nothing if the operator issues neither certificates of clients nor logins."""
+    called = own.principals(uid[:UID_LENGTH]).values()
+    if listener.issues_logins:
+        return tuple(f"User:{name}" for name in called)
+    shown = listener.generate and listener.security_protocol == "SSL"
+    return tuple(f"User:CN={name}" for name in called) if shown else ()
+
+
+def _end(data: Mapping[str, str]) -> datetime | None:
+    try:
+        return own.expires_at({CERTIFICATE: data.get(CERTIFICATE, "")})
+    except CredentialsError:
+        return None
+
+
+def _decoded(secret: Object) -> own.Files:
+    return {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}
+
+
+def _encoded(files: own.Files) -> dict[str, str]:
+    return {key: base64.b64encode(value).decode() for key, value in files.items()}

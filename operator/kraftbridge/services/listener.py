@@ -1,0 +1,140 @@
+"""What the controllers' configuration holds for TLS and SASL, read from the Secret of their listener without a controller."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from kraftbridge.builders.brokers import CONTROLLER_LISTENER, parse_properties
+from kraftbridge.builders.controllers import CREDENTIALS, LISTENER_SECRET
+from kraftbridge.credentials import (
+    KEYSTORE,
+    LISTENER_FOLDER,
+    PROPERTIES,
+    TRUSTSTORE,
+    CredentialsError,
+    keystore,
+    listener_files,
+    truststore,
+)
+from kraftbridge.models.dry_start import ListenerOfControllers
+from kraftbridge.models.spec import MigrationSpec
+
+_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----\n?", re.DOTALL)
+_USER: Final = re.compile(r'\buser_([^\s=]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
+_FILES: Final = f"{CREDENTIALS}/{LISTENER_FOLDER}"
+
+
+class CannotBeTriedError(Exception):
+    """The operator cannot read what a controller would use; the message says why."""
+
+
+def settings_of(spec: MigrationSpec, secret: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of the controllers that come from ``spec.controllers.config`` and the Secret, as `builders.controllers.START` joins them.
+
+    Raises
+    ------
+    CannotBeTriedError
+        The Secret's certificates cannot be used.
+    """
+    try:
+        files = listener_files(secret, spec.controllers.listener.security_protocol, _FILES)
+    except CredentialsError as e:
+        raise CannotBeTriedError(f"the Secret of spec.controllers.listener.secretName: {e}") from e
+    return (
+        spec.controllers.config
+        | parse_properties(files.get(PROPERTIES, ""))
+        | parse_properties(secret.get(PROPERTIES, ""))
+    )
+
+
+def of_listener(settings: Mapping[str, str], listener: str) -> dict[str, str]:
+    """Return the settings that hold for a listener; one with its prefix overrides the one without (``AbstractConfig.valuesWithPrefixOverride``)."""
+    prefix = f"listener.name.{listener.lower()}."
+    return {**settings, **{name.removeprefix(prefix): v for name, v in settings.items() if name.startswith(prefix)}}
+
+
+def trusted(own: Mapping[str, str], secret: Mapping[str, str]) -> str:
+    """Return the certificates that a listener's settings trust, as PEM; empty where they name none.
+
+    Raises
+    ------
+    CannotBeTriedError
+        They are in a file that is not in the Secret, or not in PEM.
+    """
+    return own.get("ssl.truststore.certificates") or _file(own, "truststore", secret)
+
+
+def key_and_chain(own: Mapping[str, str], secret: Mapping[str, str]) -> tuple[str, str]:
+    """Return the key and the certificates that a listener's settings present, as PEM; empty where they name none.
+
+    Raises
+    ------
+    CannotBeTriedError
+        They are in a file that is not in the Secret, or not in PEM.
+    """
+    if "ssl.keystore.key" in own:
+        return own["ssl.keystore.key"], own.get("ssl.keystore.certificate.chain", "")
+    blocks = [(m[1], m[0]) for m in _BLOCK.finditer(_file(own, "keystore", secret))]
+    key = "".join(block for kind, block in blocks if kind.endswith("PRIVATE KEY"))
+    return key, "".join(block for kind, block in blocks if kind == "CERTIFICATE")
+
+
+def _file(own: Mapping[str, str], store: str, secret: Mapping[str, str]) -> str:
+    location = own.get(f"ssl.{store}.location")
+    if location is None:
+        return ""
+    kind = own.get(f"ssl.{store}.type", "JKS")
+    if kind.upper() != "PEM":
+        raise CannotBeTriedError(f"{location} has type {kind}, and the operator reads PEM only")
+    folder, _, key = location.rpartition("/")
+    if folder == LISTENER_SECRET and key in secret:
+        return secret[key]
+    written = {KEYSTORE: keystore, TRUSTSTORE: truststore}
+    if folder == _FILES and key in written:
+        try:
+            return written[key](secret)
+        except CredentialsError as e:
+            raise CannotBeTriedError(f"{location} would not be written: {e}") from e
+    raise CannotBeTriedError(f"{location} is no file of the Secret of spec.controllers.listener.secretName")
+
+
+def listener_of_controllers(spec: MigrationSpec, secret: Mapping[str, str]) -> ListenerOfControllers | None:
+    """Return what the controllers' listener shows to brokers and asks of them; None if it is a plain one.
+
+    Raises
+    ------
+    CannotBeTriedError
+        The operator cannot know it.
+    """
+    protocol = spec.controllers.listener.security_protocol
+    if protocol == "PLAINTEXT":
+        return None
+    own = of_listener(settings_of(spec, secret), CONTROLLER_LISTENER)
+    chain = key_and_chain(own, secret)[1] if protocol.endswith("SSL") else ""
+    if protocol.endswith("SSL") and not chain:
+        raise CannotBeTriedError(
+            "the Secret of spec.controllers.listener.secretName has no certificate of the listener"
+        )
+    asks = protocol == "SSL" and own.get("ssl.client.auth") == "required"
+    return ListenerOfControllers(
+        protocol=protocol,
+        certificate=chain,
+        authorities=trusted(own, secret) if asks else "",
+        users=_users(own) if protocol.startswith("SASL_") else {},
+    )
+
+
+def _users(own: Mapping[str, str]) -> dict[str, str]:
+    """Return the users of SASL/PLAIN with their passwords (``PlainServerCallbackHandler``)."""
+    mechanism = own.get("sasl.mechanism.controller.protocol", "GSSAPI")
+    if mechanism != "PLAIN" or "plain.sasl.server.callback.handler.class" in own:
+        raise CannotBeTriedError(f"only Kafka itself can check a login with {mechanism} there")
+    found = {
+        m[1]: re.sub(r"\\(.)", r"\1", m[2]) if m[2] is not None else m[3]
+        for m in _USER.finditer(own.get("plain.sasl.jaas.config", ""))
+    }
+    if not found:
+        raise CannotBeTriedError("listener.name.controller.plain.sasl.jaas.config names no user")
+    return found
