@@ -30,6 +30,9 @@ export PYTHONSAFEPATH := 1
 SAY = @printf '\n==> %s\n'
 PYTEST = $(PYTHON) -m pytest --junitxml=$(ARTIFACTS)/junit/$@.xml -o junit_family=xunit2
 
+# Tests with real processes get a second try; what failed at first is printed in full and counted in the last line.
+SECOND_TRY := --reruns 1
+
 TIERS := venv prerequisites lint unit component cluster-build chart spark integration images cluster-up chart-live e2e
 
 .PHONY: help
@@ -135,7 +138,7 @@ chart: venv ## helm lint, rendered templates, values schema, CRD copy
 .PHONY: chart-live
 chart-live: venv ## CRD rules and admission policies against a running cluster's API server, or one of KUBERNETES_VERSION=1.30.14 (built once: minutes)
 	$(SAY) "CRD rules and admission policies on $(or $(and $(KUBERNETES_VERSION),an API server $(KUBERNETES_VERSION)),$(KUBE_CONTEXT),the embedded cluster)"
-	@$(if $(KUBERNETES_VERSION),$(CLUSTER) with-api-server $(KUBERNETES_VERSION)) $(PYTEST) tests/chart/live $(ARGS)
+	@$(if $(KUBERNETES_VERSION),$(CLUSTER) with-api-server $(KUBERNETES_VERSION)) $(PYTEST) tests/chart/live $(SECOND_TRY) $(ARGS)
 	$(if $(KUBERNETES_VERSION),,$(SAY) "not run: other versions of the API server; make chart-live KUBERNETES_VERSION=1.30.14")
 
 .PHONY: alerts
@@ -153,7 +156,7 @@ dashboard-picture: venv ## docs/images/dashboard.svg of the next migration on th
 .PHONY: spark
 spark: venv java ## the verification job in a local Spark session
 	$(SAY) "Spark tests, without those that wait for minutes (make spark-long)"
-	@$(PYTEST) tests/spark -m "not long" $(ARGS)
+	@$(PYTEST) tests/spark -m "not long" $(SECOND_TRY) $(ARGS)
 
 .PHONY: spark-long
 spark-long: venv java ## verification tests that wait for minutes: ZooKeeper frozen under writes
@@ -175,7 +178,7 @@ rehearsal-long: venv java ## every known trap and RUNS_RANDOM=20 pairs of random
 .PHONY: integration
 integration: venv java ## storages and decoders against real ZooKeeper and Kafka processes on this host
 	$(SAY) "integration tests"
-	@$(PYTEST) tests/integration $(ARGS)
+	@$(PYTEST) tests/integration $(SECOND_TRY) $(ARGS)
 
 .PHONY: e2e
 e2e: venv cluster-up images ## one migration of a real Kafka cluster on a real Kubernetes

@@ -28,6 +28,7 @@ class Outcome:
     passed: int
     failed: int
     skipped: int
+    second_tries: int
     counted: bool
     """Whether the tier counts tests; the others count as one check each."""
 
@@ -38,6 +39,7 @@ class Outcome:
         parts = [f"{self.passed} passed"]
         parts += [f"{self.failed} failed"] if self.failed else []
         parts += [f"{self.skipped} skipped"] if self.skipped else []
+        parts += [f"{self.second_tries} failed at the first try"] if self.second_tries else []
         parts += ["no result"] if self.exit_code and not self.failed else []
         return f"{self.name} {', '.join(parts)}"
 
@@ -53,20 +55,21 @@ def run_tier(name: str) -> Outcome:
     )
     seconds = time.monotonic() - started
     if not report.exists():
-        return Outcome(name, exit_code, seconds, int(exit_code == 0), int(exit_code != 0), 0, counted=False)
-    passed, failed, skipped = counts(report)
-    return Outcome(name, exit_code, seconds, passed, failed, skipped, counted=True)
+        return Outcome(name, exit_code, seconds, int(exit_code == 0), int(exit_code != 0), 0, 0, counted=False)
+    passed, failed, skipped, second_tries = counts(report)
+    return Outcome(name, exit_code, seconds, passed, failed, skipped, second_tries, counted=True)
 
 
-def counts(report: Path) -> tuple[int, int, int]:
-    """Return how many tests of a JUnit report passed, failed and were skipped."""
+def counts(report: Path) -> tuple[int, int, int, int]:
+    """Return how many tests of a JUnit report passed, failed and were skipped, and how many needed a second try."""
     suites = ET.parse(report).getroot().iter("testsuite")  # noqa: S314 - written by our own pytest a moment ago
-    tests = failed = skipped = 0
+    tests = failed = skipped = tries = 0
     for suite in suites:
         tests += int(suite.get("tests", 0))
         failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
         skipped += int(suite.get("skipped", 0))
-    return tests - failed - skipped, failed, skipped
+        tries += len(suite.findall("testcase"))  # each try is a case; "tests" counts a test once
+    return tests - failed - skipped, failed, skipped, max(tries - tests, 0)
 
 
 def main(names: list[str]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -16,15 +15,10 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client import start_http_server
+from tests.support.programs import free_port
 
 from kraftbridge import metrics
 from kraftbridge.models.status import MigrationStatus
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def migration() -> MigrationStatus:

@@ -229,6 +229,10 @@ class KafkaProcesses:
         """Whether a process has ended by itself."""
         return self._processes[name].poll() is not None
 
+    def ended_by_themselves(self) -> dict[str, str]:
+        """Return the end of the output of each process that ended though nobody stopped it, by name."""
+        return {name: self.tail(name) for name, process in self._processes.items() if process.poll() is not None}
+
     def signal(self, name: str, how: signal.Signals) -> None:
         """Send a signal to one process (``SIGSTOP`` makes a node silent without closing its connections).
 
@@ -374,6 +378,10 @@ def kafka_processes(
     processes = kind(directory, libraries, broker_ids, controller_ids, agent)
     try:
         yield processes
+    except Exception as e:
+        for name, output in processes.ended_by_themselves().items():
+            e.add_note(f"{name} ended by itself:\n{output}")
+        raise
     finally:
         processes.close()
 

@@ -16,6 +16,7 @@ from typing import Final
 
 _PORTS: Final = range(20_000, 32_000)
 """Below the ephemeral range, so that no outgoing connection takes a port while its node restarts."""
+_given_ports: set[int] = set()
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None)
 _MAVEN_SECONDS: Final = 900
@@ -36,14 +37,18 @@ def installed_tool(name: str, package: str, purpose: str) -> str:
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
-    for port in random.sample(_PORTS, 200):
+    """Return a port of the loopback interface that nobody listens on, never the same one twice in this process.
+
+    A node is given all its ports before it opens the first one, so a free port is not yet a different port.
+    """
+    for port in random.sample([each for each in _PORTS if each not in _given_ports], 200):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
+        _given_ports.add(port)
+        return port
     raise RuntimeError(f"no free port in {_PORTS}")
 
 
