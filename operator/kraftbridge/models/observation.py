@@ -118,6 +118,19 @@ class PodState:
     images: frozenset[tuple[str, str]] = frozenset()
     """Name and image digest of each container that has started, init containers included (``ContainerStatus.imageID``)."""
 
+    @property
+    def down(self) -> str:
+        """Why the pod cannot be counted on, ``""`` when it is Ready and stays."""
+        if self.deleting:
+            return f"pod {self.name} is stopping"
+        if self.ready:
+            return ""
+        if self.trouble:
+            return f"pod {self.name} is not Ready: {self.trouble}"
+        if self.running_since is None:
+            return f"pod {self.name} is not Ready: its containers are starting"
+        return f"pod {self.name} is not Ready: its containers run since {self.running_since:%H:%M:%S} UTC"
+
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:

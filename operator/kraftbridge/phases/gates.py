@@ -64,7 +64,7 @@ def _served(step: StepContext) -> tuple[ClusterState, tuple[StatefulSetState, ..
 
 def _service(step: StepContext, cluster: ClusterState, sets: tuple[StatefulSetState, ...]) -> Blockers:
     # Metadata shows a dead broker until its session expires; its pod does not.
-    blockers: Blockers = [f"pod {p.name} is not Ready" for s in sets for p in s.pods if p.deleting or not p.ready]
+    blockers: Blockers = [p.down for s in sets for p in s.pods if p.down]
     expected = frozenset(step.status.broker_ids.values())
     if not expected:
         blockers.append("broker ids are not known yet")
@@ -185,8 +185,8 @@ def controllers_running_blockers(step: StepContext, mode: ControllerMode, *, new
             blockers.append(f"controller {node_id} has no pod yet")
         elif pod.deleting:
             blockers.append(f"pod {pod.name} is being replaced")
-        elif not pod.ready:
-            blockers.append(f"pod {pod.name} is not Ready{': ' + pod.trouble if pod.trouble else ''}")
+        elif pod.down:
+            blockers.append(pod.down)
         elif newest and pod.configuration != stateful_set.configuration:
             blockers.append(f"pod {pod.name} does not run configuration {stateful_set.configuration} yet")
     return blockers

@@ -303,8 +303,8 @@ def _not_settled(step: StepContext) -> list[str]:
                 blockers.append(
                     f"pod {pod.name} does not run the current template of StatefulSet {item.name}; finish its roll"
                 )
-            elif pod.deleting or not pod.ready:
-                blockers.append(f"pod {pod.name} is not Ready{': ' + pod.trouble if pod.trouble else ''}")
+            elif pod.down:
+                blockers.append(pod.down)
     return blockers
 
 

@@ -112,9 +112,9 @@ def run_rolling_back_phase(draft: Draft) -> Outcome:
     if (waiting := _move_brokers_to(draft, BrokerMode.ZOOKEEPER)) is not None:
         return waiting
     held = [s for s in sets if s.lock == draft.identity.lock]
-    if held and (down := [p.name for s in held for p in s.pods if p.deleting or not p.ready]):
+    if held and (down := [p.down for s in held for p in s.pods if p.down]):
         # A restart past its deadline is not followed any more, so check here that its broker is back.
-        return Wait(f"before StatefulSet {held[0].name} is released: pod {down[0]} is not Ready")
+        return Wait(f"before StatefulSet {held[0].name} is released: {down[0]}")
     if held:
         draft.act(ReleaseStatefulSet(held[0].name))
         return Wait(f"StatefulSet {held[0].name} is being released")

@@ -326,7 +326,7 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
             kind=OperationKind.RESTART_CONTROLLER, node_id=down.ordinal, pod=down.name, pod_uid="", started_at=draft.now
         )
         draft.update(operation=restarted)
-        return Wait(f"controller {down.ordinal} is down on the changed configuration{_trouble(down)}")
+        return Wait(f"controller {down.ordinal} is down on the changed configuration: {down.down}")
     if draft.status.operation is not None:
         return None
     return _roll_next(draft, status, change, stateful_set)
@@ -516,12 +516,7 @@ def _down_on_the_new_configuration(stateful_set: StatefulSetState) -> PodState |
 
 
 def _not_ready(stateful_set: StatefulSetState) -> list[str]:
-    down: list[PodState] = [p for p in stateful_set.pods if p.deleting or not p.ready]
-    return [f"pod {p.name} is not Ready{_trouble(p)}" for p in down]
-
-
-def _trouble(pod: PodState) -> str:
-    return f": {pod.trouble}" if pod.trouble else ""
+    return [p.down for p in stateful_set.pods if p.down]
 
 
 def reconcile_nodes(draft: Draft, mode: BrokerMode) -> Wait | None:
