@@ -124,6 +124,8 @@ def _listener_client(
     plain = {"security.protocol": listener.security_protocol}
     if listener.security_protocol == "SASL_SSL" and not listener.issues_logins:
         return plain  # a login of the user's is in controller.properties
+    if listener.issues_logins:
+        plain = {"security.protocol": "SSL"}  # nothing is issued yet: there is no login to name, and no controller runs
     return certificates.client_properties(data, listener.security_protocol) or plain
 
 

@@ -350,6 +350,15 @@ def test_the_operator_and_the_verifier_log_in_without_controller_properties(issu
     assert not clients.shows_listener_certificate(kubernetes, "kafka", name, of_user), "its login is the user's to give"
 
 
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_the_clients_can_be_opened_before_anything_is_issued(operator: Operator, protocol: str) -> None:
+    listening(operator, securityProtocol=protocol)
+    assert not [name for kind, _, name in operator.kubernetes.objects if kind == "Secret" and "listener" in name]
+    spec = MigrationSpec.model_validate(operator.migration()["spec"])
+    opened = clients.open_clients(operator.kubernetes, "kafka", "demo-kraft", spec, "cluster.local", "cluster.local")
+    opened.close()
+
+
 def test_a_deleted_secret_gets_the_login_of_before(issued: Issued) -> None:
     _, controllers, brokers = issued.names
     before = issued.data()
