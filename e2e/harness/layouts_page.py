@@ -28,7 +28,7 @@ MIGRATED = """
   produce stall during it.
 - *Way back*: a second run (`ARGS="NAME --back"`) asks for `spec.target: ZooKeeper` as soon as one broker runs KRaft, in `RollingBrokers`. In `RolledBack` the pod templates must be those from before, the brokers
   must serve as before, and the metadata must be the same. In brackets: what the migration said last when the longest stall began.
-  These runs of 2026-11-23 shared two cores with other tests (load average 10 to 20).
+  `bitnami-prepared` and `plain-image` shared two cores with other tests (load average 10 to 20). The others ran alone on 2026-11-24.
 
 | layout | `spec.brokers` | result | lost | stall of the migration | the release afterwards | way back from `RollingBrokers` |
 |---|---|---|---|---|---|---|"""
