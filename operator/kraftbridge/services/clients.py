@@ -121,11 +121,12 @@ def _listener_client(
     """Return how the operator connects to the controllers without ``controller.properties``: with the listener's own certificate or with the login that it has issued, if there is one."""
     listener = spec.controllers.listener
     data = listener_data(kubernetes, namespace, controllers, spec)
-    plain = {"security.protocol": listener.security_protocol}
-    if listener.security_protocol == "SASL_SSL" and not listener.issues_logins:
-        return plain  # a login of the user's is in controller.properties
     if listener.issues_logins:
-        plain = {"security.protocol": "SSL"}  # nothing is issued yet: there is no login to name, and no controller runs
+        # SASL needs a login. There is none before the operator issues it, or while its Secret is deleted.
+        return certificates.client_properties(data, listener.security_protocol) or {"security.protocol": "SSL"}
+    plain = {"security.protocol": listener.security_protocol}
+    if listener.security_protocol == "SASL_SSL":
+        return plain  # a login of the user's is in controller.properties
     return certificates.client_properties(data, listener.security_protocol) or plain
 
 

@@ -357,6 +357,9 @@ def test_the_clients_can_be_opened_before_anything_is_issued(operator: Operator,
     spec = MigrationSpec.model_validate(operator.migration()["spec"])
     opened = clients.open_clients(operator.kubernetes, "kafka", "demo-kraft", spec, "cluster.local", "cluster.local")
     opened.close()
+    client = Security.from_properties(clients._listener_client(operator.kubernetes, "kafka", "demo-kraft", spec))
+    assert client.tls is not None, "never in clear text"
+    assert client.mechanism is None
 
 
 def test_a_deleted_secret_gets_the_login_of_before(issued: Issued) -> None:
