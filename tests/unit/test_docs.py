@@ -271,6 +271,27 @@ def test_the_runbook_names_reasons_that_exist() -> None:
     assert named <= set(Reason)
 
 
+def reasons_of_stalled() -> Iterator[str]:
+    """Yield each reason with which the code makes a migration stalled: `Reason.X` in a call of `Wait` with ``stalled``."""
+    for file in sorted((PACKAGE / "phases").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not (isinstance(node, ast.Call) and any(k.arg == "stalled" for k in node.keywords)):
+                continue
+            given = [
+                n.attr
+                for n in ast.walk(node)
+                if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "Reason"
+            ]
+            yield from given or ["PROGRESSING"]
+
+
+def test_the_runbook_names_every_reason_of_stalled() -> None:
+    text = (DOCS / "runbooks/KraftbridgeMigrationStalled.md").read_text().split("## Impact")[0]
+    found = {str(Reason[name]) for name in reasons_of_stalled()}
+    assert {Reason.FINDINGS, Reason.DEADLINE_EXCEEDED, Reason.PROGRESSING} <= found
+    assert not [reason for reason in sorted(found) if f"`{reason}`" not in text]
+
+
 # ------------------------------------------------------------------------------------------------ the reference
 
 

@@ -342,7 +342,7 @@ class RehearsalSpec(Model):
     enabled: bool = True
     """Whether preflight runs a rehearsal. The network plugin must enforce NetworkPolicies."""
     resources: FreeForm = {}
-    """Resource requirements of each container of the rehearsal's pod. The copy of the ZooKeeper tree is in memory and counts towards the memory limit."""
+    """Resource requirements of each container of the rehearsal's pod; none by default. The copy of the ZooKeeper tree is in memory and counts towards the memory limit."""
     timeout_seconds: Annotated[int, Field(ge=60, le=86_400)] = 1800
     """Maximum duration of one rehearsal from its launch, in seconds."""
     max_age_seconds: Annotated[int, Field(ge=60, le=2_592_000)] = 86_400
