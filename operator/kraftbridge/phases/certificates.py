@@ -5,10 +5,12 @@ A renewed certificate comes from the same authority, so controllers with the old
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import EventReason, EventType, IssueListenerCertificates
 from kraftbridge.models.issued import IssuedListener
-from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.observation import NOT_NEEDED, Unobserved
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import ListenerCertificatesStatus, WaitKind
 from kraftbridge.phases.draft import Draft, StepContext, Wait
@@ -87,6 +89,26 @@ def roll_blocker(step: StepContext) -> Wait | None:
         return None
     message = f"no controller restarts: Secret {seen.controllers.name}: {seen.controllers.problem}. {way_out(seen)}"
     return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True)
+
+
+def explained(step: StepContext, waiting: Wait) -> Wait:
+    """Return the wait with what is wrong with the issued Secrets, if the controllers do not answer.
+
+    Without the controllers' Secret the operator trusts no controller. If it cannot issue the Secret anew, the migration is stalled.
+    """
+    seen, quorum = step.observation.issued, step.observation.quorum
+    if not isinstance(seen, IssuedListener) or not isinstance(quorum, Unobserved) or quorum == NOT_NEEDED:
+        return waiting
+    unconcerned = step.status.phase.at_rest or step.status.phase is Phase.ROLLING_BACK
+    if step.status.controllers is None or unconcerned or waiting.stalled or waiting.reached:
+        return waiting
+    lost = not seen.controllers.exists and not seen.authority_holds
+    if not lost and not seen.controllers.problem:
+        return waiting
+    problems = [f"Secret {seen.controllers.name} does not exist"] if lost else []
+    words = "; ".join([*problems, *seen.problems])
+    message = f"{words}. {way_out(seen)}. {waiting.message}"
+    return replace(waiting, message=message, kind=WaitKind.USER, reason=Reason.FINDINGS, stalled=True)
 
 
 def way_out(seen: IssuedListener) -> str:

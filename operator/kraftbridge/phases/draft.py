@@ -51,6 +51,11 @@ class Wait:
     """Whether the migration cannot continue without help."""
     requeue_after: timedelta = timedelta(seconds=0.5)
 
+    @property
+    def reached(self) -> bool:
+        """Whether the migration has reached its target."""
+        return self.reason in (Reason.TARGET_REACHED, Reason.AWAITING_USER, Reason.ROLLED_BACK)
+
 
 @dataclass(frozen=True, slots=True)
 class Enter:
@@ -61,6 +66,8 @@ class Enter:
 
 Outcome = Wait | Enter
 
+QUORUM_IS_READY = "Every voter follows one leader and is ready to migrate"
+"""Message of the condition ``QuorumReady``."""
 SLOW = timedelta(seconds=5)
 """When to reconcile again while the migration waits for the user."""
 

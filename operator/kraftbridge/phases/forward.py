@@ -31,7 +31,7 @@ from kraftbridge.models.status import (
     controllers_name,
 )
 from kraftbridge.phases import canary, certificates, gates, healing, metadata_version, rehearsing, verifying
-from kraftbridge.phases.draft import SLOW, Draft, Enter, Outcome, StepContext, Wait, reached, soak
+from kraftbridge.phases.draft import QUORUM_IS_READY, SLOW, Draft, Enter, Outcome, StepContext, Wait, reached, soak
 from kraftbridge.phases.nodes import controllers, restarts, rolls
 from kraftbridge.phases.nodes.rolls import reconcile_nodes
 from kraftbridge.phases.preflight import channel, dry_start
@@ -153,9 +153,7 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
     if (waiting := controllers.ensure_voters_registered(draft)) is not None:
         return waiting
     controllers.remember_volumes(draft)
-    draft.set_condition(
-        ConditionType.QUORUM_READY, "True", Reason.DONE, "Every voter follows one leader and is ready to migrate"
-    )
+    draft.set_condition(ConditionType.QUORUM_READY, "True", Reason.DONE, QUORUM_IS_READY)
     if (waiting := verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER)) is not None:
         return waiting
     if draft.spec.target is Target.QUORUM_READY:
@@ -245,7 +243,7 @@ def run_dual_write_phase(draft: Draft) -> Outcome:
         return waiting
     if draft.spec.target is Target.DUAL_WRITE:
         return reached("Both stores are written and equal; set spec.target to KRaftBrokers or KRaft to continue")
-    if blockers := gates.cluster_blockers(draft):
+    if blockers := gates.quorum_blockers(draft) or gates.cluster_blockers(draft):
         return Wait(f"before any broker restarts: {blockers[0]}")
     return Enter(Phase.ROLLING_BROKERS)
 
@@ -264,6 +262,8 @@ def run_rolling_brokers_phase(draft: Draft) -> Outcome:
     )
     if (waiting := verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)) is not None:
         return waiting
+    if blockers := gates.quorum_blockers(draft):
+        return Wait(blockers[0])
     return Enter(Phase.AWAITING_FINALIZATION)
 
 

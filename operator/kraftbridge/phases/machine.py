@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition, initial_conditions
 from kraftbridge.models.decision import Decision, EventReason, EventType
-from kraftbridge.models.observation import MigrationZnode, Observation, ZooKeeperState
+from kraftbridge.models.observation import NOT_NEEDED, MigrationZnode, Observation, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, Phase, Target
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
 from kraftbridge.phases import certificates, gates, guards, healing, metadata_version, rollback, verifying
-from kraftbridge.phases.draft import SLOW, Draft, Enter, Identity, Outcome, StepContext, Wait
+from kraftbridge.phases.draft import QUORUM_IS_READY, SLOW, Draft, Enter, Identity, Outcome, StepContext, Wait
 from kraftbridge.phases.forward import (
     run_awaiting_finalization_phase,
     run_completed_phase,
@@ -79,7 +79,7 @@ def decide(
             _enter(draft, phase)
             waiting = Wait(f"entering {phase}", requeue_after=timedelta(0))
         case Wait():
-            waiting = gates.explained(draft, outcome)
+            waiting = certificates.explained(draft, gates.explained(draft, outcome))
     _record_wait(draft, waiting)
     waiting = _stalled_past_deadline(draft, waiting)
     _conclude(draft, waiting, before=status)
@@ -242,6 +242,7 @@ def _conclude(draft: Draft, waiting: Wait, *, before: MigrationStatus) -> None:
     )
     if _progress(before, draft.status):
         draft.update(progress_at=draft.now)
+    _set_quorum_ready(draft)
     _set_rollback_possible(draft)
     _set_milestones(draft)
     _set_progress_conditions(draft, waiting)
@@ -266,6 +267,18 @@ def _progress(before: MigrationStatus, after: MigrationStatus) -> bool:
         )
 
     return moving(before) != moving(after)
+
+
+def _set_quorum_ready(draft: Draft) -> None:
+    """Keep the condition of a quorum that was ready: Unknown while its controllers do not answer. Without a question it stays as it is."""
+    kind, quorum = ConditionType.QUORUM_READY, draft.observation.quorum
+    former = condition(draft.status.conditions, kind)
+    if former is None or former.reason not in (Reason.DONE, Reason.UNKNOWN) or quorum == NOT_NEEDED:
+        return
+    if isinstance(quorum, Unobserved):
+        draft.set_condition(kind, "Unknown", Reason.UNKNOWN, str(quorum))
+    else:
+        draft.set_condition(kind, "True", Reason.DONE, QUORUM_IS_READY)
 
 
 def _set_rollback_possible(draft: Draft) -> None:
@@ -313,7 +326,7 @@ def _set_milestones(draft: Draft) -> None:
 
 
 def _set_progress_conditions(draft: Draft, waiting: Wait) -> None:
-    reached = waiting.reason in (Reason.TARGET_REACHED, Reason.AWAITING_USER, Reason.ROLLED_BACK)
+    reached = waiting.reached
     deadline = timedelta(seconds=draft.spec.strategy.phase_deadline_seconds)
     since = draft.status.progress_at or draft.now
     late = waiting.kind in (WaitKind.WORK, WaitKind.VERIFICATION) and draft.now - since > deadline
