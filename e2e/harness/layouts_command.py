@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -240,6 +241,7 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
             "title": layout.title,
             "phase": view.phase,
             "seconds": round(time.monotonic() - begin),
+            "load_average_5_min": round(os.getloadavg()[1], 1),
             **(_channel(view) if arguments.auto else {}),
         }
         if view.phase == "RolledBack":

@@ -28,7 +28,7 @@ MIGRATED = """
   produce stall during it.
 - *Way back*: a second run (`ARGS="NAME --back"`) asks for `spec.target: ZooKeeper` as soon as one broker runs KRaft, in `RollingBrokers`. In `RolledBack` the pod templates must be those from before, the brokers
   must serve as before, and the metadata must be the same. In brackets: what the migration said last when the longest stall began.
-  `bitnami-prepared` and `plain-image` shared two cores with other tests (load average 10 to 20). The others ran alone on 2026-11-24.
+  *Load*: the 5-minute load average of the machine (two cores) at the end of the run. Where it was not recorded, `bitnami-prepared` and `plain-image` shared the machine with other tests (10 to 20), and the others ran alone.
 
 | layout | `spec.brokers` | result | lost | stall of the migration | the release afterwards | way back from `RollingBrokers` |
 |---|---|---|---|---|---|---|"""
@@ -143,7 +143,10 @@ def _release(result: Mapping[str, Any]) -> str:
 def _way_back(layout: Layout, back: Mapping[str, Any]) -> str:
     if back["outcome"] == "rolled back" and not back["broken"]:
         during = f" ({_text(back['longest_stall_during'])})" if "longest_stall_during" in back else ""
-        return f"`RolledBack`; lost {back['lost']} of {back['records']}; stall {back['longest_stall_s']} s{during}"
+        load = f"; load {back['load_average_5_min']}" if "load_average_5_min" in back else ""
+        return (
+            f"`RolledBack`; lost {back['lost']} of {back['records']}; stall {back['longest_stall_s']} s{during}{load}"
+        )
     return f"**✗** ended in `{back['phase']}` ([{layout.name}](#{layout.name}))"
 
 

@@ -109,31 +109,43 @@ class Security:
     password: str = field(default="", repr=False)
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+    def from_properties(cls, properties: Mapping[str, str], file: str = "client.properties") -> Self:
         """Read ``security.protocol``, ``sasl.*`` and ``ssl.*``.
 
         Keys and certificates can be PEM (inline or files) or PKCS12 files.
+
+        Parameters
+        ----------
+        properties
+            Java client settings.
+        file
+            Name of their file, for the error.
 
         Raises
         ------
         InvalidSpecError
             A setting is missing or not supported.
         """
+        try:
+            return cls._read(properties)
+        except InvalidSpecError as e:
+            raise InvalidSpecError(f"{file}: {e}") from e
+
+    @classmethod
+    def _read(cls, properties: Mapping[str, str]) -> Self:
         protocol = properties.get("security.protocol", "PLAINTEXT").upper()
         if protocol not in {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
-            raise InvalidSpecError(f"client.properties: security.protocol {protocol} is unknown")
+            raise InvalidSpecError(f"security.protocol {protocol} is unknown")
         tls = _tls_context(properties) if protocol.endswith("SSL") else None
         if not protocol.startswith("SASL_"):
             return cls(tls)
         mechanism = properties.get("sasl.mechanism", "GSSAPI").upper()
         if mechanism not in _MECHANISMS:
-            raise InvalidSpecError(
-                f"client.properties: sasl.mechanism {mechanism} is not supported; use one of {', '.join(_MECHANISMS)}"
-            )
+            raise InvalidSpecError(f"sasl.mechanism {mechanism} is not supported; use one of {', '.join(_MECHANISMS)}")
         jaas = properties.get("sasl.jaas.config", "")
         username, password = _jaas_option(jaas, "username"), _jaas_option(jaas, "password")
         if username is None or password is None:
-            raise InvalidSpecError("client.properties: sasl.jaas.config needs username and password")
+            raise InvalidSpecError("sasl.jaas.config needs username and password")
         return cls(tls, mechanism, username, password)
 
 
@@ -162,7 +174,7 @@ def _tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     except (OSError, ValueError) as e:
         advice = "; files must exist where the operator runs, PEM in ssl.*.certificates and ssl.keystore.* needs none"
         missing = advice if isinstance(e, FileNotFoundError) else ""
-        words = f"client.properties: the TLS settings cannot be used: {type(e).__name__}: {e}{missing}"
+        words = f"the TLS settings cannot be used: {type(e).__name__}: {e}{missing}"
         raise InvalidSpecError(words) from e
     return context
 
@@ -213,7 +225,7 @@ def _key_and_chain(properties: Mapping[str, str]) -> str | None:
 def _store_kind(properties: Mapping[str, str], setting: str, location: str) -> str:
     kind = properties.get(setting, "JKS").upper()
     if kind not in {"PEM", "PKCS12"}:
-        raise InvalidSpecError(f"client.properties: {setting} {kind} of {location} cannot be read; use PEM or PKCS12")
+        raise InvalidSpecError(f"{setting} {kind} of {location} cannot be read; use PEM or PKCS12")
     return kind
 
 

@@ -207,6 +207,11 @@ class ListenerSpec(Model):
         """Whether the operator issues the logins of the listener, besides the certificates."""
         return self.generate and self.security_protocol == "SASL_SSL" and self.secret_name is None
 
+    @property
+    def login_of_user(self) -> bool:
+        """Whether the listener asks for a login that the user gives."""
+        return self.security_protocol.startswith("SASL_") and not self.issues_logins
+
     @model_validator(mode="after")
     def _generated_certificates_are_used(self) -> ListenerSpec:
         if self.generate and not self.security_protocol.endswith("SSL"):

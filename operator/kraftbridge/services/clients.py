@@ -64,13 +64,15 @@ def open_clients(
     Raises
     ------
     InvalidSpecError
-        A Secret that the spec names is missing or lacks a key.
+        A Secret that the spec names is missing or lacks a key, or the controllers' listener asks for a login and the operator has none.
     """
     credentials, tls = _zookeeper_secret(kubernetes, namespace, spec)
     client = _client_properties(kubernetes, namespace, spec.brokers.client_config_secret, "client.properties")
     listener = _client_properties(
         kubernetes, namespace, spec.brokers.client_config_secret, "controller.properties", required=False
     )
+    if not listener and spec.controllers.listener.login_of_user:
+        raise InvalidSpecError(_without_login(namespace, spec))
     found = qualified_addresses(f"{spec.zookeeper_hosts},{spec.brokers.bootstrap_servers}", namespace, domain)
     hosts = ",".join(found[h] for h in spec.zookeeper_hosts.split(","))
     bootstrap = ",".join(found[h] for h in spec.brokers.bootstrap_servers.split(","))
@@ -128,6 +130,19 @@ def _listener_client(
     if listener.security_protocol == "SASL_SSL":
         return plain  # a login of the user's is in controller.properties
     return certificates.client_properties(data, listener.security_protocol) or plain
+
+
+def _without_login(namespace: str, spec: MigrationSpec) -> str:
+    secret = spec.brokers.client_config_secret
+    lack = (
+        f"Secret {namespace}/{secret} has no key controller.properties"
+        if secret
+        else "spec.brokers.clientConfigSecret is not set"
+    )
+    return (
+        f"the operator has no login for the controllers' listener ({spec.controllers.listener.security_protocol}): {lack}. "
+        "Put security.protocol, sasl.mechanism and sasl.jaas.config into controller.properties of the Secret that spec.brokers.clientConfigSecret names"
+    )
 
 
 def qualified_addresses(host_ports: str, namespace: str, domain: str) -> dict[str, str]:

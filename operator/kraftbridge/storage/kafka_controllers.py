@@ -59,11 +59,16 @@ class ControllerClient:
         Host and port of each controller's listener, by node id.
     client_properties
         Java client settings for that listener.
+
+    Raises
+    ------
+    InvalidSpecError
+        A client setting is missing or not supported.
     """
 
     def __init__(self, addresses: Mapping[int, tuple[str, int]], client_properties: Mapping[str, str]) -> None:
         self._addresses = dict(addresses)
-        self._security = Security.from_properties(client_properties)
+        self._security = Security.from_properties(client_properties, "controller.properties")
         self._connections: dict[int, Connection] = {}
         self._leader = min(self._addresses)
         self._lock = threading.Lock()

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from tests.support.fakes import FakeKubernetes
+from tests.support.observations import spec_document
 from tests.unit.services.conftest import Operator
 
 from kraftbridge.builders import names
 from kraftbridge.builders.brokers import parse_properties
-from kraftbridge.exceptions import ActionRefusedError
+from kraftbridge.exceptions import ActionRefusedError, InvalidSpecError
 from kraftbridge.kafka.client import Security
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import MigrationSpec
@@ -360,6 +361,32 @@ def test_the_clients_can_be_opened_before_anything_is_issued(operator: Operator,
     client = Security.from_properties(clients._listener_client(operator.kubernetes, "kafka", "demo-kraft", spec))
     assert client.tls is not None, "never in clear text"
     assert client.mechanism is None
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("secret", ["kafka-clients", None])
+def test_a_login_of_the_user_that_is_missing_is_named(protocol: str, secret: str | None) -> None:
+    """It said that GSSAPI in client.properties is not supported, a file that has nothing to do with it."""
+    kubernetes = FakeKubernetes()
+    data = {"client.properties": base64.b64encode(b"security.protocol=PLAINTEXT").decode()}
+    kubernetes.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": secret or "other", "namespace": "kafka"},
+            "data": data,
+        }
+    )
+    kubernetes.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "listener", "namespace": "kafka"}, "data": {}})  # fmt: skip
+    document = spec_document()
+    document["controllers"]["listener"] = {"securityProtocol": protocol, "secretName": "listener"}
+    document["brokers"] |= {"clientConfigSecret": secret}
+    spec = MigrationSpec.model_validate(document)
+    with pytest.raises(InvalidSpecError, match="no login for the controllers' listener") as refused:
+        clients.open_clients(kubernetes, "kafka", "demo-kraft", spec, "cluster.local", "cluster.local")
+    lack = f"Secret kafka/{secret} has no key controller.properties" if secret else "clientConfigSecret is not set"
+    assert lack in str(refused.value)
+    assert "GSSAPI" not in str(refused.value)
 
 
 def test_a_deleted_secret_gets_the_login_of_before(issued: Issued) -> None:
