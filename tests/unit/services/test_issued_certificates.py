@@ -365,9 +365,9 @@ def test_the_clients_can_be_opened_before_anything_is_issued(operator: Operator,
 
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 @pytest.mark.parametrize("secret", ["kafka-clients", None])
-def test_a_login_of_the_user_that_is_missing_is_named(protocol: str, secret: str | None) -> None:
+def test_a_login_of_the_user_that_is_missing_is_named(operator: Operator, protocol: str, secret: str | None) -> None:
     """It said that GSSAPI in client.properties is not supported, a file that has nothing to do with it."""
-    kubernetes = FakeKubernetes()
+    kubernetes = operator.kubernetes
     data = {"client.properties": base64.b64encode(b"security.protocol=PLAINTEXT").decode()}
     kubernetes.create(
         {
