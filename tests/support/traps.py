@@ -34,8 +34,13 @@ def stored_dump() -> Dump:
     return Dump(DATA / "zk_before_migration.jsonl.gz")
 
 
+CLUSTER_ID = "-koR4YAcTHOsR5A7cE6D_Q"
+"""Like an option of a command. A ZooKeeper-mode broker draws any id (``CoreUtils.generateUuidAsBase64``); only KRaft's ``Uuid.randomUuid`` avoids a leading dash."""
+
+
 def planted(trap: Trap, path: Path) -> Path:
     dump = stored_dump()
+    dump.put("/cluster/id", {"version": "1", "id": CLUSTER_ID})
     trap.plant(dump)
     return dump.write(path)
 

@@ -81,7 +81,7 @@ class PodProcesses:
     def format_storage(self, properties: Path, cluster_id: str, release_version: str) -> None:
         """Format the controller's log directory."""
         arguments = [
-            FORMAT_CLASS, "format", "--cluster-id", cluster_id, "--config", str(properties), "--release-version", release_version,
+            FORMAT_CLASS, "format", f"--cluster-id={cluster_id}", "--config", str(properties), "--release-version", release_version,
         ]  # fmt: skip
         self._command(FORMAT, _FORMAT_HEAP_BYTES, arguments)
         deadline = time.monotonic() + _FORMAT_SECONDS

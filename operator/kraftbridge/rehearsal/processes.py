@@ -97,7 +97,7 @@ class LocalProcesses:
     def format_storage(self, properties: Path, cluster_id: str, release_version: str) -> None:
         """Format the controller's log directory; its metadata.version must be the brokers' inter.broker.protocol.version."""
         arguments = [
-            FORMAT_CLASS, "format", "--cluster-id", cluster_id, "--config", str(properties), "--release-version", release_version,
+            FORMAT_CLASS, "format", f"--cluster-id={cluster_id}", "--config", str(properties), "--release-version", release_version,
         ]  # fmt: skip
         command = self._java_command(FORMAT, 256 * _MIB, arguments)
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)  # noqa: S603 - our own command line
