@@ -274,6 +274,7 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
     finally:
         ARTIFACTS.mkdir(parents=True, exist_ok=True)
         (ARTIFACTS / f"{layout.name}-operator.log").write_text(operator.log(4000))
+        _keep_logs(cluster)
         if not arguments.keep:
             terminal.step("removing everything", lambda: _clean(kube, operator))
     terminal.console.print(json.dumps(result, indent=1), markup=False, soft_wrap=True)
@@ -282,6 +283,16 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         text = json.dumps(result, indent=1, sort_keys=True) + "\n"
         (RESULTS / f"{layout.name}{_suffix(arguments)}.json").write_text(text)
     return not result["broken"]
+
+
+def _keep_logs(cluster: LayoutCluster) -> None:
+    """Keep what each broker has logged since its last start."""
+    for pod in (name.partition(".")[0] for name in cluster.layout.bootstrap.split(",")):
+        try:
+            text = cluster.kube.kubectl("logs", "-n", cluster.namespace, pod, "-c", cluster.layout.brokers["container"])
+        except CommandFailedError as error:
+            text = str(error)
+        (ARTIFACTS / f"{cluster.layout.name}-{pod}.log").write_text(text)
 
 
 def _not_migrated(view: View, *, refused: bool) -> dict[str, Any]:
