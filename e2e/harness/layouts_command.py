@@ -272,9 +272,7 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         terminal.console.print(kube.troubles(NAMESPACE), markup=False)
         return False
     finally:
-        ARTIFACTS.mkdir(parents=True, exist_ok=True)
-        (ARTIFACTS / f"{layout.name}-operator.log").write_text(operator.log(4000))
-        _keep_logs(cluster)
+        _keep_logs(cluster, operator)
         if not arguments.keep:
             terminal.step("removing everything", lambda: _clean(kube, operator))
     terminal.console.print(json.dumps(result, indent=1), markup=False, soft_wrap=True)
@@ -285,8 +283,10 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
     return not result["broken"]
 
 
-def _keep_logs(cluster: LayoutCluster) -> None:
-    """Keep what each broker has logged since its last start."""
+def _keep_logs(cluster: LayoutCluster, operator: OperatorInstall) -> None:
+    """Keep the end of the operator's log, and what each broker has logged since its last start."""
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    (ARTIFACTS / f"{cluster.layout.name}-operator.log").write_text(operator.log(4000))
     for pod in (name.partition(".")[0] for name in cluster.layout.bootstrap.split(",")):
         try:
             text = cluster.kube.kubectl("logs", "-n", cluster.namespace, pod, "-c", cluster.layout.brokers["container"])
