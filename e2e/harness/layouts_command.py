@@ -373,7 +373,6 @@ def _manifest(layout: Layout) -> dict[str, Any]:
             },
             "verification": {"runner": "Job", "image": VERIFIER_IMAGE},
             "preflight": {"accepted": [{"code": "ControllerListenerPlaintext"}, {"code": "SuperUserAnonymous"}]},
-            "strategy": {"addressCacheSeconds": 10},
         },
     }
 

@@ -29,6 +29,8 @@ MIGRATED = """
 - *Way back*: a second run (`ARGS="NAME --back"`) asks for `spec.target: ZooKeeper` as soon as one broker runs KRaft, in `RollingBrokers`. In `RolledBack` the pod templates must be those from before, the brokers
   must serve as before, and the metadata must be the same. In brackets: what the migration said last when the longest stall began.
   *Load*: the 5-minute load average of the machine (two cores) at the end of the run. Where it was not recorded, `bitnami-prepared` and `plain-image` shared the machine with other tests (10 to 20), and the others ran alone.
+- Runs without a recorded load had `strategy.addressCacheSeconds: 10`; now it is the default, 35. On the way back the brokers' JVMs run the user's own template and cache addresses for 30 s. With 10, a broker still connected to the former
+  address of the one restarted before, until the connection's setup timeout of 10 s: the cause of the stalls of about 10 s.
 
 | layout | `spec.brokers` | result | lost | stall of the migration | the release afterwards | way back from `RollingBrokers` |
 |---|---|---|---|---|---|---|"""
