@@ -54,11 +54,20 @@ class Layout:
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that a user sets (``kubectl set env``) after the first start, to prepare the migration."""
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
+    image: str = ""
+    """Folder below ``VENDOR/images`` of an image that is not a chart's."""
     listener: dict[str, Any] = field(default_factory=dict)
     """Additions to ``spec.controllers.listener``."""
+    controllers: dict[str, Any] = field(default_factory=dict)
+    """Additions to ``spec.controllers``."""
     super_users: tuple[str, ...] = ("User:ANONYMOUS",)
     login: dict[str, str] | None = None
     """How clients log in (``KAFKA_LOGIN``)."""
+
+    @property
+    def vendors_image(self) -> str:
+        """Folder below ``VENDOR/images`` of the brokers' image, ``""`` if no vendor's image is needed."""
+        return self.installed.build if isinstance(self.installed, Chart) else self.image
 
     @property
     def channel(self) -> str:
@@ -162,6 +171,8 @@ _PROPERTIES = {
     "clientConfigSecret": CLIENT_SECRET,
 }
 
+_EXAMPLE = plain_brokers.example_migration("bitnami")
+
 _CONFLUENT_VALUES: dict[str, Any] = {
     "image": CONFLUENT_IMAGE.partition(":")[0],
     "imageTag": "3.9.1",
@@ -217,6 +228,19 @@ LAYOUTS = (
         title="Bitnami chart 31.5.0, prepared as preflight says: `KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false`, and the brokers' login in the controllers' Secret",
         brokers=_PROPERTIES,
         **_BITNAMI_PREPARED,
+    ),
+    Layout(
+        name="bitnami-image",
+        title="Bitnami's image without the chart, with `KAFKA_CFG_` variables: `examples/bitnami`",
+        installed=plain_brokers.published_example("bitnami", BITNAMI_IMAGE, ZOOKEEPER),
+        image="bitnami",
+        stateful_sets={"kafka": 3},
+        headless=plain_brokers.HEADLESS,
+        brokers={"container": "kafka", "configStyle": "Env", "envPrefix": "KAFKA_CFG_"}
+        | {"clientConfigSecret": _EXAMPLE["brokers"]["clientConfigSecret"]},
+        listener=_EXAMPLE["controllers"]["listener"],
+        controllers={"passwordEncoderSecret": _EXAMPLE["controllers"]["passwordEncoderSecret"]},
+        super_users=tuple(_EXAMPLE["controllers"]["superUsers"]),
     ),
     Layout(
         name="zones",

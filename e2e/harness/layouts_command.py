@@ -220,10 +220,8 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
     begin = time.monotonic()
     terminal.say(f"[bold]{layout.name}[/]: {layout.title}")
     try:
-        if isinstance(chart := layout.installed, Chart):
-            terminal.step(
-                f"image {chart.image}", lambda: run(IMAGES, "--vendor", arguments.vendor, f"layout-{chart.build}")
-            )
+        if build := layout.vendors_image:
+            terminal.step(f"{build}'s image", lambda: run(IMAGES, "--vendor", arguments.vendor, f"layout-{build}"))
         terminal.step("a clean place", lambda: _clean(kube, operator))
         kube.claim_namespace(NAMESPACE, "baseline")  # cp-kafka's chart sets no security context
         terminal.step("the operator", operator.install)
@@ -367,6 +365,7 @@ def _manifest(layout: Layout) -> dict[str, Any]:
                 "image": KAFKA_IMAGE,
                 "listener": {"securityProtocol": "PLAINTEXT", **layout.listener},
                 "superUsers": list(layout.super_users),
+                **layout.controllers,
                 "storage": {"size": "1Gi"},
                 "heapOptions": "-Xmx192m",
                 "resources": {"requests": {"cpu": "50m", "memory": "384Mi"}},

@@ -1,10 +1,11 @@
-"""Brokers without a chart, as people write them: the manifests of three layouts, made from what they have in common. Pure."""
+"""Brokers without a chart, as people write them: three layouts made from what they have in common, and the published example for Bitnami's image."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from e2e.harness.kube import DOMAIN
+import yaml
+from e2e.harness.kube import DOMAIN, REPOSITORY
 
 IMAGE = "localhost/kraftbridge-kafka:3.9.1"
 HEADLESS = "kafka-headless"
@@ -82,6 +83,31 @@ def id_from_init_container(zookeeper: str) -> tuple[dict[str, Any], ...]:
         _config_map("kafka-config", {KEY: f"{_ID_PLACE}zookeeper.connect={zookeeper}\n{_SETTINGS}"}),
         _stateful_set("kafka", 3, {"initContainers": [starter], "containers": [container], "volumes": volumes}),
     )
+
+
+def published_example(folder: str, image: str, zookeeper: str) -> tuple[dict[str, Any], ...]:
+    """Return brokers and Secrets of a directory of ``examples/``, with an image and a ZooKeeper that are here, and less memory and disk."""
+    objects = []
+    for file in ("secrets.yaml", "kafka.yaml"):
+        text = (REPOSITORY / "examples" / folder / file).read_text()
+        objects += list(yaml.safe_load_all(text.replace("zookeeper-0.zookeeper:2181/kafka", zookeeper)))
+    (stateful_set,) = (each for each in objects if each["kind"] == "StatefulSet")
+    (container,) = stateful_set["spec"]["template"]["spec"]["containers"]
+    container |= {
+        "image": image,
+        "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
+    }
+    (heap,) = (e for e in container["env"] if e["name"] == "KAFKA_HEAP_OPTS")
+    heap["value"] = "-Xmx320m"
+    (claim,) = stateful_set["spec"]["volumeClaimTemplates"]
+    claim["spec"]["resources"]["requests"]["storage"] = "1Gi"
+    return tuple(objects)
+
+
+def example_migration(folder: str) -> dict[str, Any]:
+    """Return ``spec`` of the KafkaMigration of a directory of ``examples/``."""
+    document = yaml.safe_load((REPOSITORY / "examples" / folder / "migration.yaml").read_text())
+    return dict(document["spec"])
 
 
 def as_text(objects: tuple[dict[str, Any], ...]) -> str:

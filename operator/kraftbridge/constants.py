@@ -40,6 +40,8 @@ ANNOTATION_REHEARSE: Final = f"{GROUP}/rehearse"
 DEFAULT_CLUSTER_DOMAIN: Final = "cluster.local"
 """DNS domain of a cluster whose kubelet sets no other (``clusterDomain``)."""
 
+CONTROLLER_LISTENER: Final = "CONTROLLER"
+"""Name of the controllers' listener."""
 CONTROLLER_PORT: Final = 9093
 ISOLATED_CONTROLLER_PORT: Final = 9095
 """Port of controllers that no broker may reach, at the end of a rollback."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
+from kraftbridge.constants import CONTROLLER_LISTENER
 from kraftbridge.models.dry_start import (
     ContainerImage,
     CopyKey,
@@ -355,6 +356,9 @@ _ZOOKEEPER_SETTINGS: Final = ("zookeeper.", "inter.broker.protocol.")
 """A KRaft broker ignores these settings, so an overlay may remove them (KIP-866)."""
 _MIGRATION_FLAG: Final = "zookeeper.metadata.migration.enable"
 _MODE_SETTINGS: Final = (_MIGRATION_FLAG, "process.roles")
+_ID_SETTINGS: Final = ("node.id", "broker.id")
+_OFFERED_BY_CONTROLLERS: Final = f"listener.name.{CONTROLLER_LISTENER.lower()}.sasl.enabled.mechanisms"
+"""What only the owner of a listener reads: a broker does not open the controllers'. Bitnami's image adds it (``kafka_initialize``)."""
 _NOT_SET: Final = "not set"
 
 
@@ -391,7 +395,7 @@ def differences_from_running(copy: CopyOutcome, running: Sequence[BrokerSetting]
     start = copy.start
     if start is None:
         return ()
-    told = {s.name: s for s in running}
+    told = {s.name: s for s in running if s.source is not SettingSource.DEFAULT}
     found = []
     for name in sorted(told.keys() | start.settings.keys()):
         mine, theirs = start.settings.get(name), told.get(name)
@@ -431,9 +435,9 @@ def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tupl
         expected.keys() | found.keys(), key=lambda n: (n not in _MODE_SETTINGS, n not in changed.overlay, n)
     ):
         wanted, given = expected.get(name), found.get(name)
-        dropped = kraft and given is None and name.startswith(_ZOOKEEPER_SETTINGS)
+        dropped = kraft and (given is None or given.value == "") and name.startswith(_ZOOKEEPER_SETTINGS)
         # A setting that is hashed on one side only was refused by Kafka on the other side, which is a separate finding.
-        if wanted == given or dropped:
+        if wanted == given or dropped or (wanted is None and given is not None and _implied(name, given, changed)):
             continue
         differences.append(SettingDifference(name, _described(wanted), _described(given)))
     for what, one, other in (
@@ -448,6 +452,13 @@ def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tupl
             if one.get(name) != other.get(name)
         ]
     return tuple(differences)
+
+
+def _implied(name: str, given: GivenSetting, changed: CopyOutcome) -> bool:
+    """Return whether a setting that an image adds in a mode changes nothing for its broker."""
+    if name == _OFFERED_BY_CONTROLLERS:
+        return True
+    return changed.key.mode is BrokerMode.KRAFT and name in _ID_SETTINGS and given.value == str(changed.broker_id)
 
 
 def _comparable(start: KafkaStart, copy: CopyOutcome) -> dict[str, object]:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import javaproperties
 
-from kraftbridge.builders import names
-from kraftbridge.constants import ACL_AUTHORIZER, ANNOTATION_CONFIGURATION, CONTROLLER_PORT, STANDARD_AUTHORIZER
+from kraftbridge.builders import bitnami, names
+from kraftbridge.constants import (
+    ACL_AUTHORIZER,
+    ANNOTATION_CONFIGURATION,
+    CONTROLLER_LISTENER,
+    CONTROLLER_PORT,
+    STANDARD_AUTHORIZER,
+)
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
@@ -76,7 +82,6 @@ def short_hash(parts: Iterable[Any]) -> str:
     return hashlib.sha256(json.dumps(list(parts), sort_keys=True, default=str).encode()).hexdigest()[:10]
 
 
-CONTROLLER_LISTENER = "CONTROLLER"
 SHORT_ADDRESS_CACHE = "-Dsun.net.inetaddr.ttl=1 -Dsun.net.inetaddr.negative.ttl=0"
 """JVMs cache addresses for 30 s and failures for 10 s; pod addresses change at every restart.
 
@@ -101,8 +106,17 @@ class BrokerFacts:
     properties_text: str = ""
     variables: tuple[str, ...] = ()
     """Variables of the Kafka container in the order of the user's template."""
+    inherited: frozenset[str] = frozenset()
+    """Variables that ``envFrom`` gives."""
+    zookeeper_writers: tuple[str, ...] = ()
+    """Variables with which the image writes to ZooKeeper at each start."""
     files: MountedFiles | None = None
     """What the volume of the properties file mounts; None in ``Env`` style, and where an earlier release of the operator recorded the original state."""
+
+    @property
+    def given(self) -> frozenset[str]:
+        """Names of the Kafka container's variables."""
+        return self.inherited.union(self.variables)
 
 
 def quorum_voters(
@@ -156,26 +170,52 @@ def java_tool_options(present: str) -> str:
 
 def configuration(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> str:
     """Return the value of the configuration annotation: the mode and a hash of all that the overlay sets."""
-    parts = (
+    parts: list[object] = [
         broker_settings(spec, facts, mode),
         java_tool_options(facts.java_tool_options),
         facts.cluster_id,
         facts.properties_text,
-    )
+    ]
+    if of_image := image_variables(spec, facts, mode):
+        parts.append(of_image)
     return f"{mode}-{short_hash(parts)}"
+
+
+def mode_variables(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> dict[str, str]:
+    """Return the variables by which a mode's settings reach Kafka; none where they are in a properties file."""
+    if spec.brokers.file is not None:
+        return {}
+    prefix = spec.brokers.env_prefix
+    variables = {overlaid_variable(s, prefix, facts.given): v for s, v in broker_settings(spec, facts, mode).items()}
+    if mode is BrokerMode.KRAFT:
+        # Images format new log dirs by it (kafka.docker.KafkaDockerWrapper, cp-kafka); their default would be another cluster's id.
+        variables[bitnami.CLUSTER_ID if prefix == bitnami.PREFIX else "CLUSTER_ID"] = facts.cluster_id
+    return variables
+
+
+def overlaid_variable(setting: str, prefix: str, given: Collection[str]) -> str:
+    """Return the variable that sets a setting: the image's alias if the user has that one, since it wins."""
+    alias = bitnami.alias_of(setting) if prefix == bitnami.PREFIX else ""
+    return alias if alias in given else variable_of(setting, prefix)
+
+
+def image_variables(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> dict[str, str]:
+    """Return the variables that an image needs in a mode besides Kafka's settings."""
+    if mode is BrokerMode.ZOOKEEPER:
+        return {}
+    variables = dict.fromkeys(facts.zookeeper_writers, "false")
+    if mode is BrokerMode.KRAFT and spec.brokers.file is None and spec.brokers.env_prefix == bitnami.PREFIX:
+        variables |= {bitnami.without_zookeeper(facts.given): "", **bitnami.node_id_command(facts.given)}
+    return variables
 
 
 def environment(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> dict[str, str]:
     """Return the variables that the overlay sets in the Kafka container."""
-    variables = {"JAVA_TOOL_OPTIONS": java_tool_options(facts.java_tool_options)}
-    if spec.brokers.file is not None:
-        return variables
-    for setting, value in broker_settings(spec, facts, mode).items():
-        variables[variable_of(setting, spec.brokers.env_prefix)] = value
-    if mode is BrokerMode.KRAFT:
-        # Images format new log dirs by it (kafka.docker.KafkaDockerWrapper, cp-kafka); their default would be another cluster's id.
-        variables["CLUSTER_ID"] = facts.cluster_id
-    return variables
+    return {
+        "JAVA_TOOL_OPTIONS": java_tool_options(facts.java_tool_options),
+        **mode_variables(spec, facts, mode),
+        **image_variables(spec, facts, mode),
+    }
 
 
 def overlay(spec: MigrationSpec, facts: BrokerFacts, name: str, mode: BrokerMode) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import Any
 
 from kraftbridge.builders import names, pods
 from kraftbridge.builders.brokers import (
-    CONTROLLER_LISTENER,
     SHORT_ADDRESS_CACHE,
     quorum_voters,
     render_properties,
@@ -21,6 +20,7 @@ from kraftbridge.builders.brokers import (
 from kraftbridge.constants import (
     ACL_AUTHORIZER,
     ANNOTATION_CONFIGURATION,
+    CONTROLLER_LISTENER,
     CONTROLLER_PORT,
     FIND_KAFKA,
     LABEL_ROLE,

@@ -150,17 +150,17 @@ def overlaid(
 ) -> tuple[Object, dict[str, str]]:
     """Return a StatefulSet as the mode's overlay makes it, and the files of the properties volume (none in ``Env`` style).
 
-    Server-side apply merges ``env``, ``containers`` and ``volumes`` by name; so does this.
+    Server-side apply merges ``env``, ``containers`` and ``volumes`` by name; so does this. In ZooKeeper mode only the image's own writing to
+    ZooKeeper is switched off: a copy reaches none, and the image would wait for it before it starts Kafka.
     """
     changed = copy.deepcopy(dict(stateful_set))
     if mode is BrokerMode.ZOOKEEPER:
+        _set_variables(changed, spec.brokers.container, dict.fromkeys(facts.zookeeper_writers, "false"))
         return changed, {}
     wanted = overlay(spec, facts, changed["metadata"]["name"], mode)["spec"]["template"]
     pod = changed["spec"]["template"]["spec"]
-    for patch in wanted["spec"]["containers"]:
-        for container in pod["containers"]:
-            if container["name"] == patch["name"]:
-                container["env"] = _merged(container.get("env") or [], patch["env"])
+    (patch,) = wanted["spec"]["containers"]
+    _set_variables(changed, patch["name"], {entry["name"]: entry["value"] for entry in patch["env"]})
     pod["volumes"] = with_volumes(pod.get("volumes") or [], wanted["spec"].get("volumes", []))
     source = spec.brokers.properties
     if source is None or properties_object(spec, facts, migration, mode) is None:
@@ -168,9 +168,11 @@ def overlaid(
     return changed, {source.key: properties_file(spec, facts, mode)}
 
 
-def _merged(present: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]) -> list[Any]:
-    by_name = {entry["name"]: dict(entry) for entry in present}
-    return [*(e for e in {**by_name, **{e["name"]: dict(e) for e in wanted}}.values())]
+def _set_variables(stateful_set: Object, container: str, wanted: Mapping[str, str]) -> None:
+    for each in stateful_set["spec"]["template"]["spec"]["containers"]:
+        if each["name"] == container and wanted:
+            by_name = {entry["name"]: entry for entry in each.get("env") or []}
+            each["env"] = [*(by_name | {k: {"name": k, "value": v} for k, v in wanted.items()}).values()]
 
 
 def run_secret(

@@ -9,22 +9,27 @@ from typing import Any, Final
 
 import yaml
 
+from kraftbridge.builders.bitnami import writes_to_zookeeper
 from kraftbridge.builders.brokers import (
     BrokerFacts,
     broker_settings,
     environment,
+    image_variables,
+    mode_variables,
+    overlaid_variable,
     overlay,
     properties_object,
+    setting_of,
     variable_of,
 )
-from kraftbridge.builders.template import writes_to_zookeeper
-from kraftbridge.constants import ANNOTATION_BROKER_MODE, ANNOTATION_CONFIGURATION, FIELD_MANAGER
+from kraftbridge.constants import ANNOTATION_BROKER_MODE, ANNOTATION_CONFIGURATION, CONTROLLER_LISTENER, FIELD_MANAGER
 from kraftbridge.models.mounted_files import FilesKind, mounted_object
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import GuardedStatefulSet, ListenerCertificatesStatus, RequiredVariable
 
 _CONFLUENT_PREFIX: Final = "KAFKA_"
+_LOGIN: Final = f"listener.name.{CONTROLLER_LISTENER.lower()}."
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _ABOUT_ORDER: Final = "Variables without a value keep the order of yours. Delete such an entry when you delete its variable from your manifest."
 _ABOUT_VARIABLES: Final = "Put the entries of extraEnvVars into your own list, in place of those of the same name"
@@ -57,17 +62,25 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
             config_map="" if secret else mounted,
             secret=mounted if secret else "",
         )
-    protocol_map = variable_of("listener.security.protocol.map", spec.brokers.env_prefix)
-    variables = environment(spec, facts, BrokerMode.KRAFT)
-    del variables["JAVA_TOOL_OPTIONS"]
+    protocol_map = overlaid_variable("listener.security.protocol.map", spec.brokers.env_prefix, facts.given)
+    variables = mode_variables(spec, facts, BrokerMode.KRAFT)
     variables[protocol_map] = variables[protocol_map].partition(",")[0]
+    of_image = image_variables(spec, facts, BrokerMode.KRAFT)
     return GuardedStatefulSet(
         name=name,
         container=container,
         variables=tuple(
             RequiredVariable(name=k, value=v, entry=k == protocol_map) for k, v in sorted(variables.items())
         ),
+        present_variables=tuple(sorted(v for v in facts.variables if _is_login(v, spec.brokers.env_prefix))),
+        empty_variables=tuple(sorted(name for name, value in of_image.items() if not value)),
     )
+
+
+def _is_login(variable: str, prefix: str) -> bool:
+    """Return whether a variable says how a broker logs in at the controllers' listener."""
+    setting = setting_of(variable, prefix) or ""
+    return setting == "sasl.mechanism.controller.protocol" or setting.startswith(_LOGIN)
 
 
 def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[str, ...]:
@@ -76,8 +89,12 @@ def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[st
     container: Mapping[str, Any] = next(
         (c for c in pod.get("containers") or [] if c.get("name") == needed.container), {}
     )
-    env = {e["name"]: str(e.get("value", "")) for e in container.get("env") or []}
+    entries = {e["name"]: e for e in container.get("env") or []}
+    env = {name: str(e.get("value", "")) for name, e in entries.items()}
     lost = [v.words for v in needed.variables if not _has(v, env.get(v.name))]
+    if not container.get("envFrom"):
+        lost += [v for v in needed.present_variables if v not in env]
+    lost += [f"no {v}" for v in needed.empty_variables if env.get(v) or "valueFrom" in entries.get(v, {})]
     if needed.volume and not _mounts_kraft_properties(needed, template):
         lost.append(f"volume {needed.volume} with {needed.mounted}")
     lost += [f"no {variable}={env[variable]}" for variable in writes_to_zookeeper(env)]
@@ -232,8 +249,11 @@ def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, 
     for volume in ours["spec"]["template"]["spec"].get("volumes", []):
         if "configMap" in volume:
             broker["existingConfigmap"] = volume["configMap"]["name"]
-    variables = environment(spec, facts, BrokerMode.KRAFT)
-    values = {"broker": broker, "extraEnvVars": [{"name": k, "value": v} for k, v in sorted(variables.items())]}
+    # The chart renders no variable that writes to ZooKeeper where it has none.
+    variables = (
+        environment(spec, facts, BrokerMode.KRAFT).items() - dict.fromkeys(facts.zookeeper_writers, "false").items()
+    )
+    values = {"broker": broker, "extraEnvVars": [{"name": k, "value": v} for k, v in sorted(variables)]}
     if spec.brokers.file is None:
         return values
     # Only a release without ZooKeeper leaves out KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS, with which no broker starts on KRaft.

@@ -13,20 +13,9 @@ from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 Read = Callable[[FilesKind, str], MountedFiles | None]
 """Returns a ConfigMap or Secret of the pod's namespace; None if it does not exist."""
 
-ZOOKEEPER_WRITERS: Final = ("KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS",)
-"""Variables with which a known image writes to ZooKeeper at each start: Bitnami's, by ``kafka_zookeeper_create_sasl_scram_users``.
-
-With ``1``, ``yes`` or ``true`` (``is_boolean_yes``) no broker starts on KRaft. The chart's admission policy names them as well.
-"""
-
 _EXPANSION: Final = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 _KNOWN_FIELDS: Final = ("metadata.namespace",)
 """Fields with the same value in every pod of a StatefulSet."""
-
-
-def writes_to_zookeeper(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the variables with which the image writes to ZooKeeper at each start (Bitnami's ``libkafka.sh``, ``is_boolean_yes``)."""
-    return tuple(v for v in ZOOKEEPER_WRITERS if variables.get(v, "").strip().lower() in ("1", "yes", "true"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,9 +195,9 @@ class Code(StrEnum):
         "Roll the brokers to an image with Kafka 3.9 first. Ignore this finding if the image contains 3.9 in spite of its name",
     )
     IMAGE_WRITES_TO_ZOOKEEPER = (
-        "ImageWritesToZooKeeper", _BLOCKING, _PREFLIGHT,
-        "{variable} makes the image create SCRAM users in ZooKeeper at each start. It does not start in KRaft mode with it, and on the way back it overwrites users in ZooKeeper alone",
-        "Set {variable}=false in the pod template (kubectl set env statefulset/… {variable}=false), which rolls the brokers. The users exist already",
+        "ImageWritesToZooKeeper", _INFORMATION, _PREFLIGHT,
+        "{variable} makes the image create its SCRAM users in ZooKeeper at each start of a broker. The migration sets {variable}=false from the first restart on, because the image does not start on KRaft with it and would change users in ZooKeeper alone. A rollback gives the variable its value back",
+        "Nothing to do before the migration; the users exist already. After it, your release must not set {variable} again",
     )
     LOCKED_BY_ANOTHER = (
         "LockedByAnother", _BLOCKING, _PREFLIGHT,
@@ -556,8 +556,8 @@ class Code(StrEnum):
     )
     INTER_BROKER_PROTOCOL_TOO_LOW = (
         "InterBrokerProtocolTooLow", _BLOCKING, _PREFLIGHT,
-        "The migration needs inter.broker.protocol.version 3.9, stated explicitly: {stated}",
-        "Upgrade the brokers to Kafka 3.9 and set inter.broker.protocol.version=3.9 in one rolling restart",
+        "The migration needs brokers with inter.broker.protocol.version 3.9: {stated}",
+        "Upgrade the brokers to Kafka 3.9, and set inter.broker.protocol.version=3.9 or remove the setting, in one rolling restart",
     )
     LISTENER_NAME_TAKEN = (
         "ListenerNameTaken", _BLOCKING, _PREFLIGHT,

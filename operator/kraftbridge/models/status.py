@@ -627,6 +627,10 @@ class GuardedStatefulSet(StatusModel):
     """Name of Kafka's container."""
     variables: tuple[RequiredVariable, ...] = ()
     """Required environment variables, with ``configStyle: Env``."""
+    present_variables: tuple[str, ...] = ()
+    """Variables that must be there with whatever value, with ``configStyle: Env``: the brokers' login to the controllers."""
+    empty_variables: tuple[str, ...] = ()
+    """Variables that must be absent or empty, with ``configStyle: Env``: the image does not start on KRaft with them."""
     volume: str = ""
     """Volume with the properties file, with ``configStyle: Properties``."""
     config_map: str = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from typing_extensions import override
 
@@ -69,11 +70,17 @@ class SettingSource(StrEnum):
     """Its own file or environment."""
     DYNAMIC_BROKER = "dynamic, of this broker"
     DYNAMIC_DEFAULT = "dynamic, of all brokers"
+    DEFAULT = "Kafka's default"
+    """Nobody set it. Only `RELEVANT_DEFAULTS` are listed."""
+
+
+RELEVANT_DEFAULTS: Final = frozenset({"inter.broker.protocol.version"})
+"""Settings of which preflight judges the value that runs, whoever chose it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSetting:
-    """A setting of a running broker that is not Kafka's default."""
+    """A setting of a running broker that somebody set, or one of `RELEVANT_DEFAULTS`."""
 
     name: str
     value: str | None

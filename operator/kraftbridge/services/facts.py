@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from kraftbridge.builders import names
+from kraftbridge.builders.bitnami import writes_to_zookeeper
 from kraftbridge.builders.brokers import BrokerFacts
 from kraftbridge.builders.controllers import ControllersFacts, listener_secrets
 from kraftbridge.builders.pods import PodDefaults
@@ -134,6 +135,8 @@ class Facts:
             java_tool_options=original.java_tool_options,
             properties_text=original.properties_text,
             variables=tuple(e["name"] for e in original.container.get("env") or []),
+            inherited=original.environment.inherited,
+            zookeeper_writers=writes_to_zookeeper(original.environment.values),
             files=original.files,
         )
 

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from kraftbridge.builders.brokers import CONTROLLER_LISTENER, parse_properties
+from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.builders.controllers import CREDENTIALS, LISTENER_SECRET
+from kraftbridge.constants import CONTROLLER_LISTENER
 from kraftbridge.credentials import (
     KEYSTORE,
     LISTENER_FOLDER,

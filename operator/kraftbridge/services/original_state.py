@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from kraftbridge.builders import names
+from kraftbridge.builders import bitnami, names
 from kraftbridge.builders.brokers import (
     INHERITED_OPTIONS,
     BrokerFacts,
     environment,
+    overlaid_variable,
     parse_properties,
     setting_of,
-    variable_of,
 )
 from kraftbridge.builders.template import ContainerEnvironment, container_environment, overrides_of
 from kraftbridge.constants import OVERLAID_SETTINGS
@@ -170,22 +170,25 @@ def settings_of(spec: MigrationSpec, original: OriginalState) -> tuple[dict[str,
     prefix, environment = spec.brokers.env_prefix, original.environment
     settings = {s: v for k, v in environment.values.items() if (s := setting_of(k, prefix)) is not None}
     unknown = {s for k in environment.unknown if (s := setting_of(k, prefix)) is not None}
+    if prefix == bitnami.PREFIX:
+        settings |= {bitnami.ALIASES[k]: v for k, v in environment.values.items() if k in bitnami.ALIASES}
+        unknown |= {bitnami.ALIASES[k] for k in environment.unknown if k in bitnami.ALIASES}
     return {**settings, **overrides}, frozenset(unknown - overrides.keys()) | expanded
 
 
-def fixed_variables(spec: MigrationSpec, original: OriginalState) -> dict[str, str]:
+def fixed_variables(spec: MigrationSpec, original: OriginalState, facts: BrokerFacts) -> dict[str, str]:
     """Return the variables that the migration sets and the template gives by ``valueFrom``, each with the line that can replace the reference."""
-    set_by_us = {"JAVA_TOOL_OPTIONS"}
+    set_by_us = {n for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT) for n in environment(spec, facts, mode)}
     if spec.brokers.file is None:
-        set_by_us |= {"CLUSTER_ID", *(variable_of(s, spec.brokers.env_prefix) for s in OVERLAID_SETTINGS)}
-    environment = original.environment
+        set_by_us |= {overlaid_variable(s, spec.brokers.env_prefix, facts.given) for s in OVERLAID_SETTINGS}
+    known = original.environment
     return {
         name: "value: (the value in the Secret)"
-        if name in environment.secret
-        else f"value: {json.dumps(environment.values[name])}"
-        if name in environment.values
+        if name in known.secret
+        else f"value: {json.dumps(known.values[name])}"
+        if name in known.values
         else "value: (its value)"
-        for name in sorted(environment.references & set_by_us)
+        for name in sorted(known.references & set_by_us)
     }
 
 
@@ -196,9 +199,14 @@ def _plain(container: Mapping[str, Any]) -> ContainerEnvironment:
 
 
 def restoring_patches(
-    spec: MigrationSpec, original: OriginalState, facts: BrokerFacts
+    spec: MigrationSpec, original: OriginalState, facts: BrokerFacts, mode: BrokerMode = BrokerMode.ZOOKEEPER
 ) -> list[tuple[str, dict[str, Any]]]:
     """Return strategic merge patches that restore overwritten values, each with the field manager that owned the values.
+
+    Parameters
+    ----------
+    mode
+        Mode whose overlay is applied next; what it sets is not restored. In ZooKeeper mode nothing is set, and everything is restored.
 
     Notes
     -----
@@ -206,9 +214,13 @@ def restoring_patches(
     no authorizer. Writing the original value first, as its owner's field manager, restores ``managedFields`` and ``env``.
     """
     present = {e["name"]: e for e in original.container.get("env", [])}
+    # Without this directive of a strategic merge patch, the restored entries change places, and the order of entries is part of the template.
+    order = {"$setElementOrder/env": [{"name": name} for name in present]}
     ours = {*environment(spec, facts, BrokerMode.MIGRATION), *environment(spec, facts, BrokerMode.KRAFT)}
+    if mode is not BrokerMode.ZOOKEEPER:
+        ours -= environment(spec, facts, mode).keys()
     by_manager: dict[str, dict[str, Any]] = {}
-    for name in sorted(ours & set(present)):
+    for name in (n for n in present if n in ours):
         manager = _owner(
             original.managed_fields,
             "f:containers",
@@ -216,10 +228,10 @@ def restoring_patches(
             "f:env",
             f'k:{{"name":"{name}"}}',
         )
-        pod = by_manager.setdefault(manager, {"containers": [{"name": original.container["name"], "env": []}]})
-        pod.setdefault("containers", [{"name": original.container["name"], "env": []}])[0]["env"].append(present[name])
+        container = {"name": original.container["name"], **order, "env": []}
+        by_manager.setdefault(manager, {"containers": [container]})["containers"][0]["env"].append(present[name])
     source = spec.brokers.file
-    if source is not None:
+    if source is not None and mode is BrokerMode.ZOOKEEPER:
         volume = next((v for v in original.volumes if v["name"] == source.volume), None)
         if volume is not None:
             manager = _owner(original.managed_fields, "f:volumes", f'k:{{"name":"{source.volume}"}}')

@@ -21,7 +21,7 @@ from kraftbridge.exceptions import InvalidSpecError, ObservationError
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import NOT_CONTROLLER, UNKNOWN_TOPIC, Connection, WireError, error_name, host_ports
 from kraftbridge.models.observation import ClusterState, ControllerProbe, NodeFeatures, TopicRedundancy, Unobserved
-from kraftbridge.models.survey import BrokerSetting, SettingSource, Visibility
+from kraftbridge.models.survey import RELEVANT_DEFAULTS, BrokerSetting, SettingSource, Visibility
 
 CONNECT_SECONDS: Final = 2.0
 REQUEST_SECONDS: Final = 3.0
@@ -42,6 +42,7 @@ _SOURCES: Final = {
     2: SettingSource.DYNAMIC_BROKER,
     3: SettingSource.DYNAMIC_DEFAULT,
     4: SettingSource.STATIC,
+    5: SettingSource.DEFAULT,
 }
 """``DescribeConfigsResponse.ConfigSource``; 5 is Kafka's default."""
 _OPERATIONS: Final = {
@@ -349,7 +350,7 @@ class BrokerClient:
         return None
 
     def broker_settings(self) -> dict[int, tuple[BrokerSetting, ...] | Unobserved]:
-        """Ask each running broker for its settings and return those that differ from Kafka's defaults.
+        """Ask each running broker for its settings and return those that somebody set, and `RELEVANT_DEFAULTS`.
 
         Raises
         ------
@@ -548,6 +549,7 @@ def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ..
         )
         for c in result.configs
         if c.config_source in _SOURCES
+        and (_SOURCES[c.config_source] is not SettingSource.DEFAULT or c.name in RELEVANT_DEFAULTS)
     )
 
 

@@ -351,6 +351,16 @@ def test_a_modes_overlay_is_merged_as_server_side_apply_would() -> None:
     assert same == STATEFUL_SET
 
 
+@pytest.mark.parametrize("mode", BrokerMode)
+def test_in_no_copy_the_image_writes_to_zookeeper(mode: BrokerMode) -> None:
+    writer = "KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS"
+    facts = BrokerFacts("shop", "main-kraft", "cluster.local", "id", {}, "", zookeeper_writers=(writer,))
+    changed, _ = overlaid(spec(), facts, "main", STATEFUL_SET, mode)
+    pod = copy_pod(FACTS, replace(EACH, key=replace(EACH.key, mode=mode), stateful_set=changed))
+    assert variables(pod, "kafka")[writer] == "false"
+    assert writer not in str(STATEFUL_SET), "the user's own is not touched"
+
+
 def test_a_modes_properties_file_comes_from_the_runs_secret() -> None:
     style = {
         "configStyle": "Properties",

@@ -79,6 +79,51 @@ def test_a_further_listener_in_the_protocol_map_is_the_users() -> None:
     assert hand_over.lacking(needed("Env"), changed["spec"]["template"]) == ()
 
 
+LOGIN = "KAFKA_LISTENER_NAME_CONTROLLER_PLAIN_SASL_JAAS_CONFIG"
+
+
+@pytest.mark.parametrize("env_from", [True, False])
+@pytest.mark.parametrize(
+    "entry", [None, {"value": "another"}, {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
+)
+def test_the_brokers_login_to_the_controllers_must_stay(entry: dict[str, Any] | None, *, env_from: bool) -> None:
+    """A release from before the preparation of the migration has none, and its brokers reach no controller."""
+    facts = replace(FACTS, variables=("POD_NAME", LOGIN, "KAFKA_LISTENER_NAME_CLIENT_SSL_KEYSTORE_TYPE"))
+    needs = hand_over.required(migration_spec(), facts, "kafka")
+    assert needs.present_variables == (LOGIN,)
+    live = kraft_set("Env")
+    variables(live).extend([{"name": LOGIN, **entry}] if entry is not None else [])
+    if env_from:
+        live["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [{"secretRef": {"name": "logins"}}]
+    lost = hand_over.lacking(needs, live["spec"]["template"])
+    assert lost == (() if env_from or entry is not None else (LOGIN,))
+
+
+@pytest.mark.parametrize(
+    ("entry", "lost"),
+    [
+        (None, ()),
+        ({}, ()),
+        ({"value": ""}, ()),
+        ({"value": "zookeeper:2181"}, ("no KAFKA_CFG_ZOOKEEPER_CONNECT",)),
+        ({"valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}, ("no KAFKA_CFG_ZOOKEEPER_CONNECT",)),
+    ],
+)
+def test_bitnamis_image_must_not_get_zookeeper_back(entry: dict[str, Any] | None, lost: tuple[str, ...]) -> None:
+    spec = migration_spec(envPrefix="KAFKA_CFG_")
+    live = overlay(spec, FACTS, "kafka", BrokerMode.KRAFT)
+    container = live["spec"]["template"]["spec"]["containers"][0]
+    name = "KAFKA_CFG_ZOOKEEPER_CONNECT"
+    container["env"] = [e for e in container["env"] if e["name"] != name]
+    container["env"] += [{"name": name, **entry}] if entry is not None else []
+    needs = hand_over.required(spec, FACTS, "kafka")
+    assert needs.empty_variables == (name,)
+    assert not [v for v in needs.variables if v.name in (name, "KAFKA_NODE_ID_COMMAND")], (
+        "another way to node.id is fine"
+    )
+    assert hand_over.lacking(needs, live["spec"]["template"]) == lost
+
+
 def test_a_template_without_the_container_lacks_all() -> None:
     changed = kraft_set("Env")
     changed["spec"]["template"]["spec"]["containers"][0]["name"] = "broker"

@@ -18,6 +18,7 @@ from tests.support.observations import (
     survey,
 )
 
+from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.decision import RunDryStart
 from kraftbridge.models.dry_start import (
     ContainerImage,
@@ -128,15 +129,43 @@ def test_what_was_not_looked_at_blocks() -> None:
     assert case.decide().status.phase is Phase.PREFLIGHT
 
 
-def test_a_copy_that_ends_because_its_image_writes_to_zookeeper_says_so_first() -> None:
-    case = situation(changed(ZOOKEEPER, start=None, problem="container kafka ended with code 1"))
-    assert found(case)["DryStartImpossible"].reason.partition(": ")[2].startswith("the copy of pod kafka-0")
+def test_an_image_that_writes_to_zookeeper_is_told_and_blocks_nothing() -> None:
     writes = replace(broker_set(), writes_to_zookeeper=("KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS",))
-    reason = found(case.observing(stateful_sets=(writes,)))["DryStartImpossible"].reason.partition(": ")[2]
-    assert reason.startswith(
-        "KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS makes the image write to ZooKeeper before it starts Kafka"
-    )
-    assert "ended with code 1" in reason
+    decision = situation(FINE).observing(stateful_sets=(writes,)).decide()
+    (told,) = [f for f in decision.status.findings if f.code == "ImageWritesToZooKeeper"]
+    assert told.severity is Severity.INFORMATION
+    assert "sets KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false from the first restart on" in told.reason
+    assert decision.status.phase is Phase.PROVISIONING_QUORUM
+
+
+@pytest.mark.parametrize(
+    ("mode", "name", "value", "lost"),
+    [
+        (KRAFT, "node.id", "{id}", False),
+        (KRAFT, "node.id", "77", True),
+        (MIGRATION, "node.id", "{id}", True),
+        (KRAFT, "zookeeper.connect", "", False),
+        (KRAFT, "zookeeper.connect", "elsewhere:2181", True),
+        (MIGRATION, "zookeeper.connect", "", True),
+        (KRAFT, "listener.name.controller.sasl.enabled.mechanisms", "PLAIN", False),
+        (MIGRATION, "listener.name.controller.sasl.enabled.mechanisms", "PLAIN", False),
+        (KRAFT, "listener.name.controller.plain.sasl.jaas.config", "another", True),
+        (KRAFT, "listener.name.client.sasl.enabled.mechanisms", "PLAIN", True),
+    ],
+)
+def test_what_an_image_adds_to_a_mode_passes_only_where_it_changes_nothing_for_the_broker(
+    mode: BrokerMode, name: str, value: str, *, lost: bool
+) -> None:
+    """Bitnami's image demands ``node.id`` in KRaft mode and no ``zookeeper.connect``, and makes settings of the controllers' listener."""
+    assert FINE.report is not None
+    copies = []
+    for each in FINE.report.copies:
+        if each.key.mode is mode and each.start is not None:
+            given = GivenSetting(value.format(id=each.broker_id))
+            copies.append(replace(each, start=replace(each.start, settings={**each.start.settings, name: given})))
+        else:
+            copies.append(each)
+    assert ("DryStartOverlayLost" in found(situation(with_copies(copies)))) is lost
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,17 @@ def test_the_protocol_version_that_runs_counts_where_the_template_says_nothing(
     assert "InterBrokerProtocolTooLow" in found(case.observing(survey=partly))
 
 
+@pytest.mark.parametrize(("running", "blocks"), [("3.9-IV0", False), ("3.8-IV0", True)])
+def test_a_protocol_version_that_nobody_set_is_judged_by_what_runs(running: str, *, blocks: bool) -> None:
+    """Neither Bitnami's chart nor cp-kafka's sets it; Kafka 3.9 then runs with 3.9 (``ReplicationConfigs.INTER_BROKER_PROTOCOL_VERSION_DEFAULT``)."""
+    default = replace(setting("inter.broker.protocol.version", running), source=SettingSource.DEFAULT)
+    case = situation(default, template={"inter.broker.protocol.version": ""})
+    assert ("InterBrokerProtocolTooLow" in found(case)) is blocks
+    ignored = found(case).get("SettingsIgnoredByKRaft")
+    assert ignored is None or "inter.broker.protocol.version" not in ignored.reason
+    assert "DryStartDiffers" not in found(case)
+
+
 def test_an_absent_broker_id_is_a_generated_one() -> None:
     without = tuple(s for s in RUNNING if s.name != "broker.id")
     case = open_gate(Phase.PREFLIGHT).observing(

@@ -387,10 +387,6 @@ FINDINGS: dict[str, tuple[Spoil, str]] = {
     ),
     "VolumeMissing": (mounting(""), "no volume 'config'"),
     "PropertiesElsewhere": (mounting("Secret/kafka-zone-b"), "mounts Secret/kafka-zone-b"),
-    "ImageWritesToZooKeeper": (
-        sets(writes_to_zookeeper=("KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS",)),
-        "KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS",
-    ),
     "InterBrokerProtocolTooLow": (settings(inter_broker_protocol_version="3.3-IV3"), "3.3-IV3"),
     "MigrationFlagAlreadySet": (settings(zookeeper_metadata_migration_enable="true"), "not by this migration"),
     "AlreadyKRaft": (settings(process_roles="broker"), "process.roles"),

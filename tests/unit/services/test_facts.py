@@ -130,7 +130,11 @@ def test_settings_are_read_wherever_the_template_gets_them_from() -> None:
 
 
 def test_a_reference_that_the_migration_would_replace_is_told_with_its_line_and_without_secrets() -> None:
-    assert original_state.fixed_variables(spec(), referring(FakeKubernetes(Clock()))) == {
+    kubernetes = FakeKubernetes(Clock())
+    original = referring(kubernetes)
+    facts = Facts(kubernetes, Settings(operator_image="operator:test"))
+    of_set = facts.brokers(Identity("kafka", "demo", "uid-1", 1), spec(), MigrationStatus(), original)
+    assert original_state.fixed_variables(spec(), original, of_set) == {
         "KAFKA_AUTHORIZER_CLASS_NAME": "value: (the value in the Secret)",
         "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": 'value: "INTERNAL:SSL"',
     }

@@ -267,6 +267,14 @@ def test_each_broker_says_itself_what_it_runs_with(make_node: MakeNode) -> None:
             entry(name="ssl.key.password", value=None, config_source=2, is_sensitive=True, config_type=9, **plain),
             entry(name="my.plugin", value="1", config_source=3, is_sensitive=False, config_type=0, **plain),
             entry(name="num.io.threads", value="8", config_source=5, is_sensitive=False, config_type=3, **plain),
+            entry(
+                name="inter.broker.protocol.version",
+                value="3.9-IV0",
+                config_source=5,
+                is_sensitive=False,
+                config_type=2,
+                **plain,
+            ),
         ]
         one = result(error_code=error, error_message=None, resource_type=4, resource_name="0", configs=configs)
         return DescribeConfigsResponse, {"throttle_time_ms": 0, "results": [one]}
@@ -280,6 +288,7 @@ def test_each_broker_says_itself_what_it_runs_with(make_node: MakeNode) -> None:
         BrokerSetting("zookeeper.connect", "z", SettingSource.STATIC, sensitive=False, known=True),
         BrokerSetting("ssl.key.password", None, SettingSource.DYNAMIC_BROKER, sensitive=True, known=True),
         BrokerSetting("my.plugin", "1", SettingSource.DYNAMIC_DEFAULT, sensitive=False, known=False),
+        BrokerSetting("inter.broker.protocol.version", "3.9-IV0", SettingSource.DEFAULT, sensitive=False, known=True),
     )
     assert "ClusterAuthorizationFailed" in str(seen[1])
     assert isinstance(seen[2], Unobserved)

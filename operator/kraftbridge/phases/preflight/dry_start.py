@@ -101,7 +101,6 @@ def _credentials(report: DryStartReport, item: StatefulSetState) -> Iterator[Fin
 
 def _stateful_set(step: StepContext, report: DryStartReport, item: StatefulSetState) -> Iterator[FindingStatus]:
     name = f"StatefulSet/{item.name}"
-    writers = ", ".join(item.writes_to_zookeeper)
     outcomes = {o.key: o for o in report.copies}
     wanted = copies_of(item.name, sorted(p.ordinal for p in item.pods))
     lacking = [key.pod for key in wanted if key not in outcomes]
@@ -113,7 +112,7 @@ def _stateful_set(step: StepContext, report: DryStartReport, item: StatefulSetSt
         yield finding(Code.DRY_START_OTHER_IMAGE, name, images=told)
     for mode in BrokerMode:
         copies = [outcomes[key] for key in wanted if key.mode is mode and key in outcomes]
-        yield from _starts(step, name, mode, copies, outcomes, writers)
+        yield from _starts(step, name, mode, copies, outcomes)
         yield from _differences(step, name, mode, copies, report)
     yield from _programs(name, [outcomes[key] for key in wanted if key in outcomes])
 
@@ -124,7 +123,6 @@ def _starts(
     mode: BrokerMode,
     copies: Sequence[CopyOutcome],
     outcomes: dict[CopyKey, CopyOutcome],
-    writers: str,
 ) -> Iterator[FindingStatus]:
     """Find copies that do not reach Kafka's start, and configurations that Kafka refuses; one finding for each mode."""
     prefix = with_channel(step.spec, step.status).brokers.env_prefix
@@ -141,9 +139,6 @@ def _starts(
         words = f'; the image says: "{copy.words}"' if copy.words else ""
         if mode is BrokerMode.ZOOKEEPER or present is None or present.start is None:
             problem = f"the copy of pod {copy.key.pod} in {mode} mode: {copy.problem}{words}"
-            if writers:
-                # Its network is closed, so an image that waits for ZooKeeper ends before Kafka's start.
-                problem = f"{writers} makes the image write to ZooKeeper before it starts Kafka, and a copy reaches none. Switch that off first (ImageWritesToZooKeeper has the command). {_sentence(problem)}"
             yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=problem)
         else:
             named = settings_named(copy.words, {**copy.overlay, **dict.fromkeys(present.start.settings, "")}, prefix)
@@ -236,10 +231,6 @@ def _programs(name: str, copies: Sequence[CopyOutcome]) -> Iterator[FindingStatu
     if skipped:
         told = [f"{program} ({', '.join(sorted(modes))} mode)" for program, modes in sorted(skipped.items())]
         yield finding(Code.DRY_START_PROGRAMS, name, programs="; ".join(told[:_SHOWN_DIFFERENCES]))
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _shown(found: Sequence[SettingDifference]) -> str:

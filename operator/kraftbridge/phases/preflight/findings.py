@@ -195,9 +195,9 @@ def _stateful_set(draft: Draft, name: str, item: StatefulSetState) -> Iterator[F
     yield from _properties(with_channel(draft.spec, draft.status), name, item)
     stated = settings.get("inter.broker.protocol.version", "")
     ibp = re.match(r"(\d+)\.(\d+)", stated)
-    lacking = not stated and not preflight_kafka.runs_with(draft, item, "inter.broker.protocol.version")
+    lacking = not stated and not preflight_kafka.is_told(draft, item, "inter.broker.protocol.version")
     if lacking or (stated and (ibp is None or (int(ibp[1]), int(ibp[2])) < REQUIRED_IBP)):
-        said = f"the pod template says {stated or 'nothing'}"
+        said = f"the pod template says {stated}" if stated else "the brokers did not tell it"
         yield finding(Code.INTER_BROKER_PROTOCOL_TOO_LOW, name, stated=said)
     if (
         settings.get("zookeeper.metadata.migration.enable", "false").strip().lower() == "true"

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from kraftbridge.constants import CONTROLLER_LISTENER
 from kraftbridge.models.broker_settings import AUTHORIZER, CLASSES, COPIED, IGNORED_BY_KRAFT, LOADED_BY_CONTROLLERS
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import DryStartState
@@ -158,9 +159,6 @@ def _normal(value: str) -> tuple[str, ...]:
     return tuple(sorted(part.lower() if part.lower() in {"true", "false"} else part for part in parts if part))
 
 
-CONTROLLER_LISTENER = "CONTROLLER"
-"""Name of the listener that the migration adds (``controller.listener.names``)."""
-
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
 _KAFKAS_OWN = ("org.apache.kafka.", "kafka.")
@@ -176,8 +174,8 @@ NEEDED_OPERATIONS = ("DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
 ALL_PERMISSIONS = frozenset("cdrwa")
 
 
-def runs_with(step: StepContext, item: StatefulSetState, setting: str) -> bool:
-    """Return whether every broker of a StatefulSet says that it was started with a setting, wherever its image found it."""
+def is_told(step: StepContext, item: StatefulSetState, setting: str) -> bool:
+    """Return whether every broker of a StatefulSet says with which value of a setting it runs, whoever chose the value."""
     survey, ids = step.observation.survey, step.registered_broker_ids()
     if isinstance(survey, Unobserved) or isinstance(survey.brokers, Unobserved) or not ids or not item.pods:
         return False
@@ -185,7 +183,7 @@ def runs_with(step: StepContext, item: StatefulSetState, setting: str) -> bool:
         settings = survey.brokers.get(ids.get(pod.name, -1))
         if settings is None or isinstance(settings, Unobserved):
             return False
-        if not any(s.name == setting and s.source is SettingSource.STATIC for s in settings):
+        if not any(s.name == setting for s in settings):
             return False
     return True
 
@@ -335,7 +333,7 @@ def _refused(broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[Fin
 
 
 def _left_aside(seen: Mapping[int, Mapping[str, BrokerSetting]]) -> Iterator[FindingStatus]:
-    every = [(b, s) for b, settings in seen.items() for s in settings.values()]
+    every = [(b, s) for b, each in seen.items() for s in each.values() if s.source is not SettingSource.DEFAULT]
     ignored = {s.name for _, s in every if s.name in IGNORED_BY_KRAFT}
     if ignored:
         yield finding(Code.SETTINGS_IGNORED_BY_KRAFT, "brokers", settings=some(ignored, 20))

@@ -202,18 +202,21 @@ class Actuator:
         properties = overlays.properties_object(step.spec, facts, step.identity.name, mode)
         if properties is not None:
             self._kubernetes.apply(properties, force=True)
+        self._give_back(step, name, facts, mode)
         self._kubernetes.apply(overlays.overlay(step.spec, facts, name, mode), force=True)
 
     def _restore(self, step: Step, name: str) -> None:
-        """Restore the original values first, as their owners: an entry that the operator forced and then drops would stay blank."""
+        self._give_back(step, name, self._broker_facts(step, name), BrokerMode.ZOOKEEPER)
         namespace = step.identity.namespace
-        patches = original_state.restoring_patches(
-            step.spec, self._recorded(step, name), self._broker_facts(step, name)
-        )
-        for manager, patch in patches:
-            self._kubernetes.strategic_patch(*_STATEFUL_SET, namespace, name, patch, field_manager=manager)
         nothing = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "namespace": namespace}}
         self._kubernetes.apply(nothing, force=True)
+
+    def _give_back(self, step: Step, name: str, facts: overlays.BrokerFacts, mode: BrokerMode) -> None:
+        """Restore, as their owners, the values that the overlay applied next does not set: an entry that the operator forced and then drops would stay blank."""
+        namespace = step.identity.namespace
+        patches = original_state.restoring_patches(step.spec, self._recorded(step, name), facts, mode)
+        for manager, patch in patches:
+            self._kubernetes.strategic_patch(*_STATEFUL_SET, namespace, name, patch, field_manager=manager)
 
     def _archive_znodes(self, step: Step) -> None:
         values = step.clients.zookeeper.payloads(["/controller", "/controller_epoch", "/migration"])

@@ -14,7 +14,6 @@ from kraftbridge.builders.brokers import BrokerFacts, environment
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.builders.controllers import configuration as controllers_configuration
 from kraftbridge.builders.rehearsal import fingerprint as rehearsed_fingerprint
-from kraftbridge.builders.template import writes_to_zookeeper
 from kraftbridge.builders.verification import SPARK_API_VERSION
 from kraftbridge.config import Settings
 from kraftbridge.constants import canary_topic
@@ -223,9 +222,9 @@ class Observer:
             return state
         state = replace(
             state,
-            fixed_variables=fixed_variables(spec, original),
+            fixed_variables=fixed_variables(spec, original, facts),
             overrides=original.overrides,
-            writes_to_zookeeper=writes_to_zookeeper(original.environment.values),
+            writes_to_zookeeper=facts.zookeeper_writers,
         )
         before = changed_fields(spec, name, original, facts)
         if not recorded:

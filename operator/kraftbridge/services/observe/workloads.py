@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from kraftbridge.builders import brokers as overlays
+from kraftbridge.builders.bitnami import writes_to_zookeeper
 from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
-from kraftbridge.builders.template import writes_to_zookeeper
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FIELD_MANAGER
 from kraftbridge.dry_start import image_digest
 from kraftbridge.exceptions import ObservationError
