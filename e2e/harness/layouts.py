@@ -51,8 +51,6 @@ class Layout:
     headless: str
     brokers: dict[str, Any]
     """``spec.brokers`` of the KafkaMigration besides names and addresses."""
-    environment: dict[str, str] = field(default_factory=dict)
-    """Variables that a user sets (``kubectl set env``) after the first start, to prepare the migration."""
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     image: str = ""
     """Folder below ``VENDOR/images`` of an image that is not a chart's."""
@@ -109,53 +107,37 @@ _BITNAMI_VALUES: dict[str, Any] = {
         "interbroker": {"password": "of-this-example"},
         "client": {"users": ["user1"], "passwords": ["of-this-example"]},
     },
-    "extraConfig": "inter.broker.protocol.version=3.9\n",
-}
-_BITNAMI_CHART = Chart(
-    BITNAMI_IMAGE,
-    "bitnami",
-    "bitnami-kafka",
-    _BITNAMI_VALUES,
-    "bitnami",
-    {"broker": {"updateStrategy": {"type": "OnDelete"}}},
-)
-_BITNAMI: dict[str, Any] = {
-    "installed": _BITNAMI_CHART,
-    "stateful_sets": {f"{RELEASE}-kafka-broker": 3},
-    "headless": f"{RELEASE}-kafka-broker-headless",
-    "login": {"user": "user1", "password": "of-this-example", "mechanism": "SCRAM-SHA-256"},
-}
-_BITNAMI_CLIENT = {
-    CLIENT_SECRET: {
-        "client.properties": f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
-        f'sasl.jaas.config={_SCRAM} username="user1" password="of-this-example";\n',
-        "controller.properties": "security.protocol=PLAINTEXT\n",
-    }
 }
 _TO_CONTROLLERS = f'{_PLAIN} username="controller" password="of-this-example"'
 _OFFERED = "listener.name.controller.plain.sasl.jaas.config="
-_BITNAMI_SECRETS = {
-    CLIENT_SECRET: _BITNAMI_CLIENT[CLIENT_SECRET]
-    | {
-        "controller.properties": f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={_TO_CONTROLLERS};\n"
+_BITNAMI: dict[str, Any] = {
+    "installed": Chart(
+        BITNAMI_IMAGE,
+        "bitnami",
+        "bitnami-kafka",
+        # The brokers' login to the controllers, as docs/layout-bitnami.md tells; everything else of Kafka's configuration is the chart's default.
+        _BITNAMI_VALUES | {"extraConfig": f"sasl.mechanism.controller.protocol=PLAIN\n{_OFFERED}{_TO_CONTROLLERS};\n"},
+        "bitnami",
+        {"broker": {"updateStrategy": {"type": "OnDelete"}}},
+    ),
+    "stateful_sets": {f"{RELEASE}-kafka-broker": 3},
+    "headless": f"{RELEASE}-kafka-broker-headless",
+    "login": {"user": "user1", "password": "of-this-example", "mechanism": "SCRAM-SHA-256"},
+    "secrets": {
+        CLIENT_SECRET: {
+            "client.properties": f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+            f'sasl.jaas.config={_SCRAM} username="user1" password="of-this-example";\n',
+            "controller.properties": "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            f"sasl.jaas.config={_TO_CONTROLLERS};\n",
+        },
+        CONTROLLERS_SECRET: {
+            "listener.properties": "sasl.mechanism.controller.protocol=PLAIN\n"
+            "listener.name.controller.sasl.enabled.mechanisms=PLAIN\n"
+            f'{_OFFERED}{_TO_CONTROLLERS} user_controller="of-this-example";\n'
+            "listener.name.internal.plain.sasl.jaas.config="
+            f'{_PLAIN} username="inter_broker_user" password="of-this-example";\n'
+        },
     },
-    CONTROLLERS_SECRET: {
-        "listener.properties": "sasl.mechanism.controller.protocol=PLAIN\n"
-        "listener.name.controller.sasl.enabled.mechanisms=PLAIN\n"
-        f'{_OFFERED}{_TO_CONTROLLERS} user_controller="of-this-example";\n'
-        "listener.name.internal.plain.sasl.jaas.config="
-        f'{_PLAIN} username="inter_broker_user" password="of-this-example";\n'
-    },
-}
-_BITNAMI_EXTRA = (
-    f"inter.broker.protocol.version=3.9\nsasl.mechanism.controller.protocol=PLAIN\n{_OFFERED}{_TO_CONTROLLERS};\n"
-)
-_BITNAMI_PREPARED: dict[str, Any] = {
-    **_BITNAMI,
-    "installed": replace(_BITNAMI_CHART, values=_BITNAMI_VALUES | {"extraConfig": _BITNAMI_EXTRA}),
-    # The chart itself renders `true`; after an upgrade that adds a second entry of this name, `true` was still in effect.
-    "environment": {"KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS": "false"},
-    "secrets": _BITNAMI_SECRETS,
     "listener": {"securityProtocol": "SASL_PLAINTEXT", "secretName": CONTROLLERS_SECRET},
     "super_users": ("User:controller",),
 }
@@ -183,7 +165,6 @@ _CONFLUENT_VALUES: dict[str, Any] = {
     "configurationOverrides": {
         "offsets.topic.replication.factor": "3",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT",
-        "inter.broker.protocol.version": "3.9",
     },
 }
 _FILE: dict[str, Any] = {
@@ -204,30 +185,16 @@ LAYOUTS = (
         brokers={"container": "cp-kafka-broker", "configStyle": "Env", "envPrefix": "KAFKA_"},
     ),
     Layout(
-        name="bitnami-env",
-        title="Bitnami chart 31.5.0, defaults (SASL between brokers, SCRAM)",
-        brokers=_ENV,
-        secrets=_BITNAMI_CLIENT,
-        **_BITNAMI,
-    ),
-    Layout(
-        name="bitnami-env-prepared",
-        title="Bitnami chart 31.5.0 with `KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false` and the brokers' login in the controllers' Secret",
-        brokers=_ENV,
-        **_BITNAMI_PREPARED,
-    ),
-    Layout(
         name="bitnami-properties",
-        title="Bitnami chart 31.5.0, defaults (SASL between brokers, SCRAM)",
+        title="Bitnami chart 31.5.0, defaults: SASL between brokers, SCRAM users created at each start",
         brokers=_PROPERTIES,
-        secrets=_BITNAMI_CLIENT,
         **_BITNAMI,
     ),
     Layout(
-        name="bitnami-prepared",
-        title="Bitnami chart 31.5.0, prepared as preflight says: `KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false`, and the brokers' login in the controllers' Secret",
-        brokers=_PROPERTIES,
-        **_BITNAMI_PREPARED,
+        name="bitnami-env",
+        title="The same, with the wrong channel: the chart's mounted file makes the image ignore its variables",
+        brokers=_ENV,
+        **_BITNAMI,
     ),
     Layout(
         name="bitnami-image",

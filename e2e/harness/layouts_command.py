@@ -73,13 +73,6 @@ class LayoutCluster(ForeignCluster):
             body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": files}
             self.kube.apply(json.dumps(body), self.namespace)
         self.install()
-        if variables := [f"{name}={value}" for name, value in self.layout.environment.items()]:
-            container = self.layout.brokers["container"]
-            for name in self.stateful_sets:
-                self.kube.kubectl(
-                    "set", "env", f"statefulset/{name}", "-n", self.namespace, "-c", container, *variables
-                )
-            self._rolled_out()
         self.kube.kubectl("wait", "-n", self.namespace, "pod/clients", "--for=condition=Ready", "--timeout=120s")
 
     def install(self) -> None:

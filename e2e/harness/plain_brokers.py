@@ -97,8 +97,10 @@ def published_example(folder: str, image: str, zookeeper: str) -> tuple[dict[str
         "image": image,
         "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
     }
-    (heap,) = (e for e in container["env"] if e["name"] == "KAFKA_HEAP_OPTS")
-    heap["value"] = "-Xmx320m"
+    # The load has a topic of two replicas.
+    changed = {"KAFKA_HEAP_OPTS": "-Xmx320m", "KAFKA_CFG_MIN_INSYNC_REPLICAS": "1"}
+    for entry in container["env"]:
+        entry |= {"value": changed[entry["name"]]} if entry["name"] in changed else {}
     (claim,) = stateful_set["spec"]["volumeClaimTemplates"]
     claim["spec"]["resources"]["requests"]["storage"] = "1Gi"
     return tuple(objects)

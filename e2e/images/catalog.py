@@ -129,7 +129,7 @@ def vendors_images(vendor: Path) -> dict[str, Image]:
             reference=f"localhost/kraftbridge-layout-{name}:3.9.1",
             dockerfile=vendor / "images" / name / "Dockerfile",
             inputs=(vendor / "images" / name,),
-            context=lambda name=name: vendor / "images" / name,
+            context=lambda name=name: materials.owners_copy(vendor / "images" / name, name),
             requires=("base", "kafka"),
         )
         for name in ("bitnami", "confluent")

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -43,6 +44,20 @@ def run(*command: str | Path, directory: Path | None = None) -> str:
         beginning = " ".join(str(part) for part in command[1:6])
         raise BuildError(f"{command[0]} failed (exit code {done.returncode}): {beginning} ...\n{tail}")
     return done.stdout
+
+
+def owners_copy(folder: Path, name: str) -> Path:
+    """Return a copy of a folder in which the owner may write every file, as in a checkout of its project.
+
+    An image keeps the modes of its context, and entrypoints copy files of the image and then edit them.
+    """
+    copied = CACHE / "contexts" / name
+    shutil.rmtree(copied, ignore_errors=True)
+    shutil.copytree(folder, copied, symlinks=True)
+    for path in (copied, *copied.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode | stat.S_IWUSR)
+    return copied
 
 
 @contextmanager

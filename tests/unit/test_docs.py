@@ -96,11 +96,11 @@ def test_an_example_is_complete(example: Path) -> None:
         if brokers.config_style is ConfigStyle.AUTO:
             brokers = likely_channels(brokers, [(pod, {})])[0]
         if brokers.properties is None:
-            assert f"{brokers.env_prefix}INTER_BROKER_PROTOCOL_VERSION" in variables
+            assert f"{brokers.env_prefix}ZOOKEEPER_CONNECT" in variables
         else:
             volume = next(v for v in pod["volumes"] if v["name"] == brokers.properties.volume)
             text = by_kind["ConfigMap", volume["configMap"]["name"]]["data"][brokers.properties.key]
-            assert "inter.broker.protocol.version=3.9" in text
+            assert "zookeeper.connect=" in text
 
 
 CP_KAFKA_DATA = "/var/lib/kafka/data"

@@ -66,7 +66,7 @@ class Enter:
 
 Outcome = Wait | Enter
 
-QUORUM_IS_READY = "Every voter follows one leader and is ready to migrate"
+QUORUM_IS_READY = "Every voter follows one leader"
 """Message of the condition ``QuorumReady``."""
 SLOW = timedelta(seconds=5)
 """When to reconcile again while the migration waits for the user."""

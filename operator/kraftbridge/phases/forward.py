@@ -201,7 +201,7 @@ def run_taking_over_phase(draft: Draft) -> Outcome:
         ConditionType.BROKERS_IN_MIGRATION_MODE,
         "True",
         Reason.DONE,
-        "Every broker is registered with the quorum in migration mode",
+        "Every broker has registered with the quorum in migration mode",
     )
     if gates.dual_write_blockers(draft):
         return (
@@ -223,7 +223,7 @@ def run_taking_over_phase(draft: Draft) -> Outcome:
         ConditionType.METADATA_MIGRATED,
         "True",
         Reason.DONE,
-        f"The copy is complete and {verified}; a change made after it is in both stores and served by every broker",
+        f"The copy is complete and {verified}; a change made after it reached both stores and every broker",
     )
     return Enter(Phase.DUAL_WRITE)
 

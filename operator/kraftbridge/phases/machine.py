@@ -301,7 +301,7 @@ def _set_rollback_possible(draft: Draft) -> None:
             kind,
             "True",
             Reason.NOTHING_CHANGED,
-            "A ZooKeeper-mode broker is controller, or the KRaft controller still copies the metadata",
+            "ZooKeeper has all metadata: a ZooKeeper-mode broker is controller, or the KRaft controller still copies",
         )
     elif gates.mirrors(draft):
         draft.set_condition(kind, "True", Reason.MIRRORED, "ZooKeeper mirrors the metadata log")
@@ -347,7 +347,7 @@ def _set_progress_conditions(draft: Draft, waiting: Wait) -> None:
     draft.set_condition(
         ConditionType.STALLED,
         "True" if stalled else "False",
-        reason if stalled else Reason.PROGRESSING,
+        reason if stalled or resting else Reason.PROGRESSING,
         waiting.message if stalled else "",
     )
     if stalled and not was_stalled:

@@ -106,7 +106,7 @@ class ControllerClient:
         except _AnswerError as e:
             raise ObservationError(self._source, f"DescribeQuorum answered {e}") from e
         except _NobodyError as e:
-            raise ObservationError(self._source, f"no leader: {e}") from e
+            raise ObservationError(self._source, f"no controller leads yet, or none that does answers: {e}") from e
         return QuorumState(
             leader_id=partition.leader_id,
             leader_epoch=partition.leader_epoch,
@@ -288,7 +288,7 @@ class ControllerClient:
                 except _AnswerError as e:
                     if e.code not in {_NOT_LEADER, NOT_CONTROLLER}:
                         raise
-                    failures[node] = str(e)
+                    failures[node] = "it does not lead"
                     continue
                 self._leader = node
                 return answer
