@@ -99,8 +99,8 @@ def published_example(folder: str, image: str, zookeeper: str) -> tuple[dict[str
     }
     # The load has a topic of two replicas.
     changed = {"KAFKA_HEAP_OPTS": "-Xmx320m", "KAFKA_CFG_MIN_INSYNC_REPLICAS": "1"}
-    for entry in container["env"]:
-        entry |= {"value": changed[entry["name"]]} if entry["name"] in changed else {}
+    for entry in (e for e in container["env"] if e["name"] in changed):
+        entry["value"] = changed[entry["name"]]
     (claim,) = stateful_set["spec"]["volumeClaimTemplates"]
     claim["spec"]["resources"]["requests"]["storage"] = "1Gi"
     return tuple(objects)

@@ -275,6 +275,44 @@ def test_a_variable_with_which_the_image_looks_for_zookeeper_is_refused(cluster:
     cluster.do(*attempt, "KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS=false", user=SOMEBODY)
 
 
+def test_the_brokers_login_to_the_controllers_must_stay(cluster: Cluster, release: Release) -> None:
+    """Without it a broker comes up and reaches no controller: a release from before the preparation of the migration has none."""
+    complete(cluster, release, "login")
+    login = "KAFKA_LISTENER_NAME_CONTROLLER_PLAIN_SASL_JAAS_CONFIG"
+    cluster.do("set", "env", "statefulset/login", f"{login}=mine", user=SOMEBODY)
+    needed = {"name": "login", "container": "kafka", "presentVariables": [login]}
+    record(cluster, {"guarded": True, "statefulSets": [needed]})
+    attempt = ("set", "env", "statefulset/login", "--dry-run=server")
+    eventually(lambda: cluster.run(*attempt, f"{login}-", user=SOMEBODY).returncode != 0, "the new record counts")
+    answer = cluster.refused(*attempt, f"{login}-", user=SOMEBODY)
+    assert (
+        f"Its brokers need their login to the controllers: give container kafka its variables {login} again" in answer
+    )
+    cluster.do(*attempt, f"{login}=another", user=SOMEBODY)
+    elsewhere = {"name": "kafka", "envFrom": [{"secretRef": {"name": "logins"}}]}
+    patch = json.dumps({"spec": {"template": {"spec": {"containers": [elsewhere]}}}})
+    cluster.do("patch", "statefulset", "login", "--patch", patch, user=SOMEBODY)
+    cluster.do(*attempt, f"{login}-", user=SOMEBODY)
+
+
+def test_a_variable_that_bitnamis_image_does_not_accept_on_kraft_is_refused(cluster: Cluster, release: Release) -> None:
+    complete(cluster, release, "filled")
+    variable = "KAFKA_CFG_ZOOKEEPER_CONNECT"
+    record(
+        cluster,
+        {"guarded": True, "statefulSets": [{"name": "filled", "container": "kafka", "emptyVariables": [variable]}]},
+    )
+    attempt = ("set", "env", "statefulset/filled", "--dry-run=server")
+    wrong = f"{variable}=zookeeper:2181"
+    eventually(lambda: cluster.run(*attempt, wrong, user=SOMEBODY).returncode != 0, "the new record counts")
+    answer = cluster.refused(*attempt, wrong, user=SOMEBODY)
+    assert f"Its image does not start on KRaft with {variable}: remove it from container kafka" in answer
+    cluster.do(*attempt, f"{variable}=", user=SOMEBODY)
+    entry = {"name": variable, "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}
+    patch = json.dumps({"spec": {"template": {"spec": {"containers": [{"name": "kafka", "env": [entry]}]}}}})
+    cluster.refused("patch", "statefulset", "filled", "--patch", patch, user=SOMEBODY)
+
+
 def test_other_writers_of_a_guarded_statefulset_are_free(cluster: Cluster, release: Release) -> None:
     complete(cluster, release, "free-otherwise")
     for change in (
