@@ -123,16 +123,16 @@ class Story:
         terminal.console.print(text, style="dim", markup=False, soft_wrap=True)
         (ARTIFACTS / "kafkamigration.yaml").write_text(text)
         self.kube.apply(text, self.cluster.namespace)
-        if self.cluster.secured and self.cluster.secured.issued:
-            self.give_credentials()
-        elif self.cluster.secured:
+        if self.cluster.security is Security.GENERATED_LOGINS:
+            self.give_logins()
+        elif self.cluster.secured and not self.cluster.secured.issued:
             # The names of the controllers contain the resource's UID: nobody can issue their certificate before.
             name = controllers_name(self.kube, self.cluster.namespace, MIGRATION)
             terminal.say(f"the Secret of the controllers' listener, now that their name is known: {name}")
             self.cluster.apply_secrets(self.cluster.secured.listener_secret(name))
 
-    def give_credentials(self) -> None:
-        """Do what a user does with the brokers' certificate or login that the operator issues, before anything else begins."""
+    def give_logins(self) -> None:
+        """Do what a user does with the brokers' login that the operator issues, before anything else begins."""
         terminal, migration = self.terminal, self.migration
 
         def issued() -> str:

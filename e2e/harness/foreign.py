@@ -101,9 +101,9 @@ class ForeignCluster:
         )
 
     def trust_controllers(self, secret: str) -> None:
-        """Give the brokers the certificate or login that the operator issued, in one rolling restart."""
+        """Give the brokers the login that the operator issued, in one rolling restart."""
         documents = list(yaml.safe_load_all(self.brokers_manifest()))
-        trust_controllers(documents, secret, login=self.security is Security.GENERATED_LOGINS)
+        trust_controllers(documents, secret)
         self.kube.apply(yaml.safe_dump_all(documents, sort_keys=False), self.namespace)
         for name in self.stateful_sets:
             self.kube.rollout_complete(f"statefulset/{name}", self.namespace, timeout_s=300)

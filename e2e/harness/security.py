@@ -385,11 +385,13 @@ class Secured:
         controllers, accepted = spec["controllers"], spec["preflight"]["accepted"]
         if self.plain_cluster:
             accepted[:] = [item for item in accepted if item["code"] != "ControllerListenerPlaintext"]
-        if self.issued:
-            # The brokers get what is theirs before anything else begins.
+        if self.variant is Security.GENERATED:
+            controllers["listener"] = {"securityProtocol": "SSL", "generate": True}
+            return
+        if self.variant is Security.GENERATED_LOGINS:
+            # The brokers get their login before anything else begins.
             spec["target"] = "Preflight"
-            protocol = "SSL" if self.variant is Security.GENERATED else "SASL_SSL"
-            controllers["listener"] = {"securityProtocol": protocol, "generate": True}
+            controllers["listener"] = {"securityProtocol": "SASL_SSL", "generate": True}
             return
         protocols = {Security.SASL: "SASL_PLAINTEXT", Security.TLS: "SSL", Security.SCRAM: "SASL_SSL"}
         spec["brokers"]["clientConfigSecret"] = CLIENT_SECRET
@@ -406,18 +408,15 @@ class Secured:
         return [f"{pod}.{service}", f"{pod}.{service}.{self.namespace}.svc.{DOMAIN}"]
 
 
-def trust_controllers(documents: list[dict[str, Any]], secret: str, *, login: bool) -> None:
-    """Mount the Secret that the operator issued to the brokers, with the settings of the security guide: a certificate, or a login."""
+def trust_controllers(documents: list[dict[str, Any]], secret: str) -> None:
+    """Mount the Secret that the operator issued to the brokers, with the settings of the security guide for a login."""
     tls = {"TRUSTSTORE_TYPE": "PEM", "TRUSTSTORE_LOCATION": f"{CONTROLLERS_FILES}/ca.crt"}
-    if not login:
-        tls |= {"KEYSTORE_TYPE": "PEM", "KEYSTORE_LOCATION": f"{CONTROLLERS_FILES}/keystore.pem"}
     settings = [{"name": f"KAFKA_LISTENER_NAME_CONTROLLER_SSL_{name}", "value": value} for name, value in tls.items()]
-    if login:
-        jaas = {"secretKeyRef": {"name": secret, "key": "sasl.jaas.config"}}
-        settings += [
-            {"name": "KAFKA_SASL_MECHANISM_CONTROLLER_PROTOCOL", "value": "PLAIN"},
-            {"name": "KAFKA_LISTENER_NAME_CONTROLLER_PLAIN_SASL_JAAS_CONFIG", "valueFrom": jaas},
-        ]
+    jaas = {"secretKeyRef": {"name": secret, "key": "sasl.jaas.config"}}
+    settings += [
+        {"name": "KAFKA_SASL_MECHANISM_CONTROLLER_PROTOCOL", "value": "PLAIN"},
+        {"name": "KAFKA_LISTENER_NAME_CONTROLLER_PLAIN_SASL_JAAS_CONFIG", "valueFrom": jaas},
+    ]
     for document in documents:
         if document["kind"] == "StatefulSet":
             pod = document["spec"]["template"]["spec"]

@@ -42,6 +42,8 @@ DEFAULT_CLUSTER_DOMAIN: Final = "cluster.local"
 
 CONTROLLER_LISTENER: Final = "CONTROLLER"
 """Name of the controllers' listener."""
+CONTROLLER_LISTENER_PREFIX: Final = f"listener.name.{CONTROLLER_LISTENER.lower()}."
+"""Prefix of the settings of that listener alone (KIP-103)."""
 CONTROLLER_PORT: Final = 9093
 ISOLATED_CONTROLLER_PORT: Final = 9095
 """Port of controllers that no broker may reach, at the end of a rollback."""

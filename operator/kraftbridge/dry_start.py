@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from kraftbridge.constants import CONTROLLER_LISTENER
+from kraftbridge.constants import CONTROLLER_LISTENER_PREFIX
 from kraftbridge.models.dry_start import (
     ContainerImage,
     CopyKey,
@@ -357,7 +357,7 @@ _ZOOKEEPER_SETTINGS: Final = ("zookeeper.", "inter.broker.protocol.")
 _MIGRATION_FLAG: Final = "zookeeper.metadata.migration.enable"
 _MODE_SETTINGS: Final = (_MIGRATION_FLAG, "process.roles")
 _ID_SETTINGS: Final = ("node.id", "broker.id")
-_OFFERED_BY_CONTROLLERS: Final = f"listener.name.{CONTROLLER_LISTENER.lower()}.sasl.enabled.mechanisms"
+_OFFERED_BY_CONTROLLERS: Final = f"{CONTROLLER_LISTENER_PREFIX}sasl.enabled.mechanisms"
 """What only the owner of a listener reads: a broker does not open the controllers'. Bitnami's image adds it (``kafka_initialize``)."""
 _NOT_SET: Final = "not set"
 

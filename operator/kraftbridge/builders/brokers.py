@@ -16,6 +16,7 @@ from kraftbridge.constants import (
     ACL_AUTHORIZER,
     ANNOTATION_CONFIGURATION,
     CONTROLLER_LISTENER,
+    CONTROLLER_LISTENER_PREFIX,
     CONTROLLER_PORT,
     STANDARD_AUTHORIZER,
 )
@@ -90,6 +91,25 @@ SHORT_ADDRESS_CACHE = "-Dsun.net.inetaddr.ttl=1 -Dsun.net.inetaddr.negative.ttl=
 """
 INHERITED_OPTIONS = "$(JAVA_TOOL_OPTIONS)"
 """In an entry of ``env``: the value that ``envFrom`` gives."""
+ISSUED_VOLUME = "kraftbridge-listener"
+"""Volume with the certificate that the operator issues for the brokers."""
+ISSUED_DIRECTORY = "/etc/kraftbridge-listener"
+_ISSUED_SETTINGS: Mapping[str, str] = {
+    f"{CONTROLLER_LISTENER_PREFIX}ssl.keystore.type": "PEM",
+    f"{CONTROLLER_LISTENER_PREFIX}ssl.keystore.location": f"{ISSUED_DIRECTORY}/keystore.pem",
+    f"{CONTROLLER_LISTENER_PREFIX}ssl.truststore.type": "PEM",
+    f"{CONTROLLER_LISTENER_PREFIX}ssl.truststore.location": f"{ISSUED_DIRECTORY}/ca.crt",
+}
+_FORBID_PEM_FILES = frozenset(
+    {
+        "ssl.keystore.password",
+        "ssl.key.password",
+        "ssl.truststore.password",
+        "ssl.keystore.key",
+        "ssl.truststore.certificates",
+    }
+)
+"""Settings of a broker that its listeners inherit; Kafka refuses PEM files beside them (``DefaultSslEngineFactory``)."""
 REMOVED_IN_KRAFT = ("zookeeper.metadata.migration.enable",)
 
 
@@ -110,6 +130,8 @@ class BrokerFacts:
     """Variables that ``envFrom`` gives."""
     zookeeper_writers: tuple[str, ...] = ()
     """Variables with which the image writes to ZooKeeper at each start."""
+    issued_secret: str = ""
+    """Secret with the brokers' certificate for the controllers' listener that the overlay mounts; ``""`` where the brokers have one of their own."""
     files: MountedFiles | None = None
     """What the volume of the properties file mounts; None in ``Env`` style, and where an earlier release of the operator recorded the original state."""
 
@@ -154,6 +176,8 @@ def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
             facts.settings.get("listener.security.protocol.map"), CONTROLLER_LISTENER, protocol
         ),
     }
+    if facts.issued_secret:
+        settings |= _ISSUED_SETTINGS
     if mode is BrokerMode.MIGRATION:
         settings["zookeeper.metadata.migration.enable"] = "true"
         return settings
@@ -161,6 +185,22 @@ def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
     if facts.settings.get("authorizer.class.name", "").strip() == ACL_AUTHORIZER:
         settings["authorizer.class.name"] = STANDARD_AUTHORIZER
     return settings
+
+
+def takes_issued_certificate(spec: MigrationSpec, names_of_settings: Collection[str]) -> bool:
+    """Return whether the overlay gives the brokers the certificate that the operator issues for the controllers' listener.
+
+    Parameters
+    ----------
+    names_of_settings
+        The brokers' own settings. Where one of them is for this listener, or one that the listener inherits forbids PEM files, the user mounts
+        the Secret.
+    """
+    listener = spec.controllers.listener
+    if not listener.generate or listener.security_protocol != "SSL":
+        return False
+    own = any(name.startswith(f"{CONTROLLER_LISTENER_PREFIX}ssl.") for name in names_of_settings)
+    return not own and not _FORBID_PEM_FILES & set(names_of_settings)
 
 
 def java_tool_options(present: str) -> str:
@@ -224,10 +264,14 @@ def overlay(spec: MigrationSpec, facts: BrokerFacts, name: str, mode: BrokerMode
     # In the user's order, ours last: Kubernetes restarts pods when only the order differs from what the user's chart renders later.
     own = [k for k in facts.variables if k in env]
     order = [*own, *sorted(env.keys() - set(own))]
-    container = {"name": spec.brokers.container, "env": [{"name": k, "value": env[k]} for k in order]}
+    container: dict[str, Any] = {"name": spec.brokers.container, "env": [{"name": k, "value": env[k]} for k in order]}
     pod: dict[str, Any] = {"containers": [container]}
-    if (volume := _properties_volume(spec, facts, mode)) is not None:
-        pod["volumes"] = [volume]
+    volumes = [] if (volume := _properties_volume(spec, facts, mode)) is None else [volume]
+    if facts.issued_secret:
+        container["volumeMounts"] = [{"name": ISSUED_VOLUME, "mountPath": ISSUED_DIRECTORY, "readOnly": True}]
+        volumes.append(_issued_volume(facts.issued_secret))
+    if volumes:
+        pod["volumes"] = volumes
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -252,6 +296,11 @@ def with_volumes(volumes: Iterable[Mapping[str, Any]], ours: Sequence[Mapping[st
         merged = {k: {**(present.get(k) or {}), **v} for k, v in volume.items() if isinstance(v, Mapping)}
         by_name[volume["name"]] = {**present, "name": volume["name"], **merged}
     return list(by_name.values())
+
+
+def _issued_volume(secret: str) -> dict[str, Any]:
+    items = [{"key": file, "path": file} for file in ("ca.crt", "keystore.pem")]
+    return {"name": ISSUED_VOLUME, "secret": {"secretName": secret, "items": items}}
 
 
 def _mounted(spec: MigrationSpec, facts: BrokerFacts) -> MountedFiles | None:

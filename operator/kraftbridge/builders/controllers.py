@@ -21,6 +21,7 @@ from kraftbridge.constants import (
     ACL_AUTHORIZER,
     ANNOTATION_CONFIGURATION,
     CONTROLLER_LISTENER,
+    CONTROLLER_LISTENER_PREFIX,
     CONTROLLER_PORT,
     FIND_KAFKA,
     LABEL_ROLE,
@@ -180,7 +181,7 @@ def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: Cont
         settings["super.users"] = ";".join(spec.controllers.super_users)
     if spec.controllers.listener.generate and protocol == "SSL":
         # The listener's own rule keeps the subject as it is, whatever rules the brokers have.
-        settings[f"listener.name.{CONTROLLER_LISTENER.lower()}.ssl.principal.mapping.rules"] = "DEFAULT"
+        settings[f"{CONTROLLER_LISTENER_PREFIX}ssl.principal.mapping.rules"] = "DEFAULT"
     if facts.issued_principals:
         # Without ACLs a new quorum lets only super users in.
         others = [u for u in (settings.get("super.users", ""),) if u]

@@ -161,6 +161,10 @@ def overlaid(
     pod = changed["spec"]["template"]["spec"]
     (patch,) = wanted["spec"]["containers"]
     _set_variables(changed, patch["name"], {entry["name"]: entry["value"] for entry in patch["env"]})
+    for container in pod["containers"]:
+        if container["name"] == patch["name"] and "volumeMounts" in patch:
+            by_path = {m["mountPath"]: m for m in (*(container.get("volumeMounts") or []), *patch["volumeMounts"])}
+            container["volumeMounts"] = list(by_path.values())
     pod["volumes"] = with_volumes(pod.get("volumes") or [], wanted["spec"].get("volumes", []))
     source = spec.brokers.properties
     if source is None or properties_object(spec, facts, migration, mode) is None:

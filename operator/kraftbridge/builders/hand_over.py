@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import yaml
 
 from kraftbridge.builders.bitnami import writes_to_zookeeper
 from kraftbridge.builders.brokers import (
+    ISSUED_VOLUME,
     BrokerFacts,
     broker_settings,
     environment,
@@ -22,14 +23,18 @@ from kraftbridge.builders.brokers import (
     setting_of,
     variable_of,
 )
-from kraftbridge.constants import ANNOTATION_BROKER_MODE, ANNOTATION_CONFIGURATION, CONTROLLER_LISTENER, FIELD_MANAGER
+from kraftbridge.constants import (
+    ANNOTATION_BROKER_MODE,
+    ANNOTATION_CONFIGURATION,
+    CONTROLLER_LISTENER_PREFIX,
+    FIELD_MANAGER,
+)
 from kraftbridge.models.mounted_files import FilesKind, mounted_object
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import GuardedStatefulSet, ListenerCertificatesStatus, RequiredVariable
 
 _CONFLUENT_PREFIX: Final = "KAFKA_"
-_LOGIN: Final = f"listener.name.{CONTROLLER_LISTENER.lower()}."
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _ABOUT_ORDER: Final = "Variables without a value keep the order of yours. Delete such an entry when you delete its variable from your manifest."
 _ABOUT_VARIABLES: Final = "Put the entries of extraEnvVars into your own list, in place of those of the same name"
@@ -61,6 +66,7 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
             volume=source.volume,
             config_map="" if secret else mounted,
             secret=mounted if secret else "",
+            issued_secret=facts.issued_secret,
         )
     protocol_map = overlaid_variable("listener.security.protocol.map", spec.brokers.env_prefix, facts.given)
     variables = mode_variables(spec, facts, BrokerMode.KRAFT)
@@ -74,13 +80,14 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
         ),
         present_variables=tuple(sorted(v for v in facts.variables if _is_login(v, spec.brokers.env_prefix))),
         empty_variables=tuple(sorted(name for name, value in of_image.items() if not value)),
+        issued_secret=facts.issued_secret,
     )
 
 
 def _is_login(variable: str, prefix: str) -> bool:
     """Return whether a variable says how a broker logs in at the controllers' listener."""
     setting = setting_of(variable, prefix) or ""
-    return setting == "sasl.mechanism.controller.protocol" or setting.startswith(_LOGIN)
+    return setting == "sasl.mechanism.controller.protocol" or setting.startswith(CONTROLLER_LISTENER_PREFIX)
 
 
 def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[str, ...]:
@@ -97,6 +104,8 @@ def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[st
     lost += [f"no {v}" for v in needed.empty_variables if env.get(v) or "valueFrom" in entries.get(v, {})]
     if needed.volume and not _mounts_kraft_properties(needed, template):
         lost.append(f"volume {needed.volume} with {needed.mounted}")
+    if needed.issued_secret and not _mounts_secret(needed.issued_secret, pod.get("volumes") or []):
+        lost.append(f"a volume with Secret {needed.issued_secret}")
     lost += [f"no {variable}={env[variable]}" for variable in writes_to_zookeeper(env)]
     return tuple(lost)
 
@@ -187,6 +196,10 @@ def exported(obj: Mapping[str, Any]) -> dict[str, Any]:
     return {"apiVersion": kept.pop("apiVersion"), "kind": kept.pop("kind"), "metadata": metadata, **kept}
 
 
+def _mounts_secret(secret: str, volumes: Iterable[Mapping[str, Any]]) -> bool:
+    return any((v.get("secret") or {}).get("secretName") == secret for v in volumes)
+
+
 def _has(variable: RequiredVariable, value: str | None) -> bool:
     if value is None:
         return False
@@ -246,9 +259,12 @@ def _kustomize_patch(facts: BrokerFacts, name: str, ours: Mapping[str, Any]) -> 
 def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, Any]) -> dict[str, Any]:
     broker: dict[str, Any] = {"podAnnotations": _pod_annotations(ours)}
     # The chart mounts no Secret as server.properties, so there is no value for one.
-    for volume in ours["spec"]["template"]["spec"].get("volumes", []):
+    pod = ours["spec"]["template"]["spec"]
+    for volume in pod.get("volumes", []):
         if "configMap" in volume:
             broker["existingConfigmap"] = volume["configMap"]["name"]
+        elif volume["name"] == ISSUED_VOLUME:
+            broker |= {"extraVolumes": [volume], "extraVolumeMounts": pod["containers"][0]["volumeMounts"]}
     # The chart renders no variable that writes to ZooKeeper where it has none.
     variables = (
         environment(spec, facts, BrokerMode.KRAFT).items() - dict.fromkeys(facts.zookeeper_writers, "false").items()

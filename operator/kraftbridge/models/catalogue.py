@@ -938,7 +938,7 @@ class Code(StrEnum):
     DRY_START_PROGRAMS = (
         "DryStartPrograms", _WARNING, _PREFLIGHT,
         "At each start the image runs programs that may reach ZooKeeper or the brokers; the dry start skipped them: {programs}",
-        "Check that each works in every mode, and that none writes to ZooKeeper during the migration",
+        "None of them may write to ZooKeeper during the migration. Programs that only wait until ZooKeeper or Kafka answers do no harm, such as ZookeeperReadyCommand and KafkaReadyCommand of Confluent's images",
     )
     DRY_START_REFUSED = (
         "DryStartRefused", _BLOCKING, _PREFLIGHT,

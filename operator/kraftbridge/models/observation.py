@@ -197,6 +197,8 @@ class StatefulSetState:
     """Whether the owner of the template is on record as rendering all of it."""
     image: str = ""
     """Image of the template's Kafka container, ``""`` if it was not read."""
+    issued_secret: str = ""
+    """Secret with the brokers' certificate for the controllers' listener that the overlay mounts."""
     writes_to_zookeeper: tuple[str, ...] = ()
     """Variables of the template's Kafka container with which its image writes to ZooKeeper at each start."""
 

@@ -631,6 +631,8 @@ class GuardedStatefulSet(StatusModel):
     """Variables that must be there with whatever value, with ``configStyle: Env``: the brokers' login to the controllers."""
     empty_variables: tuple[str, ...] = ()
     """Variables that must be absent or empty, with ``configStyle: Env``: the image does not start on KRaft with them."""
+    issued_secret: str = ""
+    """Secret that a volume of the pod must mount: the brokers' certificate for the controllers' listener, where the operator brought it."""
     volume: str = ""
     """Volume with the properties file, with ``configStyle: Properties``."""
     config_map: str = ""

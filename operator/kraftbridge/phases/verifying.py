@@ -121,7 +121,7 @@ def _follow(draft: Draft, record: VerificationStatus) -> Wait:
     run = draft.observation.run
     if run is None or isinstance(run, Unobserved) or run.run_id != record.run_id:
         return _wait(
-            str(run) if isinstance(run, Unobserved) else f"verification {record.run_id} has not been observed yet"
+            str(run) if isinstance(run, Unobserved) else f"verification {record.run_id} was launched; its state is not known yet"
         )
     # A watch of the tree waits for the takeover as long as that takes; its comparison does not.
     armed = record.profile is Profile.COPY and record.ready_at is not None
@@ -147,7 +147,7 @@ def _follow(draft: Draft, record: VerificationStatus) -> Wait:
             return _wait(f"verification {record.run_id} passed its deadline")
         case RunState.ARMED:
             _release(draft, record.model_copy(update={"ready_at": record.ready_at or draft.now}))
-            return _wait(f"verification {record.run_id} is being released")
+            return _wait(f"verification {record.run_id} is ready, and is told to begin")
         case RunState.MISSING:
             _relaunch(draft, record)
             return _wait(f"verification {record.run_id} is being created")

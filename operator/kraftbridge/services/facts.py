@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kraftbridge.builders import names
 from kraftbridge.builders.bitnami import writes_to_zookeeper
-from kraftbridge.builders.brokers import BrokerFacts
+from kraftbridge.builders.brokers import BrokerFacts, takes_issued_certificate
 from kraftbridge.builders.controllers import ControllersFacts, listener_secrets
 from kraftbridge.builders.pods import PodDefaults
 from kraftbridge.config import Settings
@@ -125,7 +125,8 @@ class Facts:
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, original: OriginalState
     ) -> BrokerFacts:
         """Return the input for the overlay of one StatefulSet."""
-        settings, _ = original_state.settings_of(spec, original)
+        settings, unreadable = original_state.settings_of(spec, original)
+        issued = takes_issued_certificate(spec, settings.keys() | unreadable)
         return BrokerFacts(
             namespace=identity.namespace,
             controllers=controllers_name(identity.name, identity.uid, status.attempt),
@@ -137,6 +138,7 @@ class Facts:
             variables=tuple(e["name"] for e in original.container.get("env") or []),
             inherited=original.environment.inherited,
             zookeeper_writers=writes_to_zookeeper(original.environment.values),
+            issued_secret=names.issued_brokers_secret(identity.name, identity.uid) if issued else "",
             files=original.files,
         )
 

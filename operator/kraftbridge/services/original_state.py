@@ -12,6 +12,7 @@ from typing import Any
 from kraftbridge.builders import bitnami, names
 from kraftbridge.builders.brokers import (
     INHERITED_OPTIONS,
+    ISSUED_VOLUME,
     BrokerFacts,
     environment,
     overlaid_variable,
@@ -265,6 +266,9 @@ def changed_fields(
         fields.append(
             ChangedField(object=f"StatefulSet/{name}", field=f"volume {source.volume}", before=before, owner=owner)
         )
+    if facts.issued_secret:
+        field_name = f"volume {ISSUED_VOLUME}"
+        fields.append(ChangedField(object=f"StatefulSet/{name}", field=field_name, before="(not set)", owner=""))
     strategy = str(original.update_strategy.get("type", ""))
     return (*fields, ChangedField(object=f"StatefulSet/{name}", field="updateStrategy", before=strategy, owner=""))
 

@@ -295,6 +295,24 @@ def test_the_brokers_login_to_the_controllers_must_stay(cluster: Cluster, releas
     cluster.do(*attempt, f"{login}-", user=SOMEBODY)
 
 
+def test_the_brokers_certificate_for_the_controllers_must_stay(cluster: Cluster, release: Release) -> None:
+    complete(cluster, release, "certificate")
+    mounted = {"name": "kraftbridge-listener", "secret": {"secretName": "issued"}}
+    patch = json.dumps({"spec": {"template": {"spec": {"volumes": [mounted]}}}})
+    cluster.do("patch", "statefulset", "certificate", "--patch", patch, user=SOMEBODY)
+    record(
+        cluster,
+        {"guarded": True, "statefulSets": [{"name": "certificate", "container": "kafka", "issuedSecret": "issued"}]},
+    )
+    gone = json.dumps(
+        {"spec": {"template": {"spec": {"volumes": [{"$patch": "delete", "name": "kraftbridge-listener"}]}}}}
+    )
+    attempt = ("patch", "statefulset", "certificate", "--dry-run=server", "--patch")
+    eventually(lambda: cluster.run(*attempt, gone, user=SOMEBODY).returncode != 0, "the new record counts")
+    assert "mount Secret issued in container kafka" in cluster.refused(*attempt, gone, user=SOMEBODY)
+    cluster.do("set", "env", "statefulset/certificate", "--dry-run=server", "OTHER=1", user=SOMEBODY)
+
+
 def test_a_variable_that_bitnamis_image_does_not_accept_on_kraft_is_refused(cluster: Cluster, release: Release) -> None:
     complete(cluster, release, "filled")
     variable = "KAFKA_CFG_ZOOKEEPER_CONNECT"

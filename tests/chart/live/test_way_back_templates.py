@@ -47,9 +47,12 @@ def kubernetes(cluster: Cluster) -> Iterator[KubernetesStore]:
     store.close()
 
 
+@pytest.mark.parametrize("generate", [True, False])
 @pytest.mark.parametrize("prefix", ["KAFKA_", "KAFKA_CFG_"])
-def test_no_value_is_blank_on_the_way_back(cluster: Cluster, kubernetes: KubernetesStore, prefix: str) -> None:
-    name = f"way-back-{prefix.lower().strip('_').replace('_', '-')}"
+def test_no_value_is_blank_on_the_way_back(
+    cluster: Cluster, kubernetes: KubernetesStore, prefix: str, *, generate: bool
+) -> None:
+    name = f"way-back-{prefix.lower().strip('_').replace('_', '-')}{'-issued' if generate else ''}"
     body = stateful_set(name)
     body["spec"]["template"]["spec"]["containers"][0]["env"] = [
         {"name": f"{prefix}BROKER_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -58,7 +61,7 @@ def test_no_value_is_blank_on_the_way_back(cluster: Cluster, kubernetes: Kuberne
     ]
     cluster.do("create", "--filename", "-", stdin=yaml.safe_dump(body), user=SOMEBODY)
     before = template(cluster, name)
-    actuator, step = operator(kubernetes, name, prefix)
+    actuator, step = operator(kubernetes, name, prefix, generate=generate)
 
     def after(action: Action) -> dict[str, str]:
         outcome = actuator.carry_out(step, action)
@@ -76,6 +79,8 @@ def test_no_value_is_blank_on_the_way_back(cluster: Cluster, kubernetes: Kuberne
     assert back == there, "the way back renders what the way there rendered"
     assert back[prefix + AUTHORIZER] == ACL_AUTHORIZER
     assert there[WRITER] == kraft[WRITER] == "false"
+    mounted = template(cluster, name)["spec"]["containers"][0].get("volumeMounts", [])
+    assert [m["mountPath"] for m in mounted] == (["/etc/kraftbridge-listener"] if generate else [])
     after(RestoreStatefulSet(name))
     assert environment(template(cluster, name)) == environment(before)
 
@@ -92,7 +97,7 @@ def record(kubernetes: KubernetesStore, step: Step, name: str) -> None:
     original_state.record(kubernetes, step.identity, step.status.attempt, name, original)
 
 
-def operator(kubernetes: KubernetesStore, name: str, prefix: str) -> tuple[Actuator, Step]:
+def operator(kubernetes: KubernetesStore, name: str, prefix: str, *, generate: bool) -> tuple[Actuator, Step]:
     """Return the actuator, and a migration of this StatefulSet; its other clients are not used here."""
     settings = Settings(operator_image="none")
     nobody = cast("Any", None)
@@ -104,9 +109,9 @@ def operator(kubernetes: KubernetesStore, name: str, prefix: str) -> tuple[Actua
         "envPrefix": prefix,
         "container": "kafka",
     }
-    spec = MigrationSpec.model_validate(
-        {"target": "KRaft", "zookeeper": {"connect": OWN[ZOOKEEPER]}, "brokers": brokers}
-    )
+    listener = {"securityProtocol": "SSL", "generate": generate, **({} if generate else {"secretName": "listener"})}
+    document = {"target": "KRaft", "zookeeper": {"connect": OWN[ZOOKEEPER]}, "brokers": brokers}
+    spec = MigrationSpec.model_validate(document | {"controllers": {"listener": listener}})
     return actuator, Step(Identity(NAMESPACE, name, f"uid-of-{name}", 1), spec, MigrationStatus(), nobody, nobody)
 
 

@@ -123,6 +123,21 @@ def test_an_operator_without_dry_starts_says_so_and_begins_none() -> None:
     assert not [a for a in decision.actions if isinstance(a, RunDryStart)]
 
 
+@pytest.mark.parametrize("issued", ["", "demo-listener-brokers"])
+def test_the_copies_that_have_the_credentials_say_whether_these_will_do(issued: str) -> None:
+    """Where the overlay brings the certificate, the copy in the present mode has none."""
+    sets = (replace(broker_set(), issued_secret=issued),)
+    telling, silent = (MIGRATION, ZOOKEEPER) if issued else (ZOOKEEPER, MIGRATION)
+    assert FINE.report is not None
+    for mode in (telling, silent):
+        copies = [
+            replace(c, start=replace(c.start, refusals=("no trust",))) if c.key.mode is mode and c.start else c
+            for c in FINE.report.copies
+        ]
+        case = situation(with_copies(copies)).observing(stateful_sets=sets)
+        assert ("BrokerCredentialsRefused" in found(case)) is (mode is telling)
+
+
 def test_what_was_not_looked_at_blocks() -> None:
     case = situation(Unobserved("StatefulSet kafka", "403"))
     assert "403" in found(case)["DryStartUnknown"].reason

@@ -13,6 +13,7 @@ from tests.support.observations import (
     GIB,
     RUNNING,
     Situation,
+    broker_set,
     dry_start_of,
     issued_listener,
     open_gate,
@@ -526,6 +527,14 @@ def test_the_secret_with_the_brokers_part_is_named(listener: dict[str, Any], hel
     reported = [f for f in case.decide().status.findings if f.code == "BrokerCredentialsMissing"]
     assert len(reported) == 3
     assert all(held in f.reason for f in reported)
+
+
+def test_brokers_that_get_the_issued_certificate_from_the_overlay_lack_none() -> None:
+    case = situation(brokers=dict.fromkeys((0, 1, 2), RUNNING)).observing(issued=issued_listener())
+    case = asking(listener=case.spec.controllers.listener.model_copy(update={"generate": True}))(case)
+    assert "BrokerCredentialsMissing" in found(case)
+    given = case.observing(stateful_sets=(replace(broker_set(), issued_secret="demo-brokers"),))
+    assert "BrokerCredentialsMissing" not in found(given)
 
 
 def rooms(*changes: dict[str, Any]) -> Capacity:

@@ -233,9 +233,8 @@ def registration_blockers(step: StepContext, mode: BrokerMode) -> list[str]:
                 ]
         case BrokerMode.KRAFT:
             if active.migrating_zk_brokers > total - roll.done:
-                return [
-                    f"{active.migrating_zk_brokers} brokers are registered as ZooKeeper brokers, {total - roll.done} expected"
-                ]
+                late = active.migrating_zk_brokers - (total - roll.done)
+                return [f"{late} of {roll.done} restarted brokers did not register with the quorum in KRaft mode yet"]
             if active.active_brokers != total or active.fenced_brokers:
                 return [f"{active.active_brokers} of {total} brokers are unfenced"]
     return []

@@ -88,9 +88,13 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
 
 
 def _credentials(report: DryStartReport, item: StatefulSetState) -> Iterator[FindingStatus]:
-    """Find brokers that would not get on with the controllers' listener. The copies in the present mode have the settings for it, too."""
+    """Find brokers that would not get on with the controllers' listener.
+
+    Copies in the present mode have the settings for it, too, unless the overlay brings them.
+    """
+    mode = BrokerMode.MIGRATION if item.issued_secret else BrokerMode.ZOOKEEPER
     for copy in report.copies:
-        if copy.key.stateful_set != item.name or copy.key.mode is not BrokerMode.ZOOKEEPER or copy.start is None:
+        if copy.key.stateful_set != item.name or copy.key.mode is not mode or copy.start is None:
             continue
         name = f"broker/{copy.broker_id}"
         if copy.start.refusals:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from kraftbridge.constants import CONTROLLER_LISTENER
+from kraftbridge.constants import CONTROLLER_LISTENER, CONTROLLER_LISTENER_PREFIX
 from kraftbridge.models.broker_settings import AUTHORIZER, CLASSES, COPIED, IGNORED_BY_KRAFT, LOADED_BY_CONTROLLERS
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import DryStartState
@@ -250,16 +250,23 @@ def _brokers(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
         if isinstance(settings, Unobserved):
             yield finding(Code.BROKER_CONFIGURATION_UNKNOWN, f"broker/{broker}", reason=settings)
     seen = seen_settings(survey, draft.observation.dry_start)
+    given = _given_certificates(draft)
     for broker, running in seen.items():
         yield from _refused(broker, running)
-        yield from _credentials(draft, broker, running)
+        if broker not in given:
+            yield from _credentials(draft, broker, running)
     yield from _overridden_settings(draft, seen)
     yield from _left_aside(seen)
     yield from _needed_by_controllers(draft, survey, seen)
     yield from _secrets(draft, seen)
 
 
-_CONTROLLER_PREFIX = f"listener.name.{CONTROLLER_LISTENER.lower()}."
+def _given_certificates(draft: Draft) -> frozenset[int]:
+    """Return the brokers to which the overlay gives a certificate for the controllers' listener."""
+    sets, ids = draft.stateful_sets(), draft.registered_broker_ids()
+    if isinstance(sets, Unobserved) or not ids:
+        return frozenset()
+    return frozenset(ids[pod.name] for item in sets if item.issued_secret for pod in item.pods)
 
 
 def _credentials(draft: Draft, broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[FindingStatus]:
@@ -275,20 +282,20 @@ def _credentials(draft: Draft, broker: int, settings: Mapping[str, BrokerSetting
         return
 
     def has(*names: str) -> bool:
-        return any(prefix + name in settings for prefix in (_CONTROLLER_PREFIX, "") for name in names)
+        return any(prefix + name in settings for prefix in (CONTROLLER_LISTENER_PREFIX, "") for name in names)
 
     protocol, lacking = listener.security_protocol, []
     if protocol == "SSL" and not has("ssl.keystore.location", "ssl.keystore.key"):
-        lacking.append(f"{_CONTROLLER_PREFIX}ssl.keystore.location")
+        lacking.append(f"{CONTROLLER_LISTENER_PREFIX}ssl.keystore.location")
     if protocol.endswith("SSL") and not has("ssl.truststore.location", "ssl.truststore.certificates"):
-        lacking.append(f"{_CONTROLLER_PREFIX}ssl.truststore.location")
+        lacking.append(f"{CONTROLLER_LISTENER_PREFIX}ssl.truststore.location")
     if protocol.startswith("SASL_"):
         mechanism = settings.get("sasl.mechanism.controller.protocol")
         if mechanism is None:  # Kafka's default is GSSAPI
             lacking.append("sasl.mechanism.controller.protocol")
         name = ((mechanism.value if mechanism is not None else None) or "plain").lower()
-        if f"{_CONTROLLER_PREFIX}{name}.sasl.jaas.config" not in settings:
-            lacking.append(f"{_CONTROLLER_PREFIX}{name}.sasl.jaas.config")
+        if f"{CONTROLLER_LISTENER_PREFIX}{name}.sasl.jaas.config" not in settings:
+            lacking.append(f"{CONTROLLER_LISTENER_PREFIX}{name}.sasl.jaas.config")
     if lacking:
         issued = draft.status.listener_certificates
         held = "the trust and the login" if listener.issues_logins else "the key stores"

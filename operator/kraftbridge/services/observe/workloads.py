@@ -162,7 +162,13 @@ def drift_of(spec: MigrationSpec, facts: overlays.BrokerFacts, stateful_set: Obj
         for v in ours
         if mounted_object(present_volumes, v["name"]) != mounted_object(ours, v["name"])
     ]
+    if facts.issued_secret and overlays.ISSUED_DIRECTORY not in _mount_paths(container):
+        lost.append(f"mount {overlays.ISSUED_DIRECTORY}")
     return tuple(lost)
+
+
+def _mount_paths(container: Object) -> frozenset[str]:
+    return frozenset(m["mountPath"] for m in container.get("volumeMounts") or [])
 
 
 def last_writer(obj: Object) -> str:
@@ -227,7 +233,7 @@ def foreign_changes(
     former = {v["name"]: v for v in volumes_before}
     changed += [
         f"volume {name}"
-        for name in sorted(former.keys() | present.keys())
+        for name in sorted(former.keys() | present.keys() - {overlays.ISSUED_VOLUME})
         if name != mounted and former.get(name) != present.get(name)
     ]
     return tuple(changed)
@@ -277,6 +283,7 @@ def brokers_state(
         java_tool_options=before.java_tool_options,
         drift=drift,
         properties_from="" if before.files is None else f"{before.files.kind}/{before.files.name}",
+        issued_secret=before.issued_secret,
     )
 
 
