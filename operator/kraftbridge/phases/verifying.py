@@ -121,7 +121,9 @@ def _follow(draft: Draft, record: VerificationStatus) -> Wait:
     run = draft.observation.run
     if run is None or isinstance(run, Unobserved) or run.run_id != record.run_id:
         return _wait(
-            str(run) if isinstance(run, Unobserved) else f"verification {record.run_id} was launched; its state is not known yet"
+            str(run)
+            if isinstance(run, Unobserved)
+            else f"verification {record.run_id} was launched; its state is not known yet"
         )
     # A watch of the tree waits for the takeover as long as that takes; its comparison does not.
     armed = record.profile is Profile.COPY and record.ready_at is not None
