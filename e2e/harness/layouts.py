@@ -108,15 +108,12 @@ _BITNAMI_VALUES: dict[str, Any] = {
         "client": {"users": ["user1"], "passwords": ["of-this-example"]},
     },
 }
-_TO_CONTROLLERS = f'{_PLAIN} username="controller" password="of-this-example"'
-_OFFERED = "listener.name.controller.plain.sasl.jaas.config="
 _BITNAMI: dict[str, Any] = {
     "installed": Chart(
         BITNAMI_IMAGE,
         "bitnami",
         "bitnami-kafka",
-        # The brokers' login to the controllers, as docs/layout-bitnami.md tells; everything else of Kafka's configuration is the chart's default.
-        _BITNAMI_VALUES | {"extraConfig": f"sasl.mechanism.controller.protocol=PLAIN\n{_OFFERED}{_TO_CONTROLLERS};\n"},
+        _BITNAMI_VALUES,
         "bitnami",
         {"broker": {"updateStrategy": {"type": "OnDelete"}}},
     ),
@@ -126,20 +123,15 @@ _BITNAMI: dict[str, Any] = {
     "secrets": {
         CLIENT_SECRET: {
             "client.properties": f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
-            f'sasl.jaas.config={_SCRAM} username="user1" password="of-this-example";\n',
-            "controller.properties": "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-            f"sasl.jaas.config={_TO_CONTROLLERS};\n",
+            f'sasl.jaas.config={_SCRAM} username="user1" password="of-this-example";\n'
         },
         CONTROLLERS_SECRET: {
-            "listener.properties": "sasl.mechanism.controller.protocol=PLAIN\n"
-            "listener.name.controller.sasl.enabled.mechanisms=PLAIN\n"
-            f'{_OFFERED}{_TO_CONTROLLERS} user_controller="of-this-example";\n'
-            "listener.name.internal.plain.sasl.jaas.config="
+            "listener.properties": "listener.name.internal.plain.sasl.jaas.config="
             f'{_PLAIN} username="inter_broker_user" password="of-this-example";\n'
         },
     },
-    "listener": {"securityProtocol": "SASL_PLAINTEXT", "secretName": CONTROLLERS_SECRET},
-    "super_users": ("User:controller",),
+    "listener": {"securityProtocol": "SSL", "generate": True, "secretName": CONTROLLERS_SECRET},
+    "super_users": (),
 }
 _ENV = {"container": "kafka", "configStyle": "Env", "envPrefix": "KAFKA_CFG_", "clientConfigSecret": CLIENT_SECRET}
 _PROPERTIES = {
