@@ -44,6 +44,16 @@ CONTROLLER_LISTENER: Final = "CONTROLLER"
 """Name of the controllers' listener."""
 CONTROLLER_LISTENER_PREFIX: Final = f"listener.name.{CONTROLLER_LISTENER.lower()}."
 """Prefix of the settings of that listener alone (KIP-103)."""
+FORBID_PEM_FILES: Final = frozenset(
+    {
+        "ssl.keystore.password",
+        "ssl.key.password",
+        "ssl.truststore.password",
+        "ssl.keystore.key",
+        "ssl.truststore.certificates",
+    }
+)
+"""Settings of a broker that its listeners inherit; Kafka refuses PEM files beside them (``DefaultSslEngineFactory``)."""
 CONTROLLER_PORT: Final = 9093
 ISOLATED_CONTROLLER_PORT: Final = 9095
 """Port of controllers that no broker may reach, at the end of a rollback."""

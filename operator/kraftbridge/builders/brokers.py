@@ -18,6 +18,7 @@ from kraftbridge.constants import (
     CONTROLLER_LISTENER,
     CONTROLLER_LISTENER_PREFIX,
     CONTROLLER_PORT,
+    FORBID_PEM_FILES,
     STANDARD_AUTHORIZER,
 )
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
@@ -100,16 +101,6 @@ _ISSUED_SETTINGS: Mapping[str, str] = {
     f"{CONTROLLER_LISTENER_PREFIX}ssl.truststore.type": "PEM",
     f"{CONTROLLER_LISTENER_PREFIX}ssl.truststore.location": f"{ISSUED_DIRECTORY}/ca.crt",
 }
-_FORBID_PEM_FILES = frozenset(
-    {
-        "ssl.keystore.password",
-        "ssl.key.password",
-        "ssl.truststore.password",
-        "ssl.keystore.key",
-        "ssl.truststore.certificates",
-    }
-)
-"""Settings of a broker that its listeners inherit; Kafka refuses PEM files beside them (``DefaultSslEngineFactory``)."""
 REMOVED_IN_KRAFT = ("zookeeper.metadata.migration.enable",)
 
 
@@ -200,7 +191,7 @@ def takes_issued_certificate(spec: MigrationSpec, names_of_settings: Collection[
     if not listener.generate or listener.security_protocol != "SSL":
         return False
     own = any(name.startswith(f"{CONTROLLER_LISTENER_PREFIX}ssl.") for name in names_of_settings)
-    return not own and not _FORBID_PEM_FILES & set(names_of_settings)
+    return not own and not FORBID_PEM_FILES & set(names_of_settings)
 
 
 def java_tool_options(present: str) -> str:

@@ -535,6 +535,9 @@ def test_brokers_that_get_the_issued_certificate_from_the_overlay_lack_none() ->
     assert "BrokerCredentialsMissing" in found(case)
     given = case.observing(stateful_sets=(replace(broker_set(), issued_secret="demo-brokers"),))
     assert "BrokerCredentialsMissing" not in found(given)
+    # The template hides a password that the listener inherits.
+    hidden = dict.fromkeys((0, 1, 2), (*RUNNING, setting("ssl.truststore.password", None)))
+    assert "BrokerCredentialsMissing" in found(given.observing(survey=survey(brokers=hidden)))
 
 
 def rooms(*changes: dict[str, Any]) -> Capacity:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from kraftbridge.constants import CONTROLLER_LISTENER, CONTROLLER_LISTENER_PREFIX
+from kraftbridge.constants import CONTROLLER_LISTENER, CONTROLLER_LISTENER_PREFIX, FORBID_PEM_FILES
 from kraftbridge.models.broker_settings import AUTHORIZER, CLASSES, COPIED, IGNORED_BY_KRAFT, LOADED_BY_CONTROLLERS
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import DryStartState
@@ -253,7 +253,7 @@ def _brokers(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     given = _given_certificates(draft)
     for broker, running in seen.items():
         yield from _refused(broker, running)
-        if broker not in given:
+        if broker not in given or FORBID_PEM_FILES & running.keys():
             yield from _credentials(draft, broker, running)
     yield from _overridden_settings(draft, seen)
     yield from _left_aside(seen)
