@@ -175,6 +175,8 @@ LAYOUTS = (
         stateful_sets={f"{RELEASE}-cp-kafka": 3},
         headless=f"{RELEASE}-cp-kafka-headless",
         brokers={"container": "cp-kafka-broker", "configStyle": "Env", "envPrefix": "KAFKA_"},
+        listener={"securityProtocol": "SSL", "generate": True},
+        super_users=(),
     ),
     Layout(
         name="bitnami-properties",
