@@ -21,6 +21,7 @@ from kraftbridge.constants import (
     FORBID_PEM_FILES,
     STANDARD_AUTHORIZER,
 )
+from kraftbridge.credentials import AUTHORITIES, KEYSTORE
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
@@ -97,9 +98,9 @@ ISSUED_VOLUME = "kraftbridge-listener"
 ISSUED_DIRECTORY = "/etc/kraftbridge-listener"
 _ISSUED_SETTINGS: Mapping[str, str] = {
     f"{CONTROLLER_LISTENER_PREFIX}ssl.keystore.type": "PEM",
-    f"{CONTROLLER_LISTENER_PREFIX}ssl.keystore.location": f"{ISSUED_DIRECTORY}/keystore.pem",
+    f"{CONTROLLER_LISTENER_PREFIX}ssl.keystore.location": f"{ISSUED_DIRECTORY}/{KEYSTORE}",
     f"{CONTROLLER_LISTENER_PREFIX}ssl.truststore.type": "PEM",
-    f"{CONTROLLER_LISTENER_PREFIX}ssl.truststore.location": f"{ISSUED_DIRECTORY}/ca.crt",
+    f"{CONTROLLER_LISTENER_PREFIX}ssl.truststore.location": f"{ISSUED_DIRECTORY}/{AUTHORITIES}",
 }
 REMOVED_IN_KRAFT = ("zookeeper.metadata.migration.enable",)
 
@@ -290,7 +291,7 @@ def with_volumes(volumes: Iterable[Mapping[str, Any]], ours: Sequence[Mapping[st
 
 
 def _issued_volume(secret: str) -> dict[str, Any]:
-    items = [{"key": file, "path": file} for file in ("ca.crt", "keystore.pem")]
+    items = [{"key": file, "path": file} for file in (AUTHORITIES, KEYSTORE)]
     return {"name": ISSUED_VOLUME, "secret": {"secretName": secret, "items": items}}
 
 
