@@ -28,7 +28,8 @@ MIGRATED = """
   produce stall during it.
 - *Way back*: a second run (`ARGS="NAME --back"`) asks for `spec.target: ZooKeeper` as soon as one broker runs KRaft, in `RollingBrokers`. In `RolledBack` the pod templates must be those from before, the brokers
   must serve as before, and the metadata must be the same. In brackets: what the migration said last when the longest stall began.
-  *Load*: the 5-minute load average of the machine (two cores) at the end of the run. Where it was not recorded, `bitnami-prepared` and `plain-image` shared the machine with other tests (10 to 20), and the others ran alone.
+- *Load*: the 5-minute load average of the machine (two cores) at the end of the run. Three brokers, three controllers, Kubernetes, the clients and a verification alone make 4 to 8. Where it was not recorded, `plain-image` shared the machine
+  with other tests (10 to 20), and the others ran alone.
 - Runs without a recorded load had `strategy.addressCacheSeconds: 10`; now it is the default, 35. On the way back the brokers' JVMs run the user's own template and cache addresses for 30 s. With 10, a broker still connected to the former
   address of the one restarted before, until the connection's setup timeout of 10 s: the cause of the stalls of about 10 s.
 
@@ -124,7 +125,7 @@ def _lost(result: Mapping[str, Any]) -> str:
 
 def _stall(result: Mapping[str, Any]) -> str:
     if "longest_stall_migration_s" in result:
-        return f"{result['longest_stall_migration_s']} s"
+        return f"{result['longest_stall_migration_s']} s{_load(result)}"
     if "longest_stall_s" not in result:
         return ""
     # Results of earlier versions do not tell the two parts of a run apart.
@@ -145,11 +146,12 @@ def _release(result: Mapping[str, Any]) -> str:
 def _way_back(layout: Layout, back: Mapping[str, Any]) -> str:
     if back["outcome"] == "rolled back" and not back["broken"]:
         during = f" ({_text(back['longest_stall_during'])})" if "longest_stall_during" in back else ""
-        load = f"; load {back['load_average_5_min']}" if "load_average_5_min" in back else ""
-        return (
-            f"`RolledBack`; lost {back['lost']} of {back['records']}; stall {back['longest_stall_s']} s{during}{load}"
-        )
+        return f"`RolledBack`; lost {back['lost']} of {back['records']}; stall {back['longest_stall_s']} s{during}{_load(back)}"
     return f"**✗** ended in `{back['phase']}` ([{layout.name}](#{layout.name}))"
+
+
+def _load(result: Mapping[str, Any]) -> str:
+    return f"; load {result['load_average_5_min']}" if "load_average_5_min" in result else ""
 
 
 def _refusals(layout: Layout, findings: Sequence[Mapping[str, str]]) -> list[str]:
