@@ -182,7 +182,7 @@ class KafkaProcesses:
         if mode in (ZOOKEEPER, MIGRATION):
             settings += (
                 f"broker.id={broker_id}\nzookeeper.connect={self.zookeeper_hosts}{CHROOT}\n"
-                "zookeeper.session.timeout.ms=6000\ninter.broker.protocol.version=3.9\n"
+                "zookeeper.session.timeout.ms=6000\n"  # no inter.broker.protocol.version: users' charts set none
             )
         else:
             settings += f"process.roles=broker\nnode.id={broker_id}\n"
