@@ -239,7 +239,7 @@ def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
         draft.act(RemoveVerification(each.run_id, keep_report=False))
     draft.update(verifications=tuple(v for v in runs if v not in old), verification_count=number)
     draft.act(LaunchVerification(run_id, profile, gate))
-    draft.tell(EventReason.VERIFICATION_STARTED, f"Verification {run_id} ({profile}) before {gate} launched")
+    draft.tell(EventReason.VERIFICATION_STARTED, f"Verification {run_id} ({profile}) for the gate of {gate} launched")
 
 
 def _goes_beside(profile: Profile, other: VerificationStatus) -> bool:
