@@ -260,8 +260,11 @@ class DryStarts:
     ) -> DryStartReport:
         sources = self._sources(identity, spec, status)
         listener, untried = self._listener(identity, spec, status)
-        if (now := _fingerprint(spec, self._settings, sources, listener, untried)) != action.fingerprint:
-            return DryStartReport(now, problem="the pods' template or what it refers to changed meanwhile")
+        if _fingerprint(spec, self._settings, sources, listener, untried) != action.fingerprint:
+            # It stands for what was there before, so the next step begins a dry start of what is there now.
+            return DryStartReport(
+                action.fingerprint, problem="the pods' template or what it refers to changed meanwhile"
+            )
         closed = self._closed(identity, spec, sources)
         facts = DryStartFacts(
             namespace=identity.namespace,

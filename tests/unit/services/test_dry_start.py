@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -411,6 +412,25 @@ def test_a_dry_start_runs_again_when_the_secret_of_the_controllers_listener_chan
     assert len(set(seen)) == 3
     del kubernetes.objects["Secret", "kafka", "listener"]["data"]["tls.crt"]
     assert "has no certificate of the listener" in starts._listener(identity, wanted, MigrationStatus())[1]
+
+
+def test_a_dry_start_of_what_has_changed_meanwhile_says_nothing_of_what_is_there_now() -> None:
+    kubernetes, settings = FakeKubernetes(Clock()), Settings(operator_image="operator:1", verifier_image="v")
+    kubernetes.create(user_stateful_set())
+    starts, identity = DryStarts(kubernetes, settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
+    starts.start(
+        identity, spec(), MigrationStatus(), cast("Any", None), RunDryStart("of before", (("kafka-0", 0),), "id")
+    )
+    assert eventually(lambda: starts.state(identity, "of before").report is not None)
+    now = starts.fingerprint(identity, spec(), MigrationStatus())
+    assert starts.state(identity, now).current is None, "the next step begins a dry start of what is there now"
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 10
+    while not (held := holds()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return held
 
 
 def _fingerprints(*changes: Callable[[dict[str, Any], dict[str, Any]], None]) -> list[str]:

@@ -84,6 +84,21 @@ def test_the_secrets_exist_before_the_controllers_and_are_mounted(operator: Oper
     assert parse_properties(settings["controller.properties"])["super.users"] == principals
 
 
+def test_what_was_read_before_the_secrets_were_issued_is_read_again(operator: Operator) -> None:
+    """The copies of a dry start mount the brokers' certificate, and try it at the listener's."""
+    listening(operator)
+    operator.step()
+    while not authority_exists(operator):
+        operator.step()
+    memory = operator.reconciler._memories[uid(operator)]
+    assert memory.survey is None
+    assert memory.dry_start is None
+
+
+def authority_exists(operator: Operator) -> bool:
+    return ("Secret", "kafka", authority_of(operator)) in operator.kubernetes.objects
+
+
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
 def test_no_private_key_and_no_password_leaves_the_secrets(
     operator: Operator, caplog: pytest.LogCaptureFixture, protocol: str

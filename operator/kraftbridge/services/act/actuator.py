@@ -121,7 +121,8 @@ class Actuator:
                 self._apply_controllers(step, action)
             case IssueListenerCertificates():
                 IssuedSecrets(self._kubernetes, step.identity, step.spec, step.status).issue(datetime.now(UTC))
-                step.memory.survey = None  # it judges the Secrets
+                # Both were read without the Secrets.
+                step.memory.survey = step.memory.dry_start = None
             case RestartPod():
                 self._restart(step, action)
             case LaunchVerification():
