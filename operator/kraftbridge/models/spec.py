@@ -192,7 +192,7 @@ class ListenerSpec(Model):
     generate: bool = False
     """Whether the operator issues the certificates of the listener, with an authority of its own. For ``SSL`` and ``SASL_SSL``.
 
-    With ``SASL_SSL`` and without ``secretName`` it also issues the logins (PLAIN) of controllers and brokers. The Secret of ``secretName`` holds settings and no certificate; with ``SASL_SSL`` it holds your logins. The brokers' part is in the Secret ``status.listenerCertificates.brokersSecret``.
+    With ``SASL_SSL`` and without ``secretName`` it also issues the logins (PLAIN) of controllers and brokers. The Secret of ``secretName`` holds settings and no certificate; with ``SASL_SSL`` it holds your logins. The brokers' part is in the Secret ``status.listenerCertificates.brokersSecret``. With ``SSL`` the operator mounts it in brokers that have no certificate of their own for this listener; with ``SASL_SSL`` you mount it.
     """
     certificate_days: Annotated[int, Field(ge=1, le=3650)] = 1825
     """Lifetime in days of the certificates that the operator issues. It renews a certificate after two thirds of its lifetime. The authority is valid for ten years, and no certificate outlives it."""
