@@ -147,6 +147,7 @@ _PROPERTIES = {
 
 _EXAMPLE = plain_brokers.example_migration("bitnami")
 
+_TO_CONTROLLERS = f'{_PLAIN} username="controller" password="of-this-example"'
 _CONFLUENT_VALUES: dict[str, Any] = {
     "image": CONFLUENT_IMAGE.partition(":")[0],
     "imageTag": "3.9.1",
@@ -157,6 +158,21 @@ _CONFLUENT_VALUES: dict[str, Any] = {
     "configurationOverrides": {
         "offsets.topic.replication.factor": "3",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT",
+        # The brokers' login to the controllers, as docs/layout-env.md tells: the chart has no value for a volume with certificates.
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.controller.plain.sasl.jaas.config": f"{_TO_CONTROLLERS};",
+    },
+}
+_CONFLUENT_SECRETS = {
+    CLIENT_SECRET: {
+        "client.properties": "security.protocol=PLAINTEXT\n",
+        "controller.properties": "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f"sasl.jaas.config={_TO_CONTROLLERS};\n",
+    },
+    CONTROLLERS_SECRET: {
+        "listener.properties": "sasl.mechanism.controller.protocol=PLAIN\n"
+        "listener.name.controller.sasl.enabled.mechanisms=PLAIN\n"
+        f'listener.name.controller.plain.sasl.jaas.config={_TO_CONTROLLERS} user_controller="of-this-example";\n'
     },
 }
 _FILE: dict[str, Any] = {
@@ -174,9 +190,11 @@ LAYOUTS = (
         ),
         stateful_sets={f"{RELEASE}-cp-kafka": 3},
         headless=f"{RELEASE}-cp-kafka-headless",
-        brokers={"container": "cp-kafka-broker", "configStyle": "Env", "envPrefix": "KAFKA_"},
-        listener={"securityProtocol": "SSL", "generate": True},
-        super_users=(),
+        brokers={"container": "cp-kafka-broker", "configStyle": "Env", "envPrefix": "KAFKA_"}
+        | {"clientConfigSecret": CLIENT_SECRET},
+        secrets=_CONFLUENT_SECRETS,
+        listener={"securityProtocol": "SASL_PLAINTEXT", "secretName": CONTROLLERS_SECRET},
+        super_users=("User:controller",),
     ),
     Layout(
         name="bitnami-properties",

@@ -184,6 +184,11 @@ class Code(StrEnum):
         "Others write the StatefulSet, too: {writers}",
         "Do not apply, upgrade or sync the StatefulSet during the migration (Argo CD: switch selfHeal off; Flux: suspend). Afterwards copy the manifests of the ConfigMap in status.finalManifest into its source",
     )
+    VOLUME_NEEDED_IN_RELEASE = (
+        "VolumeNeededInRelease", _WARNING, _PREFLIGHT,
+        "The migration mounts Secret {secret} in the brokers, and after it {release} has to render this volume. A chart that has no value for volumes may remove it, and the API server then refuses each later release",
+        "Check that the chart has values for volumes and their mounts (Bitnami: extraVolumes and extraVolumeMounts). cp-helm-charts has none: secure the listener with a login there (docs/layout-env.md)",
+    )
     GENERATED_BROKER_IDS = (
         "GeneratedBrokerIds", _BLOCKING, _PREFLIGHT,
         "Kafka generated the broker ids, and only the brokers' disks hold them: {stated}",

@@ -640,6 +640,29 @@ def test_amounts_are_shown_as_people_write_them(resource: str, amount: int, text
     assert shown(resource, amount) == text
 
 
+@pytest.mark.parametrize("secret", ["", "demo-brokers"])
+@pytest.mark.parametrize(
+    ("writers", "release"),
+    [
+        (("Helm release shop", "field manager helm"), "Helm release shop"),
+        (("Flux HelmRelease shop",), "Flux HelmRelease shop"),
+        (("field manager kubectl-client-side-apply", "Argo CD shop"), ""),
+    ],
+)
+def test_a_volume_that_a_chart_has_to_render_later_is_told_before(
+    writers: tuple[str, ...], release: str, secret: str
+) -> None:
+    """Of cp-helm-charts' cp-kafka each later release fails: it renders an empty list of volumes (seen with Helm 3.19)."""
+    case = situation(writers={BROKER_SET: writers}).observing(
+        stateful_sets=(replace(broker_set(), issued_secret=secret),)
+    )
+    told = found(case).get("VolumeNeededInRelease")
+    assert (told is not None) is bool(release and secret)
+    if told is not None:
+        assert f"{release} has to render" in told.reason
+        assert told.severity is Severity.WARNING
+
+
 def test_all_who_write_a_statefulset_are_one_finding() -> None:
     decision = situation(writers={BROKER_SET: ("field manager helm", "Helm release shop")}).decide()
     (told,) = (f for f in decision.status.findings if f.code == "FieldsManagedByOthers")

@@ -15,6 +15,8 @@ from kraftbridge.phases.draft import Draft
 
 OTHER_WRITER = "owner "
 """Prefix of an entry of `Survey.writers` if a controller owns the StatefulSet."""
+CHART_WRITERS = ("Helm release ", "Flux HelmRelease ")
+"""Prefixes of entries that name the release of a chart."""
 
 
 def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
@@ -22,7 +24,7 @@ def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     yield from _rights(survey)
     yield from _storage(draft, survey)
     yield from _budgets(survey)
-    yield from _writers(survey)
+    yield from _writers(draft, survey)
     yield from _leftovers(survey)
     yield from _selecting(draft, survey)
     yield from _refused(survey)
@@ -89,11 +91,18 @@ def _budgets(survey: Survey) -> Iterator[FindingStatus]:
             )
 
 
-def _writers(survey: Survey) -> Iterator[FindingStatus]:
+def _writers(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     if isinstance(survey.writers, Unobserved):
         yield finding(Code.WRITERS_UNKNOWN, "brokers", reason=survey.writers)
         return
+    sets = draft.stateful_sets()
+    issued = {} if isinstance(sets, Unobserved) else {s.name: s.issued_secret for s in sets if s.issued_secret}
     for name, writers in survey.writers.items():
+        releases = [w for w in writers if w.startswith(CHART_WRITERS)]
+        if releases and name in issued:
+            yield finding(
+                Code.VOLUME_NEEDED_IN_RELEASE, f"StatefulSet/{name}", secret=issued[name], release=releases[0]
+            )
         for writer in writers:
             if writer.startswith(OTHER_WRITER):
                 yield finding(Code.OWNED_BY_CONTROLLER, f"StatefulSet/{name}", owner=writer.removeprefix(OTHER_WRITER))
