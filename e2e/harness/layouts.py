@@ -204,7 +204,7 @@ LAYOUTS = (
     ),
     Layout(
         name="bitnami-env",
-        title="The same, with the wrong channel: the chart's mounted file makes the image ignore its variables",
+        title="Bitnami chart 31.5.0, defaults, with the wrong channel: the mounted file makes the image ignore its variables",
         brokers=_ENV,
         **_BITNAMI,
     ),

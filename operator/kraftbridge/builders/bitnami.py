@@ -99,4 +99,5 @@ def node_id_command(given: Collection[str]) -> dict[str, str]:
     for command in ("KAFKA_BROKER_ID_COMMAND", "BROKER_ID_COMMAND"):
         if command in given:
             return {NODE_ID_COMMAND: f'eval "${command}"'}
-    return {NODE_ID_COMMAND: f'echo "${PREFIX}BROKER_ID"'}
+    # The script ends at a variable that is not set (nounset), also where a mounted file makes it ignore the id.
+    return {NODE_ID_COMMAND: f'echo "${{{PREFIX}BROKER_ID:-}}"'}

@@ -23,9 +23,9 @@ def kraft(*given: str, inherited: tuple[str, ...] = ()) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("given", "command"),
     [
-        ((), 'echo "$KAFKA_CFG_BROKER_ID"'),
-        (("KAFKA_CFG_BROKER_ID",), 'echo "$KAFKA_CFG_BROKER_ID"'),
-        (("KAFKA_BROKER_ID",), 'echo "$KAFKA_CFG_BROKER_ID"'),  # the image makes the one of the other
+        ((), 'echo "${KAFKA_CFG_BROKER_ID:-}"'),
+        (("KAFKA_CFG_BROKER_ID",), 'echo "${KAFKA_CFG_BROKER_ID:-}"'),
+        (("KAFKA_BROKER_ID",), 'echo "${KAFKA_CFG_BROKER_ID:-}"'),  # the image makes the one of the other
         (("KAFKA_BROKER_ID_COMMAND", "BROKER_ID_COMMAND"), 'eval "$KAFKA_BROKER_ID_COMMAND"'),
         (("BROKER_ID_COMMAND",), 'eval "$BROKER_ID_COMMAND"'),
         (("KAFKA_CFG_NODE_ID",), None),

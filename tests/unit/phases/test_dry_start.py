@@ -138,6 +138,21 @@ def test_the_copies_that_have_the_credentials_say_whether_these_will_do(issued: 
         assert ("BrokerCredentialsRefused" in found(case)) is (mode is telling)
 
 
+def test_a_lost_overlay_is_not_told_again_as_a_missing_certificate() -> None:
+    assert FINE.report is not None
+    overlay = {"listener.name.controller.ssl.keystore.location": "/etc/kraftbridge-listener/keystore.pem"}
+    copies = [
+        replace(c, overlay=overlay, start=replace(c.start, refusals=("no certificate",)))
+        if c.key.mode is MIGRATION and c.start
+        else c
+        for c in FINE.report.copies
+    ]
+    sets = (replace(broker_set(), issued_secret="demo-listener-brokers"),)
+    case = situation(with_copies(copies)).observing(stateful_sets=sets)
+    assert "DryStartOverlayLost" in found(case)
+    assert "BrokerCredentialsRefused" not in found(case)
+
+
 def test_what_was_not_looked_at_blocks() -> None:
     case = situation(Unobserved("StatefulSet kafka", "403"))
     assert "403" in found(case)["DryStartUnknown"].reason

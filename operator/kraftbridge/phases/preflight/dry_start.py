@@ -96,6 +96,8 @@ def _credentials(report: DryStartReport, item: StatefulSetState) -> Iterator[Fin
     for copy in report.copies:
         if copy.key.stateful_set != item.name or copy.key.mode is not mode or copy.start is None:
             continue
+        if not copy.overlay.keys() <= copy.start.settings.keys():
+            continue  # without the overlay it has nothing to log in with, which is a finding of its own
         name = f"broker/{copy.broker_id}"
         if copy.start.refusals:
             yield finding(Code.BROKER_CREDENTIALS_REFUSED, name, reason="; ".join(copy.start.refusals))
