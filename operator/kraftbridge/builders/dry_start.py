@@ -312,7 +312,7 @@ def _container(container: Mapping[str, Any], each: CopyFacts) -> Object:
         {"name": _VOLUME, "mountPath": DIRECTORY},
         *(copy.deepcopy(m) for m in container.get("volumeMounts") or []),
     ]
-    kept["resources"] = _small(container.get("resources") or {}, requests=not _reads_requests(each))
+    kept["resources"] = _no_more_than(each, container.get("resources") or {}, requests=not _reads_requests(each))
     security = {
         k: copy.deepcopy(v)
         for k, v in (container.get("securityContext") or {}).items()
@@ -386,6 +386,17 @@ def _small(resources: Mapping[str, Any], *, requests: bool = True) -> Object:
     return {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": limits or {"memory": "512Mi"}}
 
 
+def _no_more_than(each: CopyFacts, resources: Mapping[str, Any], *, requests: bool = True) -> Object:
+    """Return small resources that get no processor before the live pod: a request outweighs every pod without one (``cpu.weight``)."""
+    if (each.live.get("status") or {}).get("qosClass") == "BestEffort":
+        return {}
+    small = _small(resources, requests=requests)
+    claims = [c.get("resources") or {} for c in (each.live.get("spec") or {}).get("containers") or []]
+    if requests and claims and not any("cpu" in (c.get(k) or {}) for c in claims for k in ("requests", "limits")):
+        small["requests"].pop("cpu", None)
+    return small
+
+
 def _reads_requests(each: CopyFacts) -> bool:
     return "'resource': 'requests." in str(each.stateful_set["spec"]["template"]["spec"])
 
@@ -411,7 +422,7 @@ def _prepare(facts: DryStartFacts, each: CopyFacts, volumes: Sequence[Object]) -
             *(f"--meta-properties={VOLUMES}/{volume}/{path}" for volume, path in placed.values()),
         ],
         "env": [{"name": "META_PROPERTIES", "value": text}],
-        "resources": facts.pods.helper_resources or _small({}),
+        "resources": facts.pods.helper_resources or _no_more_than(each, {}),
         "securityContext": {**_RESTRICTED, "runAsNonRoot": not root},
         "volumeMounts": [
             {"name": _VOLUME, "mountPath": DIRECTORY},

@@ -308,6 +308,31 @@ def test_requests_are_small_and_limits_stay(pod: dict[str, Any]) -> None:
     }
 
 
+@pytest.mark.parametrize("quality", ["BestEffort", "Burstable", "Guaranteed", ""])
+def test_a_copy_takes_no_processor_from_brokers_that_claim_none(quality: str) -> None:
+    """With a request a copy's cgroup would outweigh every pod without one: seven copies on two cores made producers wait for seconds."""
+    live = {**EACH.live, "status": {**EACH.live.get("status", {}), "qosClass": quality}}
+    changed = copy.deepcopy(STATEFUL_SET)
+    if quality == "BestEffort":
+        for each in changed["spec"]["template"]["spec"]["containers"]:
+            each.pop("resources", None)
+    pod = copy_pod(FACTS, replace(EACH, live=live, stateful_set=changed))
+    claims = [c.get("resources") or {} for c in (*pod["spec"]["initContainers"], *pod["spec"]["containers"])]
+    assert any(claims) is (quality != "BestEffort")
+
+
+@pytest.mark.parametrize(
+    "claimed", [{}, {"requests": {"memory": "8Gi"}}, {"requests": {"cpu": "2"}}, {"limits": {"cpu": "2"}}]
+)
+def test_a_copy_requests_processor_only_where_the_live_pod_does(claimed: dict[str, Any]) -> None:
+    live = {**EACH.live, "spec": {**EACH.live.get("spec", {}), "containers": [{"name": "kafka", "resources": claimed}]}}
+    pod = copy_pod(FACTS, replace(EACH, live=live))
+    requested = [
+        "cpu" in c["resources"]["requests"] for c in (*pod["spec"]["initContainers"], *pod["spec"]["containers"])
+    ]
+    assert set(requested) == {"cpu" in str(claimed)}
+
+
 def test_requests_that_a_script_reads_stay() -> None:
     changed = copy.deepcopy(STATEFUL_SET)
     env = changed["spec"]["template"]["spec"]["containers"][0]["env"]
