@@ -149,7 +149,7 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
         return Wait(f"pod {pod}: {trouble}" if pod else blockers[0], stalled=bool(trouble) and not passing)
     blockers = gates.quorum_blockers(draft) or gates.migration_state_blockers(draft, ZkMigrationState.PRE_MIGRATION)
     if blockers and isinstance(draft.observation.quorum, Unobserved):
-        return Wait(f"waiting until the quorum has its first leader: {blockers[0]}")
+        return Wait(f"waiting for an answer of the quorum's leader: {blockers[0]}")
     if blockers:
         return Wait(blockers[0])
     if (waiting := controllers.ensure_voters_registered(draft)) is not None:
