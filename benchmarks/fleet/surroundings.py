@@ -126,7 +126,7 @@ class Surroundings:
 
     def _connections(self, namespace: str) -> ClusterClients:
         kafka = self.clusters.kafka[namespace]
-        return ClusterClients(kafka, kafka, kafka)
+        return ClusterClients(kafka, kafka, kafka, lambda: FakeBrokerRecords(kafka))
 
     def _phase(self, namespace: str) -> str:
         return str(self.store.objects[KIND, namespace, "demo"].get("status", {}).get("phase"))

@@ -35,6 +35,10 @@ class CheckedBy(StrEnum):
     LOGS = "logs of nodes"
     """The operator reads the logs of controllers, and of brokers that are down, while a phase makes no progress. ``models.clues`` holds the patterns."""
 
+    PREFLIGHT_AND_RESTART = "preflight, and again before each restart in KRaft mode"
+    RESTART = "comparison of a broker after its restart"
+    """Each broker is asked by its own id before and after its restart (docs/brokers.md)."""
+
 
 _BLOCKING: Final = Severity.BLOCKING
 _WARNING: Final = Severity.WARNING
@@ -45,6 +49,7 @@ _BOTH: Final = CheckedBy.BOTH
 _EVERYWHERE: Final = CheckedBy.EVERYWHERE
 _COMPARISON: Final = CheckedBy.COMPARISON
 _LOGS: Final = CheckedBy.LOGS
+_RESTART: Final = CheckedBy.RESTART
 _ACCEPTABLE: Final = True
 
 
@@ -897,6 +902,27 @@ class Code(StrEnum):
         "RehearsalUnknown", _BLOCKING, _PREFLIGHT,
         "The operator does not know whether Kafka's migration works on this metadata: {reason}",
         "Remove the cause; preflight then rehearses again by itself. Or accept this finding and migrate without a rehearsal",
+        _ACCEPTABLE,
+    )
+
+    # ------------------------------------------------------------------------------------------- what a broker becomes
+
+    BROKER_DIFFERS = (
+        "BrokerDiffers", _BLOCKING, _RESTART,
+        "Broker {broker} is not what it was before its restart: {differences}",
+        "Correct the setting that is named: the comparison is repeated by itself. Or roll back (spec.target ZooKeeper). Accept this finding on {object} only if you want what is there now",
+        _ACCEPTABLE,
+    )
+    BROKER_NOT_COMPARED = (
+        "BrokerNotCompared", _BLOCKING, _RESTART,
+        "Broker {broker} cannot be compared with what it was before its restart: {reason}",
+        "Remove the cause: the comparison is repeated by itself. Or roll back (spec.target ZooKeeper). Accept this finding on {object} only if you have checked its settings, listeners and records yourself",
+        _ACCEPTABLE,
+    )
+    DYNAMIC_SETTINGS_REFUSED = (
+        "DynamicSettingsRefused", _BLOCKING, CheckedBy.PREFLIGHT_AND_RESTART,
+        "A start in KRaft mode refuses {refused}, and with it all dynamic settings of broker {brokers}: {falling}",
+        "{fix}",
         _ACCEPTABLE,
     )
 

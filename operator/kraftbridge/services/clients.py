@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -16,9 +16,10 @@ from kraftbridge.exceptions import InvalidSpecError
 from kraftbridge.kafka.client import resolve, resolve_all
 from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
 from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.storage.broker_records import BrokerRecordClient
 from kraftbridge.storage.kafka_brokers import BrokerClient, ControllerProbeClient, Prober
 from kraftbridge.storage.kafka_controllers import ControllerClient
-from kraftbridge.storage.ports import BrokerPort, ControllerPort, KubernetesPort, ZooKeeperPort
+from kraftbridge.storage.ports import BrokerPort, BrokerRecordPort, ControllerPort, KubernetesPort, ZooKeeperPort
 from kraftbridge.storage.zookeeper import ZooKeeperStore, ZooKeeperTls
 
 _RESOLVE_SECONDS: Final = 2.0
@@ -31,6 +32,8 @@ class ClusterClients:
     zookeeper: ZooKeeperPort
     brokers: BrokerPort
     controllers: ControllerPort
+    broker_records: Callable[[], BrokerRecordPort]
+    """Opens a client that asks brokers by their own ids."""
     prober: Prober | None = None
     """Measures how long no controller accepts writes. None if nothing is measured."""
 
@@ -82,6 +85,7 @@ def open_clients(
         ZooKeeperStore(hosts, spec.chroot, credentials, tls),
         BrokerClient(bootstrap, client),
         ControllerClient(addresses, listener or _listener_client(kubernetes, namespace, controllers, spec)),
+        lambda: BrokerRecordClient(bootstrap, client),
         Prober(lambda: ControllerProbeClient(bootstrap, client)),
     )
 

@@ -21,7 +21,7 @@ from kraftbridge.exceptions import InvalidSpecError, ObservationError
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import NOT_CONTROLLER, UNKNOWN_TOPIC, Connection, WireError, error_name, host_ports
 from kraftbridge.models.observation import ClusterState, ControllerProbe, NodeFeatures, TopicRedundancy, Unobserved
-from kraftbridge.models.survey import RELEVANT_DEFAULTS, BrokerSetting, SettingSource, Visibility
+from kraftbridge.models.survey import RELEVANT_DEFAULTS, BrokerSetting, SettingSource, Stated, Visibility
 
 CONNECT_SECONDS: Final = 2.0
 REQUEST_SECONDS: Final = 3.0
@@ -36,9 +36,9 @@ _CONFIG_BATCH_TOPICS: Final = 200
 _MIN_ISR: Final = "min.insync.replicas"
 TOPIC_RESOURCE: Final = 2
 """``ConfigResource.Type.TOPIC`` and ``ResourceType.TOPIC``."""
-_BROKER_RESOURCE: Final = 4
+BROKER_RESOURCE: Final = 4
 """``ConfigResource.Type.BROKER``."""
-_SOURCES: Final = {
+SOURCES: Final = {
     2: SettingSource.DYNAMIC_BROKER,
     3: SettingSource.DYNAMIC_DEFAULT,
     4: SettingSource.STATIC,
@@ -525,15 +525,24 @@ def topic_configs(
     return {r.resource_name: {c.name: c.value for c in r.configs} for r in answer.results if not r.error_code}
 
 
+def stated_places(config: Any) -> tuple[Stated, ...]:
+    """Return the places that state a setting by its own name, as DescribeConfigs lists them (KIP-226): the one that wins first."""
+    return tuple(
+        Stated(SOURCES[s.source], None if config.is_sensitive else s.value)
+        for s in config.synonyms or ()
+        if s.name == config.name and s.source in SOURCES
+    )
+
+
 def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ...]:
     resource = DescribeConfigsRequest.DescribeConfigsResource
-    wanted = resource(resource_type=_BROKER_RESOURCE, resource_name=str(broker), configuration_keys=None)
+    wanted = resource(resource_type=BROKER_RESOURCE, resource_name=str(broker), configuration_keys=None)
     answer = connection.call(
         DescribeConfigsRequest,
         REQUEST_SECONDS,
         max_version=4,
         resources=[wanted],
-        include_synonyms=False,
+        include_synonyms=True,
         include_documentation=False,
     )
     (result,) = answer.results
@@ -543,13 +552,14 @@ def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ..
         BrokerSetting(
             name=str(c.name),
             value=None if c.is_sensitive else c.value,
-            source=_SOURCES[c.config_source],
+            source=SOURCES[c.config_source],
             sensitive=bool(c.is_sensitive),
             known=c.config_type != 0,
+            stated=stated_places(c),
         )
         for c in result.configs
-        if c.config_source in _SOURCES
-        and (_SOURCES[c.config_source] is not SettingSource.DEFAULT or c.name in RELEVANT_DEFAULTS)
+        if c.config_source in SOURCES
+        and (SOURCES[c.config_source] is not SettingSource.DEFAULT or c.name in RELEVANT_DEFAULTS)
     )
 
 

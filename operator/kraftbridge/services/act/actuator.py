@@ -34,6 +34,7 @@ from kraftbridge.models.decision import (
     LockStatefulSet,
     PublishFinalManifest,
     PublishFindings,
+    RecordBroker,
     ReleaseLease,
     ReleaseStatefulSet,
     ReleaseVerification,
@@ -54,7 +55,7 @@ from kraftbridge.models.report import GO_KEY, Go, Profile
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services import original_state
+from kraftbridge.services import broker_records, original_state
 from kraftbridge.services.act import archives, rehearsals, removal
 from kraftbridge.services.certificates import IssuedSecrets
 from kraftbridge.services.clients import ClusterClients, shows_listener_certificate
@@ -105,7 +106,7 @@ class Actuator:
         ACTIONS.labels(action=name, outcome="done").inc()
         return ActionOutcome(name)
 
-    def _do(self, step: Step, action: Action) -> None:
+    def _do(self, step: Step, action: Action) -> None:  # noqa: PLR0915 - one arm per action
         match action:
             case LockStatefulSet(name):
                 self._lock(step, name)
@@ -125,6 +126,9 @@ class Actuator:
                 step.memory.survey = step.memory.dry_start = None
             case RestartPod():
                 self._restart(step, action)
+            case RecordBroker():
+                broker_records.record(self._kubernetes, step.identity, step.clients, action, datetime.now(UTC))
+                step.memory.record = None
             case LaunchVerification():
                 self._launch(step, action)
             case ReleaseVerification(run_id):
