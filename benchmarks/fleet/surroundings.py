@@ -11,6 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.fakes import FakeBrokerRecords
+
 from benchmarks.fleet.api import Clusters, FleetApi, FleetHttpApi
 from benchmarks.fleet.remote import KEY, Remote
 from kraftbridge.config import Settings

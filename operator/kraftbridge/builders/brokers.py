@@ -102,6 +102,7 @@ _ISSUED_SETTINGS: Mapping[str, str] = {
     f"{CONTROLLER_LISTENER_PREFIX}ssl.truststore.type": "PEM",
     f"{CONTROLLER_LISTENER_PREFIX}ssl.truststore.location": f"{ISSUED_DIRECTORY}/{AUTHORITIES}",
 }
+FIRST_PASS_DELAY = "log.initial.task.delay.ms"
 FIRST_PASS_MILLISECONDS = 15 * 60 * 1000
 """Kafka's default is 30 seconds."""
 REMOVED_IN_KRAFT = ("zookeeper.metadata.migration.enable",)
@@ -178,7 +179,7 @@ def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
         return settings
     settings["process.roles"] = "broker"
     # No retention pass before the broker is compared with what it was: the settings in force may be other ones (LogManager.startupWithConfigOverrides).
-    settings["log.initial.task.delay.ms"] = str(FIRST_PASS_MILLISECONDS)
+    settings[FIRST_PASS_DELAY] = str(FIRST_PASS_MILLISECONDS)
     if facts.settings.get("authorizer.class.name", "").strip() == ACL_AUTHORIZER:
         settings["authorizer.class.name"] = STANDARD_AUTHORIZER
     return settings
