@@ -49,6 +49,10 @@ def _nobody_waits_for_the_controller(_draft: Draft) -> Wait | None:
     """Roll back without asking whom each broker takes for the controller."""
 
 
+def _every_broker_is_believed(_draft: Draft) -> None:
+    """Compare no broker with what it was, as up to 87d037e."""
+
+
 def _nobody_rehearses(*_: Any, **__: Any) -> None:
     """Take every rehearsal for one that works."""
 
@@ -96,6 +100,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "unasked": (channel, "outdated", _the_templates_stay_as_they_were),
     "guessing": (channel, "unproven", _a_guess_is_enough),
     "inattentive": (rolls, "_other_image", _any_image_will_do),
+    "believing": (rolls, "_ensure_compared", _every_broker_is_believed),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }
 

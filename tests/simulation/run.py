@@ -166,7 +166,7 @@ class Coverage:
 class Run:
     """One migration from its creation to its rest."""
 
-    def __init__(self, seed: int, coverage: Coverage, *, guarded: bool = True) -> None:
+    def __init__(self, seed: int, coverage: Coverage, *, guarded: bool = True) -> None:  # noqa: PLR0915 - one line per world
         self.guarded = guarded
         self.random = Random(seed)
         self.coverage = coverage

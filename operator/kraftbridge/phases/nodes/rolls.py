@@ -145,7 +145,7 @@ def _ensure_compared(draft: Draft) -> Wait | None:
         waiting = comparing.ensure_compared(draft)
     if waiting is None:
         return None
-    undoing.consider(draft)
+    undoing.begin_undo(draft)
     if draft.status.broker_undo is None:
         return waiting
     return replace(waiting, message=f"{waiting.message}. It is taken back to migration mode", kind=WaitKind.WORK)

@@ -25,7 +25,7 @@ def mode_of(step: StepContext, mode: BrokerMode) -> BrokerMode:
     return BrokerMode.MIGRATION if step.status.broker_undo is not None else mode
 
 
-def consider(draft: Draft) -> None:
+def begin_undo(draft: Draft) -> None:
     """Decide to take the broker back that restarted last, if its start in KRaft mode destroys or cuts off, and there is a way back."""
     comparison = draft.status.broker_comparison
     now = draft.observation.broker_now
