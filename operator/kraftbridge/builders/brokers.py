@@ -102,7 +102,7 @@ _ISSUED_SETTINGS: Mapping[str, str] = {
     f"{CONTROLLER_LISTENER_PREFIX}ssl.truststore.type": "PEM",
     f"{CONTROLLER_LISTENER_PREFIX}ssl.truststore.location": f"{ISSUED_DIRECTORY}/{AUTHORITIES}",
 }
-FIRST_PASS_DELAY = "log.initial.task.delay.ms"
+FIRST_PASS_DELAY = "log.initial.task.delay.ms"  # noqa: S105 - the name of a setting
 FIRST_PASS_MILLISECONDS = 15 * 60 * 1000
 """Kafka's default is 30 seconds."""
 REMOVED_IN_KRAFT = ("zookeeper.metadata.migration.enable",)

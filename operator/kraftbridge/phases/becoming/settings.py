@@ -80,13 +80,13 @@ def differing_settings(record: BrokerRecord, now: BrokerNow) -> Iterator[Differe
     """Yield each setting that holds another value than before, and each dynamic setting that Kafka refused."""
     if isinstance(now.settings, Unobserved):
         return
-    lines = () if isinstance(now.refusals, Unobserved) else now.refusals
+    # The line names no setting (it prints a Java enumeration), and one refused set makes every later one fall.
+    line = "" if isinstance(now.refusals, Unobserved) or not now.refusals else now.refusals[-1]
     refused = refused_settings(now.settings)
     for name, (stored, holds) in refused.items():
-        yield Difference(DifferenceKind.REFUSED, effect_of(name), name, stored, holds, _line_about(name, lines))
-    for name in hidden_settings(now.settings) if lines else ():
-        if line := _line_about(name, lines):
-            yield Difference(DifferenceKind.REFUSED, effect_of(name), name, "its stored value", "hidden", line)
+        yield Difference(DifferenceKind.REFUSED, effect_of(name), name, stored, holds, line)
+    for name in hidden_settings(now.settings) if line else ():
+        yield Difference(DifferenceKind.REFUSED, effect_of(name), name, "its stored value", "not known", line)
     if isinstance(record.settings, Unobserved):
         return
     for name in sorted(record.settings.keys() | now.settings.keys()):
@@ -95,14 +95,7 @@ def differing_settings(record: BrokerRecord, now: BrokerNow) -> Iterator[Differe
         before = _expected(name, record.settings.get(name), record, now)
         after = _value(now.settings.get(name))
         if not alike(before, after) and not _is_ours(name, before, after):
-            yield Difference(
-                DifferenceKind.SETTING,
-                effect_of(name),
-                name,
-                before or NO_VALUE,
-                after or NO_VALUE,
-                _line_about(name, lines),
-            )
+            yield Difference(DifferenceKind.SETTING, effect_of(name), name, before or NO_VALUE, after or NO_VALUE, line)
 
 
 def _value(setting: EffectiveSetting | None) -> str | None:
@@ -129,7 +122,3 @@ def _is_ours(name: str, before: str | None, after: str | None) -> bool:
 def _without_ours(protocol_map: str | None) -> frozenset[str]:
     entries = (entry.strip().upper() for entry in (protocol_map or "").split(","))
     return frozenset(entry for entry in entries if entry and not entry.startswith(f"{CONTROLLER_LISTENER}:"))
-
-
-def _line_about(name: str, lines: tuple[str, ...]) -> str:
-    return next((line for line in reversed(lines) if name in line), "")
