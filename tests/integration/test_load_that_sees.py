@@ -155,6 +155,7 @@ class RunningLoad:
         assert lines, self._output.read_text()[-3000:]
         assert lines[-1].get("final"), self._output.read_text()[-3000:]
         impact = client_impact(lines)
+        print(f"prepared in {lines[-1]['prepared_s']} s, balances drawn in {lines[-1]['balanced_s']} s")
         for balance in impact.watched:
             print(f"{balance.subject}: {balance.said} {list(balance.broken)}")
         return impact

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -225,12 +226,16 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
 
+    begin = time.monotonic()
     wait_until_writable()
     run = str(time.time_ns())
     watching = watchers(run, Moments(arguments.moments))
+    # Each has connections of its own to wait for.
+    together = ThreadPoolExecutor(len(watching))
+    list(together.map(lambda watcher: watcher.prepare(), watching))
     for watcher in watching:
-        watcher.prepare()
         watcher.start()
+    prepared_s = round(time.monotonic() - begin, 1)
     ledger = Ledger()
     reader = Reader(ledger, run)
     reader.start()
@@ -275,10 +280,15 @@ def main() -> None:
     reader.ended.set()
     reader.join()
     print(json.dumps(ledger.take_second()))
-    for watcher in watching:
-        watcher.ended.set()
-    watched = [watcher.close().as_json() for watcher in watching]
-    print(json.dumps(ledger.final(sequence, drained=drained) | {"watched": watched}))
+    begin = time.monotonic()
+    watched = [balance.as_json() for balance in together.map(lambda watcher: watcher.close(), watching)]
+    print(
+        json.dumps(
+            ledger.final(sequence, drained=drained)
+            | {"watched": watched}
+            | {"prepared_s": prepared_s, "balanced_s": round(time.monotonic() - begin, 1)}
+        )
+    )
 
 
 if __name__ == "__main__":
