@@ -116,6 +116,17 @@ def test_what_the_mode_changes_is_no_difference(name: str, before: str, after: s
     assert list(differing_settings(was, is_now)) == []
 
 
+def test_a_setting_that_somebody_changed_during_the_restart_is_no_difference() -> None:
+    was = record(message_max_bytes=setting("5", (STATIC, "5")), leader_throttle=setting("9", (OF_ALL, "9")))
+    changed = now(
+        message_max_bytes=setting("7", (OF_ALL, "7"), (STATIC, "5")), leader_throttle=setting("1", (STATIC, "1"))
+    )
+    assert list(differing_settings(was, changed)) == []
+    kept = record(log_retention_ms=setting("-1", (OF_ALL, "-1"), (DEFAULT, "9")))
+    assert list(differing_settings(kept, now(log_retention_ms=setting("8", (OF_ALL, "8"), (DEFAULT, "9"))))) == []
+    assert list(differing_settings(kept, now(log_retention_ms=setting("9", (DEFAULT, "9")))))
+
+
 def test_a_map_that_loses_a_listener_is_a_difference() -> None:
     was = broker_record(0, "uid", settings={"listener.security.protocol.map": setting("A:SSL,B:SSL")})
     is_now = broker_now(0, settings={"listener.security.protocol.map": setting("CONTROLLER:SSL,A:SSL")})

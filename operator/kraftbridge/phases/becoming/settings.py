@@ -94,7 +94,9 @@ def differing_settings(record: BrokerRecord, now: BrokerNow) -> Iterator[Differe
             continue
         before = _expected(name, record.settings.get(name), record, now)
         after = _value(now.settings.get(name))
-        if not alike(before, after) and not _is_ours(name, before, after):
+        if alike(before, after) or _is_ours(name, before, after):
+            continue
+        if not _changed_by_user(record.settings.get(name), now.settings.get(name), effect_of(name)):
             yield Difference(DifferenceKind.SETTING, effect_of(name), name, before or NO_VALUE, after or NO_VALUE, line)
 
 
@@ -108,6 +110,18 @@ def _expected(name: str, setting: EffectiveSetting | None, record: BrokerRecord,
     if value is None or name not in _ENDPOINTS or not record.pod_ip:
         return value
     return value.replace(f"//{record.pod_ip}:", f"//{now.pod_ip}:")
+
+
+def _changed_by_user(before: EffectiveSetting | None, after: EffectiveSetting | None, effect: Effect) -> bool:
+    """Return whether somebody changed a dynamic setting during the restart: another value is stored, and it holds.
+
+    A start that refuses a set keeps what is stored. One that vanished is believed only where it does no harm.
+    """
+    stored = after.stated[0] if after is not None and after.is_dynamic else None
+    former = before.stated[0] if before is not None and before.is_dynamic else None
+    if stored is None:
+        return former is not None and effect is Effect.CHANGES
+    return stored != former
 
 
 def _is_ours(name: str, before: str | None, after: str | None) -> bool:
