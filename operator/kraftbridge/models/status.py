@@ -897,9 +897,9 @@ def controllers_name(migration: str, uid: str, attempt: int) -> str:
     return name if attempt == 1 else f"{name}-{attempt}"
 
 
-def broker_record_name(controllers: str, node_id: int) -> str:
-    """Return the name of the ConfigMap with the record of a broker."""
-    return f"{controllers}-broker-{node_id}"
+def broker_record_name(migration: str, uid: str, node_id: int) -> str:
+    """Return the name of the ConfigMap with the record of a broker. It is deleted with the migration."""
+    return f"{migration}-broker-{node_id}-{uid[:UID_LENGTH]}"
 
 
 def healing_archive(run_id: str) -> str:

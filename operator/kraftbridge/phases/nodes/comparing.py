@@ -24,7 +24,6 @@ from kraftbridge.models.status import (
     MigrationStatus,
     WaitKind,
     broker_record_name,
-    controllers_name,
     finding,
 )
 from kraftbridge.phases.becoming.listeners import differing_listeners
@@ -59,7 +58,7 @@ def comparison_is_due(status: MigrationStatus, now: datetime) -> bool:
 def ensure_recorded(draft: Draft, pod: PodState, mode: BrokerMode) -> Wait | None:
     """Return None once there is a fresh record of a broker that is about to restart, and its start will refuse nothing."""
     node_id = draft.status.broker_ids[pod.name]
-    name = broker_record_name(controllers_name(draft.identity.name, draft.identity.uid, draft.status.attempt), node_id)
+    name = broker_record_name(draft.identity.name, draft.identity.uid, node_id)
     wanted = BrokerRecordStatus(node_id=node_id, pod_uid=pod.uid, config_map=name)
     record = draft.observation.broker_record
     fresh = (
