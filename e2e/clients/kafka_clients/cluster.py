@@ -165,7 +165,7 @@ class WireAdmin(KafkaAdminClient):
     async def _send_to(self, request: Any, node_id: int | None) -> Any:
         return await self._manager.send(request, node_id=node_id)
 
-    def set_broker_configs(self, broker: str, values: Mapping[str, str]) -> None:
+    def set_broker_configs(self, broker: str, values: Mapping[str, str | None]) -> None:
         """Set dynamic configs of one broker, or of all by default with the empty name."""
         # A broker's own configs are validated by that broker; the default goes to any.
         self.alter_configs(BROKER_RESOURCE, broker, values, int(broker) if broker else None)

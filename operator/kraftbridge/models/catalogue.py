@@ -35,7 +35,6 @@ class CheckedBy(StrEnum):
     LOGS = "logs of nodes"
     """The operator reads the logs of controllers, and of brokers that are down, while a phase makes no progress. ``models.clues`` holds the patterns."""
 
-    PREFLIGHT_AND_RESTART = "preflight, and again before each restart in KRaft mode"
     RESTART = "comparison of a broker after its restart"
     """Each broker is asked by its own id before and after its restart (docs/brokers.md)."""
 
@@ -920,7 +919,7 @@ class Code(StrEnum):
         _ACCEPTABLE,
     )
     DYNAMIC_SETTINGS_REFUSED = (
-        "DynamicSettingsRefused", _BLOCKING, CheckedBy.PREFLIGHT_AND_RESTART,
+        "DynamicSettingsRefused", _BLOCKING, _PREFLIGHT,
         "A start in KRaft mode refuses {refused}, and with it all dynamic settings of broker {brokers}: {falling}",
         "{fix}",
         _ACCEPTABLE,
