@@ -76,6 +76,8 @@ class PartitionOffsets:
     """How far retention by age may raise ``start`` within `RECORD_HOLDS_FOR`; ``start`` where it deletes nothing."""
     retention_bytes: int = -1
     """``retention.bytes`` of the topic; -1: none."""
+    topic_id: str = ""
+    """A topic that is deleted and created again has another one. ``""`` before Kafka 2.8 (KIP-516)."""
 
 
 TopicPartition = tuple[str, int]
@@ -178,6 +180,7 @@ def packed(record: BrokerRecord) -> bytes:
     topics: dict[str, list[list[int]]] = {}
     for (topic, partition), o in record.offsets.items():
         topics.setdefault(topic, []).append([partition, o.start, o.end, o.limit, o.retention_bytes])
+    ids = {topic: o.topic_id for (topic, _), o in record.offsets.items()}
     document = {
         "nodeId": record.node_id,
         "podUid": record.pod_uid,
@@ -186,6 +189,7 @@ def packed(record: BrokerRecord) -> bytes:
         "settings": settings,
         "listeners": [_listener(state) for state in record.listeners],
         "offsets": topics,
+        "topicIds": ids,
     }
     return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), level=6)
 
@@ -228,7 +232,7 @@ def _record(document: Any) -> BrokerRecord:
         settings=settings,
         listeners=tuple(_listener_of(entry) for entry in document["listeners"]),
         offsets={
-            (topic, partition): PartitionOffsets(start, end, limit, retention_bytes)
+            (topic, partition): PartitionOffsets(start, end, limit, retention_bytes, document["topicIds"][topic])
             for topic, rows in document["offsets"].items()
             for partition, start, end, limit, retention_bytes in rows
         },

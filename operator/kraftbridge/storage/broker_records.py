@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 from kafka.protocol.admin.cluster import DescribeLogDirsRequest
 from kafka.protocol.admin.configs import DescribeConfigsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata.metadata import MetadataRequest
 
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.kafka.client import Security
@@ -135,7 +136,13 @@ class BrokerRecordClient:
         if silent is not None:
             (topic, partition), why = silent
             raise ObservationError(f"offsets of {topic}-{partition}", why)
-        found = {tp: PartitionOffsets(_number(starts[tp]), _number(ends[tp]), _number(starts[tp])) for tp in leaders}
+        ids = self._topic_ids()
+        found = {
+            tp: PartitionOffsets(
+                _number(starts[tp]), _number(ends[tp]), _number(starts[tp]), topic_id=ids.get(tp[0], "")
+            )
+            for tp in leaders
+        }
         return found | self._limited(leaders, found, holds_for)
 
     def offsets_now(
@@ -150,7 +157,12 @@ class BrokerRecordClient:
         ObservationError
             No broker answers, or the restarted one does not.
         """
-        leaders = {tp: leader for tp, leader in self._leaders(broker).items() if tp in record}
+        ids = self._topic_ids()
+        leaders = {
+            tp: leader
+            for tp, leader in self._leaders(broker).items()
+            if tp in record and ids.get(tp[0], "") in ("", record[tp].topic_id)
+        }
         headless: dict[TopicPartition, OffsetsNow | str] = {tp: "no leader" for tp, i in leaders.items() if i < 0}
         asked = {tp: leader for tp, leader in leaders.items() if leader >= 0}
         ends = self._of_leaders(asked, dict.fromkeys(asked, _LATEST))
@@ -302,13 +314,23 @@ class BrokerRecordClient:
                     found[str(topic.name), int(partition.partition_index)] = int(partition.leader_id)
         return found
 
+    def _topic_ids(self) -> dict[str, str]:
+        """Return the topics' ids, as far as the broker that answers has them (KIP-516)."""
+        return {str(t.name): str(t.topic_id) for t in self._described().topics if getattr(t, "topic_id", None)}
+
     def _described(self) -> Any:
         if self._metadata is None:
             failures = []
             for host, port in self._bootstrap:
                 try:
                     with Connection(host, port, self._security, CONNECT_SECONDS) as connection:
-                        answer = connection.metadata(REQUEST_SECONDS, None)
+                        answer = connection.call(
+                            MetadataRequest,
+                            REQUEST_SECONDS,
+                            max_version=12,
+                            topics=None,
+                            allow_auto_topic_creation=False,
+                        )
                 except WireError as e:
                     failures.append(f"{host}:{port}: {e}")
                     continue

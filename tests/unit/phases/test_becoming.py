@@ -293,7 +293,7 @@ def test_a_record_survives_its_config_map(tps: dict[tuple[str, int], int], value
     written = broker_record(
         3, "uid", listeners=(FINE, replace(FINE, certificate=None, trouble="x")),
         settings={name: setting(value, (OF_ALL, value)) for name, value in values.items()},
-        offsets={tp: PartitionOffsets(o, o + 5, o + 2, o) for tp, o in tps.items()},
+        offsets={tp: PartitionOffsets(o, o + 5, o + 2, o, tp[0]) for tp, o in tps.items()},
     )  # fmt: skip
     assert unpacked(packed(written)) == written
     silent = replace(written, settings=Unobserved("broker 3", "down"))
