@@ -7,12 +7,29 @@ must not fill its memory or hold a thread. What exceeds a bound is an error of t
 from __future__ import annotations
 
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
+
+ZNODE_BYTES: Final = MIB
+"""Data of one znode. A server accepts no more from those who write it (``jute.maxbuffer``, 0xfffff by default)."""
+
+ZNODE_CHILDREN: Final = 250_000
+"""Names in one list of children: 4 MiB of names of 13 characters, and more topics than a cluster with ZooKeeper has partitions."""
+
+ZNODE_ACL_ENTRIES: Final = 1_000
+"""Entries of one znode's ACL."""
+
+BROKERS: Final = 2_000
+"""Brokers of one cluster."""
+
+SESSIONS_BYTES: Final = 4 * MIB
+"""One server's answer to ``cons``: 200 bytes for each session."""
 
 FILE_BYTES: Final = MIB
 """A file that a client setting names. A Secret holds no more (``MaxSecretSize`` of the API server)."""
@@ -34,7 +51,9 @@ class BoundExceededError(OSError):
     """
 
     def __init__(self, source: str, received: str, bound: str, advice: str) -> None:
-        super().__init__(f"{source}: {received}, and {bound} is the most that is accepted. {advice}")
+        words = f"{source}: {received}, and {bound} is the most that is accepted. {advice}"
+        super().__init__(words)
+        self.strerror = words  # what kazoo tells of an OSError
 
 
 class PathRefusedError(OSError):
@@ -45,6 +64,83 @@ def size(count: int) -> str:
     """Return a number of bytes as people write it."""
     return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count / KIB:.1f} KiB" if count >= KIB else f"{count} bytes"
 
+
+# ------------------------------------------------------------------------------------------------ servers
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyBounds:
+    """What a ZooKeeper server may send to one session."""
+
+    frame_bytes: int
+    """One reply."""
+    frame_seconds: float
+    """Time for one reply, from its first byte to its last."""
+    window_bytes: int | None = None
+    """All replies within `window_seconds`; None for no limit. It bounds what the replies of one call hold together."""
+    window_seconds: float = 6.0
+
+
+OPERATOR_REPLIES: Final = ReplyBounds(frame_bytes=8 * MIB, frame_seconds=6.0, window_bytes=24 * MIB)
+"""The operator lists children and reads single znodes, for many tenants at a time. A client of ZooKeeper accepts 4 MiB by default (``jute.maxbuffer``)."""
+
+VERIFIER_REPLIES: Final = ReplyBounds(frame_bytes=128 * MIB, frame_seconds=60.0)
+"""A verification or rehearsal reads many znodes at a time, in a pod of its own migration."""
+
+
+def count(source: str, received: int, most: int, what: str, advice: str) -> None:
+    """Refuse a number of things that is larger than a bound.
+
+    Raises
+    ------
+    BoundExceededError
+        There are more than ``most``.
+    """
+    if received > most:
+        raise BoundExceededError(source, f"it has {received:,} {what}", f"{most:,}", advice)
+
+
+def until_closed(
+    receive: Callable[[int], bytes], set_timeout: Callable[[float], None], source: str, most: int, deadline: float
+) -> bytes:
+    """Return what a peer sends until it closes the connection.
+
+    Parameters
+    ----------
+    receive, set_timeout
+        Of the socket.
+    source
+        The peer, for the error.
+    most
+        Number of bytes.
+    deadline
+        Time by ``time.monotonic`` by which the peer must have closed. A peer that keeps sending meets no time limit of a socket.
+
+    Raises
+    ------
+    OSError
+        The connection broke, or the time is over.
+    BoundExceededError
+        The peer sent more.
+    """
+    found = bytearray()
+    try:
+        while (left := deadline - time.monotonic()) > 0:
+            set_timeout(left)
+            chunk = receive(_CHUNK_BYTES)
+            if not chunk:
+                return bytes(found)
+            found += chunk
+            if len(found) > most:
+                raise BoundExceededError(
+                    source, f"it sent more than {size(most)}", size(most), "Ask what answers at this address"
+                )
+    except TimeoutError:
+        pass
+    raise TimeoutError(f"{source} has not ended in time, after {size(len(found))}")
+
+
+_CHUNK_BYTES: Final = 64 * KIB
 
 # ------------------------------------------------------------------------------------------------ paths
 
