@@ -6,12 +6,14 @@ must not fill its memory or hold a thread. What exceeds a bound is an error of t
 
 from __future__ import annotations
 
+import json
 import stat
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
@@ -30,6 +32,15 @@ BROKERS: Final = 2_000
 
 SESSIONS_BYTES: Final = 4 * MIB
 """One server's answer to ``cons``: 200 bytes for each session."""
+
+REPORT_BYTES: Final = 8 * MIB
+"""A report, unpacked. One of 5,000 differing partitions has 5 MiB."""
+
+REPORT_VALUES: Final = 500_000
+"""Values in a report's JSON. Each takes up to 100 times its bytes once it is parsed."""
+
+RESULT_BYTES: Final = 256 * KIB
+"""The result of a rehearsal, unpacked."""
 
 FILE_BYTES: Final = MIB
 """A file that a client setting names. A Secret holds no more (``MaxSecretSize`` of the API server)."""
@@ -141,6 +152,52 @@ def until_closed(
 
 
 _CHUNK_BYTES: Final = 64 * KIB
+
+# ------------------------------------------------------------------------------------------------ packed and nested
+
+
+def unpacked(packed: bytes, source: str, most: int, advice: str) -> bytes:
+    """Return what a gzip stream holds, without holding more than the bound at any moment.
+
+    Raises
+    ------
+    OSError
+        It is no whole gzip stream.
+    BoundExceededError
+        It holds more than ``most`` bytes.
+    """
+    stream = zlib.decompressobj(wbits=_GZIP)
+    try:
+        found = stream.decompress(packed, most + 1)
+    except zlib.error as e:
+        raise OSError(f"{source} is not packed with gzip: {e}") from e
+    if len(found) > most:
+        raise BoundExceededError(source, f"{size(len(packed))} unpack to more than {size(most)}", size(most), advice)
+    if not stream.eof or stream.unused_data:
+        raise OSError(f"{source} is not one whole gzip stream")
+    return found
+
+
+def json_value(text: bytes, source: str, most_values: int, advice: str) -> Any:
+    """Return what a JSON text holds. The text itself is bounded already.
+
+    Raises
+    ------
+    BoundExceededError
+        It has more values, or is nested more deeply than Python's parser reads.
+    ValueError
+        It is no JSON.
+    """
+    values = sum(text.count(each) for each in (b",", b"[", b"{"))
+    count(source, values, most_values, "values", advice)
+    try:
+        return json.loads(text)
+    except RecursionError as e:
+        raise BoundExceededError(source, "its values are nested deeply", "what Python's parser reads", advice) from e
+
+
+_GZIP: Final = 31
+"""``wbits`` of zlib for a gzip stream (RFC 1952)."""
 
 # ------------------------------------------------------------------------------------------------ paths
 

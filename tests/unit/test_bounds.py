@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import io
 import os
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from tests.support.fakes import Clock, FakeKubernetes
+from tests.support.observations import IDENTITY, RUN_ID, record
 
 from kraftbridge import bounds
-from kraftbridge.exceptions import InvalidSpecError
+from kraftbridge.builders import names
+from kraftbridge.exceptions import ActionRefusedError, InvalidSpecError
 from kraftbridge.kafka.client import Security, _unfold, inlined
+from kraftbridge.models.entities import EntityKind
+from kraftbridge.models.observation import RunState
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.report import (
+    GO_KEY,
+    READY_KEY,
+    REPORT_KEY,
+    VERDICT_KEY,
+    AttributeDifference,
+    Difference,
+    DifferenceState,
+    Profile,
+    Verdict,
+    VerificationReport,
+)
+from kraftbridge.models.status import MigrationStatus
 from kraftbridge.services import clients
+from kraftbridge.services.act.archives import report_of
+from kraftbridge.services.observe.runs import last_run
+from kraftbridge.verification.configmap import bounded_report
 from kraftbridge.verification.quorum import ConnectionSettingsError, read_security
 
 PEM = {"security.protocol": "SSL", "ssl.truststore.type": "PEM"}
@@ -114,3 +139,93 @@ def test_pem_takes_time_that_grows_with_the_text_only() -> None:
         _unfold("-----BEGIN CERTIFICATE----- QUJD REVG -----END CERTIFICATE-----")
         == "-----BEGIN CERTIFICATE-----\nQUJD\nREVG\n-----END CERTIFICATE-----\n"
     )
+
+
+def packed(*parts: bytes) -> bytes:
+    out = io.BytesIO()
+    with gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as stream:
+        for part in parts:
+            stream.write(part)
+    return out.getvalue()
+
+
+def config_map(report: bytes) -> dict[str, object]:
+    return {"metadata": {"name": "x"}, "data": {REPORT_KEY: base64.b64encode(report).decode()}}
+
+
+def test_a_report_that_unpacks_without_end_is_refused() -> None:
+    bomb = packed(*[bytes(bounds.MIB)] * 700)
+    assert len(base64.b64encode(bomb)) < 950 * bounds.KIB
+    words = r"report in ConfigMap x: 6.. KiB.* unpack to more than 8\.0 MiB, and 8\.0 MiB is the most.*Restore"
+    with at_most(24), pytest.raises(ActionRefusedError, match=words.replace("6.. KiB", r"[\d.]+ KiB")):
+        report_of(config_map(bomb))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b'{"x":[' + b"[]," * (8 * bounds.MIB // 3 - 10) + b"[]]}", "values, and 500,000 is the most"),
+        (b"[" * 200_000, "nested deeply"),
+        (b"{}", "cannot be read"),
+    ],
+    ids=["wide", "deep", "no report"],
+)
+def test_a_report_of_many_values_is_refused_before_it_is_parsed(text: bytes, words: str) -> None:
+    with at_most(24), pytest.raises(ActionRefusedError, match=words):
+        report_of(config_map(packed(text)))
+
+
+def test_what_is_not_one_whole_stream_is_refused() -> None:
+    whole = packed(b"{}")
+    for broken in (whole[:-4], whole + whole, b"rubbish", b""):
+        with pytest.raises(OSError, match="gzip"):
+            bounds.unpacked(broken, "it", 10, "Nothing.")
+    assert bounds.unpacked(whole, "it", 2, "Nothing.") == b"{}"
+
+
+def test_the_verifier_writes_no_report_that_the_operator_does_not_read() -> None:
+    values = dict.fromkeys(("log", "zookeeper"), "v" * 900)
+    each = [
+        Difference(
+            kind=EntityKind.TOPIC_CONFIG,
+            key=f"t-{i}",
+            state=DifferenceState.CHANGED,
+            present_in=["log", "zookeeper"],
+            attributes=[AttributeDifference(name=f"a{n}", values=values) for n in range(3)],
+        )
+        for i in range(5_000)
+    ]
+    now = datetime.now(UTC)
+    report = VerificationReport(
+        run_id="r",
+        profile=Profile.DUAL_WRITE,
+        verdict=Verdict.INCONSISTENT,
+        reason="",
+        differences=each,
+        started_at=now,
+        finished_at=now,
+    )
+    stored, complete = bounded_report(report)
+    assert not complete
+    found = report_of(config_map(packed(stored.encode())))
+    assert 1_000 < len(found.differences) < 5_000
+    few = report.model_copy(update={"differences": [d.model_copy(update={"attributes": []}) for d in each]})
+    stored, complete = bounded_report(few)
+    assert complete
+    assert report_of(config_map(packed(stored.encode()))) == few
+
+
+def test_a_verdict_and_a_release_that_others_wrote_are_read_in_bounds() -> None:
+    kubernetes = FakeKubernetes(Clock())
+    name = names.verification_config_map(RUN_ID)
+    made = {"kind": "ConfigMap", "metadata": {"name": name, "namespace": IDENTITY.namespace, "uid": "u"}}
+    unfinished = record(Profile.DUAL_WRITE, Phase.ROLLING_BROKERS, verdict=None, finished=False)
+    status = MigrationStatus(verifications=(unfinished,))
+    large = '{"x":[' + "[]," * 300_000 + "[]]}"
+    kubernetes.objects["ConfigMap", IDENTITY.namespace, name] = made | {"data": {VERDICT_KEY: large}}
+    found = last_run(kubernetes, IDENTITY, status)
+    assert found.state is RunState.FAILED
+    assert "characters, and 32,768 is the most that is read" in found.message
+    for go in (large, "[" * 20_000, "no JSON", "[]"):
+        kubernetes.objects["ConfigMap", IDENTITY.namespace, name] = made | {"data": {READY_KEY: "{}", GO_KEY: go}}
+        assert last_run(kubernetes, IDENTITY, status).state is not RunState.RUNNING
