@@ -30,6 +30,30 @@ ZNODE_ACL_ENTRIES: Final = 1_000
 BROKERS: Final = 2_000
 """Brokers of one cluster."""
 
+KAFKA_ANSWER_BYTES: Final = MIB
+"""An answer of a node that is decoded as a whole. Its objects take up to 60 times its bytes."""
+
+KAFKA_REASSIGNMENTS_BYTES: Final = 4 * MIB
+"""The list of reassignments: 40 bytes for each partition that moves."""
+
+KAFKA_METADATA_BYTES: Final = 128 * MIB
+"""A Metadata answer, which is read topic by topic: 50 bytes for each partition."""
+
+KAFKA_METADATA_SECONDS: Final = 10.0
+"""Time from the first byte of a Metadata answer to its last. 200,000 partitions take a second."""
+
+KAFKA_VERIFIER_BYTES: Final = 100 * MIB
+"""An answer in a verification's own pod, which asks for 500 topics at a time."""
+
+KAFKA_NAME_BYTES: Final = 32 * KIB
+"""A string. Names of topics have at most 249 characters (``Topic.MAX_NAME_LENGTH``)."""
+
+TOPICS: Final = 250_000
+"""Topics of one cluster."""
+
+TOPIC_PARTITIONS: Final = 100_000
+"""Partitions of one topic."""
+
 SESSIONS_BYTES: Final = 4 * MIB
 """One server's answer to ``cons``: 200 bytes for each session."""
 

@@ -86,7 +86,7 @@ def connected(host: str, port: int, security: Security, timeout_seconds: float) 
     from kraftbridge.kafka.wire import Connection, WireError  # noqa: PLC0415 - kafka-python is heavy
 
     try:
-        with Connection(host, port, security, timeout_seconds) as connection:
+        with Connection(host, port, security, timeout_seconds, most=bounds.KAFKA_VERIFIER_BYTES) as connection:
             yield connection
     except WireError as error:
         raise NodeUnavailableError(str(error)) from error
