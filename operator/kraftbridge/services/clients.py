@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from kraftbridge import bounds
 from kraftbridge import credentials as certificates
 from kraftbridge.builders import names
 from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.constants import CONTROLLER_PORT
 from kraftbridge.exceptions import InvalidSpecError
-from kraftbridge.kafka.client import resolve, resolve_all
+from kraftbridge.kafka.client import inlined, resolve, resolve_all
 from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.storage.broker_records import BrokerRecordClient
@@ -242,15 +243,23 @@ def controllers_zookeeper_identities(
 
 
 def _secret(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, str]:
+    return certificates.text_files(_files(kubernetes, namespace, name))
+
+
+def _files(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, bytes]:
     secret = kubernetes.get("v1", "Secret", namespace, name)
     if secret is None:
         raise InvalidSpecError(f"Secret {namespace}/{name} does not exist")
-    return texts(secret.get("data") or {})
+    return _contents(secret.get("data") or {})
+
+
+def _contents(data: Mapping[str, str]) -> dict[str, bytes]:
+    return {key: base64.b64decode(value) for key, value in data.items()}
 
 
 def texts(data: Mapping[str, str]) -> dict[str, str]:
     """Return the values of a Secret that are text."""
-    return certificates.text_files({key: base64.b64decode(value) for key, value in data.items()})
+    return certificates.text_files(_contents(data))
 
 
 def _client_properties(
@@ -258,12 +267,13 @@ def _client_properties(
 ) -> Mapping[str, str]:
     if secret is None:
         return {}
-    data = _secret(kubernetes, namespace, secret)
+    files = _files(kubernetes, namespace, secret)
+    data = certificates.text_files(files)
     if key not in data:
         if required:
             raise InvalidSpecError(f"Secret {namespace}/{secret} has no key {key}")
         return {}
-    return parse_properties(data[key])
+    return inlined(parse_properties(data[key]), bounds.held(files, f"Secret {namespace}/{secret}"), key)
 
 
 def _zookeeper_secret(

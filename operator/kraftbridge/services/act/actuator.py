@@ -67,6 +67,7 @@ from kraftbridge.services.original_state import OriginalState
 from kraftbridge.storage.ports import KubernetesPort
 
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
+_SPARK_SECRET_BYTES = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +302,15 @@ class Actuator:
         if action.profile is Profile.COPY:
             self._create(runs.tree_claim(spec, facts))
         self._create(runs.config_map(spec, facts))
+        config_map = self._kubernetes.get(
+            "v1", "ConfigMap", facts.namespace, names.verification_config_map(facts.run_id)
+        )
+        if config_map is None:
+            raise ActionError(f"ConfigMap {facts.namespace}/{names.verification_config_map(facts.run_id)} vanished")
+        # Before the first pod: until it is there, anybody may connect.
+        self._create(runs.network_policy(facts, config_map["metadata"]["uid"]))
+        if runs.has_executors(spec, facts, runner):
+            self._create(runs.spark_secret(facts, secrets.token_urlsafe(_SPARK_SECRET_BYTES)))
         for obj in runs.access(spec, facts, runner):
             self._create(obj)
         self._create(runs.application(spec, facts, runner))
