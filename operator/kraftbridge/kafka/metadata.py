@@ -10,8 +10,11 @@ from typing import Final, NamedTuple
 
 from kraftbridge import bounds
 
-VERSION: Final = 9
-"""The version that is decoded here (KIP-482); brokers serve it since 2.4."""
+OLDEST: Final = 9
+"""The oldest version that is decoded here (KIP-482); brokers serve it since 2.4."""
+NEWEST: Final = 10
+"""It has the topics' ids (KIP-516); brokers serve it since 2.8."""
+_ID_BYTES: Final = 16
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
 _PARTITION: Final = struct.Struct(">hiii")
@@ -45,6 +48,8 @@ class Topic(NamedTuple):
     partitions: list[Partition]
     operations: int
     """Bit field of what the principal may do (KIP-430); `NO_OPERATIONS` where it was not asked."""
+    topic_id: str = ""
+    """In hexadecimal; ``""`` before `NEWEST`."""
 
     def allows(self, operation: int) -> bool:
         """Return whether the principal may do an ``AclOperation``."""
@@ -207,8 +212,8 @@ class Metadata:
     topics: Iterator[Topic]
 
 
-def read(frame: Frame, correlation: int) -> Metadata:
-    """Return the answer to the request with this number; ``MetadataResponse.json`` of Kafka 3.9, version 9.
+def read(frame: Frame, correlation: int, version: int) -> Metadata:
+    """Return the answer to the request with this number; ``MetadataResponse.json`` of Kafka 3.9.
 
     Raises
     ------
@@ -228,17 +233,18 @@ def read(frame: Frame, correlation: int) -> Metadata:
         frame.text()  # rack
         frame.tags()
     frame.text()  # cluster id
-    return Metadata(tuple(brokers), frame.integer(), _topics(frame))
+    return Metadata(tuple(brokers), frame.integer(), _topics(frame, version))
 
 
-def _topics(frame: Frame) -> Iterator[Topic]:
+def _topics(frame: Frame, version: int) -> Iterator[Topic]:
     for _ in range(frame.length(bounds.TOPICS, "topics")):
         error, name = frame.short(), frame.text()
+        topic_id = frame.take(_ID_BYTES).hex() if version >= NEWEST else ""
         frame.take(1)  # internal
         count = frame.length(bounds.TOPIC_PARTITIONS, "partitions of one topic")
         partitions = [frame.partition() for _ in range(count)]
         operations = frame.integer()
         frame.tags()
-        yield Topic(error, name, partitions, operations)
+        yield Topic(error, name, partitions, operations, topic_id)
     frame.integer()  # operations on the cluster
     frame.tags()

@@ -198,7 +198,7 @@ class Connection:
         WireError
             No answer in time, the connection broke, or the answer exceeds a bound.
         """
-        version = self._version(MetadataRequest, metadata.VERSION, metadata.VERSION)
+        version = self._version(MetadataRequest, metadata.NEWEST, metadata.OLDEST)
         self._deadline = time.monotonic() + timeout_seconds
         request = MetadataRequest(
             version=version,
@@ -213,7 +213,7 @@ class Connection:
             self._protocol.in_flight_requests.popleft()  # it is decoded here
             frame = metadata.Frame(connection, self._left, self.address, bounds.KAFKA_METADATA_BYTES)
             self._deadline = time.monotonic() + max(timeout_seconds, bounds.KAFKA_METADATA_SECONDS)
-            found = fold(metadata.read(frame, correlation))
+            found = fold(metadata.read(frame, correlation, version))
             whole = not frame.remaining
         except _UNREADABLE as e:
             error = ConnectionLostError if isinstance(e, ConnectionError) else WireError

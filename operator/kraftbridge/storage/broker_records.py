@@ -12,11 +12,11 @@ from typing import Any, Final, Self
 from kafka.protocol.admin.cluster import DescribeLogDirsRequest
 from kafka.protocol.admin.configs import DescribeConfigsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
-from kafka.protocol.metadata.metadata import MetadataRequest
 
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.listeners import look_at
+from kraftbridge.kafka.metadata import Metadata
 from kraftbridge.kafka.wire import UNKNOWN_TOPIC, Connection, WireError, error_name, host_ports
 from kraftbridge.models.broker_record import (
     EffectiveSetting,
@@ -60,7 +60,7 @@ class BrokerRecordClient:
         self._security = Security.from_properties(client_properties)
         self._source = f"brokers {bootstrap_servers}"
         self._connections: dict[int, Connection] = {}
-        self._metadata: Any = None
+        self._known: dict[int, tuple[str, int]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -129,19 +129,17 @@ class BrokerRecordClient:
         ObservationError
             A leader does not answer for a partition, or the principal may not read a topic's configuration.
         """
-        leaders = {tp: leader for tp, leader in self._leaders(broker).items() if leader >= 0}
+        partitions = {tp: of for tp, of in self._partitions(broker).items() if of[0] >= 0}
+        leaders = {tp: leader for tp, (leader, _) in partitions.items()}
         ends = self._of_leaders(leaders, dict.fromkeys(leaders, _LATEST))
         starts = self._of_leaders(leaders, dict.fromkeys(leaders, _EARLIEST))
         silent = next(((tp, o) for found in (ends, starts) for tp, o in found.items() if isinstance(o, str)), None)
         if silent is not None:
             (topic, partition), why = silent
             raise ObservationError(f"offsets of {topic}-{partition}", why)
-        ids = self._topic_ids()
         found = {
-            tp: PartitionOffsets(
-                _number(starts[tp]), _number(ends[tp]), _number(starts[tp]), topic_id=ids.get(tp[0], "")
-            )
-            for tp in leaders
+            tp: PartitionOffsets(_number(starts[tp]), _number(ends[tp]), _number(starts[tp]), topic_id=topic_id)
+            for tp, (_, topic_id) in partitions.items()
         }
         return found | self._limited(leaders, found, holds_for)
 
@@ -157,11 +155,10 @@ class BrokerRecordClient:
         ObservationError
             No broker answers, or the restarted one does not.
         """
-        ids = self._topic_ids()
         leaders = {
             tp: leader
-            for tp, leader in self._leaders(broker).items()
-            if tp in record and ids.get(tp[0], "") in ("", record[tp].topic_id)
+            for tp, (leader, topic_id) in self._partitions(broker).items()
+            if tp in record and topic_id == record[tp].topic_id
         }
         headless: dict[TopicPartition, OffsetsNow | str] = {tp: "no leader" for tp, i in leaders.items() if i < 0}
         asked = {tp: leader for tp, leader in leaders.items() if leader >= 0}
@@ -303,46 +300,40 @@ class BrokerRecordClient:
             for p in t.partitions
         }
 
-    def _leaders(self, broker: int) -> dict[TopicPartition, int]:
-        """Return the leader of each partition that a broker has; -1 where there is none."""
-        found = {}
-        for topic in self._described().topics:
-            if topic.error_code and topic.error_code != UNKNOWN_TOPIC:
-                raise ObservationError(f"topic {topic.name}", error_name(topic.error_code))
-            for partition in topic.partitions:
-                if broker in partition.replica_nodes:
-                    found[str(topic.name), int(partition.partition_index)] = int(partition.leader_id)
-        return found
+    def _partitions(self, broker: int) -> dict[TopicPartition, tuple[int, str]]:
+        """Return leader and topic id of each partition that a broker has; leader -1 where there is none."""
 
-    def _topic_ids(self) -> dict[str, str]:
-        """Return the topics' ids, as far as the broker that answers has them (KIP-516)."""
-        return {str(t.name): str(t.topic_id) for t in self._described().topics if getattr(t, "topic_id", None)}
+        def of_broker(answer: Metadata) -> dict[TopicPartition, tuple[int, str]]:
+            found = {}
+            for topic in answer.topics:
+                if topic.error_code and topic.error_code != UNKNOWN_TOPIC:
+                    raise ObservationError(f"topic {topic.name}", error_name(topic.error_code))
+                for partition in topic.partitions:
+                    if broker in partition.replica_nodes:
+                        found[topic.name, partition.partition_index] = (partition.leader_id, topic.topic_id)
+            return found
 
-    def _described(self) -> Any:
-        if self._metadata is None:
+        try:
+            return self._any().all_topics(REQUEST_SECONDS, of_broker)
+        except WireError as e:
+            raise ObservationError(self._source, str(e)) from e
+
+    def _addresses(self) -> dict[int, tuple[str, int]]:
+        if not self._known:
             failures = []
             for host, port in self._bootstrap:
                 try:
                     with Connection(host, port, self._security, CONNECT_SECONDS) as connection:
-                        answer = connection.call(
-                            MetadataRequest,
-                            REQUEST_SECONDS,
-                            max_version=12,
-                            topics=None,
-                            allow_auto_topic_creation=False,
-                        )
+                        answer = connection.metadata(REQUEST_SECONDS)
                 except WireError as e:
                     failures.append(f"{host}:{port}: {e}")
                     continue
-                if answer.brokers:
-                    self._metadata = answer
-                    return answer
+                self._known = {int(b.node_id): (str(b.host), int(b.port)) for b in answer.brokers}
+                if self._known:
+                    return self._known
                 failures.append(f"{host}:{port}: it knows no brokers as yet")
             raise ObservationError(self._source, f"none answered: {'; '.join(failures)}")
-        return self._metadata
-
-    def _addresses(self) -> dict[int, tuple[str, int]]:
-        return {int(b.node_id): (str(b.host), int(b.port)) for b in self._described().brokers}
+        return self._known
 
     def _any(self) -> Connection:
         """Return a connection to some broker."""
