@@ -536,10 +536,10 @@ def _text(data: bytes | None) -> tuple[str | None, str]:
 
 
 def redacted_data(path: str, data: bytes | None) -> bytes | None:
-    """Return a znode's data with secrets replaced by their SHA-256. Data that cannot be parsed is replaced completely.
+    """Return a znode's data with secrets replaced by their SHA-256 and length. Data that cannot be parsed is replaced completely.
 
     SCRAM keys and encrypted passwords have enough entropy for a plain hash. Redacted SCRAM credentials can still be
-    compared with a log; encrypted passwords by their length.
+    compared with a log; passwords, encrypted or not, by their length.
     """
     if not data or not path.startswith("/config/"):
         return data
