@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kraftbridge.exceptions import PasswordDecodingError, UndecodableZnodeError
+from kraftbridge.json_text import parsed_json
 from kraftbridge.metadata.entities import (
     EncodedPassword,
     Entity,
@@ -135,8 +135,8 @@ def json_object(path: str, data: bytes | None) -> dict[str, Any]:
     if not data:
         raise UndecodableZnodeError(f"{path} has no data")
     try:
-        body = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        body = parsed_json(data)
+    except ValueError as error:
         raise UndecodableZnodeError(f"{path} is not JSON: {type(error).__name__}") from error
     if not isinstance(body, dict):
         raise UndecodableZnodeError(f"{path} is not a JSON object")
