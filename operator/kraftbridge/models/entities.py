@@ -237,7 +237,7 @@ _ROWS: Final = (
         Mirror.DRIVER,
         Served.NO,
         Secrecy.NONE,
-        "the whole entry, which is its key; the log's ids are random",
+        "the whole entry, which is its key; only voters agree on its id",
     ),
     KindFacts(
         EntityKind.DELEGATION_TOKEN,
