@@ -984,6 +984,11 @@ class Code(StrEnum):
         "This znode changed after the KRaft controller had claimed /controller: the copy may not contain the change",
         "Repeat the change with Kafka's tools when the cluster is in dual-write",
     )
+    DELETION_UNDER_WAY = (
+        "DeletionUnderWay", _WARNING, _COMPARISON,
+        "The deletion of this topic had begun when the tree was read. Kafka does not copy such a topic, and its replicas can stay on the brokers' disks (KAFKA-15605): {count} of its entities are in ZooKeeper alone",
+        "Remove what is left of the topic in the log directories of its brokers. Create the topic again if it is wanted",
+    )
     TORN_LOG_TAIL = (
         "TornLogTail", _WARNING, _COMPARISON,
         "The log ends with {size} bytes of an incomplete batch. The verification ignores them",

@@ -366,6 +366,11 @@ def cluster_id(data: bytes | None) -> str | None:
     return identity if isinstance(identity, str) and identity else None
 
 
+def topics_being_deleted(reading: DumpReading) -> list[str]:
+    """Return the topics in `/admin/delete_topics` of a tree that was read."""
+    return _children(reading.nodes(), DELETIONS_PATH)
+
+
 def soundness_of(reading: DumpReading, encoder_secret: str | None, *, secret_required: bool) -> Soundness:
     """Check a tree that was read, except for topics with the same id and znodes that could not be decoded."""
     nodes = reading.nodes()
@@ -378,7 +383,7 @@ def soundness_of(reading: DumpReading, encoder_secret: str | None, *, secret_req
     soundness.tree(
         topics=[topic.name for topic in topics],
         topic_configs=_children(nodes, TOPIC_CONFIGS_PATH),
-        deletions=_children(nodes, DELETIONS_PATH),
+        deletions=topics_being_deleted(reading),
         migration=reading.migration,
         migration_problem=reading.problems.get(MIGRATION_PATH),
         checked={path: nodes[path] for path in CHECKED_NODES if path in nodes},
