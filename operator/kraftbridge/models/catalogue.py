@@ -201,7 +201,7 @@ class Code(StrEnum):
     IMAGE_TOO_OLD = (
         "ImageTooOld", _WARNING, _PREFLIGHT,
         "The image {image} starts Kafka {release}, according to its name. A broker of that release cannot register at the metadata.version of the quorum",
-        "Roll the brokers to an image with Kafka 3.9 first. Ignore this finding if the image contains 3.9 in spite of its name",
+        "Roll the brokers to an image with Kafka 3.9 first, with inter.broker.protocol.version set to the version that runs now (docs/install.md, Bring the brokers to Kafka 3.9). Ignore this finding if the image contains 3.9 in spite of its name",
     )
     IMAGE_WRITES_TO_ZOOKEEPER = (
         "ImageWritesToZooKeeper", _INFORMATION, _PREFLIGHT,
@@ -566,7 +566,7 @@ class Code(StrEnum):
     INTER_BROKER_PROTOCOL_TOO_LOW = (
         "InterBrokerProtocolTooLow", _BLOCKING, _PREFLIGHT,
         "The migration needs brokers with inter.broker.protocol.version 3.9: {stated}",
-        "Upgrade the brokers to Kafka 3.9, and set inter.broker.protocol.version=3.9 or remove the setting, in one rolling restart",
+        "Two rolling restarts (docs/install.md, Bring the brokers to Kafka 3.9). First roll the brokers to Kafka 3.9, with inter.broker.protocol.version set to the version that runs now. When every broker runs 3.9, set 3.9 or remove the setting in a second one",
     )
     LISTENER_NAME_TAKEN = (
         "ListenerNameTaken", _BLOCKING, _PREFLIGHT,
@@ -864,7 +864,7 @@ class Code(StrEnum):
     TOPIC_WITHOUT_ID = (
         "TopicWithoutId", _BLOCKING, _TREE,
         "The topic has no id (KIP-516): the copy would never begin",
-        "Set inter.broker.protocol.version to 2.8 or later, then delete /controller. A broker becomes controller again and assigns ids",
+        "When every broker runs Kafka 3.9, set inter.broker.protocol.version=3.9 or remove the setting in a rolling restart (docs/install.md, Bring the brokers to Kafka 3.9). Then delete /controller. A broker becomes controller again and assigns ids",
     )
     TOPIC_WITHOUT_PARTITIONS = (
         "TopicWithoutPartitions", _BLOCKING, _TREE,
@@ -1008,6 +1008,11 @@ class Code(StrEnum):
         "ChangedAfterClaim", _WARNING, _COMPARISON,
         "This znode changed after the KRaft controller had claimed /controller: the copy may not contain the change",
         "Repeat the change with Kafka's tools when the cluster is in dual-write",
+    )
+    DELETION_UNDER_WAY = (
+        "DeletionUnderWay", _WARNING, _COMPARISON,
+        "The deletion of this topic had begun when the tree was read. Kafka does not copy such a topic, and its replicas can stay on the brokers' disks (KAFKA-15605): {count} of its entities are in ZooKeeper alone",
+        "Remove what is left of the topic in the log directories of its brokers. Create the topic again if it is wanted",
     )
     TORN_LOG_TAIL = (
         "TornLogTail", _WARNING, _COMPARISON,

@@ -6,7 +6,6 @@ Functions that parse a payload raise ValueError, KeyError, TypeError or `Metadat
 from __future__ import annotations
 
 import ipaddress
-import json
 import logging
 import shutil
 import socket
@@ -30,6 +29,7 @@ from typing_extensions import override
 from kraftbridge import bounds
 from kraftbridge.constants import CANARY_USER
 from kraftbridge.exceptions import ActionError, ConflictError, ObservationError, UndecodableZnodeError
+from kraftbridge.json_text import parsed_json
 from kraftbridge.kafka.client import resolve, resolve_all
 from kraftbridge.metadata.zookeeper.session import (
     Retries,
@@ -558,7 +558,7 @@ def _json(node: Znode) -> dict[str, Any]:
         raise ValueError(
             f"it has {bounds.size(len(node[0]))}, and {bounds.size(bounds.ZNODE_BYTES)} is the most that is read"
         )
-    parsed = json.loads(node[0])
+    parsed = parsed_json(node[0])
     if not isinstance(parsed, dict):
         raise ValueError(f"{node[0]!r:.200} is no JSON object")  # noqa: TRY004 - a payload's value is wrong, no type of ours
     return parsed
