@@ -31,6 +31,8 @@ class Made:
     def checked_by(self) -> CheckedBy:
         if "phases/preflight/" in self.place:
             return CheckedBy.PREFLIGHT
+        if "/phases/" in self.place:
+            return CheckedBy.GUARDS
         return CheckedBy.TREE if "metadata/zookeeper/" in self.place else CheckedBy.COMPARISON
 
 

@@ -277,6 +277,10 @@ class ZooKeeperState:
     reassignments: bool
     canary: float | None
     """Value of the canary quota, None if it is absent."""
+    migration_czxid: int = 0
+    """ZooKeeper's transaction that created ``/migration``; 0: there is none."""
+    zxid: int = 0
+    """Newest transaction that the server had applied when it answered; 0: not known."""
 
 
 # ------------------------------------------------------------------------------------------------ Kafka
