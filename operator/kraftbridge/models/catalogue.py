@@ -1099,6 +1099,11 @@ class Code(StrEnum):
         "It stopped: {detail}",
         "Read the preceding lines of its log for the cause",
     )
+    CONTROLLER_CLAIMS_LOST = (
+        "ControllerClaimsLost", _BLOCKING, _GUARDS,
+        "Of the claims that were recorded when the voters were formatted, {claims}. A claim with another UID counts as a blank volume, and the operator creates no StatefulSet over it",
+        "Restore the claims with their volumes, if a backup keeps their UIDs. Otherwise replace one controller at a time as docs/kraft.md describes while the others are a majority, or roll back with spec.rollback.acceptLoss if ZooKeeper has what you need",
+    )
     ZOOKEEPER_CONTRADICTS = (
         "ZooKeeperContradicts", _BLOCKING, _GUARDS,
         "ZooKeeper does not show what this migration has read from it: {what}. The metadata log of the KRaft controllers holds all metadata; nothing restarts, no controller stops, and nothing is written to ZooKeeper",

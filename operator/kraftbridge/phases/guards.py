@@ -30,7 +30,7 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import FORWARD, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus, WaitKind
-from kraftbridge.phases import history, rollback
+from kraftbridge.phases import belongings, history, rollback
 from kraftbridge.phases.draft import SLOW, Draft, Identity, StepContext, Wait
 from kraftbridge.phases.nodes import restarts
 
@@ -48,8 +48,14 @@ def enforce(draft: Draft) -> Wait | None:
         return waiting
     if draft.status.phase.at_rest and not _rolls_controllers(draft):
         _release_leases(draft)
-        return None
-    return _hold_leases(draft) or _restore_migration_flag(draft) or _refuse_other_zookeeper(draft) or _strangers(draft)
+        return belongings.restore(draft)
+    return (
+        _hold_leases(draft)
+        or _restore_migration_flag(draft)
+        or belongings.restore(draft)
+        or _refuse_other_zookeeper(draft)
+        or _strangers(draft)
+    )
 
 
 def _refuse_other_zookeeper(draft: Draft) -> Wait | None:

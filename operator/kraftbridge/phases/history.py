@@ -48,7 +48,7 @@ def track(draft: Draft) -> None:
     what = contradiction(known, seen, own_rollback(draft.status))
     if what:
         _note_contradiction(draft, known, seen, what)
-    elif known.contradiction is not None and known.contradiction.confirmed_at is not None and known.copied:
+    elif known.contradiction is not None and known.contradiction.confirmed_at is not None and _comparable(draft, known):
         _note_agreement(draft, known, known.contradiction)
     else:
         _record(draft, known, seen)
@@ -143,7 +143,9 @@ def enforce(draft: Draft) -> Wait | None:
     under_way = draft.status.healing
     if under_way is not None and under_way.kind is HealingKind.OLDER_STORE:
         return Wait("the new active controller writes its image to ZooKeeper", reason=Reason.CONTRADICTS)
-    # What ZooKeeper holds now has the right age; only a comparison says whether it has everything.
+    # What ZooKeeper holds now has the right age: Kafka may write to it, and a comparison says whether it has everything.
+    if (waiting := healing.ensure_mirror_moves(draft)) is not None:
+        return waiting
     purpose = f"contradiction-{found.id}"
     waiting = verifying.ensure_verdict(draft, Profile.DUAL_WRITE, draft.status.phase, purpose, heals=False)
     if waiting is not None:
@@ -170,6 +172,12 @@ def way_out(found: ZooKeeperContradiction) -> str:
 def _known(step: StepContext) -> ZooKeeperHistory | None:
     known = step.status.zookeeper_history
     return known if known is not None and known.attempt == step.status.attempt else None
+
+
+def _comparable(step: StepContext, known: ZooKeeperHistory) -> bool:
+    """Return whether a verification can compare the stores: the copy was complete, and the controllers were not asked to stop."""
+    rollback = own_rollback(step.status)
+    return known.copied and (rollback is None or rollback.controllers_stopped_at is None)
 
 
 def _begun(step: StepContext) -> ZooKeeperHistory | None:

@@ -209,8 +209,13 @@ def _repeat_stop(draft: Draft) -> Wait | None:
     controllers, workload, rollback = draft.status.controllers, draft.observation.controllers, draft.status.rollback
     if controllers is None or rollback is None or not without_controller(draft.status):
         return None
-    if not isinstance(workload, ControllersWorkload) or workload.stateful_set is None:
+    if not isinstance(workload, ControllersWorkload):
         return Wait(f"the controllers are stopping: {workload}", requeue_after=HASTE)
+    if workload.stateful_set is None:
+        draft.act(_stop(draft, controllers))
+        names = ", ".join(p.name for p in workload.left)
+        message = f"the controllers are stopping: pod {names} is left. A pod on a lost node runs until its Node is deleted or tainted node.kubernetes.io/out-of-service"
+        return Wait(message, requeue_after=HASTE)
     since = rollback.controllers_stopped_at or draft.now
     if not workload.stateful_set.deleting and draft.now - since > STOP_REPEATED_FOR:
         draft.update(rollback=None)

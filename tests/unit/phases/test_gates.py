@@ -368,7 +368,7 @@ NOT_RUNNING: dict[str, tuple[Spoil, str]] = {
     "not Ready": (first_controller(ready=False, trouble="Unschedulable: no node"), "Unschedulable"),
     "terminating": (first_controller(deleting=True), "being replaced"),
     "another configuration": (first_controller(configuration="Migration-old"), "does not run configuration"),
-    "no StatefulSet yet": (observing(controllers=ControllersWorkload(None)), "being created"),
+    "no StatefulSet yet": (observing(controllers=ControllersWorkload(None)), "is gone"),
     "a pod is missing": (
         lambda s: s.observing(
             controllers=ControllersWorkload(
@@ -437,7 +437,7 @@ CLOSED: dict[Phase, dict[str, tuple[Spoil, str]]] = {
             "controller 3002",
         ),
         "held": (lambda s: s.with_status(hold_until=NOW + timedelta(seconds=4)), "holding"),
-        "the StatefulSet is gone": (observing(controllers=ControllersWorkload(None)), "does not exist"),
+        "the StatefulSet is gone": (observing(controllers=ControllersWorkload(None)), "is gone"),
         "a pod keeps the flag": (observing(controllers=controllers_workload(ControllerMode.FINAL, done=2)), ""),
     },
 }

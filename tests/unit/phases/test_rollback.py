@@ -198,7 +198,9 @@ def test_what_was_taken_over_must_be_readable() -> None:
 
 
 def test_the_claim_goes_when_the_controllers_are_gone() -> None:
-    decision = going_back(controllers=NO_CONTROLLERS, metrics=GONE, quorum=UNKNOWN).decide()
+    stopped = RollbackStatus(attempt=1, controllers_stopped_at=NOW - timedelta(seconds=9))
+    gone = going_back(controllers=NO_CONTROLLERS, metrics=GONE, quorum=UNKNOWN).with_status(rollback=stopped)
+    decision = gone.decide()
     assert decision.actions == (RemoveControllerClaim(2),)
     still_there = going_back(controllers=controllers_workload(), metrics=GONE)
     assert RemoveControllerClaim not in kinds(still_there.decide().actions)
