@@ -1,4 +1,4 @@
-"""Changes of the controllers in dual-write, then a rollback, under load, with brokers that are configured by a properties file."""
+"""Changes of the controllers in dual-write, a start in KRaft mode that is undone, then a rollback, under load, with brokers that are configured by a properties file."""
 
 import json
 import time
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from e2e.harness.bare import OF_THE_LOAD, inventory_differences
 from e2e.harness.foreign import ForeignCluster, Style
 from e2e.harness.kube import REPOSITORY, Kube
 from e2e.harness.load import Load, client_impact
@@ -41,7 +42,7 @@ class DualWrite:
     migration: Migration
     load: Load
     template: object
-    inventory: object
+    inventory: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def dual_write(cluster: ForeignCluster) -> DualWrite:
     inventory = cluster.inventory()
     cluster.kube.apply(json.dumps(manifest(cluster, target="DualWrite", runner="Job")), NAMESPACE)
     migration = Migration(cluster.kube, NAMESPACE)
-    forward = _rest(migration, "DualWrite")
+    forward = _rest(migration, "DualWrite", load)
     channel = forward.status["channel"]  # the resource names none
     assert (channel["configStyle"], channel["volume"], channel["key"]) == ("Properties", "config", "server.properties")
     assert channel["provenAt"]
@@ -99,12 +100,46 @@ def test_a_voter_that_fails_on_a_changed_configuration_gets_the_old_one_back(clu
 
 
 @pytest.mark.timeout(1800)
-def test_back_from_dual_write(cluster: ForeignCluster, dual_write: DualWrite) -> None:
+def test_defaults_that_kraft_refuses_are_noticed_before_a_restart_and_undone_after_one(
+    cluster: ForeignCluster, dual_write: DualWrite
+) -> None:
+    """``num.io.threads`` grows in legal steps, until a start in KRaft mode refuses it and ``log.retention.ms=-1`` with it."""
+    kube, migration = cluster.kube, dual_write.migration
+    for threads in (16, 32):
+        cluster.run_client("alter_defaults", f"num.io.threads={threads}")
+    before = _brokers(cluster)
+    migration.patch({"spec": {"target": "KRaftBrokers"}})
+    refused = _until(kube, lambda status: "DynamicSettingsRefused" in _condition(status, "Stalled")["message"])
+    assert "log.retention.ms" in refused["message"]
+    assert _brokers(cluster) == before
+    resource = kube.get("kafkamigrations.kraftbridge.dev", "demo", NAMESPACE)
+    assert resource is not None
+    accepted = resource["spec"].get("preflight", {}).get("accepted", [])
+    known = {"code": "DynamicSettingsRefused", "object": "*"}
+    migration.patch({"spec": {"preflight": {"accepted": [*accepted, known]}}})
+    held = _until(kube, lambda status: "finishedAt" in status.get("brokerUndo", {}))
+    assert "log.retention.ms was -1" in held["brokerUndo"]["reason"]
+    assert "could not be applied" in held["brokerUndo"]["reason"]
+    after = _brokers(cluster)
+    assert sum(before[pod] != after[pod] for pod in before) == 1, "no other broker restarts"
+    again = _until(kube, lambda status: _condition(status, "Stalled")["status"] == "True")
+    assert "was taken back to migration mode" in again["message"]
+    assert _brokers(cluster) == after
+
+
+def _brokers(cluster: ForeignCluster) -> dict[str, str]:
+    """Return the UID of each broker's pod."""
+    pods = {p["metadata"]["name"]: p["metadata"]["uid"] for p in cluster.kube.list("pod", NAMESPACE)}
+    return {name: pods[name] for name in cluster.broker_pods}
+
+
+@pytest.mark.timeout(1800)
+def test_back(cluster: ForeignCluster, dual_write: DualWrite) -> None:
     """Brokers, fields and owners are as before, nothing is lost, and the znodes of the migration are gone."""
     kube, migration = cluster.kube, dual_write.migration
     # Jobs ran the verifications until now, a driver with an executor runs those from here on; in the demo the driver compares alone.
     migration.patch({"spec": {"verification": {"runner": "SparkApplication", "executors": 1}, "target": "ZooKeeper"}})
-    back = _rest(migration, "RolledBack")
+    back = _rest(migration, "RolledBack", dual_write.load)
     gates = {v["gate"]: v.get("verdict") for v in back.status["verifications"]}
     assert gates["RollingBack"] == "Consistent"
     pods = {e["involvedObject"]["name"] for e in kube.list("events", NAMESPACE) if e["involvedObject"]["kind"] == "Pod"}
@@ -121,14 +156,17 @@ def test_back_from_dual_write(cluster: ForeignCluster, dual_write: DualWrite) ->
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     (ARTIFACTS / "load.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     (ARTIFACTS / "kmig.json").write_text(json.dumps(back.resource, indent=2))
+    for value in ("16", ""):
+        cluster.run_client("alter_defaults", f"num.io.threads={value}")
     impact = client_impact(lines)
     assert impact.unharmed, json.dumps(impact.as_json())
-    assert cluster.inventory() == dual_write.inventory
+    assert inventory_differences(dual_write.inventory, cluster.inventory(), OF_THE_LOAD) == []
     assert cluster.prove_serving()
 
 
-def _rest(migration: Migration, phase: str) -> View:
+def _rest(migration: Migration, phase: str, load: Load) -> View:
     for view in migration.follow(TIMEOUT_S):
+        load.look(view)
         if view.phase == phase and view.condition("Ready")["status"] == "True":
             return view
     raise AssertionError("following ends with the phase or an exception")

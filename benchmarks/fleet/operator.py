@@ -90,7 +90,7 @@ def main(directory: Path) -> None:
         if namespace.startswith("gone-"):
             return open_clients(store, namespace, *rest)
         kafka = RemoteKafka(surroundings, namespace)
-        return ClusterClients(kafka, kafka, kafka)
+        return ClusterClients(kafka, kafka, kafka, lambda: kafka)
 
     socket.getaddrinfo = silent
     observer.read_controller_metrics = metrics  # type: ignore[assignment,attr-defined]

@@ -25,8 +25,9 @@ from benchmarks.quorum.workloads import (
     workloads,
 )
 from benchmarks.quorum.writer import cluster_brokers
+from kraftbridge import bounds
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
-from kraftbridge.kafka.client import Security
+from kraftbridge.kafka.client import Security, inlined
 from kraftbridge.kafka.wire import host_ports
 from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient
@@ -105,4 +106,4 @@ def _quorum(controllers: str | None, properties: Mapping[str, str], file: Sample
 
 
 def _properties(path: Path | None) -> dict[str, str]:
-    return {} if path is None else dict(javaproperties.loads(path.read_text(encoding="utf-8")))
+    return {} if path is None else inlined(javaproperties.loads(path.read_text(encoding="utf-8")), bounds.file)

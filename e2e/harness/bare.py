@@ -27,6 +27,13 @@ TIMEOUT_S = 1800
 
 # Canaries of the procedure and of the operator, the quota and the SCRAM user that prove_serving sets, and internal topics' creation.
 OF_THE_PROOFS = ("app-02/configs/retention.ms", "user=proof-", "/scram/proof-", "kraftbridge")
+OF_THE_LOAD = (
+    "/topics/load-churn-",
+    "/topics/load-moved/",
+    "/topics/load-altered/configs/",
+    "/log.index.interval.bytes:",
+)
+"""What the load changes meanwhile, and judges itself."""
 
 
 @dataclass(frozen=True)
@@ -165,11 +172,13 @@ def seconds_by_phase(steps: list[dict[str, Any]]) -> dict[str, dict[str, float]]
     return phases
 
 
-def inventory_differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return what the brokers serve otherwise than before, but for what the proofs themselves leave behind."""
+def inventory_differences(
+    before: dict[str, Any], after: dict[str, Any], own: tuple[str, ...] = OF_THE_PROOFS + OF_THE_LOAD
+) -> list[str]:
+    """Return what the brokers serve otherwise than before, but for what the harness's own programs leave behind."""
     differences: list[str] = []
     _compare("", before, after, differences)
-    return [found for found in differences if not any(own in found for own in OF_THE_PROOFS)]
+    return [found for found in differences if not any(mark in found for mark in own)]
 
 
 def _compare(path: str, before: Any, after: Any, differences: list[str]) -> None:

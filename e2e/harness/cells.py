@@ -58,6 +58,7 @@ class Cell:
             and not self.broken
             and not run.get("lost")
             and not run.get("duplicates")
+            and not run.get("watched")
             and not run.get("inventory_differences")
             and not self.trouble_with_leaders
         )

@@ -147,7 +147,7 @@ class Story:
         )
         terminal.say(f"[green]$ {migration.set_target('KRaftBrokers')}[/]")
 
-    def follow(self) -> View:
+    def follow(self, load: Load) -> View:
         """Follow it to AwaitingFinalization, set the target to KRaft, follow it to the end."""
         terminal, migration = self.terminal, self.migration
         striker = Striker(
@@ -159,6 +159,7 @@ class Story:
         for view in migration.follow(self.arguments.within):
             terminal.change(view)
             striker.look(view)
+            load.look(view)
             if view.phase == "AwaitingFinalization" and view.awaits_user and not asked and not striker.open(view.phase):
                 asked = True
                 terminal.say("[bold]the operator waits for its user: a finalization cannot be rolled back.[/]")
@@ -221,13 +222,13 @@ class Story:
         terminal, cluster = self.terminal, self.cluster
         self.prepare()
         load = Load(cluster)
-        terminal.step("a producer and a consumer group, from now to the end", load.start)
+        terminal.step("the clients: producers, consumers, and what they watch, from now to the end", load.start)
         before = cluster.inventory()
         if self.arguments.trap is not None:
             self.planted = terminal.step("planting a trap: a quota that Kafka does not know", cluster.plant_quota)
         begin = time.monotonic()
         self.apply()
-        view = self.follow()
+        view = self.follow(load)
         migration_s = time.monotonic() - begin
         serving = self.leave_zookeeper()
         differences = inventory_differences(before, cluster.inventory())

@@ -221,12 +221,12 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         terminal.step("ZooKeeper and the brokers", cluster.add)
         terminal.step("filling it", lambda: cluster.run_client("seed", "--any-cluster"))
         load = Load(cluster)
-        terminal.step("a producer and a consumer group", load.start)
+        terminal.step("the clients", load.start)
         before = json.loads(cluster.run_client("inventory", "--without-acls"))
         templates = cluster.templates()
         _begin(layout, terminal, migration, by_hand=arguments.by_hand)
         told: Told = []
-        view, refused = _follow(migration, terminal, arguments, told)
+        view, refused = _follow(migration, terminal, arguments, told, load)
         result: dict[str, Any] = {
             "name": layout.name,
             "title": layout.title,
@@ -386,7 +386,9 @@ def _begin(layout: Layout, terminal: Terminal, migration: Migration, *, by_hand:
     eventually(migration.view, f"somebody creates KafkaMigration {NAMESPACE}/{MIGRATION}", BY_HAND_SECONDS)
 
 
-def _follow(migration: Migration, terminal: Terminal, arguments: argparse.Namespace, told: Told) -> tuple[View, bool]:
+def _follow(
+    migration: Migration, terminal: Terminal, arguments: argparse.Namespace, told: Told, load: Load
+) -> tuple[View, bool]:
     """Follow it to ``Completed``, or until preflight has judged and blocks, or until the time is up.
 
     With ``--back``, ask for the way back as soon as one broker runs KRaft, and follow it to ``RolledBack``. With ``--by-hand``, ask for nothing.
@@ -405,6 +407,8 @@ def _follow(migration: Migration, terminal: Terminal, arguments: argparse.Namesp
     while time.monotonic() < deadline:
         view = migration.view() or view
         terminal.change(view)
+        if not back:  # a reassignment would hold the way back up
+            load.look(view)
         if not told or told[-1][1] != f"{view.phase}: {view.message}":
             told.append((time.time(), f"{view.phase}: {view.message}"))
         if view.phase in ("Completed", "RolledBack") and view.condition("Ready")["status"] == "True":

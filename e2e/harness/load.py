@@ -1,11 +1,14 @@
 """The clients' load during an event in the cluster, and its impact on the clients."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from e2e.clients.kafka_clients.watch.balance import Balance
+from e2e.clients.kafka_clients.watch.moments import FOLDER, Moment
 from e2e.harness.foreign import ForeignCluster
-from e2e.harness.kube import eventually
+from e2e.harness.kube import CommandFailedError, eventually
+from e2e.harness.migration import View
 
 DRAIN_TIMEOUT_S = 300
 WARM_UP_LINES = 6
@@ -36,6 +39,13 @@ class ClientImpact:
     longest_end_to_end_s: float
     longest_consumer_gap_s: float
     seconds_without_ack: int
+    watched: tuple[Balance, ...] = ()
+    """What the load watches beside its own records."""
+
+    @property
+    def broken(self) -> list[str]:
+        """What of the watched is not as it must be."""
+        return [f"{balance.subject}: {what}" for balance in self.watched for what in balance.broken]
 
     @property
     def failures(self) -> dict[str, int]:
@@ -44,8 +54,8 @@ class ClientImpact:
 
     @property
     def unharmed(self) -> bool:
-        """Whether no client lost or duplicated a record or received an error."""
-        return self.drained and not (self.lost or self.duplicates or self.unanswered or self.failures)
+        """Whether no client lost or duplicated a record or received an error, and everything watched is as it must be."""
+        return self.drained and not (self.lost or self.duplicates or self.unanswered or self.failures or self.broken)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"unharmed": self.unharmed}
@@ -56,6 +66,8 @@ class Load:
     """A pod that produces and consumes."""
 
     cluster: ForeignCluster
+    told: set[Moment] = field(default_factory=set)
+    """The moments that it knows of."""
 
     @property
     def pod(self) -> str:
@@ -70,6 +82,18 @@ class Load:
             eventually(self._flows, "the load's records are acknowledged and received", 120)
         except TimeoutError as error:
             raise TimeoutError(f"{error}\n{kube.troubles(namespace) or self.lines()[-3:]}") from error
+
+    def look(self, view: View) -> None:
+        """Tell the load which moment of the migration has come; a moment that cannot be told now is told at the next look."""
+        moment = moment_of(view)
+        if moment is None or moment in self.told:
+            return
+        script = f"mkdir -p {FOLDER} && touch {FOLDER}/{moment}"
+        try:
+            self.cluster.kube.kubectl("exec", "-n", self.cluster.namespace, self.pod, "--", "sh", "-c", script)
+        except CommandFailedError:
+            return
+        self.told.add(moment)
 
     def stop(self) -> list[dict[str, Any]]:
         """Let it drain; return its lines, the last of them its balance."""
@@ -105,6 +129,19 @@ class Load:
         return bool(lines) and lines[-1]["acked"] > 0 and lines[-1]["received"] > 0
 
 
+def moment_of(view: View) -> Moment | None:
+    """Return the moment of a migration, if it is one that the load waits for."""
+    match view.phase:
+        case "TakingOver":
+            return Moment.TAKEOVER
+        case "DualWrite":
+            return Moment.DUAL_WRITE
+        case "RollingBrokers" if view.brokers.startswith(("1/", "2/")):
+            return Moment.MIXED
+        case _:
+            return None
+
+
 def client_impact(lines: list[dict[str, Any]]) -> ClientImpact:
     """Return the summary of all lines of a run."""
     *seconds, final = lines
@@ -123,6 +160,7 @@ def client_impact(lines: list[dict[str, Any]]) -> ClientImpact:
         longest_end_to_end_s=final["longest_end_to_end_s"],
         longest_consumer_gap_s=max((second["gap_s"] for second in warm[:-1]), default=0.0),
         seconds_without_ack=sum(second["acked"] == 0 for second in warm[:-1]),
+        watched=tuple(Balance.from_json(value) for value in final["watched"]),
     )
 
 

@@ -77,7 +77,7 @@ class Row:
         cluster.kube.apply(json.dumps(resource), cluster.namespace)
         try:
             for number, attempt in enumerate(self.planned.attempts, 1):
-                self._walk(number, attempt)
+                self._walk(number, attempt, load)
         except (EndedError, TimeoutError) as error:
             self.ended, self.stopped = str(error), isinstance(error, EndedError) and error.stopped
             self.say(f"[red]the run ends here: {error}[/]")
@@ -94,7 +94,7 @@ class Row:
             "name": self.planned.name, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "completed": not self.ended, "ended": self.ended, "acked": impact.acked,
             "lost": impact.lost if impact.drained else None, "duplicates": impact.duplicates,
-            "redelivered": impact.redelivered, "errors": impact.errors, "drained": impact.drained,
+            "redelivered": impact.redelivered, "watched": impact.broken, "errors": impact.errors, "drained": impact.drained,
             "longest_stall_s": impact.longest_produce_stall_s, "inventory_differences": differences,
             "not_serving": serving, "offline_after": offline_at_end(seen),
             "brokers_down_at_once_by_us": brokers_down_by_us(watch.samples, brokers, struck),
@@ -107,7 +107,7 @@ class Row:
 
         return [cell(visit) for visit in self.visits if not visit.missed]
 
-    def _walk(self, number: int, attempt: Attempt) -> None:
+    def _walk(self, number: int, attempt: Attempt, load: Load) -> None:
         migration = self.strikes.migration
         striker = Striker(self.strikes, attempt.strikes, self.say)
         plan = ", ".join(f"{fault}@{column}" for column, faults in attempt.strikes.items() for fault in faults)
@@ -120,6 +120,8 @@ class Row:
                 last = view
                 self._show(view)
                 striker.look(view)
+                if attempt.back_from is None:  # a reassignment would hold the way back up
+                    load.look(view)
                 if view.phase != entered[0]:
                     entered = (view.phase, time.monotonic())
                 ready, wanted = view.condition("Ready")["status"] == "True", ""

@@ -160,6 +160,7 @@ def broken_promises(view: View, impact: ClientImpact, serving: dict[str, str], d
             broken.append(f"{count} {what}")
     if impact.failures:
         broken.append(f"client errors: {impact.failures}")
+    broken += impact.broken
     broken += [f"{check}: {outcome}" for check, outcome in serving.items() if outcome != "ok"]
     broken += [f"served otherwise than before the migration: {difference}" for difference in differences]
     return broken
@@ -232,6 +233,8 @@ def print_summary(
         f"({_longest(stalls)}; before the migration began: {stalls.get('before', 0.0):.1f} s), "
         f"longest end to end {impact.longest_end_to_end_s:.1f} s"
     )
+    for balance in impact.watched:
+        console.print(f"  {balance.subject}: {balance.said}", markup=False, soft_wrap=True)
     for promise in broken:
         console.print(f"[red]not as promised:[/] {promise}")
 

@@ -81,6 +81,7 @@ OVERLAID_SETTINGS: Final = (
     "zookeeper.metadata.migration.enable",
     "process.roles",
     "authorizer.class.name",
+    "log.initial.task.delay.ms",
 )
 """Settings of the brokers that the migration sets."""
 

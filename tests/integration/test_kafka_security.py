@@ -16,9 +16,10 @@ from tests.integration.certificates import Authority, Certificate
 from tests.support.kafka_processes import ZOOKEEPER, kafka_processes, wait_for
 from tests.support.programs import free_port
 
+from kraftbridge import bounds
 from kraftbridge.builders.brokers import render_properties
 from kraftbridge.exceptions import InvalidSpecError, MetadataError, ObservationError
-from kraftbridge.kafka.client import Security
+from kraftbridge.kafka.client import Security, inlined
 from kraftbridge.kafka.wire import Connection
 from kraftbridge.models.observation import BrokerZnode, Endpoint, Unobserved
 from kraftbridge.models.report import BrokerAccess
@@ -41,7 +42,7 @@ class Secured:
     directory: Path
 
     def client_for(self, listener: str, properties: dict[str, str]) -> BrokerClient:
-        return BrokerClient(f"127.0.0.1:{self.ports[listener]}", properties)
+        return BrokerClient(f"127.0.0.1:{self.ports[listener]}", inlined(properties, bounds.file))
 
     @property
     def inline_tls(self) -> dict[str, str]:

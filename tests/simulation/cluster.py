@@ -9,12 +9,14 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TypeVar
 
+from tests.simulation.becoming import Becoming
 from tests.simulation.channels import OpenChannel
 from tests.simulation.images import FORMER_IMAGE, Images
 from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeline
 from tests.simulation.stores import Lost
 from tests.support.observations import dry_start_of, issued_listener, survey
 
+from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.decision import (
     Action,
     ApplyControllers,
@@ -29,6 +31,7 @@ from kraftbridge.models.decision import (
     LockStatefulSet,
     PublishFinalManifest,
     PublishFindings,
+    RecordBroker,
     ReleaseLease,
     ReleaseStatefulSet,
     ReleaseVerification,
@@ -178,6 +181,7 @@ class Cluster:
         """Of its own: the other draws of a seed stay what they were."""
         self.dry_start_ran = False
         self.images = Images(Random(f"images of {identity.uid}"))
+        self.becoming = Becoming()
         self.channel: OpenChannel | None = None
         """Of brokers with ``configStyle: Auto``."""
         self.issued = False
@@ -259,6 +263,7 @@ class Cluster:
             self.kafka.unregistering.discard(pod.node)
             if self.random.random() < self.trouble.broker_never_registers:
                 self.kafka.unregistering.add(pod.node)
+            self.becoming.start(pod.node, BrokerMode.of(pod.configuration))
             self.kafka.start_broker(pod.node, BrokerMode.of(pod.configuration))
         else:
             if self.random.random() < self.trouble.never_registers:
@@ -331,6 +336,10 @@ class Cluster:
                     return "its former state is not on record yet"
                 brokers.configuration, brokers.drift = f"{mode}-hash", False
                 self.change_template(brokers)
+            case RecordBroker(node):
+                if not self.kafka.brokers[node].up:
+                    return f"broker {node} does not answer"
+                self.becoming.record(action, self.moment(self.time.now))
             case RestoreStatefulSet(name):
                 brokers = self.broker_set(name)
                 brokers.configuration, brokers.drift = "", False
@@ -585,6 +594,8 @@ class Cluster:
             survey=look(Part.SURVEY, survey),
             dry_start=look(Part.DRY_START, lambda: self._dry_start(status)),
             rehearsal=look(Part.REHEARSAL, lambda: self._rehearsal(status)),
+            broker_record=look(Part.BROKER_RECORD, lambda: self._record(status)),
+            broker_now=look(Part.BROKER_NOW, lambda: self._broker_now(status)),
             issued=issued_listener(exists=self.issued) if Part.ISSUED in wanted else None,
             archive=self.archives.get(status.healing.archive)
             if Part.ARCHIVE in wanted and status.healing is not None
@@ -592,6 +603,17 @@ class Cluster:
             canary_committed=canary_committed,
             outcomes=outcomes,
         )
+
+    def _record(self, status: MigrationStatus) -> BrokerRecord | Unobserved:
+        name = status.broker_record.config_map if status.broker_record is not None else ""
+        return self.becoming.records.get(name, Unobserved(f"ConfigMap {name}", "it does not exist"))
+
+    def _broker_now(self, status: MigrationStatus) -> BrokerNow | Unobserved:
+        assert status.broker_comparison is not None
+        node = status.broker_comparison.node_id
+        if not self.kafka.brokers[node].up:
+            return Unobserved(f"broker {node}", "it does not answer")
+        return self.becoming.now(node)
 
     def _redundancy(self, at: datetime) -> TopicRedundancy:
         """Return the last reading of the topics, and read them again when it is too old, as the real observer does."""

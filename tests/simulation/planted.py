@@ -49,6 +49,10 @@ def _nobody_waits_for_the_controller(_draft: Draft) -> Wait | None:
     """Roll back without asking whom each broker takes for the controller."""
 
 
+def _every_broker_is_believed(_draft: Draft) -> None:
+    """Compare no broker with what it was, as up to 87d037e."""
+
+
 def _nobody_rehearses(*_: Any, **__: Any) -> None:
     """Take every rehearsal for one that works."""
 
@@ -118,6 +122,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "credulous": (history, "track", _zookeeper_is_believed),
     "assuming": (gates, "controllers_gone", _what_is_absent_was_stopped),
     "bereft": (belongings, "restore", _nothing_is_created_again),
+    "believing": (rolls, "_ensure_compared", _every_broker_is_believed),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }
 

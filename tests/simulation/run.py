@@ -59,6 +59,8 @@ LONE_TOPICS = (11, 13)
 FENCED = (11, 26)
 """Remainders of the seeds (modulo 32) in whose migrations the heartbeats of a broker are lost for a while."""
 HEARTBEATS_LOST_CHANCE = 0.04
+REFUSING = 1
+"""Remainder of the seeds (modulo 8) in whose clusters a start in KRaft mode refuses the dynamic settings."""
 TARGETS = [Target.KRAFT, Target.KRAFT, Target.KRAFT_BROKERS, Target.DUAL_WRITE, Target.QUORUM_READY]
 OPEN_CHANNEL = 7
 """Remainder of the seeds (modulo 11) whose migrations leave the channel to the operator."""
@@ -167,7 +169,7 @@ class Coverage:
 class Run:
     """One migration from its creation to its rest."""
 
-    def __init__(self, seed: int, coverage: Coverage, *, guarded: bool = True) -> None:  # noqa: PLR0915 - one line per part
+    def __init__(self, seed: int, coverage: Coverage, *, guarded: bool = True) -> None:  # noqa: PLR0915 - one line per world
         self.guarded = guarded
         self.random = Random(seed)
         self.coverage = coverage
@@ -203,6 +205,7 @@ class Run:
         self.spec = issuing(spec) if seed % 4 == ISSUED else spec
         if seed % 11 == OPEN_CHANNEL:
             self._leave_the_channel_open(Random(f"channel of {seed}"))
+        self.cluster.becoming.refusing = seed % 8 == REFUSING
         self.looked_at = self.lone_until = self.skew = 0.0
         self.deleted = False
         """Somebody asked for the resource's deletion: the finalizer keeps it until nothing of the user's is held."""
@@ -569,6 +572,7 @@ class Run:
         self.stores.lend_a_hand(self)
         if self.cluster.channel is not None:
             self.cluster.channel.mend(self.status)
+        self._correct_settings()
         if stalled_for(self.status, Reason.DEADLINE_EXCEEDED) and self.status.operation is None:
             for node in sorted(self.cluster.kafka.unregistering):  # it came back without us and never registered
                 self.cluster.crash(self.cluster.set_of(node), node)
@@ -587,6 +591,22 @@ class Run:
             return
         if kafka.state is ZkMigrationState.MIGRATION and (kafka.lost_write or kafka.mirror_live_from is None):
             self.cluster.crash(controllers, kafka.active)
+
+    def _correct_settings(self) -> None:
+        """Let the user delete the dynamic setting that the message names."""
+        comparison, undo = self.status.broker_comparison, self.status.broker_undo
+        held = undo is not None and undo.finished_at is not None
+        stands = comparison is not None and bool(comparison.differing) and undo is None
+        if self.cluster.becoming.refusing and (held or stands) and stalled_for(self.status, Reason.FINDINGS):
+            self.coverage.faults["settings_refused"] += 1
+            self.cluster.becoming.correct()
+
+    def _check_settings(self, node: int) -> None:
+        """Fail if a broker restarts in KRaft mode while another runs there without the settings that it had."""
+        fallen = self.cluster.becoming.fallen - {node}
+        template = BrokerMode.of(self.cluster.set_of(node).configuration)
+        if template is BrokerMode.KRAFT and self.status.phase is not Phase.ROLLING_BACK and fallen:
+            self._break(f"broker {node} restarts in KRaft mode although broker {min(fallen)} is not what it was")
 
     def _reachable_target(self) -> Target:
         phase = self.status.phase
@@ -739,6 +759,7 @@ class Run:
                         self._break(
                             f"broker {node} is stopped while it takes {view} for the controller, not {kafka.zk_controller}"
                         )
+                self._check_settings(node)
                 self.down_by_us[node] = uid
             case RestartPod(_, uid, node):
                 self._check_healing(uid)

@@ -118,6 +118,20 @@ def test_what_changed_after_the_claim_is_listed_apart(
     ]
 
 
+def test_a_deletion_under_way_is_listed_apart(compare: Callable[..., Answer], log: Path, tmp_path: Path) -> None:
+    dump = tree()
+    dump.put("/brokers/topics/gone", {"version": 3, "topic_id": "Z29uZWdvbmVnb25lZ29uZQ", "partitions": {"0": [0]}})
+    dump.put("/config/topics/gone", {"version": 1, "config": {"retention.ms": "1"}})
+    code, report = compare(dump.write(tmp_path / "lost.jsonl"), log)
+    assert (code, report["differing"]) == (1, 3), "a topic that nobody deletes is lost"
+    dump.put("/admin/delete_topics/gone", None)
+    code, report = compare(dump.write(tmp_path / "zk.jsonl"), log)
+    assert (code, report["verdict"], report["differences"]) == (0, "Consistent", [])
+    (finding,) = report["findings"]
+    assert (finding["code"], finding["object"]) == ("DeletionUnderWay", "/admin/delete_topics/gone")
+    assert "3 of its entities" in finding["reason"]
+
+
 def test_a_tree_from_before_the_claim_never_passes_with_a_difference(
     compare: Callable[..., Answer], log: Path, tmp_path: Path
 ) -> None:

@@ -22,6 +22,13 @@ from kraftbridge.builders.brokers import parse_properties, setting_of
 from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_ROLE, LABEL_RUN, canary_topic
 from kraftbridge.dry_start import copies_of, described, likely_channels, other_channels
 from kraftbridge.exceptions import ConflictError, ObservationError
+from kraftbridge.models.broker_record import (
+    EffectiveSetting,
+    ListenerState,
+    OffsetsNow,
+    PartitionOffsets,
+    TopicPartition,
+)
 from kraftbridge.models.decision import Event, RunDryStart
 from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartReport, DryStartState, GivenSetting, KafkaStart
 from kraftbridge.models.metadata_version import FEATURE, Upgrade, lowest_without_loss
@@ -65,6 +72,7 @@ from kraftbridge.models.survey import (
 )
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import ClusterClients
+from kraftbridge.storage.ports import LOG_BYTES
 
 Object = dict[str, Any]
 FLAG = "zookeeper.metadata.migration.enable"
@@ -154,10 +162,11 @@ class FakeKubernetes:
         namespace: str,
         pod: str,
         container: str,
-        tail_lines: int = 100,
+        tail_lines: int | None = 100,
         *,
         previous: bool = False,
         since_seconds: int | None = None,
+        limit_bytes: int = LOG_BYTES,
     ) -> str | None:
         self._called("pod_logs", container, pod)
         return self.logs.get(pod)
@@ -644,6 +653,27 @@ class FakeKafka:
             for broker in self.broker_modes()
         }
 
+    # BrokerRecordPort
+
+    def address(self, broker: int) -> tuple[str, int] | None:
+        return (f"kafka-{broker}.kafka", 9092)
+
+    def settings(self, broker: int) -> dict[str, EffectiveSetting]:
+        return {
+            s.name: EffectiveSetting(s.value) for s in self.broker_settings()[broker] if isinstance(s, BrokerSetting)
+        }
+
+    def listener(self, name: str, host: str, port: int, protocol: str) -> ListenerState:
+        return ListenerState(name, host, port)
+
+    def offsets(self, broker: int, holds_for: timedelta) -> dict[TopicPartition, PartitionOffsets]:
+        return {("t", 0): PartitionOffsets(0, 10, 0)}
+
+    def offsets_now(
+        self, broker: int, record: Mapping[TopicPartition, PartitionOffsets]
+    ) -> dict[TopicPartition, OffsetsNow | str]:
+        return {tp: OffsetsNow(o.start, o.end, o.start) for tp, o in record.items()}
+
     def reassigning_partitions(self) -> tuple[str, ...]:
         return ()
 
@@ -766,6 +796,19 @@ def migration_object(spec: Mapping[str, Any], namespace: str = "kafka", name: st
         "metadata": {"name": name, "namespace": namespace},
         "spec": dict(spec),
     }
+
+
+class FakeBrokerRecords:
+    """Asks a fake's brokers; to close it ends nothing else."""
+
+    def __init__(self, kafka: FakeKafka) -> None:
+        self._kafka = kafka
+
+    def __getattr__(self, question: str) -> Any:
+        return getattr(self._kafka, question)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class FaithfulDryStarts:

@@ -9,13 +9,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kraftbridge.dry_start import copies_of
+from kraftbridge.models.broker_record import (
+    BrokerNow,
+    BrokerRecord,
+    EffectiveSetting,
+    ListenerState,
+    OffsetsNow,
+    PartitionOffsets,
+)
 from kraftbridge.models.conditions import initial_conditions
-from kraftbridge.models.decision import Decision
+from kraftbridge.models.decision import Decision, RecordBroker
 from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState, GivenSetting, KafkaStart
 from kraftbridge.models.entities import EntityKind, KindCounts
 from kraftbridge.models.issued import IssuedListener, IssuedSecret
 from kraftbridge.models.metadata_version import FEATURE
 from kraftbridge.models.observation import (
+    NOT_NEEDED,
     BrokerZnode,
     ClusterState,
     ControllerMetrics,
@@ -65,6 +74,7 @@ from kraftbridge.models.survey import (
     Demand,
     Room,
     SettingSource,
+    Stated,
     StorageClass,
     Survey,
     Visibility,
@@ -420,6 +430,34 @@ def rehearsed(
     return RehearsalStatus(**(fields | changes))
 
 
+def broker_record(node_id: int, pod_uid: str, at: datetime = NOW, **changes: Any) -> BrokerRecord:
+    """Return the record of a broker."""
+    settings = {"log.retention.ms": EffectiveSetting("-1", stated=(Stated(SettingSource.DYNAMIC_DEFAULT, "-1"),))}
+    listeners = (ListenerState("INTERNAL", f"kafka-{node_id}.kafka", 9092),)
+    offsets = {("orders", 0): PartitionOffsets(0, 100, 0)}
+    return replace(BrokerRecord(node_id, pod_uid, "", at, settings, listeners, offsets), **changes)
+
+
+def broker_now(node_id: int, **changes: Any) -> BrokerNow:
+    """Return what a broker is after its restart: what `broker_record` says."""
+    was = broker_record(node_id, "")
+    fine = BrokerNow(node_id, "", "", was.settings, was.listeners, {("orders", 0): OffsetsNow(0, 100, 0)}, ())
+    return replace(fine, **changes)
+
+
+def _as_before(decision: Decision, now: datetime) -> dict[str, Any] | None:
+    """Return what the next step observes of a broker that it asks for."""
+    recording = next((a for a in decision.actions if isinstance(a, RecordBroker)), None)
+    if recording is not None:
+        return {"broker_record": broker_record(recording.node_id, recording.pod_uid, now)}
+    comparison = decision.status.broker_comparison
+    if comparison is not None and comparison.compared_at is None:
+        known = decision.status.broker_record
+        record = NOT_NEEDED if known is None else broker_record(known.node_id, known.pod_uid, now)
+        return {"broker_now": broker_now(comparison.node_id), "broker_record": record}
+    return None
+
+
 @dataclass(frozen=True)
 class Situation:
     """All arguments of `decide`."""
@@ -431,6 +469,18 @@ class Situation:
     identity: Identity = IDENTITY
 
     def decide(self) -> Decision:
+        """Decide one step. Brokers are what they were, unless this observation says what they are: the steps that find it out are skipped."""
+        decision = self.step()
+        looked = self.observation.broker_record != NOT_NEEDED or self.observation.broker_now != NOT_NEEDED
+        for _ in range(2 * len(BROKER_IDS)):
+            if looked or (seen := _as_before(decision, self.now)) is None:
+                break
+            later = self.after(decision).observing(**seen).step()
+            acted = tuple(a for a in decision.actions if not isinstance(a, RecordBroker) and a not in later.actions)
+            decision = replace(later, actions=(*acted, *later.actions), events=(*decision.events, *later.events))
+        return decision
+
+    def step(self) -> Decision:
         return decide(self.identity, self.spec, self.status, self.observation, self.now)
 
     def observing(self, **parts: Any) -> Situation:

@@ -31,6 +31,8 @@ class Made:
     def checked_by(self) -> CheckedBy:
         if "phases/preflight/" in self.place:
             return CheckedBy.PREFLIGHT
+        if "phases/nodes/" in self.place:
+            return CheckedBy.RESTART
         if "/phases/" in self.place:
             return CheckedBy.GUARDS
         return CheckedBy.TREE if "metadata/zookeeper/" in self.place else CheckedBy.COMPARISON
@@ -91,9 +93,10 @@ def test_both_kinds_of_finding_have_the_same_severity_and_texts(code: Code) -> N
     assert in_status.severity is code.severity
 
 
-def test_only_what_preflight_blocks_on_can_be_accepted() -> None:
+def test_only_what_preflight_or_a_restart_blocks_on_can_be_accepted() -> None:
     for code in (c for c in Code if c in ACCEPTABLE):
-        assert (code.severity, code.checked_by) == (Severity.BLOCKING, CheckedBy.PREFLIGHT), code
+        assert code.severity is Severity.BLOCKING, code
+        assert code.checked_by in {CheckedBy.PREFLIGHT, CheckedBy.RESTART}, code
 
 
 @pytest.mark.parametrize("code", Code)

@@ -3,12 +3,13 @@
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
 from kafka.protocol.admin import (
     AlterClientQuotasRequest,
     DescribeClientQuotasRequest,
@@ -18,7 +19,7 @@ from kafka.protocol.admin import (
 
 BROKER_RESOURCE = 4
 TOPIC_RESOURCE = 2
-SET = 0
+SET, DELETE = 0, 1
 # DescribeConfigs: a value set on the topic; on the broker itself; on <default>.
 CERTIFICATE_FILES = {"authority": "ca.crt", "certificate": "tls.crt", "key": "tls.key"}
 OWN_SOURCES = {TOPIC_RESOURCE: (1,), BROKER_RESOURCE: (2, 3)}
@@ -113,6 +114,14 @@ def confluent_admin() -> AdminClient:
     return AdminClient(librdkafka_config())
 
 
+def log_offsets(admin: AdminClient, topics: Iterable[str], where: OffsetSpec) -> dict[tuple[str, int], int]:
+    """Return where the partitions of these topics begin or end now."""
+    known = admin.list_topics(timeout=20).topics
+    wanted = {TopicPartition(name, index): where for name in topics for index in known[name].partitions}
+    found = admin.list_offsets(wanted, request_timeout=20)
+    return {(place.topic, place.partition): outcome.result().offset for place, outcome in found.items()}
+
+
 def wait_until_formed(timeout_s: float = 180) -> None:
     """Wait until every broker knows all the others and the controller.
 
@@ -156,15 +165,19 @@ class WireAdmin(KafkaAdminClient):
     async def _send_to(self, request: Any, node_id: int | None) -> Any:
         return await self._manager.send(request, node_id=node_id)
 
-    def set_broker_configs(self, broker: str, values: Mapping[str, str]) -> None:
+    def set_broker_configs(self, broker: str, values: Mapping[str, str | None]) -> None:
         """Set dynamic configs of one broker, or of all by default with the empty name."""
-        request = IncrementalAlterConfigsRequest(
-            resources=[(BROKER_RESOURCE, broker, [(name, SET, value) for name, value in values.items()])],
-            validate_only=False,
-        )
         # A broker's own configs are validated by that broker; the default goes to any.
-        response = self._send(request, int(broker) if broker else None)
-        _raise_for_errors(f"configs of broker {broker or '<default>'}", response.responses)
+        self.alter_configs(BROKER_RESOURCE, broker, values, int(broker) if broker else None)
+
+    def alter_configs(
+        self, resource_type: int, name: str, values: Mapping[str, str | None], node_id: int | None = None
+    ) -> None:
+        """Set dynamic configs of one resource; ``None`` deletes one."""
+        entries = [(key, DELETE if value is None else SET, value) for key, value in values.items()]
+        request = IncrementalAlterConfigsRequest(resources=[(resource_type, name, entries)], validate_only=False)
+        response = self._send(request, node_id)
+        _raise_for_errors(f"configs of {resource_type}:{name or '<default>'}", response.responses)
 
     def dynamic_configs(
         self, resource_type: int, names: Iterable[str], node_id: int | None = None
@@ -210,6 +223,25 @@ class WireAdmin(KafkaAdminClient):
             ): {value.key: value.value for value in entry.values}
             for entry in response.entries or []
         }
+
+
+T = TypeVar("T")
+
+
+def insist(act: Callable[[WireAdmin], T], timeout_s: float = 120) -> T:
+    """Repeat what has no answer or finds no controller, with a new client each time: an old one may know addresses of before."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            wire = WireAdmin()
+            try:
+                return act(wire)
+            finally:
+                wire.close()
+        except (KafkaError, RequestFailedError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
 
 
 def _raise_for_errors(what: str, results: Iterable[Any]) -> None:

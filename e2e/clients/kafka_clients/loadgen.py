@@ -2,7 +2,7 @@
 
 One idempotent ``acks=all`` producer and one consumer group on two topics with ``min.insync.replicas=2``. Prints a
 JSON line per second. On SIGTERM it flushes, lets the consumer reach the end of the topics, and prints a last line
-with what was sent, acknowledged, received, lost and doubled.
+with what was sent, acknowledged, received, lost and doubled, and with the balances of the watchers (``watch``).
 """
 
 import argparse
@@ -12,13 +12,17 @@ import signal
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import OffsetSpec
 
-from kafka_clients.cluster import confluent_admin, librdkafka_config
-from kafka_clients.seed import LOAD_TOPICS
+from kafka_clients.cluster import confluent_admin, librdkafka_config, log_offsets
+from kafka_clients.seed import LOAD_TOPICS, WATCHED_TOPICS
+from kafka_clients.watch.everything import watchers
+from kafka_clients.watch.moments import FOLDER, Moments
 
 DRAIN_TIMEOUT_S = 120
 # A client's first second is connections and a producer id: no stall of the cluster.
@@ -191,20 +195,10 @@ def wait_until_writable() -> None:
     """Wait until the topics exist; the group's first assignment is not waited for, it starts at the beginning."""
     admin = confluent_admin()
     deadline = time.monotonic() + 60
-    while missing := set(LOAD_TOPICS) - admin.list_topics(timeout=20).topics.keys():
+    while missing := {*LOAD_TOPICS, *WATCHED_TOPICS} - admin.list_topics(timeout=20).topics.keys():
         if time.monotonic() > deadline:
             raise TimeoutError(f"topics missing: {sorted(missing)}; seed the cluster first")
         time.sleep(0.5)
-
-
-def end_offsets(admin: AdminClient) -> dict[tuple[str, int], int]:
-    """Return where the topics end now."""
-    topics = admin.list_topics(timeout=20).topics
-    wanted = {
-        TopicPartition(name, index): OffsetSpec.latest() for name in LOAD_TOPICS for index in topics[name].partitions
-    }
-    found = admin.list_offsets(wanted, request_timeout=20)
-    return {(place.topic, place.partition): outcome.result().offset for place, outcome in found.items()}
 
 
 def drain(reader: Reader) -> bool:
@@ -215,7 +209,7 @@ def drain(reader: Reader) -> bool:
     while time.monotonic() < deadline:
         if ends is None:
             with contextlib.suppress(KafkaException):  # no leader just now; the deadline bounds the attempts
-                ends = end_offsets(admin)
+                ends = log_offsets(admin, LOAD_TOPICS, OffsetSpec.latest())
         elif reader.has_reached(ends):
             return True
         time.sleep(0.2)
@@ -225,14 +219,23 @@ def drain(reader: Reader) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages-per-second", type=float, default=40.0)
+    parser.add_argument("--moments", type=Path, default=FOLDER, help="where the harness makes a file for each moment")
     arguments = parser.parse_args()
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
 
+    begin = time.monotonic()
     wait_until_writable()
     run = str(time.time_ns())
+    watching = watchers(run, Moments(arguments.moments))
+    # Each has connections of its own to wait for.
+    together = ThreadPoolExecutor(len(watching))
+    list(together.map(lambda watcher: watcher.prepare(), watching))
+    for watcher in watching:
+        watcher.start()
+    prepared_s = round(time.monotonic() - begin, 1)
     ledger = Ledger()
     reader = Reader(ledger, run)
     reader.start()
@@ -277,7 +280,15 @@ def main() -> None:
     reader.ended.set()
     reader.join()
     print(json.dumps(ledger.take_second()))
-    print(json.dumps(ledger.final(sequence, drained=drained)))
+    begin = time.monotonic()
+    watched = [balance.as_json() for balance in together.map(lambda watcher: watcher.close(), watching)]
+    print(
+        json.dumps(
+            ledger.final(sequence, drained=drained)
+            | {"watched": watched}
+            | {"prepared_s": prepared_s, "balanced_s": round(time.monotonic() - begin, 1)}
+        )
+    )
 
 
 if __name__ == "__main__":

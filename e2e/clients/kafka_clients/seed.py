@@ -31,12 +31,20 @@ GROWN_TOPIC, GROWN_PARTITIONS = "grown", 9
 REASSIGNED_TOPIC = "reassigned"
 DELETED_TOPIC = "deleted"
 TRANSACTIONAL_TOPIC = "transactions"
+# What the load watches (kafka_clients/watch).
+OLD_TOPICS = ("load-old-by-default", "load-old-by-topic")
+WATCHED_TRANSACTIONS = "load-transactions"
+MOVED_TOPIC, MOVED_PARTITIONS = "load-moved", 2
+ALTERED_TOPIC = "load-altered"
+WATCHED_TOPICS = (*OLD_TOPICS, WATCHED_TRANSACTIONS, MOVED_TOPIC, ALTERED_TOPIC)
+KEEP_EVERYTHING = {"log.retention.ms": "-1"}
+"""The cluster-wide default that keeps records which the static retention would delete."""
 ODD_USER = "ünï/cödé&=,"
 SASL_JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="int" password="int-pw";'
 
 
 def topics(*, single_replica: bool) -> list[NewTopic]:
-    """Return the topics: 51 with 324 partitions, and one more with replication factor 1 if asked for."""
+    """Return the topics: 56 with 332 partitions, and one more with replication factor 1 if asked for."""
     compression = ("producer", "gzip", "lz4", "zstd", "snappy")
     wanted = []
     for index in range(40):
@@ -52,7 +60,6 @@ def topics(*, single_replica: bool) -> list[NewTopic]:
         if index % 11 == 0:
             config["unclean.leader.election.enable"] = "true"
         wanted.append(NewTopic(f"app-{index:02d}", 1 + index % 8, 3, config={} if index % 4 == 3 else config))
-    durable = {"min.insync.replicas": "2"}
     wanted += [
         NewTopic("wide-00", 64, 3),
         NewTopic("wide-01", 35, 3),
@@ -64,11 +71,27 @@ def topics(*, single_replica: bool) -> list[NewTopic]:
         NewTopic(GROWN_TOPIC, 2, 3),
         NewTopic(REASSIGNED_TOPIC, 8, 3),
         NewTopic(TRANSACTIONAL_TOPIC, 3, 3),
-        *(NewTopic(name, 6, 3, config=durable) for name in LOAD_TOPICS),
+        *load_topics(),
     ]
     if single_replica:
         wanted.append(NewTopic("single-replica", 4, 1))
     return wanted
+
+
+def load_topics() -> list[NewTopic]:
+    """Return the topics of the load and its watchers."""
+    durable = {"min.insync.replicas": "2"}
+    by_default, by_topic = OLD_TOPICS
+    throttled = {"leader.replication.throttled.replicas": "*", "follower.replication.throttled.replicas": "*"}
+    return [
+        *(NewTopic(name, 6, 3, config=durable) for name in LOAD_TOPICS),
+        NewTopic(by_default, 1, 3),
+        NewTopic(by_topic, 1, 3, config={"retention.ms": "-1"}),
+        NewTopic(WATCHED_TRANSACTIONS, 3, 3, config=durable),
+        # No throttle is in force before a reassignment sets its rate.
+        NewTopic(MOVED_TOPIC, MOVED_PARTITIONS, 2, config=throttled),
+        NewTopic(ALTERED_TOPIC, 1, 3),
+    ]
 
 
 def create_topics(admin: AdminClient, wanted: list[NewTopic]) -> None:
@@ -102,7 +125,7 @@ def set_configs(admin: AdminClient, wire: WireAdmin) -> None:
     wire.set_broker_configs(
         "",
         {
-            "log.retention.ms": "172800000",
+            **KEEP_EVERYTHING,
             "num.replica.fetchers": "2",
             "log.cleaner.backoff.ms": "20000",
         },
@@ -209,7 +232,9 @@ def seed(*, single_replica: bool, any_cluster: bool = False) -> dict[str, int]:
     wait_until_formed()
     admin, wire = confluent_admin(), WireAdmin()
     create_topics(admin, topics(single_replica=single_replica))
-    if not any_cluster:
+    if any_cluster:
+        wire.set_broker_configs("", KEEP_EVERYTHING)
+    else:
         set_configs(admin, wire)
     create_users(admin)
     set_quotas(wire)

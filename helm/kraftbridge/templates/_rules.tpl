@@ -83,7 +83,7 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
   resources: [configmaps]
   verbs: [get, list, create, patch, update]
 # Certificate and token of the log servers in the controllers' pods; with listener.generate the authority, the certificates and the logins of the listener,
-# which are created and renewed. Nothing is deleted.
+# which are created and renewed; the secret of Spark's drivers and executors. Nothing is deleted.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create, patch, update]
@@ -91,7 +91,7 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
 - apiGroups: [""]
   resources: [serviceaccounts]
   verbs: [get]
-# Fences the controllers' listener, and the pods of dry starts and rehearsals.
+# Fences the controllers' listener, and the pods of dry starts, rehearsals and verifications.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, create, patch, update]

@@ -102,6 +102,9 @@ _ISSUED_SETTINGS: Mapping[str, str] = {
     f"{CONTROLLER_LISTENER_PREFIX}ssl.truststore.type": "PEM",
     f"{CONTROLLER_LISTENER_PREFIX}ssl.truststore.location": f"{ISSUED_DIRECTORY}/{AUTHORITIES}",
 }
+FIRST_PASS_DELAY = "log.initial.task.delay.ms"  # noqa: S105 - the name of a setting
+FIRST_PASS_MILLISECONDS = 15 * 60 * 1000
+"""Kafka's default is 30 seconds."""
 REMOVED_IN_KRAFT = ("zookeeper.metadata.migration.enable",)
 
 
@@ -168,12 +171,15 @@ def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
             facts.settings.get("listener.security.protocol.map"), CONTROLLER_LISTENER, protocol
         ),
     }
+    settings |= spec.brokers.static_settings
     if facts.issued_secret:
         settings |= _ISSUED_SETTINGS
     if mode is BrokerMode.MIGRATION:
         settings["zookeeper.metadata.migration.enable"] = "true"
         return settings
     settings["process.roles"] = "broker"
+    # No retention pass before the broker is compared with what it was: the settings in force may be other ones (LogManager.startupWithConfigOverrides).
+    settings[FIRST_PASS_DELAY] = str(FIRST_PASS_MILLISECONDS)
     if facts.settings.get("authorizer.class.name", "").strip() == ACL_AUTHORIZER:
         settings["authorizer.class.name"] = STANDARD_AUTHORIZER
     return settings

@@ -11,6 +11,7 @@ import yaml
 
 from kraftbridge.builders.bitnami import writes_to_zookeeper
 from kraftbridge.builders.brokers import (
+    FIRST_PASS_DELAY,
     ISSUED_VOLUME,
     BrokerFacts,
     broker_settings,
@@ -52,7 +53,7 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
     -----
     ``process.roles``, the voters and the controllers' listener name make a KRaft broker (KIP-866), and the listener must be in the protocol
     map. ``kafka.security.authorizer.AclAuthorizer`` needs ZooKeeper (KIP-801). ``CLUSTER_ID`` is what images format new disks with.
-    ``JAVA_TOOL_OPTIONS`` only makes restarts quicker, so it is not required.
+    ``JAVA_TOOL_OPTIONS`` only makes restarts quicker, and the delay of the first retention pass is for the comparison alone, so neither is required.
     """
     container = spec.brokers.container
     source = spec.brokers.file
@@ -71,6 +72,7 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
     protocol_map = overlaid_variable("listener.security.protocol.map", spec.brokers.env_prefix, facts.given)
     variables = mode_variables(spec, facts, BrokerMode.KRAFT)
     variables[protocol_map] = variables[protocol_map].partition(",")[0]
+    variables.pop(overlaid_variable(FIRST_PASS_DELAY, spec.brokers.env_prefix, facts.given))
     of_image = image_variables(spec, facts, BrokerMode.KRAFT)
     return GuardedStatefulSet(
         name=name,

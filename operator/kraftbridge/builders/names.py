@@ -54,6 +54,11 @@ def issued_brokers_secret(migration: str, uid: str) -> str:
     return _keyed(f"{migration}-listener-brokers", uid, 1)
 
 
+def spark_secret(migration: str, uid: str) -> str:
+    """Return the name of the Secret with which driver and executors of a migration's verifications authenticate; every attempt uses the same."""
+    return _keyed(f"{migration}-spark", uid, 1)
+
+
 def issuing_authority_secret(migration: str, uid: str) -> str:
     """Return the name of the Secret with the authority of the controllers' listener and the passwords of its logins; every attempt uses the same."""
     return _keyed(f"{migration}-listener-ca", uid, 1)
@@ -80,6 +85,7 @@ def uid_in(name: str, migration: str) -> str:
         r"final-manifest",
         r"listener-ca",
         r"listener-brokers",
+        r"spark",
     )
     found = re.search(rf"(?:^|-){re.escape(migration)}-(?:(?:{'|'.join(parts)})-)?([^-]{{{UID_LENGTH}}})(?:-|$)", name)
     return found[1] if found else ""

@@ -1,4 +1,8 @@
-"""A verification's objects: ConfigMap with the request, and a SparkApplication or a Job that answers there. Pure."""
+"""A verification's objects: ConfigMap with the request, and a SparkApplication or a Job that answers there. Pure.
+
+A driver without executors listens on loopback only (``kraftbridge.verification.run``). With executors, driver and executors share a secret of the migration,
+and all that they send or spill is encrypted. A NetworkPolicy admits only pods of the same run.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +49,8 @@ KEPT_SECONDS = 86_400
 MAXIMUM_DIFFERENCES = 5_000
 """Maximum number of differing entities in a report. Healing archives exactly these entities before it overwrites them."""
 _MOUNTS = "/etc/kraftbridge"
+_SPARK_FILE = "secret"
+_SPARK_MOUNT = "spark"
 _TREE_FOLDER = "/var/lib/kraftbridge"
 
 
@@ -155,6 +161,50 @@ def access(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> list[dict[st
     ]
 
 
+def network_policy(facts: RunFacts, config_map_uid: str) -> dict[str, Any]:
+    """Return the policy that admits to the run's pods only pods of the same run. What they call themselves stays open.
+
+    Parameters
+    ----------
+    config_map_uid
+        UID of the run's ConfigMap, which owns the policy: the operator has no right to delete one, and the policy is needed no longer than the ConfigMap.
+    """
+    labels = {"matchLabels": _labels(facts)}
+    name = names.verification_config_map(facts.run_id)
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": config_map_uid}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {**_meta(facts, name), "ownerReferences": [owner]},
+        "spec": {
+            "podSelector": labels,
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": labels}]}],
+        },
+    }
+
+
+def spark_secret(facts: RunFacts, secret: str) -> dict[str, Any]:
+    """Return the Secret with which driver and executors authenticate; one for all runs of a migration, and it goes with the migration.
+
+    Parameters
+    ----------
+    secret
+        Random text. The object that exists keeps its own.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": names.spark_secret(facts.migration, facts.migration_uid),
+            "namespace": facts.namespace,
+            "labels": names.labels(facts.migration, **{LABEL_ROLE: "verifier"}),
+            "ownerReferences": [_owner(facts)],
+        },
+        "stringData": {_SPARK_FILE: secret},
+    }
+
+
 def tree_claim(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
     """Return the claim of the volume that keeps the tree from before the takeover, for as long as the migration exists."""
     storage_class = spec.controllers.storage.storage_class_name
@@ -217,8 +267,10 @@ def job_limit_mebibytes(memory: str) -> int:
     return heap_mebibytes(memory) + overhead_mebibytes(memory, alone=True)
 
 
-def _arguments(facts: RunFacts) -> list[str]:
-    return ["run", "--configmap", f"{facts.namespace}/{names.verification_config_map(facts.run_id)}"]
+def _arguments(facts: RunFacts, *, alone: bool) -> list[str]:
+    # A local master among the program's own arguments binds the driver to loopback, whatever has started it.
+    found = ["run", "--configmap", f"{facts.namespace}/{names.verification_config_map(facts.run_id)}"]
+    return [*found, *(["--master", _LOCAL_MASTER] if alone else [])]
 
 
 def _meta(facts: RunFacts, name: str) -> dict[str, Any]:
@@ -234,9 +286,11 @@ def _owner(facts: RunFacts) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, "name": facts.migration, "uid": facts.migration_uid}
 
 
-def _volumes(spec: MigrationSpec, facts: RunFacts) -> dict[str, str]:
+def _volumes(spec: MigrationSpec, facts: RunFacts, *, alone: bool) -> dict[str, str]:
     """Return Secret by mount name."""
     secrets = {"log-reader": names.log_reader_secret(facts.controllers)}
+    if not alone:
+        secrets[_SPARK_MOUNT] = names.spark_secret(facts.migration, facts.migration_uid)
     if spec.zookeeper.secret_name:
         secrets["zookeeper"] = spec.zookeeper.secret_name
     if spec.brokers.client_config_secret:
@@ -249,8 +303,8 @@ def _volumes(spec: MigrationSpec, facts: RunFacts) -> dict[str, str]:
     return secrets
 
 
-def _pod_template(spec: MigrationSpec, facts: RunFacts, container: str, **extra: Any) -> dict[str, Any]:
-    secrets = _volumes(spec, facts)
+def _pod_template(spec: MigrationSpec, facts: RunFacts, container: str, *, alone: bool, **extra: Any) -> dict[str, Any]:
+    secrets = _volumes(spec, facts, alone=alone)
     template = {
         "metadata": {"labels": _labels(facts)},
         "spec": {
@@ -296,10 +350,28 @@ def _spark_conf() -> dict[str, str]:
     }
 
 
+def _authentication() -> dict[str, str]:
+    """Return what keeps strangers from a driver and its executors (https://spark.apache.org/docs/4.0.0/security.html).
+
+    Without a file Spark makes a secret and puts it into the environment of the executors' pods, where everybody who may read pods finds it
+    (``BasicExecutorFeatureStep``). By default the cipher protects no message against changes (SPARK-47172), and keys come from no derivation
+    function (``authEngineVersion`` 1, SPARK-47318). Executors get these settings before they connect (``SparkConf.isExecutorStartupConf``).
+    """
+    return {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret.file": f"{_MOUNTS}/{_SPARK_MOUNT}/{_SPARK_FILE}",
+        "spark.network.crypto.enabled": "true",
+        "spark.network.crypto.authEngineVersion": "2",
+        "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+        "spark.io.encryption.enabled": "true",
+    }
+
+
 def _spark_application(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
     verification = spec.verification
     alone = verification.executors == 0
     conf: Mapping[str, str] = {k: v for k, v in _spark_conf().items() if v}
+    conf = {**conf, **({} if alone else _authentication())}
     overhead = f"{overhead_mebibytes(verification.driver_memory, alone=True)}m"
     limit = {"coreLimit": verification.core_limit} if verification.core_limit else {}
     # Templates are given natively: Kubeflow's mutating webhook is not needed then (spark-operator 2.5).
@@ -314,7 +386,7 @@ def _spark_application(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
             "image": facts.image,
             "imagePullPolicy": verification.image_pull_policy,
             "mainApplicationFile": f"local://{MAIN}",
-            "arguments": [*_arguments(facts), *(["--master", _LOCAL_MASTER] if alone else [])],
+            "arguments": _arguments(facts, alone=alone),
             "sparkVersion": SPARK_VERSION,
             "restartPolicy": {"type": "Never"},
             "timeToLiveSeconds": KEPT_SECONDS,
@@ -326,7 +398,7 @@ def _spark_application(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
                 "memory": verification.driver_memory,
                 **({"memoryOverhead": overhead} if alone else {}),
                 "serviceAccount": facts.service_account,
-                "template": _pod_template(spec, facts, "spark-kubernetes-driver"),
+                "template": _pod_template(spec, facts, "spark-kubernetes-driver", alone=alone),
             },
             "executor": {
                 "cores": 1,
@@ -335,7 +407,7 @@ def _spark_application(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
                 # The schema wants one. A local master in the application starts none.
                 "instances": max(verification.executors, 1),
                 "memory": verification.executor_memory,
-                "template": _pod_template(spec, facts, "spark-kubernetes-executor"),
+                "template": _pod_template(spec, facts, "spark-kubernetes-executor", alone=alone),
             },
         },
     }
@@ -346,8 +418,9 @@ def _job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
     command = ["/opt/spark/bin/spark-submit", *_local_options(spec)]
     template = _pod_template(
         spec, facts, "verifier",
+        alone=True,
         image=facts.image,
-        command=[*command, MAIN, *_arguments(facts)],
+        command=[*command, MAIN, *_arguments(facts, alone=True)],
         resources=_job_resources(spec),
     )  # fmt: skip
     return _job_of(facts, template, 2 * verification.deadline_seconds)
@@ -356,9 +429,10 @@ def _job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
 def _copy_job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
     template = _pod_template(
         spec, facts, "verifier",
+        alone=True,
         image=facts.image,
         # Python first: the tree is watched without a JVM, which starts when Kafka copies.
-        command=["python", MAIN, *_arguments(facts)],
+        command=["python", MAIN, *_arguments(facts, alone=True)],
         env=[
             {"name": "MASTER", "value": _LOCAL_MASTER},
             {"name": "PYSPARK_SUBMIT_ARGS", "value": shlex.join([*_local_options(spec), "pyspark-shell"])},

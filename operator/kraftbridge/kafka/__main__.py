@@ -16,8 +16,9 @@ from typing import Any, Final
 import javaproperties
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
+from kraftbridge import bounds
 from kraftbridge.exceptions import InvalidSpecError
-from kraftbridge.kafka.client import Security
+from kraftbridge.kafka.client import Security, inlined
 from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, WireError, error_name, host_ports
 
 _REQUEST_SECONDS: Final = 15.0
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started, failures = time.monotonic(), []
     try:
         properties = javaproperties.loads(options.client_config.read_text()) if options.client_config else {}
-        security = Security.from_properties(properties)
+        security = Security.from_properties(inlined(properties, bounds.file))
     except (OSError, ValueError, InvalidSpecError) as error:
         sys.stderr.write(f"{options.client_config}: {error}\n")
         return 2

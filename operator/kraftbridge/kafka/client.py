@@ -9,7 +9,7 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTimeError
 from dataclasses import dataclass, field
@@ -19,6 +19,8 @@ from typing import Final, Self
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 
+from kraftbridge import bounds
+from kraftbridge.bounds import PathRefusedError
 from kraftbridge.exceptions import InvalidSpecError
 
 _lock = threading.Lock()
@@ -110,9 +112,7 @@ class Security:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], file: str = "client.properties") -> Self:
-        """Read ``security.protocol``, ``sasl.*`` and ``ssl.*``.
-
-        Keys and certificates can be PEM (inline or files) or PKCS12 files.
+        """Read ``security.protocol``, ``sasl.*`` and ``ssl.*``. Keys and certificates are inline PEM; `inlined` brings files into this form.
 
         Parameters
         ----------
@@ -172,10 +172,7 @@ def _tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
                 path.write_text(chain)
                 context.load_cert_chain(path, password=properties.get("ssl.key.password") or "")
     except (OSError, ValueError) as e:
-        advice = "; files must exist where the operator runs, PEM in ssl.*.certificates and ssl.keystore.* needs none"
-        missing = advice if isinstance(e, FileNotFoundError) else ""
-        words = f"the TLS settings cannot be used: {type(e).__name__}: {e}{missing}"
-        raise InvalidSpecError(words) from e
+        raise InvalidSpecError(f"the TLS settings cannot be used: {type(e).__name__}: {e}") from e
     return context
 
 
@@ -187,53 +184,86 @@ def _system_trust(*, check_hostname: bool) -> ssl.SSLContext:
     return context
 
 
+def inlined(
+    properties: Mapping[str, str], read: Callable[[str], bytes], file: str = "client.properties"
+) -> dict[str, str]:
+    """Return the settings with the content of PEM and PKCS12 files in place of their names.
+
+    Parameters
+    ----------
+    read
+        Returns the content of a file that a setting names: ``bounds.held`` in the operator, ``bounds.file`` in a program of one tenant.
+    file
+        Name of the file with the settings, for the error.
+
+    Raises
+    ------
+    InvalidSpecError
+        A file cannot be read, or is of another kind.
+    """
+    found = dict(properties)
+    for store, inline in _STORES.items():
+        location = found.pop(f"ssl.{store}.location", None)
+        if not location or any(found.get(name) for name in inline):
+            continue
+        kind = found.pop(f"ssl.{store}.type", "JKS").upper()
+        if kind not in {"PEM", "PKCS12"}:
+            raise InvalidSpecError(f"{file}: ssl.{store}.type {kind} of {location} cannot be read; use PEM or PKCS12")
+        try:
+            content = read(location)
+            pem = content.decode() if kind == "PEM" else _pem_of(content, store, location, found)
+        except (OSError, ValueError) as e:
+            raise InvalidSpecError(f"{file}: the TLS settings cannot be used: {type(e).__name__}: {e}") from e
+        found |= dict.fromkeys(inline, pem) | {f"ssl.{store}.type": "PEM"}
+    return found
+
+
+_STORES: Final = {
+    "truststore": ("ssl.truststore.certificates",),
+    "keystore": ("ssl.keystore.key", "ssl.keystore.certificate.chain"),
+}
+"""The inline settings of each store. One PEM text can be both key and chain."""
+
+
+def _pem_of(content: bytes, store: str, location: str, properties: Mapping[str, str]) -> str:
+    found = load_pkcs12(content, properties.get(f"ssl.{store}.password", "").encode() or None)
+    others = "".join(c.certificate.public_bytes(Encoding.PEM).decode() for c in found.additional_certs)
+    if store == "truststore":
+        return others
+    if found.key is None or found.cert is None:
+        raise ValueError(f"{location} holds no private key with its certificate")
+    key_password = properties.get("ssl.key.password", "").encode()
+    encryption = BestAvailableEncryption(key_password) if key_password else NoEncryption()
+    key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode()
+    return key + found.cert.certificate.public_bytes(Encoding.PEM).decode() + others
+
+
 def _trusted_certificates(properties: Mapping[str, str]) -> str | None:
-    if inline := properties.get("ssl.truststore.certificates"):
+    inline = properties.get("ssl.truststore.certificates")
+    if inline:
         return _unfold(inline)
-    location = properties.get("ssl.truststore.location")
-    if not location:
-        return None
-    kind = _store_kind(properties, "ssl.truststore.type", location)
-    if kind == "PEM":
-        return Path(location).read_text()
-    password = properties.get("ssl.truststore.password", "").encode() or None
-    store = load_pkcs12(Path(location).read_bytes(), password)
-    return "".join(c.certificate.public_bytes(Encoding.PEM).decode() for c in store.additional_certs)
+    _refuse_file(properties, "truststore")
+    return None
 
 
 def _key_and_chain(properties: Mapping[str, str]) -> str | None:
     key, chain = properties.get("ssl.keystore.key"), properties.get("ssl.keystore.certificate.chain")
     if key and chain:
-        return _unfold(key) + "\n" + _unfold(chain)
-    location = properties.get("ssl.keystore.location")
-    if not location:
-        return None
-    kind = _store_kind(properties, "ssl.keystore.type", location)
-    if kind == "PEM":
-        return Path(location).read_text()
-    store = load_pkcs12(Path(location).read_bytes(), properties.get("ssl.keystore.password", "").encode() or None)
-    if store.key is None or store.cert is None:
-        raise ValueError(f"{location} holds no private key with its certificate")
-    key_password = properties.get("ssl.key.password", "").encode()
-    encryption = BestAvailableEncryption(key_password) if key_password else NoEncryption()
-    certificates = [store.cert, *store.additional_certs]
-    return store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode() + "".join(
-        c.certificate.public_bytes(Encoding.PEM).decode() for c in certificates
-    )
+        return _unfold(key) if key == chain else _unfold(key) + "\n" + _unfold(chain)
+    _refuse_file(properties, "keystore")
+    return None
 
 
-def _store_kind(properties: Mapping[str, str], setting: str, location: str) -> str:
-    kind = properties.get(setting, "JKS").upper()
-    if kind not in {"PEM", "PKCS12"}:
-        raise InvalidSpecError(f"{setting} {kind} of {location} cannot be read; use PEM or PKCS12")
-    return kind
+def _refuse_file(properties: Mapping[str, str], store: str) -> None:
+    if location := properties.get(f"ssl.{store}.location"):
+        raise PathRefusedError(f"ssl.{store}.location {location} is not opened here. Put the PEM into the settings")
 
 
 def _unfold(pem: str) -> str:
     r"""Return inline PEM with line breaks. Java properties may contain PEM in one line, with blanks or ``\n``."""
     text = pem.replace("\\n", "\n")
-
-    def lines(found: re.Match[str]) -> str:
-        return f"{found[1]}\n" + "\n".join(found[2].split()) + f"\n{found[3]}\n"
-
-    return re.sub(r"(-----BEGIN [A-Z0-9 ]+-----)(.*?)(-----END [A-Z0-9 ]+-----)", lines, text, flags=re.DOTALL)
+    blocks = [
+        f"-----BEGIN {kind}-----\n" + "\n".join(content.split()) + f"\n-----END {kind}-----\n"
+        for kind, content in bounds.pem_blocks(text)
+    ]
+    return "".join(blocks) or text

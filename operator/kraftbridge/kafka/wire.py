@@ -6,11 +6,13 @@ restart. A connection of this module reports within its time limit whether one n
 
 from __future__ import annotations
 
+import logging
 import socket
+import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from kafka.errors import KafkaError, for_code
 from kafka.net.sasl import get_sasl_mechanism
@@ -19,19 +21,26 @@ from kafka.protocol.metadata.metadata import MetadataRequest
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
+from kraftbridge import bounds
+from kraftbridge.kafka import metadata
 from kraftbridge.kafka.client import Security, resolve
 from kraftbridge.models.observation import NodeFeatures
 
 __all__ = ["Connection", "ConnectionLostError", "Security", "WireError", "error_name", "host_ports"]
 
 _CLIENT_ID: Final = "kraftbridge"
-_RECEIVE_BYTES: Final = 256 * 1024
+logging.getLogger("kafka.protocol.parser").setLevel(logging.CRITICAL)  # it writes a whole answer that it cannot read
 _REAUTHENTICATE_AT: Final = 0.7
 """Part of a SASL session's lifetime (KIP-368) after which the connection is replaced."""
 
 UNKNOWN_TOPIC: Final = 3
 NOT_CONTROLLER: Final = 41
 """Codes of ``org.apache.kafka.common.protocol.Errors``."""
+
+
+_UNREADABLE: Final = (OSError, KafkaError, ValueError, struct.error, IndexError, KeyError, TypeError, AttributeError)
+"""What kafka-python raises for bytes that are none of Kafka's, and what a socket raises."""
+T = TypeVar("T")
 
 
 class WireError(Exception):
@@ -53,12 +62,22 @@ class Connection:
         For name resolution, TCP, TLS, SASL and version negotiation together.
     server_name
         The name that the node's certificate must have, if it is not ``host``.
+    most
+        Largest answer in bytes that is decoded as a whole.
     """
 
     def __init__(
-        self, host: str, port: int, security: Security, timeout_seconds: float, server_name: str | None = None
+        self,
+        host: str,
+        port: int,
+        security: Security,
+        timeout_seconds: float,
+        server_name: str | None = None,
+        *,
+        most: int = bounds.KAFKA_ANSWER_BYTES,
     ) -> None:
         self.address = f"{host}:{port}"
+        self._most = most
         self._deadline = time.monotonic() + timeout_seconds
         self._protocol = KafkaProtocol(client_id=_CLIENT_ID)
         self._server_name = server_name or host
@@ -74,7 +93,7 @@ class Connection:
         except WireError:
             self.close()
             raise
-        except (OSError, KafkaError, ValueError) as e:
+        except _UNREADABLE as e:
             self.close()
             raise WireError(f"{type(e).__name__}: {e}") from e
 
@@ -108,7 +127,7 @@ class Connection:
         self._deadline = time.monotonic() + timeout_seconds
         try:
             self.node = self._api_versions()
-        except (OSError, KafkaError, ValueError) as e:
+        except _UNREADABLE as e:
             self.close()
             error = ConnectionLostError if isinstance(e, ConnectionError) else WireError
             raise error(f"{type(e).__name__}: {e}") from e
@@ -120,7 +139,14 @@ class Connection:
         )
 
     def call(
-        self, request_class: Any, timeout_seconds: float, *, max_version: int, min_version: int = 0, **fields: Any
+        self,
+        request_class: Any,
+        timeout_seconds: float,
+        *,
+        max_version: int,
+        min_version: int = 0,
+        most: int | None = None,
+        **fields: Any,
     ) -> Any:
         """Send a request in the newest version that both sides support, and return the response.
 
@@ -130,29 +156,72 @@ class Connection:
             Newest version that the caller supports.
         min_version
             Oldest version that has all required fields. Older versions silently drop some of them.
+        most
+            Largest answer in bytes, if it is not the connection's.
 
         Raises
         ------
         WireError
-            No answer in time, the connection broke, or the node does not know the request.
+            No answer in time, the connection broke, the answer is larger, or the node does not know the request.
         """
+        version = self._version(request_class, max_version, min_version)
+        self._deadline = time.monotonic() + timeout_seconds
+        try:
+            return self._request(request_class(version=version, **fields), most)
+        except _UNREADABLE as e:
+            self.close()
+            error = ConnectionLostError if isinstance(e, ConnectionError) else WireError
+            raise error(f"{type(e).__name__}: {e}") from e
+
+    def _version(self, request_class: Any, max_version: int, min_version: int) -> int:
         if request_class.API_KEY not in self._versions:
             raise WireError(f"it does not answer {request_class.__name__.removesuffix('Request')}")
         lowest, highest = self._versions[request_class.API_KEY]
-        version = min(highest, max_version, request_class.max_version)
+        version = int(min(highest, max_version, request_class.max_version))
         if version < min_version:
             raise WireError(
                 f"it answers {request_class.__name__.removesuffix('Request')} up to version {version} only, {min_version} is needed"
             )
         if version < lowest:
             raise WireError(f"it answers {request_class.__name__.removesuffix('Request')} from version {lowest} only")
+        return version
+
+    def all_topics(
+        self, timeout_seconds: float, fold: Callable[[metadata.Metadata], T], *, operations: bool = False
+    ) -> T:
+        """Return what a function makes of the Metadata of all topics. It reads each topic once, and none is held longer.
+
+        With `operations`, each topic has the operations that the principal may do (KIP-430).
+
+        Raises
+        ------
+        WireError
+            No answer in time, the connection broke, or the answer exceeds a bound.
+        """
+        version = self._version(MetadataRequest, metadata.NEWEST, metadata.OLDEST)
         self._deadline = time.monotonic() + timeout_seconds
+        request = MetadataRequest(
+            version=version,
+            topics=None,
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=operations,
+        )
+        whole = False
         try:
-            return self._request(request_class(version=version, **fields))
-        except (OSError, KafkaError, ValueError) as e:
-            self.close()
+            connection, correlation = self._send(request)
+            self._protocol.in_flight_requests.popleft()  # it is decoded here
+            frame = metadata.Frame(connection, self._left, self.address, bounds.KAFKA_METADATA_BYTES)
+            self._deadline = time.monotonic() + max(timeout_seconds, bounds.KAFKA_METADATA_SECONDS)
+            found = fold(metadata.read(frame, correlation, version))
+            whole = not frame.remaining
+        except _UNREADABLE as e:
             error = ConnectionLostError if isinstance(e, ConnectionError) else WireError
             raise error(f"{type(e).__name__}: {e}") from e
+        finally:
+            if not whole:
+                self.close()
+        return found
 
     def metadata(self, timeout_seconds: float, topics: Iterable[str] | None = (), *, operations: bool = False) -> Any:
         """Return brokers, controller and the named topics as the node knows them. None means all topics. The request creates no topic.
@@ -201,19 +270,21 @@ class Connection:
                 failure = e
         raise failure or OSError(f"{host} has no address")
 
-    def _request(self, request: Any) -> Any:
+    def _send(self, request: Any) -> tuple[socket.socket, int]:
         if self._socket is None:
             raise WireError("the connection is closed")
-        self._protocol.send_request(request)
+        correlation: int = self._protocol.send_request(request)
         self._socket.settimeout(self._left())
         self._socket.sendall(bytes(self._protocol.send_bytes()))
-        while True:
-            self._socket.settimeout(self._left())
-            data = self._socket.recv(_RECEIVE_BYTES)
-            if not data:
-                raise ConnectionResetError("the node closed the connection")
-            for _, response in self._protocol.receive_bytes(data):
-                return response
+        return self._socket, correlation
+
+    def _request(self, request: Any, most: int | None = None) -> Any:
+        connection, _ = self._send(request)
+        frame = metadata.Frame(connection, self._left, self.address, self._most if most is None else most)
+        body = frame.take(frame.remaining)
+        for _, response in self._protocol.receive_bytes(len(body).to_bytes(4, "big") + body):
+            return response
+        raise ValueError("the answer is empty")
 
     def _authenticate(self, security: Security) -> None:
         answer = self._request(SaslHandshakeRequest(version=1, mechanism=security.mechanism))

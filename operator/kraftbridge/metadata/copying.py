@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from kraftbridge.json_text import parsed_json
 from kraftbridge.metadata.entities import Entity, canonical_json
 from kraftbridge.metadata.log.files import LogFiles
 from kraftbridge.metadata.log.replay import records_of
@@ -70,7 +71,7 @@ def is_krafts(path: str, data: bytes | None) -> bool:
     if path != _CONTROLLER:
         return False
     try:
-        epoch = json.loads(data or b"{}").get("kraftControllerEpoch")
+        epoch = parsed_json(data or b"{}").get("kraftControllerEpoch")
     except (ValueError, AttributeError):
         return False
     return type(epoch) is int and 0 <= epoch <= MAXIMUM_INT32

@@ -46,7 +46,6 @@ _PASSWORD_CONFIGS = (
     "ssl.truststore.certificates",
     "sasl.jaas.config",
 )
-_REDACTED_PREFIX = "sha256:"
 _MAXIMUM_ITERATIONS = 10_000_000
 _GCM_TAG_BITS = 128
 _WRONG_SECRET = "password.encoder.secret is not the one that this value was encoded with"  # noqa: S105
@@ -94,8 +93,8 @@ class EncodedPassword:
             raise PasswordDecodingError(f"an encoded password has no {', '.join(missing)}")
         try:
             length = int(parameters["passwordLength"])
-            redacted = parameters["encryptedPassword"].startswith(_REDACTED_PREFIX)
-            encrypted = None if redacted else base64.b64decode(parameters["encryptedPassword"], validate=True)
+            text = parameters["encryptedPassword"]
+            encrypted = None if is_redacted(text) else base64.b64decode(text, validate=True)
         except (KeyError, ValueError, binascii.Error) as error:
             raise PasswordDecodingError("an encoded password has no valid length or cipher text") from error
         if length < 0 or (encrypted is not None and len(encrypted) < length):
@@ -148,7 +147,8 @@ def _gcm(key: bytes, vector: bytes, encrypted: bytes) -> bytes:
 
 SECRET_PREFIX: Final = "secret:"  # noqa: S105 - marks a hash
 PASSWORD_LENGTH_PREFIX: Final = "password of length "  # noqa: S105 - marks a length
-REDACTED_PREFIX: Final = "sha256:"
+_REDACTED: Final = re.compile(r"(sha256:[0-9a-f]{64})(?::(\d{1,9}))?")
+"""What replaces a secret in a dump: its hash and its length. Dumps of former versions have no length."""
 
 _SENSITIVE_CONFIG = re.compile(
     r"password|secret|jaas|credential|token|private|ssl\.keystore\.key$|certificate\.chain$|truststore\.certificates$",
@@ -207,12 +207,24 @@ class Secrets:
     def hashed(self, value: str | bytes) -> str:
         """Return the hash of a secret. A value that was redacted in a dump gives the same hash as its original."""
         text = value if isinstance(value, str) else base64.b64encode(value).decode()
-        digest = text if text.startswith(REDACTED_PREFIX) else redacted(text)
+        found = _REDACTED.fullmatch(text)
+        digest = found[1] if found else _digest(text)
         return SECRET_PREFIX + hmac.new(self.salt, digest.encode(), hashlib.sha256).hexdigest()[:32]
 
     def password(self, plain: str) -> str:
-        """Return the form of a password config whose plain text is known."""
-        return self.hashed(plain) if self.compare_passwords else password_length(java_length(plain))
+        """Return the form of a password config whose plain text is known, or was redacted in a dump.
+
+        Raises
+        ------
+        PasswordDecodingError
+            A former version has redacted the value, and only its length is compared.
+        """
+        if self.compare_passwords:
+            return self.hashed(plain)
+        found = _REDACTED.fullmatch(plain)
+        if found and found[2] is None:
+            raise PasswordDecodingError("the value was redacted without its length: make the dump again")
+        return password_length(int(found[2]) if found else java_length(plain))
 
 
 def password_length(length: int) -> str:
@@ -221,8 +233,17 @@ def password_length(length: int) -> str:
 
 
 def redacted(text: str) -> str:
-    """Return the unkeyed hash that replaces a secret in a dump."""
-    return REDACTED_PREFIX + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    """Return what replaces a secret in a dump: its unkeyed hash, and its length, by which passwords are compared."""
+    return f"{_digest(text)}:{java_length(text)}"
+
+
+def is_redacted(text: str) -> bool:
+    """Return whether a text replaces a secret in a dump."""
+    return _REDACTED.fullmatch(text) is not None
+
+
+def _digest(text: str) -> str:
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_sensitive_config(name: str) -> bool:

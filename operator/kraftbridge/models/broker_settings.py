@@ -157,3 +157,70 @@ IGNORED_BY_KRAFT: Final = frozenset(
     if rule.fate is Fate.DIES or name.startswith(("zookeeper.", "password.encoder."))
 )
 """Settings that a KRaft broker ignores."""
+
+MAY_CHANGE: Final = frozenset(
+    {
+        "broker.id.generation.enable",
+        "controller.listener.names",
+        "early.start.listeners",
+        "inter.broker.protocol.version",
+        "log.initial.task.delay.ms",
+        "log.message.format.version",
+        "node.id",
+        "process.roles",
+    }
+)
+"""Settings whose value a change of the mode changes: the overlay sets them, or a KRaft broker ignores them."""
+_MAY_CHANGE_PREFIXES: Final = ("controller.quorum.", "listener.name.controller.", "password.encoder.", "zookeeper.")
+
+_DESTROYING: Final = frozenset(
+    {
+        "log.cleaner.delete.retention.ms",
+        "log.cleanup.policy",
+        "log.local.retention.bytes",
+        "log.local.retention.ms",
+        "log.retention.bytes",
+        "log.retention.hours",
+        "log.retention.minutes",
+        "log.retention.ms",
+        "min.insync.replicas",
+        "offsets.retention.minutes",
+        "unclean.leader.election.enable",
+    }
+)
+_CUTTING_OFF: Final = frozenset(
+    {
+        "advertised.listeners",
+        "allow.everyone.if.no.acl.found",
+        "authorizer.class.name",
+        "inter.broker.listener.name",
+        "listener.security.protocol.map",
+        "listeners",
+        "principal.builder.class",
+        "security.inter.broker.protocol",
+        "super.users",
+    }
+)
+
+
+def may_change(name: str) -> bool:
+    """Return whether a restart in another mode may change the value of a setting."""
+    return name in MAY_CHANGE or name.startswith(_MAY_CHANGE_PREFIXES)
+
+
+def without_listener(name: str) -> str:
+    """Return a setting's name without ``listener.name.<listener>.`` (KIP-103)."""
+    if not name.startswith("listener.name."):
+        return name
+    return name.removeprefix("listener.name.").partition(".")[2]
+
+
+def destroys(name: str) -> bool:
+    """Return whether another value of a setting deletes records, or lets them be lost."""
+    return name in _DESTROYING
+
+
+def cuts_off(name: str) -> bool:
+    """Return whether another value of a setting decides who reaches the broker, and who may do what."""
+    base = without_listener(name)
+    return base in _CUTTING_OFF or base.startswith(("ssl.", "sasl."))

@@ -37,6 +37,9 @@ class CheckedBy(StrEnum):
     LOGS = "logs of nodes"
     """The operator reads the logs of controllers, and of brokers that are down, while a phase makes no progress. ``models.clues`` holds the patterns."""
 
+    RESTART = "comparison of a broker after its restart"
+    """Each broker is asked by its own id before and after its restart (docs/brokers.md)."""
+
 
 _BLOCKING: Final = Severity.BLOCKING
 _WARNING: Final = Severity.WARNING
@@ -48,6 +51,7 @@ _EVERYWHERE: Final = CheckedBy.EVERYWHERE
 _COMPARISON: Final = CheckedBy.COMPARISON
 _LOGS: Final = CheckedBy.LOGS
 _GUARDS: Final = CheckedBy.GUARDS
+_RESTART: Final = CheckedBy.RESTART
 _ACCEPTABLE: Final = True
 
 
@@ -200,7 +204,7 @@ class Code(StrEnum):
     IMAGE_TOO_OLD = (
         "ImageTooOld", _WARNING, _PREFLIGHT,
         "The image {image} starts Kafka {release}, according to its name. A broker of that release cannot register at the metadata.version of the quorum",
-        "Roll the brokers to an image with Kafka 3.9 first. Ignore this finding if the image contains 3.9 in spite of its name",
+        "Roll the brokers to an image with Kafka 3.9 first, with inter.broker.protocol.version set to the version that runs now (docs/install.md, Bring the brokers to Kafka 3.9). Ignore this finding if the image contains 3.9 in spite of its name",
     )
     IMAGE_WRITES_TO_ZOOKEEPER = (
         "ImageWritesToZooKeeper", _INFORMATION, _PREFLIGHT,
@@ -565,7 +569,7 @@ class Code(StrEnum):
     INTER_BROKER_PROTOCOL_TOO_LOW = (
         "InterBrokerProtocolTooLow", _BLOCKING, _PREFLIGHT,
         "The migration needs brokers with inter.broker.protocol.version 3.9: {stated}",
-        "Upgrade the brokers to Kafka 3.9, and set inter.broker.protocol.version=3.9 or remove the setting, in one rolling restart",
+        "Two rolling restarts (docs/install.md, Bring the brokers to Kafka 3.9). First roll the brokers to Kafka 3.9, with inter.broker.protocol.version set to the version that runs now. When every broker runs 3.9, set 3.9 or remove the setting in a second one",
     )
     LISTENER_NAME_TAKEN = (
         "ListenerNameTaken", _BLOCKING, _PREFLIGHT,
@@ -863,7 +867,7 @@ class Code(StrEnum):
     TOPIC_WITHOUT_ID = (
         "TopicWithoutId", _BLOCKING, _TREE,
         "The topic has no id (KIP-516): the copy would never begin",
-        "Set inter.broker.protocol.version to 2.8 or later, then delete /controller. A broker becomes controller again and assigns ids",
+        "When every broker runs Kafka 3.9, set inter.broker.protocol.version=3.9 or remove the setting in a rolling restart (docs/install.md, Bring the brokers to Kafka 3.9). Then delete /controller. A broker becomes controller again and assigns ids",
     )
     TOPIC_WITHOUT_PARTITIONS = (
         "TopicWithoutPartitions", _BLOCKING, _TREE,
@@ -900,6 +904,27 @@ class Code(StrEnum):
         "RehearsalUnknown", _BLOCKING, _PREFLIGHT,
         "The operator does not know whether Kafka's migration works on this metadata: {reason}",
         "Remove the cause; preflight then rehearses again by itself. Or accept this finding and migrate without a rehearsal",
+        _ACCEPTABLE,
+    )
+
+    # ------------------------------------------------------------------------------------------- what a broker becomes
+
+    BROKER_DIFFERS = (
+        "BrokerDiffers", _BLOCKING, _RESTART,
+        "Broker {broker} is not what it was before its restart: {differences}",
+        "Correct the setting that is named: the comparison is repeated by itself. Or roll back (spec.target ZooKeeper). Accept this finding on {object} only if you want what is there now",
+        _ACCEPTABLE,
+    )
+    BROKER_NOT_COMPARED = (
+        "BrokerNotCompared", _BLOCKING, _RESTART,
+        "Broker {broker} cannot be compared with what it was before its restart: {reason}",
+        "Remove the cause: the comparison is repeated by itself. Or roll back (spec.target ZooKeeper). Accept this finding on {object} only if you have checked its settings, listeners and records yourself",
+        _ACCEPTABLE,
+    )
+    DYNAMIC_SETTINGS_REFUSED = (
+        "DynamicSettingsRefused", _BLOCKING, _PREFLIGHT,
+        "A start in KRaft mode refuses {refused}, and with it all dynamic settings of broker {brokers}: {falling}",
+        "{fix}",
         _ACCEPTABLE,
     )
 
@@ -986,6 +1011,11 @@ class Code(StrEnum):
         "ChangedAfterClaim", _WARNING, _COMPARISON,
         "This znode changed after the KRaft controller had claimed /controller: the copy may not contain the change",
         "Repeat the change with Kafka's tools when the cluster is in dual-write",
+    )
+    DELETION_UNDER_WAY = (
+        "DeletionUnderWay", _WARNING, _COMPARISON,
+        "The deletion of this topic had begun when the tree was read. Kafka does not copy such a topic, and its replicas can stay on the brokers' disks (KAFKA-15605): {count} of its entities are in ZooKeeper alone",
+        "Remove what is left of the topic in the log directories of its brokers. Create the topic again if it is wanted",
     )
     TORN_LOG_TAIL = (
         "TornLogTail", _WARNING, _COMPARISON,

@@ -77,6 +77,16 @@ class RestartPod:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordBroker:
+    """Record what a broker is before its restart: settings in force, listeners, offsets."""
+
+    node_id: int
+    pod_uid: str
+    pod_ip: str
+    config_map: str
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchVerification:
     """Create the run's ConfigMap and application; it prepares its session and waits for its release."""
 
@@ -228,6 +238,7 @@ Action = (
     | ApplyControllers
     | IssueListenerCertificates
     | RestartPod
+    | RecordBroker
     | LaunchVerification
     | ReleaseVerification
     | RemoveVerification
@@ -260,6 +271,8 @@ class EventReason(StrEnum):
 
     PHASE_ENTERED = "PhaseEntered"
     BROKER_RESTARTING = "BrokerRestarting"
+    BROKER_DIFFERS = "BrokerDiffers"
+    BROKER_TAKEN_BACK = "BrokerTakenBack"
     CONTROLLER_RESTARTING = "ControllerRestarting"
     CONTROLLERS_CHANGING = "ControllersChanging"
     CONTROLLERS_CHANGED = "ControllersChanged"

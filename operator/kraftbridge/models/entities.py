@@ -17,6 +17,8 @@ from urllib.parse import quote, unquote_plus
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
+from kraftbridge.json_text import writable
+
 DEFAULT_ENTITY: Final = "<default>"
 """Kafka's name of the default entity in ZooKeeper (``ConfigEntityName``, ``ZooKeeperInternals.DEFAULT_STRING``)."""
 _QUOTA_FOLDERS: Final = {"user": "users", "client-id": "clients", "ip": "ips"}
@@ -154,7 +156,7 @@ def scram_key(user: str, mechanism: str) -> str:
 
 def acl_key(parts: Sequence[str]) -> str:
     """Return the key of an ACL: resource type, pattern, resource name, principal, host, operation, permission."""
-    return json.dumps(list(parts), ensure_ascii=False, separators=(",", ":"))
+    return str(writable(json.dumps(list(parts), ensure_ascii=False, separators=(",", ":"))))
 
 
 def _partition_paths(key: str) -> tuple[str, ...]:
@@ -235,7 +237,7 @@ _ROWS: Final = (
         Mirror.DRIVER,
         Served.NO,
         Secrecy.NONE,
-        "the whole entry, which is its key; the log's ids are random",
+        "the whole entry, which is its key; only voters agree on its id",
     ),
     KindFacts(
         EntityKind.DELEGATION_TOKEN,

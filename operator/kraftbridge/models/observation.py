@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.issued import IssuedListener
@@ -542,6 +543,10 @@ class Observation:
     """Looked at in preflight and before the first broker restarts, where ``spec.rehearsal`` is enabled."""
     may_roll: bool = True
     """Whether the migration may begin to restart nodes: the operator limits how many do so at once."""
+    broker_record: BrokerRecord | Unobserved = NOT_NEEDED
+    """What is on record of the broker that status names."""
+    broker_now: BrokerNow | Unobserved = NOT_NEEDED
+    """The broker that restarted last; asked while it is compared."""
     issued: IssuedListener | Unobserved | None = None
     """Certificates and logins of the controllers' listener that the operator issues; None without ``listener.generate``."""
     outcomes: tuple[ActionOutcome, ...] = ()

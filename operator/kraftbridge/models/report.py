@@ -11,9 +11,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
+from kraftbridge.json_text import writable
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts
 
@@ -92,6 +93,11 @@ class _Model(BaseModel):
     """camelCase in JSON, snake_case in Python; unknown fields are refused, since they could change the meaning."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _writable(cls, value: Any) -> Any:
+        return writable(value)
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the JSON form with the field names of the contract."""

@@ -158,6 +158,13 @@ class BrokersSpec(Model):
     client_config_secret: Name | None = None
     """Secret whose key ``client.properties`` configures the Kafka clients of the operator and the verifier (security.protocol, sasl.*, ssl.*). If omitted, they connect without encryption and authentication."""
 
+    static_settings: Annotated[dict[str, str], Field(max_length=100)] = {}
+    """Settings that the operator adds to the brokers' own static ones, in migration mode and in KRaft mode.
+
+    For dynamic settings that a start in KRaft mode would refuse, because Kafka compares them with the static values (finding ``DynamicSettingsRefused``).
+    They become part of the final manifest. No password belongs here.
+    """
+
     @model_validator(mode="after")
     def _properties_style_names_its_file(self) -> BrokersSpec:
         if self.config_style is ConfigStyle.PROPERTIES and self.properties is None:

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 from typing_extensions import override
 
+from kraftbridge.models.broker_record import DifferenceKind, Effect
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.conditions import Condition
 from kraftbridge.models.entities import KindCounts
@@ -108,8 +109,76 @@ class NodeStatus(StatusModel):
     """Whether the quorum lists the node: as a registered broker, or as a voter. Unset while it is not known."""
     restarts: int = 0
     """Number of restarts by this migration."""
+    compared: str = ""
+    """Process of a broker that was last compared with what it was: UID of the pod, and when its container started. Unset before."""
     images: dict[str, str] = {}
     """Digest of the image of each container that a broker's pod ran before the migration restarted a broker. A broker that comes back with another one stops the rolling restart."""
+
+
+class BrokerRecordStatus(StatusModel):
+    """What is on record of the broker that restarts: settings in force, listeners and offsets."""
+
+    node_id: int
+    """Id of the broker."""
+    pod_uid: str
+    """UID of the pod that was asked."""
+    config_map: str
+    """ConfigMap with the record."""
+
+
+class BrokerDifference(StatusModel):
+    """One difference between a broker before its restart and after it."""
+
+    kind: DifferenceKind
+    """Kind of the difference."""
+    effect: Effect
+    """What the difference does to users."""
+    what: str
+    """Setting, listener or partition."""
+    before: str
+    """Value before the restart, or the stored one that Kafka refused."""
+    after: str
+    """Value after the restart."""
+    line: str = ""
+    """Line of the broker's log that says so."""
+
+
+class BrokerComparison(StatusModel):
+    """Comparison of the broker that restarted last with what it was."""
+
+    node_id: int
+    """Id of the broker."""
+    process: str
+    """The process that is compared: UID of the pod, and when its container started."""
+    mode: BrokerMode
+    """Mode in which it started."""
+    began_at: datetime
+    """When the broker was first asked."""
+    compared_at: datetime | None = None
+    """When the broker was last compared. Unset while it is not known what it is."""
+    unknown: str = ""
+    """Why the broker cannot be compared."""
+    differing: int = 0
+    """Number of differences."""
+    differences: tuple[BrokerDifference, ...] = ()
+    """Differences, the most serious first, at most 20."""
+    accepted: bool = False
+    """Whether spec.preflight.accepted lists what was found."""
+
+
+class BrokerUndo(StatusModel):
+    """Return of a broker from KRaft mode to migration mode, because its start in KRaft mode destroys records or cuts clients off."""
+
+    node_id: int
+    """Id of the broker."""
+    reason: str
+    """What the start in KRaft mode did."""
+    settings_digest: str
+    """Of the settings that led to it. No broker starts in KRaft mode again before they change."""
+    began_at: datetime
+    """When the return was decided."""
+    finished_at: datetime | None = None
+    """When the broker was back in migration mode."""
 
 
 class BrokersStatus(StatusModel):
@@ -776,6 +845,9 @@ class MigrationStatus(StatusModel):
     migration_offset: MigrationOffset | None = None
     canary: CanaryStatus | None = None
     operation: Operation | None = None
+    broker_record: BrokerRecordStatus | None = None
+    broker_comparison: BrokerComparison | None = None
+    broker_undo: BrokerUndo | None = None
     given_up: Operation | None = None
     """Restart of a broker that a rollback does not wait for any more, because it is past its deadline. Unset once the broker is back."""
     hold_until: datetime | None = None
@@ -875,6 +947,11 @@ def controllers_name(migration: str, uid: str, attempt: int) -> str:
     """
     name = f"{migration}-kraft-{uid[:UID_LENGTH]}"
     return name if attempt == 1 else f"{name}-{attempt}"
+
+
+def broker_record_name(migration: str, uid: str, node_id: int) -> str:
+    """Return the name of the ConfigMap with the record of a broker. It is deleted with the migration."""
+    return f"{migration}-broker-{node_id}-{uid[:UID_LENGTH]}"
 
 
 def healing_archive(run_id: str) -> str:

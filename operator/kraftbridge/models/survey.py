@@ -74,6 +74,18 @@ class SettingSource(StrEnum):
     """Nobody set it. Only `RELEVANT_DEFAULTS` are listed."""
 
 
+DYNAMIC: Final = frozenset({SettingSource.DYNAMIC_BROKER, SettingSource.DYNAMIC_DEFAULT})
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """One place that states a setting."""
+
+    source: SettingSource
+    value: str | None
+    """None for a password."""
+
+
 RELEVANT_DEFAULTS: Final = frozenset({"inter.broker.protocol.version"})
 """Settings of which preflight judges the value that runs, whoever chose it."""
 
@@ -89,6 +101,8 @@ class BrokerSetting:
     sensitive: bool
     known: bool
     """Whether the broker's version of Kafka defines it; others belong to plugins or are ignored."""
+    stated: tuple[Stated, ...] = ()
+    """The places that state the setting by this name, the one that wins first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,8 @@ def _enter(draft: Draft, phase: Phase) -> None:
     history = tuple(
         h.model_copy(update={"left_at": draft.now}) if h.left_at is None else h for h in _closed_wait(draft).history
     )
+    if phase is Phase.ROLLING_BACK:
+        draft.update(broker_comparison=None, broker_undo=None)
     draft.update(
         phase=phase,
         history=(*history, PhaseRecord(phase=phase, entered_at=draft.now)),
@@ -262,6 +264,7 @@ def _progress(before: MigrationStatus, after: MigrationStatus) -> bool:
             s.hold_until,
             s.canary,
             s.healing,
+            s.broker_undo,
             None if s.rehearsal is None else (s.rehearsal.count, s.rehearsal.run_id),
             None if s.controllers is None else s.controllers.change,
             s.target,

@@ -13,6 +13,7 @@ from typing import Final
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases.gates import is_slow
+from kraftbridge.phases.nodes.comparing import comparison_is_due
 from kraftbridge.phases.rollback import without_controller
 
 
@@ -45,13 +46,17 @@ class Part(StrEnum):
     ARCHIVE = "archive"
     CONTROLLER_PROBE = "controller_probe"
     ISSUED = "issued"
+    BROKER_RECORD = "broker_record"
+    BROKER_NOW = "broker_now"
 
 
 _ALWAYS: Final = frozenset({Part.STATEFUL_SETS, Part.CLUSTER, Part.RUN, Part.CLUES, Part.ISSUED})
 _QUORUM: Final = frozenset({Part.CONTROLLERS, Part.QUORUM, Part.METRICS})
 _RESTARTS: Final = frozenset({Part.CLUSTER_BY_BROKER, Part.REDUNDANCY})
 """Parts for the gate before each restart of a node."""
-_MIGRATING: Final = _ALWAYS | _QUORUM | _RESTARTS | {Part.ZOOKEEPER, Part.CONTROLLER_FEATURES, Part.ARCHIVE}
+_BECOMING: Final = frozenset({Part.BROKER_RECORD, Part.BROKER_NOW})
+"""Parts for the comparison of a broker before and after its restart."""
+_MIGRATING: Final = _ALWAYS | _QUORUM | _RESTARTS | _BECOMING | {Part.ZOOKEEPER, Part.CONTROLLER_FEATURES, Part.ARCHIVE}
 
 NEEDS: Final[Mapping[Phase, frozenset[Part]]] = {
     Phase.PREFLIGHT: _ALWAYS
@@ -64,8 +69,12 @@ NEEDS: Final[Mapping[Phase, frozenset[Part]]] = {
     Phase.DUAL_WRITE: _MIGRATING | {Part.CANARY_BY_BROKER},
     Phase.ROLLING_BROKERS: _MIGRATING,
     Phase.AWAITING_FINALIZATION: _MIGRATING,
-    Phase.FINALIZING: _ALWAYS | _QUORUM | _RESTARTS | {Part.ZOOKEEPER, Part.CONTROLLER_PROBE},
-    Phase.COMPLETED: _ALWAYS | _QUORUM | _RESTARTS | {Part.NODE_FEATURES, Part.FEATURE_ANSWER, Part.ADMISSION_POLICY},
+    Phase.FINALIZING: _ALWAYS | _QUORUM | _RESTARTS | _BECOMING | {Part.ZOOKEEPER, Part.CONTROLLER_PROBE},
+    Phase.COMPLETED: _ALWAYS
+    | _QUORUM
+    | _RESTARTS
+    | _BECOMING
+    | {Part.NODE_FEATURES, Part.FEATURE_ANSWER, Part.ADMISSION_POLICY},
     Phase.ROLLING_BACK: _ALWAYS
     | _QUORUM
     | _RESTARTS
@@ -103,6 +112,10 @@ def _exists(part: Part, status: MigrationStatus, now: datetime) -> bool:
             return status.healing is not None and bool(status.healing.archive) and status.healing.archived_at is None
         case Part.ADMISSION_POLICY:
             return status.hand_over is None or status.hand_over.guarded
+        case Part.BROKER_RECORD:
+            return status.broker_record is not None
+        case Part.BROKER_NOW:
+            return comparison_is_due(status, now)
         case Part.FEATURE_ANSWER:
             return status.metadata_version is not None and status.metadata_version.validates
         case _:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from kraftbridge.json_text import parsed_json
 from kraftbridge.models.spec import MigrationSpec
 
 REMOVED: Final = "***REMOVED***"
@@ -99,7 +99,7 @@ def secrets_in(text: str) -> set[str]:
     for match in _ASSIGNMENT.finditer(text):
         found.add(match["value"].strip().strip("\"'"))
     with suppress(ValueError):
-        found |= _secrets_in_document(json.loads(text))
+        found |= _secrets_in_document(parsed_json(text))
     return found
 
 

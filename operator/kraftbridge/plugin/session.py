@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import gzip
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kraftbridge import bounds
 from kraftbridge.constants import ANNOTATION_REHEARSE, API_VERSION, KIND
 from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.rehearsal import PAGE_KEY, RESULT_KEY
@@ -153,8 +152,9 @@ def unpacked(packed: str) -> str:
         The ConfigMap's value is not a packed report.
     """
     try:
-        return gzip.decompress(base64.b64decode(packed, validate=True)).decode()
-    except (binascii.Error, OSError, EOFError, ValueError, zlib.error) as error:
+        advice = "Let the verification run again"
+        return bounds.unpacked(base64.b64decode(packed, validate=True), "it", bounds.REPORT_BYTES, advice).decode()
+    except (binascii.Error, OSError, ValueError) as error:
         raise PluginError(f"the report cannot be unpacked: {error}") from error
 
 

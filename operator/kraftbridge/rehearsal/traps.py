@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+from kraftbridge.json_text import parsed_json
 from kraftbridge.metadata.entities import looks_encoded
 from kraftbridge.metadata.log.image import ACL_OPERATIONS, ACL_PERMISSIONS, ACL_RESOURCE_TYPES
 from kraftbridge.metadata.zookeeper.reader import read_dump
@@ -324,8 +325,8 @@ def _unreadable_config(path: str) -> Mend:
 
 def _json(data: bytes | None) -> dict[str, Any] | None:
     try:
-        body = json.loads(data or b"")
-    except (ValueError, RecursionError):
+        body = parsed_json(data or b"")
+    except ValueError:
         return None
     return body if isinstance(body, dict) else None
 

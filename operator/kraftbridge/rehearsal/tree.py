@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from kraftbridge.exceptions import RehearsalError
+from kraftbridge.json_text import parsed_json
 from kraftbridge.metadata.copying import is_krafts
 from kraftbridge.metadata.entities import is_sensitive_config
 from kraftbridge.metadata.zookeeper.znodes import MAXIMUM_INT32, SCRAM_MECHANISMS, Znode
@@ -118,7 +119,7 @@ class SnapshotWriter:
             return replace(znode, data=data, ephemeral_owner=0)
         if znode.path == "/cluster/id":
             with suppress(ValueError, AttributeError):
-                self.cluster_id = str(json.loads(znode.data or b"{}").get("id") or "")
+                self.cluster_id = str(parsed_json(znode.data or b"{}").get("id") or "")
         elif znode.path.startswith("/config/") and znode.data and _REDACTED in znode.data:
             raise RehearsalError(
                 f"{znode.path}: the dump is redacted; make one without --redact, it stays on this machine"
@@ -200,7 +201,7 @@ def secrets_in(znode: Znode) -> Iterator[str]:
     if not znode.data or not znode.path.startswith(("/config/", "/delegation_token/")):
         return
     with suppress(ValueError, AttributeError):
-        body = json.loads(znode.data)
+        body = parsed_json(znode.data)
         if znode.path.startswith("/delegation_token/"):
             yield str(body.get("hmac", ""))
             return
@@ -221,7 +222,7 @@ def disarm(
     A znode that cannot be decoded is not changed, because Kafka reads no address in it either.
     """
     try:
-        body = json.loads(data or b"")
+        body = parsed_json(data or b"")
         protocols: Mapping[str, str] = body.get("listener_security_protocol_map") or {}
         names = [str(endpoint).partition("://")[0] for endpoint in body["endpoints"]]
         if not names or len(names) > len(closed_ports):

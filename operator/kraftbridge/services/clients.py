@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from kraftbridge import bounds
 from kraftbridge import credentials as certificates
 from kraftbridge.builders import names
 from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.constants import CONTROLLER_PORT
 from kraftbridge.exceptions import InvalidSpecError
-from kraftbridge.kafka.client import resolve, resolve_all
+from kraftbridge.kafka.client import inlined, resolve, resolve_all
 from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
 from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.storage.broker_records import BrokerRecordClient
 from kraftbridge.storage.kafka_brokers import BrokerClient, ControllerProbeClient, Prober
 from kraftbridge.storage.kafka_controllers import ControllerClient
-from kraftbridge.storage.ports import BrokerPort, ControllerPort, KubernetesPort, ZooKeeperPort
+from kraftbridge.storage.ports import BrokerPort, BrokerRecordPort, ControllerPort, KubernetesPort, ZooKeeperPort
 from kraftbridge.storage.zookeeper import ZooKeeperStore, ZooKeeperTls
 
 _RESOLVE_SECONDS: Final = 2.0
@@ -31,6 +33,8 @@ class ClusterClients:
     zookeeper: ZooKeeperPort
     brokers: BrokerPort
     controllers: ControllerPort
+    broker_records: Callable[[], BrokerRecordPort]
+    """Opens a client that asks brokers by their own ids."""
     prober: Prober | None = None
     """Measures how long no controller accepts writes. None if nothing is measured."""
 
@@ -82,6 +86,7 @@ def open_clients(
         ZooKeeperStore(hosts, spec.chroot, credentials, tls),
         BrokerClient(bootstrap, client),
         ControllerClient(addresses, listener or _listener_client(kubernetes, namespace, controllers, spec)),
+        lambda: BrokerRecordClient(bootstrap, client),
         Prober(lambda: ControllerProbeClient(bootstrap, client)),
     )
 
@@ -238,15 +243,23 @@ def controllers_zookeeper_identities(
 
 
 def _secret(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, str]:
+    return certificates.text_files(_files(kubernetes, namespace, name))
+
+
+def _files(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, bytes]:
     secret = kubernetes.get("v1", "Secret", namespace, name)
     if secret is None:
         raise InvalidSpecError(f"Secret {namespace}/{name} does not exist")
-    return texts(secret.get("data") or {})
+    return _contents(secret.get("data") or {})
+
+
+def _contents(data: Mapping[str, str]) -> dict[str, bytes]:
+    return {key: base64.b64decode(value) for key, value in data.items()}
 
 
 def texts(data: Mapping[str, str]) -> dict[str, str]:
     """Return the values of a Secret that are text."""
-    return certificates.text_files({key: base64.b64decode(value) for key, value in data.items()})
+    return certificates.text_files(_contents(data))
 
 
 def _client_properties(
@@ -254,12 +267,13 @@ def _client_properties(
 ) -> Mapping[str, str]:
     if secret is None:
         return {}
-    data = _secret(kubernetes, namespace, secret)
+    files = _files(kubernetes, namespace, secret)
+    data = certificates.text_files(files)
     if key not in data:
         if required:
             raise InvalidSpecError(f"Secret {namespace}/{secret} has no key {key}")
         return {}
-    return parse_properties(data[key])
+    return inlined(parse_properties(data[key]), bounds.held(files, f"Secret {namespace}/{secret}"), key)
 
 
 def _zookeeper_secret(

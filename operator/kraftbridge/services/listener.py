@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from kraftbridge.bounds import pem_blocks
 from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.builders.controllers import CREDENTIALS, LISTENER_SECRET
 from kraftbridge.constants import CONTROLLER_LISTENER
@@ -22,7 +23,6 @@ from kraftbridge.credentials import (
 from kraftbridge.models.dry_start import ListenerOfControllers
 from kraftbridge.models.spec import MigrationSpec
 
-_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----\n?", re.DOTALL)
 _USER: Final = re.compile(r'\buser_([^\s=]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
 _FILES: Final = f"{CREDENTIALS}/{LISTENER_FOLDER}"
 
@@ -77,7 +77,10 @@ def key_and_chain(own: Mapping[str, str], secret: Mapping[str, str]) -> tuple[st
     """
     if "ssl.keystore.key" in own:
         return own["ssl.keystore.key"], own.get("ssl.keystore.certificate.chain", "")
-    blocks = [(m[1], m[0]) for m in _BLOCK.finditer(_file(own, "keystore", secret))]
+    blocks = [
+        (kind, f"-----BEGIN {kind}-----{content}-----END {kind}-----\n")
+        for kind, content in pem_blocks(_file(own, "keystore", secret))
+    ]
     key = "".join(block for kind, block in blocks if kind.endswith("PRIVATE KEY"))
     return key, "".join(block for kind, block in blocks if kind == "CERTIFICATE")
 

@@ -7,7 +7,9 @@ import secrets
 import ssl
 import threading
 import time
+from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -17,11 +19,13 @@ from kafka.protocol.admin.configs import DescribeConfigsRequest
 from kafka.protocol.admin.topics import CreateTopicsRequest, ListPartitionReassignmentsRequest
 from kafka.protocol.consumer import FetchRequest
 
+from kraftbridge import bounds
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
 from kraftbridge.kafka.client import Security
+from kraftbridge.kafka.metadata import Metadata
 from kraftbridge.kafka.wire import NOT_CONTROLLER, UNKNOWN_TOPIC, Connection, WireError, error_name, host_ports
 from kraftbridge.models.observation import ClusterState, ControllerProbe, NodeFeatures, TopicRedundancy, Unobserved
-from kraftbridge.models.survey import RELEVANT_DEFAULTS, BrokerSetting, SettingSource, Visibility
+from kraftbridge.models.survey import RELEVANT_DEFAULTS, BrokerSetting, SettingSource, Stated, Visibility
 
 CONNECT_SECONDS: Final = 2.0
 REQUEST_SECONDS: Final = 3.0
@@ -36,9 +40,9 @@ _CONFIG_BATCH_TOPICS: Final = 200
 _MIN_ISR: Final = "min.insync.replicas"
 TOPIC_RESOURCE: Final = 2
 """``ConfigResource.Type.TOPIC`` and ``ResourceType.TOPIC``."""
-_BROKER_RESOURCE: Final = 4
+BROKER_RESOURCE: Final = 4
 """``ConfigResource.Type.BROKER``."""
-_SOURCES: Final = {
+SOURCES: Final = {
     2: SettingSource.DYNAMIC_BROKER,
     3: SettingSource.DYNAMIC_DEFAULT,
     4: SettingSource.STATIC,
@@ -105,7 +109,7 @@ class BrokerClient:
             No broker answered in time, or the brokers that answered do not know the cluster yet. A broker that has just started
             serves an empty list of topics.
         """
-        return _cluster_state(self._source, self._ask(self._metadata))
+        return self._ask(partial(self._all_topics, fold=partial(_cluster_state, self._source)))
 
     def cluster_by_broker(self) -> Mapping[int, ClusterState | Unobserved]:
         """Ask up to three brokers and return the cluster as each of them serves it; the next call asks the next three.
@@ -140,10 +144,7 @@ class BrokerClient:
         ObservationError
             No broker answered in time, or the operator may not read the configuration of a topic.
         """
-        factors = {
-            topic.name: min((len(p.replica_nodes) for p in topic.partitions), default=0)
-            for topic in self._ask(self._metadata).topics
-        }
+        factors = self._ask(partial(self._all_topics, fold=_factors))
         at_min_isr = []
         replicated = sorted(name for name, factor in factors.items() if factor > 1)
         for start in range(0, len(replicated), _CONFIG_BATCH_TOPICS):
@@ -266,7 +267,7 @@ class BrokerClient:
         ObservationError
             No broker answered in time.
         """
-        topics = self._ask(partial(self._metadata, operations=True)).topics
+        topics = self._ask(partial(self._all_topics, fold=_described, operations=True))
         answer = self._ask(
             lambda connection: connection.call(
                 DescribeClusterRequest,
@@ -280,13 +281,9 @@ class BrokerClient:
             raise ObservationError(self._source, f"DescribeCluster answered {error_name(answer.error_code)}")
         operations = answer.authorized_operations or ()
         return Visibility(
-            topics=frozenset(str(t.name) for t in topics),
+            topics=frozenset(topics),
             cluster_operations=frozenset(_OPERATIONS.get(int(o), str(o)) for o in operations),
-            topics_without_configs=frozenset(
-                str(t.name)
-                for t in topics
-                if _DESCRIBE_CONFIGS not in {int(operation) for operation in t.authorized_operations or ()}
-            ),
+            topics_without_configs=frozenset(name for name, configs in topics.items() if not configs),
         )
 
     def refusal(self, address: str, server_name: str, client_properties: Mapping[str, str]) -> str | None:
@@ -381,17 +378,27 @@ class BrokerClient:
         except WireError as e:
             return Unobserved(source, str(e))
 
-    def _metadata(
-        self, connection: Connection, topics: Iterable[str] | None = None, *, operations: bool = False
-    ) -> Any:
-        """Return brokers, controller and all topics, optionally with the operations that are permitted on them; with ``()`` no topics."""
-        answer = connection.metadata(REQUEST_SECONDS, topics, operations=operations)
+    def _metadata(self, connection: Connection, topics: Iterable[str] = ()) -> Any:
+        """Return brokers, controller and the named topics."""
+        answer = connection.metadata(REQUEST_SECONDS, topics)
+        self._note(connection, answer)
+        return answer
+
+    def _all_topics(self, connection: Connection, fold: Callable[[Metadata], T], *, operations: bool = False) -> T:
+        """Return what a function makes of all topics, optionally with the operations that are permitted on them."""
+
+        def noted(answer: Metadata) -> T:
+            self._note(connection, answer)
+            return fold(answer)
+
+        return connection.all_topics(REQUEST_SECONDS, noted, operations=operations)
+
+    def _note(self, connection: Connection, answer: Any) -> None:
         # in ZooKeeper mode a broker serves clients before the controller has told it about the cluster
         if not answer.brokers or answer.controller_id < 0:
             connection.close()
             raise WireError(f"it knows {len(answer.brokers)} brokers and controller {answer.controller_id} as yet")
         self._known = {b.node_id: (b.host, b.port) for b in answer.brokers}
-        return answer
 
     def _ask(self, question: Callable[[Connection], T]) -> T:
         """Send a request to the connected broker, or to the next one that can be reached.
@@ -432,37 +439,65 @@ class BrokerClient:
         raise ObservationError(self._source, f"none answered: {reasons}")
 
 
-def _cluster_state(source: str, metadata: Any) -> ClusterState:
-    partitions, under_replicated, offline = 0, [], []
+@dataclass(slots=True)
+class _First:
+    """Counts names and keeps the first ones in alphabetical order."""
+
+    count: int = 0
+    kept: list[str] = field(default_factory=list)
+
+    def add(self, name: str) -> None:
+        """Take one more name."""
+        self.count += 1
+        if len(self.kept) < _NAMED_PARTITIONS or name < self.kept[-1]:
+            insort(self.kept, name)
+            del self.kept[_NAMED_PARTITIONS:]
+
+
+def _cluster_state(source: str, metadata: Metadata) -> ClusterState:
+    partitions, under_replicated, offline = 0, _First(), _First()
     lagging: set[int] = set()
     for topic in metadata.topics:
         if topic.error_code:
             raise ObservationError(source, f"topic {topic.name}: {error_name(topic.error_code)}")
         for partition in topic.partitions:
             partitions += 1
-            name = f"{topic.name}-{partition.partition_index}"
             if len(partition.isr_nodes) < len(partition.replica_nodes):
-                under_replicated.append(name)
+                under_replicated.add(f"{topic.name}-{partition.partition_index}")
                 lagging.update(set(partition.replica_nodes).difference(partition.isr_nodes))
+                bounds.count(
+                    source, len(lagging), bounds.BROKERS, "replicas that lag", "Ask what answers at this address"
+                )
             if partition.leader_id < 0:
-                offline.append(name)
+                offline.add(f"{topic.name}-{partition.partition_index}")
     return ClusterState(
         brokers=frozenset(b.node_id for b in metadata.brokers),
         controller_id=metadata.controller_id,
         partitions=partitions,
-        under_replicated=tuple(sorted(under_replicated)[:_NAMED_PARTITIONS]),
-        under_replicated_count=len(under_replicated),
-        offline=tuple(sorted(offline)[:_NAMED_PARTITIONS]),
-        offline_count=len(offline),
+        under_replicated=tuple(under_replicated.kept),
+        under_replicated_count=under_replicated.count,
+        offline=tuple(offline.kept),
+        offline_count=offline.count,
         lagging=frozenset(lagging),
     )
 
 
+def _factors(metadata: Metadata) -> dict[str, int]:
+    """Return the least number of replicas of each topic's partitions."""
+    return {t.name: min((len(p.replica_nodes) for p in t.partitions), default=0) for t in metadata.topics}
+
+
+def _described(metadata: Metadata) -> dict[str, bool]:
+    """Return whether the configuration of each topic may be described."""
+    return {t.name: t.allows(_DESCRIBE_CONFIGS) for t in metadata.topics}
+
+
 def _view(connection: Connection, broker: int, until: float) -> ClusterState:
     left = until - time.monotonic()
-    answer = connection.metadata(min(max(left, _LEAST_SECONDS), REQUEST_SECONDS), None)
     try:
-        return _cluster_state(f"broker {broker}", answer)
+        return connection.all_topics(
+            min(max(left, _LEAST_SECONDS), REQUEST_SECONDS), partial(_cluster_state, f"broker {broker}")
+        )
     except ObservationError as e:
         raise WireError(e.reason) from e
 
@@ -478,7 +513,12 @@ def _serves(connection: Connection, topic: str) -> bool:
 
 def _reassignments(connection: Connection) -> Any:
     answer = connection.call(
-        ListPartitionReassignmentsRequest, REQUEST_SECONDS, max_version=0, timeout_ms=2000, topics=None
+        ListPartitionReassignmentsRequest,
+        REQUEST_SECONDS,
+        max_version=0,
+        most=bounds.KAFKA_REASSIGNMENTS_BYTES,
+        timeout_ms=2000,
+        topics=None,
     )
     if answer.error_code == NOT_CONTROLLER:
         connection.close()
@@ -525,15 +565,24 @@ def topic_configs(
     return {r.resource_name: {c.name: c.value for c in r.configs} for r in answer.results if not r.error_code}
 
 
+def stated_places(config: Any) -> tuple[Stated, ...]:
+    """Return the places that state a setting by its own name, as DescribeConfigs lists them (KIP-226): the one that wins first."""
+    return tuple(
+        Stated(SOURCES[s.source], None if config.is_sensitive else s.value)
+        for s in config.synonyms or ()
+        if s.name == config.name and s.source in SOURCES
+    )
+
+
 def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ...]:
     resource = DescribeConfigsRequest.DescribeConfigsResource
-    wanted = resource(resource_type=_BROKER_RESOURCE, resource_name=str(broker), configuration_keys=None)
+    wanted = resource(resource_type=BROKER_RESOURCE, resource_name=str(broker), configuration_keys=None)
     answer = connection.call(
         DescribeConfigsRequest,
         REQUEST_SECONDS,
         max_version=4,
         resources=[wanted],
-        include_synonyms=False,
+        include_synonyms=True,
         include_documentation=False,
     )
     (result,) = answer.results
@@ -543,13 +592,14 @@ def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ..
         BrokerSetting(
             name=str(c.name),
             value=None if c.is_sensitive else c.value,
-            source=_SOURCES[c.config_source],
+            source=SOURCES[c.config_source],
             sensitive=bool(c.is_sensitive),
             known=c.config_type != 0,
+            stated=stated_places(c),
         )
         for c in result.configs
-        if c.config_source in _SOURCES
-        and (_SOURCES[c.config_source] is not SettingSource.DEFAULT or c.name in RELEVANT_DEFAULTS)
+        if c.config_source in SOURCES
+        and (SOURCES[c.config_source] is not SettingSource.DEFAULT or c.name in RELEVANT_DEFAULTS)
     )
 
 

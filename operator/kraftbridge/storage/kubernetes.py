@@ -27,6 +27,7 @@ from kraftbridge.exceptions import (
 )
 from kraftbridge.models.decision import Event
 from kraftbridge.models.survey import Right
+from kraftbridge.storage.ports import LOG_BYTES
 
 CONNECT_TIMEOUT_SECONDS: Final = 3.0
 READ_TIMEOUT_SECONDS: Final = 10.0
@@ -299,7 +300,6 @@ _GRANTED_CACHE_SECONDS: Final = 300.0
 _EVENT_NOTE_BYTES: Final = 1024
 """Limit of ``note`` in events.k8s.io/v1."""
 _EVENT_REASON_BYTES: Final = 128
-_LOG_BYTES: Final = 256 * 1024
 
 Object = dict[str, Any]
 
@@ -422,21 +422,28 @@ class KubernetesStore:
         namespace: str,
         pod: str,
         container: str,
-        tail_lines: int = 100,
+        tail_lines: int | None = 100,
         *,
         previous: bool = False,
         since_seconds: int | None = None,
+        limit_bytes: int = LOG_BYTES,
     ) -> str | None:
-        """Return the last lines of a container's log, at most 256 KiB, or None if the pod does not exist.
+        """Return the last lines of a container's log, or None if the pod does not exist.
 
         Parameters
         ----------
+        tail_lines
+            None: the log from its beginning.
+        limit_bytes
+            Most that is read.
         previous
             The container's run before the last restart.
         since_seconds
             Omit older lines.
         """
-        query = {"container": container, "tailLines": str(tail_lines), "limitBytes": str(_LOG_BYTES)}
+        query = {"container": container, "limitBytes": str(limit_bytes)}
+        if tail_lines is not None:
+            query["tailLines"] = str(tail_lines)
         if previous:
             query["previous"] = "true"
         if since_seconds is not None:

@@ -6,9 +6,17 @@ All methods are synchronous and bounded in time. Reads raise `ObservationError`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from datetime import timedelta
+from typing import Any, Final, Protocol
 
 from kraftbridge.constants import FIELD_MANAGER
+from kraftbridge.models.broker_record import (
+    EffectiveSetting,
+    ListenerState,
+    OffsetsNow,
+    PartitionOffsets,
+    TopicPartition,
+)
 from kraftbridge.models.decision import Event
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.observation import (
@@ -23,6 +31,8 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.survey import BrokerSetting, Right, Visibility, ZooKeeperAcls, ZooKeeperUsers
 
 Object = dict[str, Any]
+LOG_BYTES: Final = 256 * 1024
+"""Most of a container's log that is read, unless more is asked for."""
 
 
 class KubernetesPort(Protocol):
@@ -47,12 +57,13 @@ class KubernetesPort(Protocol):
         namespace: str,
         pod: str,
         container: str,
-        tail_lines: int = 100,
+        tail_lines: int | None = 100,
         *,
         previous: bool = False,
         since_seconds: int | None = None,
+        limit_bytes: int = LOG_BYTES,
     ) -> str | None:
-        """Return the last lines of a container's log, or None if the pod does not exist."""
+        """Return the last lines of a container's log, or None if the pod does not exist. With ``tail_lines`` None, from its beginning."""
 
     def create(self, obj: Mapping[str, Any], *, field_manager: str = FIELD_MANAGER) -> Object:
         """Create an object; `ConflictError` if it exists."""
@@ -175,6 +186,30 @@ class BrokerPort(Protocol):
 
     def close(self) -> None:
         """Close the connection."""
+
+
+class BrokerRecordPort(Protocol):
+    """One broker, asked by its own id; see `kraftbridge.storage.broker_records.BrokerRecordClient`. It is closed after each record."""
+
+    def address(self, broker: int) -> tuple[str, int] | None:
+        """Return where clients find a broker."""
+
+    def settings(self, broker: int) -> Mapping[str, EffectiveSetting]:
+        """Return every setting of a broker."""
+
+    def listener(self, name: str, host: str, port: int, protocol: str) -> ListenerState:
+        """Return what a client sees at a listener."""
+
+    def offsets(self, broker: int, holds_for: timedelta) -> Mapping[TopicPartition, PartitionOffsets]:
+        """Return where its partitions begin and end."""
+
+    def offsets_now(
+        self, broker: int, record: Mapping[TopicPartition, PartitionOffsets]
+    ) -> Mapping[TopicPartition, OffsetsNow | str]:
+        """Return where recorded partitions begin and end now."""
+
+    def close(self) -> None:
+        """Close all connections."""
 
 
 class ControllerPort(Protocol):

@@ -6,11 +6,11 @@ Functions that parse a payload raise ValueError, KeyError, TypeError or `Metadat
 from __future__ import annotations
 
 import ipaddress
-import json
 import logging
 import shutil
 import socket
 import ssl
+import struct
 import tempfile
 import threading
 import time
@@ -24,13 +24,21 @@ from typing import Any, Final
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, KazooException, NoAuthError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import GetChildren
 from typing_extensions import override
 
+from kraftbridge import bounds
 from kraftbridge.constants import CANARY_USER
 from kraftbridge.exceptions import ActionError, ConflictError, ObservationError, UndecodableZnodeError
+from kraftbridge.json_text import parsed_json
 from kraftbridge.kafka.client import resolve, resolve_all
-from kraftbridge.metadata.zookeeper.session import Retries, TlsFiles, ZooKeeperCredentials, new_session
+from kraftbridge.metadata.zookeeper.session import (
+    Retries,
+    TlsFiles,
+    ZooKeeperCredentials,
+    acl,
+    children,
+    new_session,
+)
 from kraftbridge.metadata.zookeeper.znodes import migration_znode
 from kraftbridge.models.observation import (
     BrokerZnode,
@@ -133,8 +141,9 @@ class ZooKeeperStore:
         logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - of this store only, never configured
         logger.addHandler(self._last_warning)
         self._new_session = partial(
-            new_session, f"{hosts}{chroot}", _SESSION_TIMEOUT_SECONDS, _RETRIES, credentials, self._tls, logger
-        )
+            new_session, f"{hosts}{chroot}", _SESSION_TIMEOUT_SECONDS, _RETRIES, credentials, self._tls, logger,
+            most=bounds.OPERATOR_REPLIES,
+        )  # fmt: skip
         self._client: KazooClient | None = None
         self._live = threading.Event()
         """Of `_client`: set while it has a session."""
@@ -178,8 +187,8 @@ class ZooKeeperStore:
                     f"/config/users/{CANARY_USER}",
                 )
             }
-            deletions = client.get_children_async("/admin/delete_topics")
-            ids = _result(client.get_children_async("/brokers/ids"), deadline) or []
+            deletions = children(client, "/admin/delete_topics")
+            ids = _broker_ids(client, deadline)
             brokers = {int(i): client.get_async(f"/brokers/ids/{i}") for i in ids}
             read = {path: _result(answer, deadline) for path, answer in nodes.items()}
             registered = {i: _result(answer, deadline) for i, answer in brokers.items()}
@@ -201,7 +210,7 @@ class ZooKeeperStore:
                 migration_czxid=0 if read["/migration"] is None else int(read["/migration"][1].czxid),
                 zxid=int(newest),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
             raise ObservationError(self._source, f"a znode cannot be decoded: {type(e).__name__}: {e}") from e
 
     def acls(self) -> ZooKeeperAcls:
@@ -263,10 +272,10 @@ class ZooKeeperStore:
         deadline = time.monotonic() + _CALL_SECONDS
         try:
             client = self._connected(deadline)
-            top = client.handler.async_result()
-            client._call(GetChildren("/", None), top)  # noqa: SLF001 - the root itself, which kazoo hides below a chroot
-            inside, groups = client.get_children_async("/"), client.get_children_async("/consumers")
-            ids = _result(client.get_children_async("/brokers/ids"), deadline) or []
+            # The root itself, which kazoo hides below a chroot.
+            top = children(client, "/", chroot=False)
+            inside, groups = children(client, "/"), children(client, "/consumers")
+            ids = _broker_ids(client, deadline)
             brokers = [client.get_async(f"/brokers/ids/{i}") for i in ids]
             owners = {node[1].ephemeralOwner for answer in brokers if (node := _result(answer, deadline)) is not None}
             first = self._chroot.strip("/").partition("/")[0]
@@ -360,7 +369,7 @@ class ZooKeeperStore:
             raise ConflictError(f"{operation}: a znode changed in between; does a KRaft controller still run?") from e
         except (KazooException, KazooTimeoutError, OSError) as e:
             raise ActionError(f"{operation} failed: {self._explain(e)}") from e
-        except (ValueError, KeyError, TypeError) as e:
+        except (ValueError, KeyError, TypeError, RecursionError) as e:
             raise ActionError(f"{operation}: /controller cannot be decoded: {e}") from e
 
     def _raise_controller_epoch(
@@ -452,15 +461,17 @@ class ZooKeeperStore:
             if self._tls.certificate is not None:
                 context.load_cert_chain(self._tls.certificate, self._tls.key)
             raw = context.wrap_socket(raw, server_hostname=host)
-        answer = bytearray()
         with raw as connection:
             connection.sendall(word.encode())
-            while True:
-                connection.settimeout(max(deadline - time.monotonic(), 0.05))
-                chunk = connection.recv(65536)
-                if not chunk:
-                    return answer.decode("utf-8", "replace")
-                answer += chunk
+            source, most = f"the answer to {word}", bounds.SESSIONS_BYTES
+            answer = bounds.until_closed(connection.recv, connection.settimeout, source, most, deadline)
+        return answer.decode("utf-8", "replace")
+
+
+def _broker_ids(client: KazooClient, deadline: float) -> list[str]:
+    found: list[str] = _result(children(client, "/brokers/ids"), deadline) or []
+    bounds.count("/brokers/ids", len(found), bounds.BROKERS, "brokers", "Remove the znodes that are no brokers")
+    return found
 
 
 def _dispose(client: KazooClient) -> None:
@@ -471,17 +482,21 @@ def _dispose(client: KazooClient) -> None:
 
 
 def _result(answer: Any, deadline: float) -> Any:
-    """Return the result of an asynchronous call; None if the znode does not exist."""
+    """Return the result of an asynchronous call; None if the znode does not exist. A reply that is none of ZooKeeper's is a broken connection."""
     try:
         return answer.get(timeout=max(deadline - time.monotonic(), 0.05))
     except NoNodeError:
         return None
+    except (struct.error, ValueError, TypeError, IndexError) as e:  # of kazoo's decoders
+        raise OSError(f"a reply cannot be read: {e}") from e
 
 
 def _migration_or_unobserved(source: str, node: Znode | None) -> MigrationZnode | Unobserved | None:
+    if node is not None and len(node[0] or b"") > bounds.ZNODE_BYTES:
+        return Unobserved(f"{source} /migration", f"its payload of {bounds.size(len(node[0]))} is not read")
     try:
         return None if node is None else migration_znode(node[0])
-    except UndecodableZnodeError as e:
+    except (UndecodableZnodeError, RecursionError) as e:
         payload = "" if node is None else f"{node[0]!r:.200}"
         return Unobserved(f"{source} /migration", f"its payload {payload} cannot be read: {e}")
 
@@ -556,7 +571,11 @@ def canary_quota(node: Znode | None) -> float | None:
 
 
 def _json(node: Znode) -> dict[str, Any]:
-    parsed = json.loads(node[0])
+    if len(node[0]) > bounds.ZNODE_BYTES:
+        raise ValueError(
+            f"it has {bounds.size(len(node[0]))}, and {bounds.size(bounds.ZNODE_BYTES)} is the most that is read"
+        )
+    parsed = parsed_json(node[0])
     if not isinstance(parsed, dict):
         raise ValueError(f"{node[0]!r:.200} is no JSON object")  # noqa: TRY004 - a payload's value is wrong, no type of ours
     return parsed
@@ -573,22 +592,22 @@ def _read_acls(client: KazooClient, result: Callable[[Any], Any]) -> ZooKeeperAc
     acls: dict[str, tuple[AclEntry, ...]] = {}
     denied: list[str] = []
     try:
-        topics = sorted(result(client.get_children_async("/brokers/topics")) or [])
+        topics = sorted(result(children(client, "/brokers/topics")) or [])
     except NoAuthError:
         return ZooKeeperAcls({}, ("/brokers/topics",), frozenset())
     looked_at = topics[:_ACL_TOPICS]
     paths = (*_WRITTEN_BY_KRAFT, *(f"/brokers/topics/{t}" for t in looked_at))
-    for path, answer in {p: client.get_acls_async(p) for p in paths}.items():
+    for path, answer in {p: acl(client, p) for p in paths}.items():
         try:
             found = result(answer)
         except NoAuthError:
             denied.append(path)
             continue
         if found is not None:
-            acls[path] = tuple(_entry(acl) for acl in found[0])
+            acls[path] = tuple(_entry(each) for each in found[0])
     return ZooKeeperAcls(acls, tuple(denied), frozenset(topics), len(topics) - len(looked_at))
 
 
-def _entry(acl: Any) -> AclEntry:
+def _entry(entry: Any) -> AclEntry:
     letters = zip("rwcda", (1, 2, 4, 8, 16), strict=True)  # ZooDefs.Perms
-    return AclEntry(str(acl.id.scheme), str(acl.id.id), frozenset(c for c, bit in letters if acl.perms & bit))
+    return AclEntry(str(entry.id.scheme), str(entry.id.id), frozenset(c for c, bit in letters if entry.perms & bit))

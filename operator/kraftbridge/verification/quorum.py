@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import javaproperties
 
+from kraftbridge import bounds
 from kraftbridge.credentials import CERTIFICATE_KEYS, LOGIN, client_properties
 from kraftbridge.exceptions import InvalidSpecError, MetadataError
-from kraftbridge.kafka.client import Security
+from kraftbridge.kafka.client import Security, inlined
 from kraftbridge.models.report import VerificationRequest, VoterAccess
 
 if TYPE_CHECKING:
@@ -38,11 +39,18 @@ def read_security(path: str | None) -> Security:
     if path is None:
         return Security()
     try:
-        return Security.from_properties(javaproperties.loads(Path(path).read_text("utf-8")))
+        properties = javaproperties.loads(bounds.file(path).decode())
+        return Security.from_properties(inlined(properties, lambda location: _beside(Path(path), location)))
     except (OSError, ValueError) as error:
         raise ConnectionSettingsError(f"client properties {path} cannot be read: {error}") from error
     except InvalidSpecError as error:
         raise ConnectionSettingsError(f"client properties {path}: {error}") from error
+
+
+def _beside(settings: Path, location: str) -> bytes:
+    """Return a file that the settings name: the one beside them, which is a key of the same Secret, or else the file itself."""
+    held = settings.with_name(Path(location).name)
+    return bounds.file(str(held) if held.is_file() else location)
 
 
 def controller_security(request: VerificationRequest) -> Security:
@@ -60,7 +68,7 @@ def controller_security(request: VerificationRequest) -> Security:
         keys, protocol = (
             ((*CERTIFICATE_KEYS, LOGIN), "SASL_SSL") if request.listener_login else (CERTIFICATE_KEYS, "SSL")
         )
-        data = {name: (Path(secret) / name).read_text("utf-8") for name in keys}
+        data = {name: bounds.file(f"{secret}/{name}").decode() for name in keys}
         return Security.from_properties(client_properties(data, protocol))
     except (OSError, ValueError, InvalidSpecError) as error:
         raise ConnectionSettingsError(f"the certificate or login in {secret} cannot be used: {error}") from error
@@ -78,7 +86,7 @@ def connected(host: str, port: int, security: Security, timeout_seconds: float) 
     from kraftbridge.kafka.wire import Connection, WireError  # noqa: PLC0415 - kafka-python is heavy
 
     try:
-        with Connection(host, port, security, timeout_seconds) as connection:
+        with Connection(host, port, security, timeout_seconds, most=bounds.KAFKA_VERIFIER_BYTES) as connection:
             yield connection
     except WireError as error:
         raise NodeUnavailableError(str(error)) from error

@@ -361,6 +361,14 @@ _SMALL_SHUFFLE_PARTITIONS: Final = 2
 _ROWS_PER_SHUFFLE_PARTITION: Final = 200_000
 
 
+_BIND: Final = "spark.driver.bindAddress"
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+class OpenDriverError(MetadataError):
+    """Spark's driver would answer strangers."""
+
+
 def open_session(*, local: bool, master: str | None = None, ansi: bool | None = None) -> SparkSession:
     """Return a session with the data sources registered.
 
@@ -372,6 +380,11 @@ def open_session(*, local: bool, master: str | None = None, ansi: bool | None = 
         Master in place of the one that `spark-submit` or the Spark operator gives; ``local[N]`` compares in this pod, without executors.
     ansi
         Value of `spark.sql.ansi.enabled`; None for Spark's default.
+
+    Raises
+    ------
+    OpenDriverError
+        The driver listens beyond this host, and answers whoever connects.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -393,15 +406,22 @@ def open_session(*, local: bool, master: str | None = None, ansi: bool | None = 
         builder = builder.config("spark.sql.ansi.enabled", str(ansi).lower())
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    conf = dict(session.sparkContext.getConf().getAll())
+    if conf.get(_BIND) not in _LOOPBACK and conf.get("spark.authenticate") != "true":
+        listens = conf.get(_BIND) or conf.get("spark.driver.host")
+        session.stop()
+        raise OpenDriverError(
+            f"Spark's driver listens on {listens} without authentication, and whoever connects reads what the run compares: give --master local[N], "
+            "or set spark.authenticate and spark.authenticate.secret.file"
+        )
     for source in SOURCES:
         session.dataSource.register(source)
     return session
 
 
 def _on_this_host(builder: SparkSession.Builder, master: str) -> SparkSession.Builder:
-    return (
-        builder.master(master).config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    )
+    # RPC and block manager of a driver bind to the same address (`SparkEnv.createDriverEnv`).
+    return builder.master(master).config("spark.driver.host", "127.0.0.1").config(_BIND, "127.0.0.1")
 
 
 def set_shuffle_size(session: SparkSession, rows: int) -> None:

@@ -185,6 +185,54 @@ def test_a_driver_without_executors_compares_on_its_own(executors: int, instance
         assert built["driver"]["memoryOverhead"] == "2457m"
 
 
+SECRET_FILE = "spark.authenticate.secret.file"
+
+
+@pytest.mark.parametrize("runner", Runner)
+@pytest.mark.parametrize("profile", [p for p in Profile if p in {Profile.COPY, Profile.DUAL_WRITE}])
+@pytest.mark.parametrize("executors", [0, 2])
+def test_a_driver_binds_to_loopback_or_shares_a_secret_with_its_executors(
+    runner: Runner, profile: Profile, executors: int
+) -> None:
+    spec, facts = migration_spec(verification={"executors": executors}), replace(FACTS, profile=profile)
+    built = verification.application(spec, facts, runner)["spec"]
+    secret = verification.spark_secret(facts, "nobody-knows-this")
+    assert secret["metadata"]["ownerReferences"][0]["uid"] == IDENTITY.uid
+    text = json.dumps([built, verification.config_map(spec, facts), verification.access(spec, facts, runner)])
+    assert "nobody-knows-this" not in text
+    if not verification.has_executors(spec, facts, runner):
+        container = built.get("template", {}).get("spec", {}).get("containers", [{}])[0]
+        command = container.get("command") or [verification.MAIN, *built["arguments"]]
+        program = command[command.index(verification.MAIN) + 1 :]
+        assert command_line._parser().parse_args(program).master == "local[2]", "open_session binds it to loopback"
+        assert secret["metadata"]["name"] not in text
+        return
+    conf = built["sparkConf"]
+    on = ("spark.authenticate", "spark.network.crypto.enabled", "spark.io.encryption.enabled")
+    assert [conf[name] for name in on] == ["true"] * 3
+    assert "spark.authenticate.secret" not in conf
+    for part in ("driver", "executor"):
+        pod = built[part]["template"]["spec"]
+        (volume,) = (v for v in pod["volumes"] if v["secret"]["secretName"] == secret["metadata"]["name"])
+        (mount,) = (m for m in pod["containers"][0]["volumeMounts"] if m["name"] == volume["name"])
+        assert conf[SECRET_FILE] in {f"{mount['mountPath']}/{key}" for key in secret["stringData"]}
+        assert mount["readOnly"]
+
+
+def test_the_pods_of_a_run_admit_only_each_other() -> None:
+    own, other = (verification.network_policy(replace(FACTS, run_id=run), "uid-of-config-map") for run in ("a", "b"))
+    assert own["spec"]["policyTypes"] == ["Ingress"]
+    assert own["spec"]["ingress"] == [{"from": [{"podSelector": own["spec"]["podSelector"]}]}], "every port"
+    built = verification.application(migration_spec(), replace(FACTS, run_id="a"), Runner.SPARK_APPLICATION)["spec"]
+    for part in ("driver", "executor"):
+        labels = built[part]["template"]["metadata"]["labels"]
+        assert own["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+        assert not other["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    (owner,) = own["metadata"]["ownerReferences"]
+    name = verification.config_map(migration_spec(), replace(FACTS, run_id="a"))["metadata"]["name"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("ConfigMap", name, "uid-of-config-map")
+
+
 def test_the_job_shows_the_issued_certificate() -> None:
     spec = migration_spec(controllers={"listener": {"generate": True, "secretName": "settings"}})
     built = verification.application(spec, replace(FACTS, listener_certificate=True), Runner.JOB)

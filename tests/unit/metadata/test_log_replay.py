@@ -64,6 +64,20 @@ def test_all_nodes_of_a_real_cluster_agree():
     assert images.count(images[0]) == len(NODES)
 
 
+def test_voters_with_other_ids_of_the_same_acl_differ(tmp_path):
+    """Kafka removes an ACL by its id (``RemoveAccessControlEntryRecord``), so the next removal would fail at one of them only."""
+    acl = {"resourceType": 2, "resourceName": "t", "patternType": 3, "principal": "User:a", "host": "*", "operation": 3}
+    for voter, identity in (("a", b"A" * 16), ("b", b"B" * 16)):
+        (tmp_path / voter).mkdir()
+        write_log(
+            tmp_path / voter, [batch([record("AccessControlEntryRecord", id=identity, permissionType=3, **acl)], 0)]
+        )
+    for form, same in ((Form.WHOLE, False), (Form.MIRRORED, True)):
+        held = [entities(tmp_path / voter, form=form) for voter in ("a", "b")]
+        assert held[0]
+        assert (held[0] == held[1]) is same, form
+
+
 @pytest.mark.parametrize("limit", [41, 1278, 1300, 1643, 1673])
 def test_every_snapshot_leads_to_the_same_image(limit):
     """Snapshots that were made at different offsets, and none at all."""

@@ -15,7 +15,7 @@ from kraftbridge.metadata.entities import EncodedPassword, Form, Secrets, is_sen
 from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.replay import LogReplay
-from kraftbridge.metadata.zookeeper.reader import read_dump, split_connect, write_dump
+from kraftbridge.metadata.zookeeper.reader import read_dump, redacted_data, split_connect, write_dump
 from kraftbridge.metadata.zookeeper.tree import DumpReading
 from kraftbridge.metadata.zookeeper.znodes import Znode, migration_znode, znode_entities
 from kraftbridge.models.entities import (
@@ -118,6 +118,28 @@ def test_redacted_dumps_compare_like_the_original(tmp_path):
     _, original = read(secrets=secrets, encoder_secret=None)
     _, redacted = read(path, secrets=secrets, encoder_secret=None)
     assert redacted == original
+
+
+@pytest.mark.parametrize("encoder_secret", [None, SECRET])
+@pytest.mark.parametrize("plain", ["hunter2", "", "ünï", "\U0001f511", "sha256:guess"])
+def test_a_redacted_value_that_kafka_keeps_in_plain_text_is_compared_like_the_original(plain, encoder_secret):
+    """Kafka 3.9 takes only the settings of `is_password_config` for passwords, and copies all others as they are."""
+    secrets = Secrets(b"test", compare_passwords=encoder_secret is not None)
+    path, data = (
+        "/config/brokers/<default>",
+        json.dumps({"version": 1, "config": {"ldap.bind.password": plain}}).encode(),
+    )
+    redacted = redacted_data(path, data)
+    assert not plain or plain.encode() not in redacted
+    (kept,), (original,) = (list(znode_entities(path, each, 0, secrets, encoder_secret)) for each in (redacted, data))
+    assert kept == original
+
+
+def test_a_value_that_was_redacted_without_its_length_is_unknown_unless_values_are_compared():
+    data = json.dumps({"version": 1, "config": {"ldap.bind.password": "sha256:" + "0" * 64}}).encode()
+    with pytest.raises(UndecodableZnodeError, match="without its length"):
+        list(znode_entities("/config/brokers/1", data, 0, Secrets(b"test")))
+    assert list(znode_entities("/config/brokers/1", data, 0, Secrets(b"test", compare_passwords=True), SECRET))
 
 
 def test_a_written_dump_reads_back(tmp_path):

@@ -120,6 +120,7 @@ def test_a_guessed_channel_is_not_enough() -> None:
         ("unkept", "has not been archived"),
         ("inattentive", "came back with another image"),
         ("unasked", "reaches the brokers"),
+        ("believing", "is not what it was"),
     ],
 )
 def test_a_planted_bug_is_found(plant: str, words: str) -> None:

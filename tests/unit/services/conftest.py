@@ -12,6 +12,7 @@ from tests.support.fakes import (
     READ_VERBS,
     Clock,
     FaithfulDryStarts,
+    FakeBrokerRecords,
     FakeKafka,
     FakeKubernetes,
     Killed,
@@ -101,7 +102,10 @@ def _reconciler(kubernetes: FakeKubernetes, kafka: FakeKafka) -> reconcile.Recon
         operator_image="operator:test", verifier_image="verifier:test", admission_policy=POLICY, dry_start=True
     )
     return reconcile.Reconciler(
-        kubernetes, settings, lambda *_: ClusterClients(kafka, kafka, kafka), FaithfulDryStarts(kafka)
+        kubernetes,
+        settings,
+        lambda *_: ClusterClients(kafka, kafka, kafka, lambda: FakeBrokerRecords(kafka)),
+        FaithfulDryStarts(kafka),
     )
 
 

@@ -17,6 +17,7 @@ from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.zookeeper.reader import Data, Fenced, Read, ZooKeeperReader
+from kraftbridge.models.config_values import ConfigType
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.models.report import BrokerAccess, CompareServed, Profile, VerificationRequest
@@ -57,6 +58,7 @@ class Brokers:
 class _Answer:
     def __init__(self, brokers: Brokers, broker: int, value: str) -> None:
         self._brokers, self._broker, self._value = brokers, broker, value
+        self.types = {"retention.ms": ConfigType.LONG}
 
     def topics(self, names: Sequence[str] | None = None, *, configs: bool = True) -> Iterator[Entity]:
         if names:
@@ -178,6 +180,15 @@ def test_own_configs_are_compared_without_the_secret_ones(run, monkeypatch):
     assert [each.name for each in difference.attributes] == ["log.retention.ms"]
 
 
+@pytest.mark.parametrize(("written", "different"), [(" +05", False), ("5.0", True), ("6", True)])
+def test_settings_are_compared_by_the_type_that_the_broker_states(run, monkeypatch, tmp_path, log, written, different):
+    log.append(config(TOPIC_RESOURCE, "orders", written))
+    write_log(tmp_path, [batch([value], offset) for offset, value in enumerate(log)])
+    settle(run, monkeypatch, Brokers({1: ["5"]}), (CONFIG, 1))
+    assert bool(run.outcome.differences) is different
+    assert not run.outcome.unresolved
+
+
 @pytest.mark.parametrize(("identity", "name"), [(CONFIG, "retention.ms"), (OWN, "log.retention.ms")])
 def test_a_value_that_a_broker_hides_is_not_compared(run, monkeypatch, identity, name):
     class Hiding(Brokers):
@@ -185,7 +196,7 @@ def test_a_value_that_a_broker_hides_is_not_compared(run, monkeypatch, identity,
         def served(self, access: BrokerAccess, *_: object) -> Iterator[Any]:
             kept = {"compression.type": "lz4"} if access.id == 2 else {}
             entity = Entity(*identity, canonical_json({name: None, **kept}), -1)
-            yield SimpleNamespace(topics=lambda *_, **__: [entity], own_configs=lambda: [entity])
+            yield SimpleNamespace(topics=lambda *_, **__: [entity], own_configs=lambda: [entity], types={})
 
     settle(run, monkeypatch, Hiding({}), (identity, 1))
     assert not run.outcome.differences
@@ -200,7 +211,7 @@ def test_a_hidden_value_that_the_log_does_not_have_is_a_difference(run, monkeypa
         @contextmanager
         def served(self, *_: object) -> Iterator[Any]:
             entity = Entity(*CONFIG, canonical_json({"retention.ms": "5", "of.a.plugin": None}), -1)
-            yield SimpleNamespace(topics=lambda *_, **__: [entity])
+            yield SimpleNamespace(topics=lambda *_, **__: [entity], types={})
 
     settle(run, monkeypatch, Hiding({}), (CONFIG, 1))
     (difference,) = run.outcome.differences.values()

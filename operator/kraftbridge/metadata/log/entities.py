@@ -95,7 +95,7 @@ def entities_beside_partitions(image: MetadataImage, form: Form, secrets: Secret
     for key, quota in image.quotas.items():
         limits = {name: number(value) for name, value in quota.values.items()}
         yield Entity(EntityKind.CLIENT_QUOTA, key, canonical_json(limits), quota.offset)
-    yield from _principals(image)
+    yield from _principals(image, form)
     if image.producer_ids is not None:
         # A snapshot contains only the next id (`ProducerIdsImage.write`), not the broker that requested the block.
         value = canonical_json({"nextProducerId": image.producer_ids["nextProducerId"]})
@@ -136,9 +136,11 @@ def _credentials(image: MetadataImage, form: Form, secrets: Secrets) -> Iterator
         yield Entity(EntityKind.SCRAM_CREDENTIAL, key, canonical_json(attributes), credential[OFFSET])
 
 
-def _principals(image: MetadataImage) -> Iterator[Entity]:
+def _principals(image: MetadataImage, form: Form) -> Iterator[Entity]:
     for acl in image.acls.values():
-        yield Entity(EntityKind.ACL, acl_identity(acl), "{}", acl[OFFSET])
+        # Kafka removes an ACL by its id (``RemoveAccessControlEntryRecord``). ZooKeeper has none.
+        value = canonical_json({"id": uuid_text(acl["id"])}) if form is Form.WHOLE else "{}"
+        yield Entity(EntityKind.ACL, acl_identity(acl), value, acl[OFFSET])
     for identity, token in image.tokens.items():
         value = canonical_json(
             {

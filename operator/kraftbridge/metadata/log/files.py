@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import re
 import ssl
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Final, Protocol
 from urllib.parse import quote, urlsplit
 
 from kraftbridge.exceptions import LogUnavailableError
+from kraftbridge.json_text import parsed_json
 
 LOG_FOLDER: Final = "__cluster_metadata-0"
 META_PROPERTIES: Final = "meta.properties"
@@ -177,7 +177,7 @@ class RemoteLogFiles:
     def owner(self) -> FilesOwner | None:
         """Return the owner that the log server reports."""
         try:
-            owner = json.loads(self._get(FILES_PATH, None)).get("owner")
+            owner = parsed_json(self._get(FILES_PATH, None)).get("owner")
             return FilesOwner(int(owner["nodeId"]), str(owner["clusterId"])) if owner else None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise LogUnavailableError(f"{self.place} answers with an unknown listing: {error!r}") from error
@@ -185,7 +185,7 @@ class RemoteLogFiles:
     def sizes(self) -> Mapping[str, int]:
         """Return the size in bytes of every file by name."""
         try:
-            body = json.loads(self._get(FILES_PATH, None))
+            body = parsed_json(self._get(FILES_PATH, None))
             return {str(file["name"]): int(file["size"]) for file in body["files"]}
         except (ValueError, KeyError, TypeError) as error:
             raise LogUnavailableError(f"{self.place} answers with an unknown listing: {error!r}") from error

@@ -613,7 +613,7 @@ def config_identity(resource_type: int, resource: str) -> tuple[EntityKind, str]
 
 
 def acl_identity(acl: Fields) -> str:
-    """Return the key of an ACL record. Its id is random and not compared."""
+    """Return the key of an ACL record. Its id is random: only voters agree on it."""
     return acl_key(
         (
             ACL_RESOURCE_TYPES.get(acl["resourceType"], str(acl["resourceType"])),

@@ -31,6 +31,7 @@ from kazoo.exceptions import UnimplementedError as NotServedError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from kraftbridge.exceptions import DumpFormatError, InvalidSpecError, UndecodableZnodeError, ZooKeeperUnavailableError
+from kraftbridge.json_text import parsed_json
 from kraftbridge.metadata.entities import is_sensitive_config, redacted
 from kraftbridge.metadata.zookeeper.session import Retries, TlsFiles, ZooKeeperCredentials, new_session
 from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH, SCRAM_MECHANISMS, Znode, migration_znode
@@ -462,7 +463,7 @@ def read_dump(path: Path, chroot: str) -> Iterator[Znode]:
             for number, line in enumerate(lines, 1):  # noqa: B007 - the number is for the message
                 if not line.strip():
                     continue
-                znode = _znode(json.loads(line))
+                znode = _znode(parsed_json(line))
                 if prefix and znode.path != prefix and not znode.path.startswith(f"{prefix}/"):
                     continue
                 relative = znode.path[len(prefix) :] or "/"
@@ -478,7 +479,7 @@ def read_dump(path: Path, chroot: str) -> Iterator[Znode]:
                 )
     except (OSError, EOFError, zlib.error) as error:
         raise DumpFormatError(f"ZooKeeper dump {path} cannot be read: {error}") from error
-    except (ValueError, KeyError, TypeError, binascii.Error, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, binascii.Error) as error:
         raise DumpFormatError(f"ZooKeeper dump {path}, line {number}: not a znode: {error!r}") from error
 
 
@@ -536,15 +537,15 @@ def _text(data: bytes | None) -> tuple[str | None, str]:
 
 
 def redacted_data(path: str, data: bytes | None) -> bytes | None:
-    """Return a znode's data with secrets replaced by their SHA-256. Data that cannot be parsed is replaced completely.
+    """Return a znode's data with secrets replaced by their SHA-256 and length. Data that cannot be parsed is replaced completely.
 
     SCRAM keys and encrypted passwords have enough entropy for a plain hash. Redacted SCRAM credentials can still be
-    compared with a log; encrypted passwords by their length.
+    compared with a log; passwords, encrypted or not, by their length.
     """
     if not data or not path.startswith("/config/"):
         return data
     try:
-        body = json.loads(data)
+        body = parsed_json(data)
         config = body["config"]
         for name, value in config.items():
             if name in SCRAM_MECHANISMS:
@@ -553,8 +554,14 @@ def redacted_data(path: str, data: bytes | None) -> bytes | None:
                 config[name] = ",".join(_redacted_pair(part, ":", ("encryptedPassword",)) for part in value.split(","))
             elif is_sensitive_config(name):
                 config[name] = redacted(value)
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return json.dumps(body, separators=(",", ":")).encode()
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ):  # what can be read cannot always be written
         return redacted(data.decode("latin-1")).encode() if not path.startswith("/config/changes") else data
 
 

@@ -6,16 +6,21 @@ import importlib.util
 import logging
 import math
 import select
+import ssl
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import socket
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.serialization import GetACL, GetChildren
 from kazoo.retry import KazooRetry
 
+from kraftbridge import bounds
+from kraftbridge.bounds import BoundExceededError, ReplyBounds
 from kraftbridge.exceptions import InvalidSpecError
 
 
@@ -61,12 +66,96 @@ class Retries:
     max_delay_seconds: float = 2.0
 
 
+class BoundedSocket:
+    """A socket that returns whole replies of bounded size, and within a bounded time. Everything else is the socket's own.
+
+    kazoo reads the length of a reply and then asks for that many bytes, whatever the number is (``ConnectionHandler._read``).
+    """
+
+    def __init__(self, wrapped: Any, server: str, most: ReplyBounds) -> None:
+        self._wrapped = wrapped
+        self._server = server
+        self._most = most
+        self._window = (time.monotonic(), 0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wrapped, name)
+
+    def recv(self, length: int) -> bytes | bytearray:
+        """Return this many bytes, or none if the server closed the connection.
+
+        Raises
+        ------
+        BoundExceededError
+            The reply, or all replies of the last seconds, are larger than what is accepted.
+        OSError
+            The connection broke, or the reply did not end in time.
+        """
+        self._count(length)
+        found = bytearray(length)
+        view, received = memoryview(found), 0
+        until = time.monotonic() + self._most.frame_seconds
+        while received < length:
+            wanted = select.POLLIN
+            try:
+                arrived = self._wrapped.recv_into(view[received:])
+                if not arrived:
+                    return b""
+                received += arrived
+                continue
+            except (BlockingIOError, ssl.SSLWantReadError):
+                pass
+            except ssl.SSLWantWriteError:
+                wanted = select.POLLOUT
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"{self._server} sent {received} of {length} bytes of a reply in time")
+            waiting = select.poll()
+            waiting.register(self._wrapped.fileno(), wanted)
+            waiting.poll(math.ceil(left * 1000))
+        return found
+
+    def _count(self, length: int) -> None:
+        most = self._most
+        if length > most.frame_bytes:
+            raise BoundExceededError(
+                self._server, f"it sends a reply of {bounds.size(length)}", bounds.size(most.frame_bytes), _ADVICE
+            )
+        if most.window_bytes is None:
+            return
+        now, (began, received) = time.monotonic(), self._window
+        if now - began > most.window_seconds:
+            began, received = now, 0
+        received += length
+        self._window = (began, received)
+        if received > most.window_bytes:
+            sent = f"it sends {bounds.size(received)} in {most.window_seconds:g} s"
+            raise BoundExceededError(self._server, sent, bounds.size(most.window_bytes), _ADVICE)
+
+
+_ADVICE: Final = "Check that spec.zookeeper.connect names ZooKeeper, and remove what fills the tree"
+
+
 class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """kazoo's handler for threads, with one system call per wait.
 
     kazoo 2.11's own `select` makes and closes an epoll object for each wait (``kazoo.handlers.utils.selector_select``), and a large reply
     takes several waits. ``make bench`` compares the reading of many znodes with a bare socket.
+
+    Parameters
+    ----------
+    most
+        What a server may send.
     """
+
+    def __init__(self, most: ReplyBounds = bounds.VERIFIER_REPLIES) -> None:
+        super().__init__()
+        self._most = most
+
+    def create_connection(self, *args: Any, **kwargs: Any) -> BoundedSocket:
+        """Return a connection with bounded replies, for kazoo's arguments."""
+        host, port = kwargs["address"]
+        return BoundedSocket(super().create_connection(*args, **kwargs), f"ZooKeeper {host}:{port}", self._most)
 
     def select(
         self,
@@ -114,6 +203,8 @@ def new_session(
     credentials: ZooKeeperCredentials | None = None,
     tls: TlsFiles | None = None,
     logger: logging.Logger | None = None,
+    *,
+    most: ReplyBounds = bounds.VERIFIER_REPLIES,
 ) -> KazooClient:
     """Return a client that has not connected yet; the caller starts, stops and closes it.
 
@@ -125,6 +216,8 @@ def new_session(
         Session timeout.
     logger
         Receives kazoo's messages.
+    most
+        What a server may send.
     """
     options: dict[str, Any] = {}
     if tls is not None:
@@ -139,12 +232,73 @@ def new_session(
     return KazooClient(
         hosts=connect,
         timeout=timeout_seconds,
-        handler=PollingHandler(),
+        handler=PollingHandler(most),
         connection_retry=KazooRetry(max_tries=retries.connection, **delays),
         command_retry=KazooRetry(max_tries=retries.command, **delays),
         **options,
         **_authentication(credentials),
     )
+
+
+class BoundedChildren(GetChildren):  # type: ignore[misc]  # kazoo has no types
+    """A list of children of bounded length."""
+
+    __slots__ = ()
+
+    @classmethod
+    def deserialize(cls, buffer: bytes, offset: int) -> list[str]:
+        """Return the names in a reply.
+
+        Raises
+        ------
+        BoundExceededError
+            There are more than `bounds.ZNODE_CHILDREN`. Each name takes ten times its bytes.
+        """
+        bounds.count("ZooKeeper", *_counted(buffer, offset, bounds.ZNODE_CHILDREN), "children of one znode", _ADVICE)
+        found: list[str] = super().deserialize(buffer, offset)
+        if None in found:
+            raise ValueError("a child has no name")
+        return found
+
+
+class BoundedAcl(GetACL):  # type: ignore[misc]  # kazoo has no types
+    """An ACL of bounded length."""
+
+    __slots__ = ()
+
+    @classmethod
+    def deserialize(cls, buffer: bytes, offset: int) -> Any:
+        """Return ACL and `ZnodeStat` in a reply.
+
+        Raises
+        ------
+        BoundExceededError
+            There are more than `bounds.ZNODE_ACL_ENTRIES`.
+        """
+        bounds.count(
+            "ZooKeeper", *_counted(buffer, offset, bounds.ZNODE_ACL_ENTRIES), "ACL entries of one znode", _ADVICE
+        )
+        return super().deserialize(buffer, offset)
+
+
+def _counted(buffer: bytes, offset: int, most: int) -> tuple[int, int]:
+    return int.from_bytes(buffer[offset : offset + 4], "big", signed=True), most
+
+
+def children(client: KazooClient, path: str, *, chroot: bool = True) -> Any:
+    """Ask for a znode's children, as `KazooClient.get_children_async`; without the chroot from ZooKeeper's own root."""
+    return _asked(client, BoundedChildren(f"{client.chroot if chroot else ''}{path}".rstrip("/") or "/", None))
+
+
+def acl(client: KazooClient, path: str) -> Any:
+    """Ask for a znode's ACL, as `KazooClient.get_acls_async`."""
+    return _asked(client, BoundedAcl(f"{client.chroot}{path}".rstrip("/") or "/"))
+
+
+def _asked(client: KazooClient, request: Any) -> Any:
+    answer = client.handler.async_result()
+    client._call(request, answer)  # noqa: SLF001 - kazoo has no public method for requests of others
+    return answer
 
 
 def _authentication(credentials: ZooKeeperCredentials | None) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from kraftbridge.exceptions import MetadataError
+from kraftbridge.json_text import parsed_json
 from kraftbridge.metadata.entities import EncodedPassword, Secrets, is_password_config, looks_encoded
 from kraftbridge.metadata.log.image import ACL_OPERATIONS, ACL_PERMISSIONS, ACL_RESOURCE_TYPES
 from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading
@@ -360,10 +360,15 @@ def _is_address(name: str) -> bool:
 def cluster_id(data: bytes | None) -> str | None:
     """Return the id in `/cluster/id`, if it exists."""
     try:
-        identity = json.loads(data or b"{}").get("id")
+        identity = parsed_json(data or b"{}").get("id")
     except (ValueError, AttributeError):
         return None
     return identity if isinstance(identity, str) and identity else None
+
+
+def topics_being_deleted(reading: DumpReading) -> list[str]:
+    """Return the topics in `/admin/delete_topics` of a tree that was read."""
+    return _children(reading.nodes(), DELETIONS_PATH)
 
 
 def soundness_of(reading: DumpReading, encoder_secret: str | None, *, secret_required: bool) -> Soundness:
@@ -378,7 +383,7 @@ def soundness_of(reading: DumpReading, encoder_secret: str | None, *, secret_req
     soundness.tree(
         topics=[topic.name for topic in topics],
         topic_configs=_children(nodes, TOPIC_CONFIGS_PATH),
-        deletions=_children(nodes, DELETIONS_PATH),
+        deletions=topics_being_deleted(reading),
         migration=reading.migration,
         migration_problem=reading.problems.get(MIGRATION_PATH),
         checked={path: nodes[path] for path in CHECKED_NODES if path in nodes},

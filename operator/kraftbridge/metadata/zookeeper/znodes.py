@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -16,13 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kraftbridge.exceptions import PasswordDecodingError, UndecodableZnodeError
+from kraftbridge.json_text import parsed_json
 from kraftbridge.metadata.entities import (
-    REDACTED_PREFIX,
     EncodedPassword,
     Entity,
     Secrets,
     canonical_json,
     is_password_config,
+    is_redacted,
     is_sensitive_config,
     looks_encoded,
     number,
@@ -135,8 +135,8 @@ def json_object(path: str, data: bytes | None) -> dict[str, Any]:
     if not data:
         raise UndecodableZnodeError(f"{path} has no data")
     try:
-        body = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        body = parsed_json(data)
+    except ValueError as error:
         raise UndecodableZnodeError(f"{path} is not JSON: {type(error).__name__}") from error
     if not isinstance(body, dict):
         raise UndecodableZnodeError(f"{path} is not a JSON object")
@@ -185,15 +185,15 @@ def config_values(path: str, data: bytes | None) -> dict[str, str]:
 
 
 def _broker_config(path: str, name: str, value: str, secrets: Secrets, encoder_secret: str | None) -> str:
-    if is_password_config(name) and looks_encoded(value):
-        try:
+    try:
+        if is_password_config(name) and looks_encoded(value):
             encoded = EncodedPassword.parse(value)
             if encoder_secret is None or not secrets.compare_passwords:
                 return password_length(encoded.length)
             return secrets.password(encoded.decoded(encoder_secret))
-        except PasswordDecodingError as error:
-            raise UndecodableZnodeError(f"{path}: config {name}: {error}") from error
-    return secrets.password(value) if is_sensitive_config(name) else value
+        return secrets.password(value) if is_sensitive_config(name) else value
+    except PasswordDecodingError as error:
+        raise UndecodableZnodeError(f"{path}: config {name}: {error}") from error
 
 
 def _broker(path: str, identity: str, data: bytes | None, offset: int) -> Entity:
@@ -275,7 +275,7 @@ def _scram(path: str, value: str, secrets: Secrets) -> str:
             raise ValueError(value)  # noqa: TRY301 - one message for all
         for field, attribute in _SCRAM_FIELDS.items():
             text = parts[field]
-            plain = text if text.startswith(REDACTED_PREFIX) else base64.b64decode(text, validate=True)
+            plain = text if is_redacted(text) else base64.b64decode(text, validate=True)
             attributes[attribute] = secrets.hashed(plain)
         attributes["iterations"] = iterations = int(parts["iterations"])
         if not -MAXIMUM_INT32 <= iterations <= MAXIMUM_INT32:

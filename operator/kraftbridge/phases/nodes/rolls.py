@@ -23,6 +23,7 @@ from kraftbridge.models.observation import PodState, StatefulSetState, Unobserve
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.report import Profile
 from kraftbridge.models.status import (
+    BrokerUndo,
     ControllersChange,
     ControllersStatus,
     NodeStatus,
@@ -34,7 +35,7 @@ from kraftbridge.models.status import (
 )
 from kraftbridge.phases import certificates, gates, healing, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
-from kraftbridge.phases.nodes import brokers, controllers, deadlines, restarts
+from kraftbridge.phases.nodes import brokers, comparing, controllers, deadlines, restarts, undoing
 from kraftbridge.phases.nodes.deadlines import PastDeadline
 
 LAST_BROKER = "last-broker"
@@ -80,10 +81,14 @@ def reassert_brokers(draft: Draft, mode: BrokerMode) -> None:
 
 
 def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
-    """Bring every broker to ``mode``, one at a time; return None when all of them run it."""
+    """Bring every broker to ``mode``, one at a time; return None when all of them run it and the last one is what it was."""
+    if draft.status.broker_undo is not None and (waiting := _take_back(draft, draft.status.broker_undo)) is not None:
+        return waiting
     if draft.status.operation is None and (waiting := configure_brokers(draft, mode)) is not None:
         return waiting
     if (waiting := finish_broker_restart(draft)) is not None:
+        return waiting
+    if (waiting := _ensure_compared(draft)) is not None:
         return waiting
     roll = brokers.roll_of(draft)
     if isinstance(roll, Unobserved):
@@ -128,7 +133,46 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
     if (waiting := restarts.paused(draft)) is not None:
         return waiting
     stateful_set, pod = roll.pending[0]
+    if (waiting := comparing.ensure_recorded(draft, pod, mode)) is not None:
+        return waiting
     return restart_broker(draft, pod, stateful_set)
+
+
+def _ensure_compared(draft: Draft) -> Wait | None:
+    """Return None once the broker that restarted last is what it was. One that destroys records or cuts clients off in KRaft mode is taken back."""
+    waiting = comparing.ensure_compared(draft)
+    if waiting is None and draft.status.phase is not Phase.ROLLING_BACK and comparing.begin_unseen_comparison(draft):
+        waiting = comparing.ensure_compared(draft)
+    if waiting is None:
+        return None
+    undoing.begin_undo(draft)
+    if draft.status.broker_undo is None:
+        return waiting
+    return replace(waiting, message=f"{waiting.message}. It is taken back to migration mode", kind=WaitKind.WORK)
+
+
+def _take_back(draft: Draft, undo: BrokerUndo) -> Wait | None:
+    """Bring a broker back to migration mode and hold the roll; return None once what led to it has changed."""
+    if undo.finished_at is not None:
+        return undoing.hold(draft)
+    if draft.status.operation is None and (waiting := configure_brokers(draft, BrokerMode.MIGRATION)) is not None:
+        return waiting
+    if (waiting := finish_broker_restart(draft)) is not None:
+        return waiting
+    sets = draft.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return Wait(str(sets))
+    found = next(((s, p) for s in sets for p in s.pods if draft.status.broker_ids.get(p.name) == undo.node_id), None)
+    if found is None:
+        return Wait(f"broker {undo.node_id}: its pod does not exist; the broker is taken back to migration mode")
+    stateful_set, pod = found
+    if not brokers.is_outdated(stateful_set, pod):
+        draft.update(broker_undo=undo.model_copy(update={"finished_at": draft.now}))
+        return undoing.hold(draft)
+    blockers = gates.restart_blockers(draft) or gates.quorum_blockers(draft)
+    if blockers:
+        return Wait(f"broker {undo.node_id} is taken back to migration mode: {blockers[0]}")
+    return restarts.paused(draft) or restart_broker(draft, pod, stateful_set)
 
 
 def finish_broker_restart(draft: Draft) -> Wait | None:
@@ -158,6 +202,8 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
         if again and _others_serve(draft, operation.node_id):
             return restart_broker(draft, pod, stateful_set)
         return Wait(f"broker {operation.node_id} is back ({mode}); {blockers[0]}")
+    if draft.status.phase is not Phase.ROLLING_BACK:
+        comparing.begin_comparison(draft, operation.node_id, pod, mode)
     restarts.note_restart(draft, draft.status.operation or operation)
     ready_at = (draft.status.operation or operation).last_pod_ready_at or draft.now
     draft.update(operation=None, nodes=_restarted(draft, operation, stateful_set.name, mode))
@@ -537,5 +583,5 @@ def reconcile_nodes(draft: Draft, mode: BrokerMode) -> Wait | None:
     Wait or None
         The wait while a node changes; None when every node runs as the phase needs it.
     """
-    reassert_brokers(draft, mode)
+    reassert_brokers(draft, undoing.mode_of(draft, mode))
     return roll_changed_controllers(draft) or healing.finish_failover(draft) or roll_brokers(draft, mode)

@@ -23,7 +23,7 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import FindingStatus, finding, some, with_channel
 from kraftbridge.phases.draft import Draft, StepContext
-from kraftbridge.phases.preflight import channel, dry_start, rehearsal
+from kraftbridge.phases.preflight import channel, dry_start, dynamic_settings, rehearsal
 from kraftbridge.phases.preflight import kafka as preflight_kafka
 from kraftbridge.phases.preflight import kubernetes as preflight_kubernetes
 
@@ -96,6 +96,7 @@ def _survey(draft: Draft) -> Iterator[FindingStatus]:
         return
     yield from preflight_kubernetes.findings(draft, survey)
     yield from preflight_kafka.findings(draft, survey)
+    yield from dynamic_settings.findings(draft.spec, survey)
 
 
 def _spec(spec: MigrationSpec) -> Iterator[FindingStatus]:

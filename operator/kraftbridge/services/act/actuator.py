@@ -34,6 +34,7 @@ from kraftbridge.models.decision import (
     LockStatefulSet,
     PublishFinalManifest,
     PublishFindings,
+    RecordBroker,
     ReleaseLease,
     ReleaseStatefulSet,
     ReleaseVerification,
@@ -54,7 +55,7 @@ from kraftbridge.models.report import GO_KEY, Go, Profile
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services import original_state
+from kraftbridge.services import broker_records, original_state
 from kraftbridge.services.act import archives, rehearsals, removal
 from kraftbridge.services.certificates import IssuedSecrets
 from kraftbridge.services.clients import ClusterClients, shows_listener_certificate
@@ -67,6 +68,7 @@ from kraftbridge.services.original_state import OriginalState
 from kraftbridge.storage.ports import KubernetesPort
 
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
+_SPARK_SECRET_BYTES = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class Actuator:
         ACTIONS.labels(action=name, outcome="done").inc()
         return ActionOutcome(name)
 
-    def _do(self, step: Step, action: Action) -> None:
+    def _do(self, step: Step, action: Action) -> None:  # noqa: PLR0915 - one arm per action
         match action:
             case LockStatefulSet(name):
                 self._lock(step, name)
@@ -126,6 +128,9 @@ class Actuator:
                 step.memory.survey = step.memory.dry_start = None
             case RestartPod():
                 self._restart(step, action)
+            case RecordBroker():
+                broker_records.record(self._kubernetes, step.identity, step.clients, action, datetime.now(UTC))
+                step.memory.record = None
             case LaunchVerification():
                 self._launch(step, action)
             case ReleaseVerification(run_id):
@@ -307,6 +312,15 @@ class Actuator:
         if action.profile is Profile.COPY:
             self._create(runs.tree_claim(spec, facts))
         self._create(runs.config_map(spec, facts))
+        config_map = self._kubernetes.get(
+            "v1", "ConfigMap", facts.namespace, names.verification_config_map(facts.run_id)
+        )
+        if config_map is None:
+            raise ActionError(f"ConfigMap {facts.namespace}/{names.verification_config_map(facts.run_id)} vanished")
+        # Before the first pod: until it is there, anybody may connect.
+        self._create(runs.network_policy(facts, config_map["metadata"]["uid"]))
+        if runs.has_executors(spec, facts, runner):
+            self._create(runs.spark_secret(facts, secrets.token_urlsafe(_SPARK_SECRET_BYTES)))
         for obj in runs.access(spec, facts, runner):
             self._create(obj)
         self._create(runs.application(spec, facts, runner))

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kraftbridge import bounds
 from kraftbridge.builders import names
 from kraftbridge.constants import API_VERSION, GROUP, KIND
 from kraftbridge.exceptions import ActionRefusedError
@@ -39,8 +40,11 @@ def report_of(config_map: Mapping[str, Any]) -> VerificationReport:
     name, packed = config_map["metadata"]["name"], (config_map.get("data") or {}).get(REPORT_KEY)
     if packed is None:
         raise ActionRefusedError(f"ConfigMap {name} holds no report, so what differs cannot be archived")
+    source, advice = f"the report in ConfigMap {name}", "Restore the ConfigMap, or let the verification run again"
     try:
-        return VerificationReport.model_validate_json(gzip.decompress(base64.b64decode(packed)))
+        text = bounds.unpacked(base64.b64decode(packed), source, bounds.REPORT_BYTES, advice)
+        # pydantic's own parser takes 800 bytes for an empty list.
+        return VerificationReport.model_validate(bounds.json_value(text, source, bounds.REPORT_VALUES, advice))
     except (ValidationError, OSError, EOFError, ValueError) as e:
         raise ActionRefusedError(f"the report in ConfigMap {name} cannot be read: {e}") from e
 

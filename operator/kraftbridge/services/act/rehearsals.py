@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import gzip
-import zlib
 from datetime import UTC, datetime
 from typing import Any
 
+from kraftbridge import bounds
 from kraftbridge.builders import rehearsal as builder
 from kraftbridge.config import Settings
 from kraftbridge.exceptions import ConflictError
@@ -92,8 +91,12 @@ def _result(kubernetes: KubernetesPort, namespace: str, pod: str) -> tuple[str, 
         for line in reversed(lines):
             if line.startswith(RESULT_MARK):
                 try:
-                    return gzip.decompress(base64.b64decode(line[len(RESULT_MARK) :], validate=True)).decode(), page
-                except (binascii.Error, OSError, EOFError, zlib.error, UnicodeDecodeError) as e:
+                    packed = base64.b64decode(line[len(RESULT_MARK) :], validate=True)
+                    advice = "Rehearse again"
+                    return bounds.unpacked(
+                        packed, f"the result of pod {pod}", bounds.RESULT_BYTES, advice
+                    ).decode(), page
+                except (binascii.Error, OSError, UnicodeDecodeError) as e:
                     words = f"its result is not whole: {e}"
         if lines and words == "its pod is gone":
             words = f"container {container} of pod {pod} ended without a result; its log ends with: {lines[-1][:200]}"

@@ -20,6 +20,7 @@ from kraftbridge.constants import canary_topic
 from kraftbridge.dry_start import described
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.metrics import OBSERVATION_ERRORS
+from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.observation import (
     NOT_NEEDED,
@@ -48,6 +49,7 @@ from kraftbridge.models.status import (
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import Part, needs
+from kraftbridge.services import broker_records
 from kraftbridge.services.act import archives
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.dry_start import DryStarter
@@ -85,6 +87,8 @@ class Memory:
     rehearsed: tuple[float, object, str] | None = None
     """Time, inputs and value of the fingerprint of a rehearsal's inputs."""
     features: tuple[float, Mapping[int, NodeFeatures | Unobserved]] | None = None
+    record: tuple[str, BrokerRecord] | None = None
+    """ConfigMap and content of the last record of a broker."""
     canary_committed: int | None = None
     outcomes: tuple[ActionOutcome, ...] = ()
     requeue_at: float = 0.0
@@ -170,9 +174,22 @@ class Observer:
         dry_start = look(Part.DRY_START, "dry start", self._dry_start, identity, spec, status, memory, choosing)
         rehearsal = look(Part.REHEARSAL, "rehearsal", self._rehearsal, identity, spec, status, memory)
         issued = look(Part.ISSUED, "Secret of the listener", self._facts.issued, identity, spec, status, now)
+        record = look(Part.BROKER_RECORD, "record of the broker", self._record, identity, status, memory)
         guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
         seen_controllers, seen_sets = self._result(controllers), tuple(self._result(s) for s in sets)
         clues = look(Part.CLUES, "logs", self._logs.clues, identity, spec, status, seen_sets, seen_controllers)
+        known = self._result(record)
+        now_is = look(
+            Part.BROKER_NOW,
+            "broker that restarted",
+            self._broker_now,
+            identity,
+            spec,
+            status,
+            clients,
+            seen_sets,
+            known,
+        )
         metrics = self._metrics(spec, seen_controllers) if Part.METRICS in wanted else {}
         return Observation(
             at=now,
@@ -199,6 +216,8 @@ class Observer:
             canary_committed=memory.canary_committed,
             dry_start=self._result(dry_start),
             rehearsal=self._result(rehearsal),
+            broker_record=known,
+            broker_now=self._result(now_is),
             issued=issued.result() if issued is not None else None,
             outcomes=memory.outcomes,
         )
@@ -317,6 +336,37 @@ class Observer:
             i: self._result(asked[i]) if i in asked else Unobserved(f"controller {i}", "its pod has no address")
             for i in spec.controllers.node_ids
         }
+
+    def _record(self, identity: Identity, status: MigrationStatus, memory: Memory) -> BrokerRecord:
+        """Return what is on record of a broker; the actuator forgets it when it writes another one."""
+        assert status.broker_record is not None
+        name = status.broker_record.config_map
+        if memory.record is None or memory.record[0] != name:
+            memory.record = (name, broker_records.read(self._kubernetes, identity.namespace, name))
+        return memory.record[1]
+
+    def _broker_now(
+        self,
+        identity: Identity,
+        spec: MigrationSpec,
+        status: MigrationStatus,
+        clients: ClusterClients,
+        sets: tuple[StatefulSetState | Unobserved, ...],
+        known: BrokerRecord | Unobserved,
+    ) -> BrokerNow:
+        assert status.broker_comparison is not None
+        node_id = status.broker_comparison.node_id
+        pods = (p for s in sets if not isinstance(s, Unobserved) for p in s.pods)
+        pod = next((p for p in pods if status.broker_ids.get(p.name) == node_id), None)
+        if pod is None:
+            raise ObservationError(f"broker {node_id}", "its pod was not seen")
+        recorded = status.broker_record is not None and status.broker_record.node_id == node_id
+        if recorded and isinstance(known, Unobserved):
+            raise ObservationError(known.source, known.reason)
+        before = known if recorded and isinstance(known, BrokerRecord) else None
+        return broker_records.ask(
+            self._kubernetes, identity.namespace, clients, before, node_id, pod, spec.brokers.container
+        )
 
     def _redundancy(self, clients: ClusterClients, memory: Memory, now: datetime) -> TopicRedundancy:
         known = memory.redundancy

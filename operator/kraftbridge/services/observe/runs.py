@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import ValidationError
 
+from kraftbridge import bounds
 from kraftbridge.builders import names
 from kraftbridge.builders import rehearsal as builder
 from kraftbridge.builders.verification import SPARK_API_VERSION
@@ -15,11 +15,14 @@ from kraftbridge.constants import LABEL_RUN
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import RehearsalProgress, RehearsalRun, RunState, VerificationRun
 from kraftbridge.models.rehearsal import RESULT_KEY, RehearsalResult
-from kraftbridge.models.report import GO_KEY, READY_KEY, VERDICT_KEY, VerdictSummary
+from kraftbridge.models.report import GO_KEY, MAXIMUM_SUMMARY_BYTES, READY_KEY, VERDICT_KEY, Go, VerdictSummary
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.observe import workloads
 from kraftbridge.storage.ports import KubernetesPort, Object
+
+_MOST_CHARACTERS: Final = 4 * MAXIMUM_SUMMARY_BYTES
+"""A verdict, and its release. Both are in a ConfigMap that others of the namespace can write."""
 
 
 def last_run(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus) -> VerificationRun:
@@ -32,6 +35,9 @@ def last_run(kubernetes: KubernetesPort, identity: Identity, status: MigrationSt
         return VerificationRun(run_id, RunState.MISSING)
     data = config_map.get("data") or {}
     if VERDICT_KEY in data:
+        if len(data[VERDICT_KEY]) > _MOST_CHARACTERS:
+            words = f"its verdict has {len(data[VERDICT_KEY]):,} characters, and {_MOST_CHARACTERS:,} is the most that is read"
+            return VerificationRun(run_id, RunState.FAILED, words)
         try:
             return VerificationRun(
                 run_id, RunState.FINISHED, verdict=VerdictSummary.model_validate_json(data[VERDICT_KEY])
@@ -40,7 +46,7 @@ def last_run(kubernetes: KubernetesPort, identity: Identity, status: MigrationSt
             return VerificationRun(run_id, RunState.FAILED, f"its verdict cannot be read: {e.errors()[0]['msg']}")
     state, message = _application(kubernetes, identity, run_id, _Places("spec.verification"))
     if state is RunState.PENDING and READY_KEY in data:
-        released = GO_KEY in data and json.loads(data[GO_KEY]).get("runId") == run_id
+        released = GO_KEY in data and _released(data[GO_KEY]) == run_id
         state = RunState.RUNNING if released else RunState.ARMED
     if state is RunState.PENDING and (trouble := _trouble(kubernetes, identity, run_id)):
         # A pod without a place can still get one. An image that cannot be pulled needs a user.
@@ -48,6 +54,16 @@ def last_run(kubernetes: KubernetesPort, identity: Identity, status: MigrationSt
             run_id, RunState.PENDING if "Unschedulable" in trouble else RunState.CANNOT_START, trouble
         )
     return VerificationRun(run_id, state, message)
+
+
+def _released(go: str) -> str | None:
+    """Return the run that a release names; None if nothing that is written there is one."""
+    if len(go) > _MOST_CHARACTERS:
+        return None
+    try:
+        return Go.model_validate_json(go).run_id
+    except ValidationError:
+        return None
 
 
 def _trouble(kubernetes: KubernetesPort, identity: Identity, run_id: str) -> str:
@@ -166,6 +182,9 @@ def running_rehearsal(kubernetes: KubernetesPort, identity: Identity, status: Mi
     if config_map is None:
         return RehearsalRun(run_id, RehearsalProgress.MISSING)
     if (text := (config_map.get("data") or {}).get(RESULT_KEY)) is not None:
+        if len(text) > bounds.RESULT_BYTES:
+            words = f"its result has {bounds.size(len(text))}, and {bounds.size(bounds.RESULT_BYTES)} is the most that is read"
+            return RehearsalRun(run_id, RehearsalProgress.FINISHED, words)
         try:
             result = RehearsalResult.model_validate_json(text)
         except ValidationError as e:

@@ -12,6 +12,7 @@ the log's image at O, except for entities that a later record changed and that t
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -29,10 +30,11 @@ from kraftbridge.metadata.log.files import open_log_files
 from kraftbridge.metadata.log.image import MetadataImage
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.zookeeper.reader import Operation, Read, ZooKeeperReader
+from kraftbridge.metadata.zookeeper.soundness import DELETIONS_PATH
 from kraftbridge.metadata.zookeeper.tree import FenceRange, TreeReading
 from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, Mirror
+from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, Mirror, topic_of_partition_key
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Difference, Finding, ZooKeeperAccess
 from kraftbridge.verification.compare.places import (
@@ -520,7 +522,7 @@ AFTER_SYNC: Final = (
 
 
 def compare_copy(run: Run, rows: DataFrame) -> None:
-    """Compare the tree with the log, and list separately the znodes that changed after the claim."""
+    """Compare the tree with the log, and list separately the znodes that changed after the claim and the deletions under way."""
     copied = rows.where(~F.col("kind").isin([str(kind) for kind in NOT_COPIED]))
     comparison = compare(copied, Leg.MIRROR, [ZOOKEEPER, LOG], few=run.few)
     run.count(comparison, {ZOOKEEPER: "zookeeper", LOG: "log"})
@@ -534,6 +536,7 @@ def compare_copy(run: Run, rows: DataFrame) -> None:
     if comparison.beyond:
         run.outcome.add_uncounted(comparison.beyond, f"more than {MAXIMUM_FLAGGED} entities differ")
     flagged = [entity for entity in comparison.flagged if not is_unreadable(run, entity)]
+    flagged = _without_deletions(run, flagged, claim.get("deleting", ()))
     if claim.get("zxid") is None:
         if flagged:
             run.outcome.problems.append(BEFORE_CLAIM)
@@ -544,3 +547,23 @@ def compare_copy(run: Run, rows: DataFrame) -> None:
         run.outcome.add_finding(Finding.of(Code.CHANGED_AFTER_CLAIM, path))
     for entity in flagged:
         run.outcome.add_difference(difference_of_flagged(entity, [ZOOKEEPER, LOG]))
+
+
+def _without_deletions(run: Run, flagged: Sequence[Flagged], topics: Iterable[str]) -> list[Flagged]:
+    """Return the entities that differ for another reason than the deletion of their topic, which is a finding of its own."""
+    deleting, gone, left = set(topics), Counter[str](), []
+    for entity in flagged:
+        topic = _topic_of(entity)
+        if topic in deleting and not entity.copies[LOG].count:
+            gone[topic] += 1
+        else:
+            left.append(entity)
+    for topic, count in sorted(gone.items()):
+        run.outcome.add_finding(Finding.of(Code.DELETION_UNDER_WAY, f"{DELETIONS_PATH}/{topic}", count=count))
+    return left
+
+
+def _topic_of(entity: Flagged) -> str:
+    if entity.kind is EntityKind.PARTITION:
+        return topic_of_partition_key(entity.key)
+    return entity.key if entity.kind in {EntityKind.TOPIC, EntityKind.TOPIC_CONFIG} else ""

@@ -6,6 +6,9 @@ log's order (``ControllerChannelManager`` has one queue for each broker; ``KRaft
 mirrors a record). A broker has therefore passed a record when it serves a topic that was created later. If there is no such topic, and for
 configs, which brokers receive in another way, the broker's answers must be unchanged for a while: a broker with a backlog changes its
 answers. Only open topics and the newest topics are requested again.
+
+Settings are compared by the types that the brokers state, because brokers do not repeat how a value was written
+(`kraftbridge.models.config_values`).
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.zookeeper.reader import Operation, Read, ZooKeeperReader
 from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
 from kraftbridge.models.catalogue import Code
+from kraftbridge.models.config_values import ConfigType, canonical_values
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts, Served, topic_of_partition_key
 from kraftbridge.models.report import BrokerAccess, CompareServed, Finding, VerificationRequest, ZooKeeperAccess
 from kraftbridge.verification.compare.mirror import Identity, logged
@@ -96,30 +100,42 @@ def _compare_served(run: Run, logs: DataFrame) -> None:
     with run.stage("ask brokers"):
         served = run.load("broker-served", plan.model_dump_json())
         hidden: dict[str, str] = {}
+        types: dict[str, ConfigType] = {}
         for note in notes_among(served):
             if note["kind"] == Note.PROBLEM:
                 run.outcome.problems.append(json.loads(note["value"]))
             elif note["kind"] == Note.UNREAD:
                 hidden[note["key"]] = json.loads(note["value"])
+            elif note["kind"] == Note.TYPES:
+                types |= {name: ConfigType(code) for name, code in json.loads(note["value"]).items()}
     if run.outcome.problems:
         return
     run.outcome.problems += hidden.values()  # and all else is compared
     shown = [b for b in inputs.brokers if b.id in on_kraft and broker_place(b.id) not in hidden]
-    rows, is_credential = logs.unionAll(served), F.col("kind") == str(EntityKind.SCRAM_CREDENTIAL)
+    rows = logs.unionAll(served)
+    is_credential, is_config = (
+        F.col("kind") == str(kind) for kind in (EntityKind.SCRAM_CREDENTIAL, EntityKind.TOPIC_CONFIG)
+    )
+    spelled = F.udf(lambda value: _spelled(types, value))
+    configs = rows.where(is_config).withColumn("value", spelled("value"))
     beyond, pending = 0, []
     with run.stage("compare brokers"):
-        for part, brokers in ((~is_credential, inputs.brokers), (is_credential, shown)):
+        for part, brokers in (
+            (rows.where(~is_credential & ~is_config), inputs.brokers),
+            (configs, inputs.brokers),
+            (rows.where(is_credential), shown),
+        ):
             if not brokers:
                 continue
             places = [LOG, *(broker_place(broker.id) for broker in brokers)]
-            comparison = compare(rows.where(part), Leg.SERVED, places, few=run.few, values=False)
+            comparison = compare(part, Leg.SERVED, places, few=run.few, values=False)
             for kind, counts in comparison.counts.items():
                 run.outcome.counts[kind] = run.outcome.counts.get(kind, KindCounts()).model_copy(
                     update={"served": min(counts[place] for place in places[1:])}
                 )
             beyond += comparison.beyond
             pending += _open(comparison.flagged, brokers)
-        pending += _own_differences(inputs.brokers, logs, served)
+        pending += _own_differences(inputs.brokers, logs, served, types)
     with run.stage("settle brokers"):
         established = _settle(run, pending)
     if beyond:
@@ -134,11 +150,13 @@ def _open(flagged: Iterable[Flagged], brokers: Sequence[BrokerAccess]) -> list[O
     return [((entity.kind, entity.key), broker.id) for entity in flagged for broker in brokers]
 
 
-def _own_differences(brokers: Sequence[BrokerAccess], logs: DataFrame, served: DataFrame) -> list[Open]:
+def _own_differences(
+    brokers: Sequence[BrokerAccess], logs: DataFrame, served: DataFrame, types: Mapping[str, ConfigType]
+) -> list[Open]:
     """Return the effective broker configs that differ from the log. There are few, so this needs no Spark job."""
     ours = (F.col("kind") == str(EntityKind.BROKER_CONFIG)) & F.col("value").isNotNull()
     held = {
-        row["key"]: _plain(row["value"])
+        row["key"]: _spelled(types, _plain(row["value"]))
         for row in logs.where(ours & (F.col("leg") == str(Leg.MIRROR)) & (F.col("place") == LOG)).collect()
     }
     told = {
@@ -159,6 +177,11 @@ def _plain(value: str) -> str | None:
     return canonical_json(plain) if plain else None
 
 
+def _spelled(types: Mapping[str, ConfigType], value: str | None) -> str | None:
+    """Return configs in Kafka's spelling of each value."""
+    return None if value is None else canonical_json(canonical_values(types, json.loads(value)))
+
+
 def _as_shown(log: str | None, served: str | None) -> str | None:
     """Return configs of the log without the values that a broker hides: those are None in its answer. Their names stay."""
     if log is None or served is None:
@@ -174,6 +197,7 @@ class _Answer:
     entities: Mapping[Identity, Entity] = field(default_factory=dict)
     newest: Sequence[Entity] = ()
     """Newest topics of the log that the broker knew before it was asked for the others."""
+    types: Mapping[str, ConfigType] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -238,7 +262,7 @@ class _Settling:
             if identity[0] is EntityKind.BROKER_CONFIG and log is not None:
                 log = _plain(log)
             if identity[0] in _CONFIGS:
-                log = _as_shown(log, served)
+                log = _as_shown(_spelled(answer.types, log), served)
             known = self.sights.pop(each, None)
             if known is not None and known.served != served:
                 moved.add(broker)
@@ -283,6 +307,7 @@ class _Settling:
         names |= {topic_of_partition_key(key) for kind, key in identities if kind is EntityKind.PARTITION}
         known: list[Entity] = []
         entities: list[Entity] = []
+        types: Mapping[str, ConfigType] = {}
         try:
             with served_broker(broker, self.inputs.client_config_path, _SETTLE_SECONDS) as asked:
                 if names:
@@ -294,11 +319,12 @@ class _Settling:
                     entities += asked.own_configs()
                 if any(kind is EntityKind.SCRAM_CREDENTIAL for kind, _ in identities):
                     entities += asked.scram_credentials()
+                types = asked.types
         except BrokerUnavailableError as error:  # the broker may be restarting
             self.failures[broker.id] = str(error)
             return None
         self.failures.pop(broker.id, None)
-        return _Answer({(entity.kind, entity.key): entity for entity in entities}, known)
+        return _Answer({(entity.kind, entity.key): entity for entity in entities}, known, types)
 
     def _held(self, wanted: set[Identity]) -> dict[Identity, Entity]:
         configs = {identity for identity in wanted if identity[0] is EntityKind.BROKER_CONFIG}

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from kraftbridge.metadata.entities import (
     uuid_text,
 )
 from kraftbridge.metadata.log.image import scram_mechanism
+from kraftbridge.models.config_values import ConfigType, canonical_values
 from kraftbridge.models.entities import EntityKind, partition_key, scram_key
 from kraftbridge.models.report import BrokerAccess
 from kraftbridge.verification.quorum import NodeUnavailableError, connected, read_security
@@ -104,6 +105,8 @@ class ServedBroker:
     connection: Connection
     timeout_seconds: float
     """Time limit of each request."""
+    types: dict[str, ConfigType] = field(default_factory=dict)
+    """Type of each setting in the answers so far, by name."""
 
     @property
     def where(self) -> str:
@@ -194,14 +197,18 @@ class ServedBroker:
         return [topic for topic in answered if self._is_there(topic.error_code, f"topic {topic.name}", "Describe")]
 
     def _configs(self, kind: int, names: Sequence[str], source: int) -> dict[str, dict[str, str | None]]:
-        """Return the configs of each resource from one source. A value that the broker hides is None: one that is sensitive, or of unknown type (``ConfigHelper``)."""
+        """Return the configs of each resource from one source, each value in Kafka's spelling, and keep their types.
+
+        A value that the broker hides is None: one that is sensitive, or of unknown type (``ConfigHelper``). The resource of all brokers is
+        answered as it was written, the others are answered as they were parsed (``ConfigHelper.describeConfigs`` of 3.9.1).
+        """
         from kafka.protocol.admin.configs import DescribeConfigsRequest  # noqa: PLC0415 - kafka-python is heavy
 
         resource = DescribeConfigsRequest.DescribeConfigsResource
         answered = self.connection.call(
             DescribeConfigsRequest,
             self.timeout_seconds,
-            min_version=1,  # KIP-226: where a value comes from
+            min_version=3,  # KIP-569: the type of a value
             max_version=4,
             resources=[resource(resource_type=kind, resource_name=name, configuration_keys=None) for name in names],
             include_synonyms=False,
@@ -211,9 +218,10 @@ class ServedBroker:
         for result in answered.results:
             what = f"configs of {'topic' if kind == _TOPIC_RESOURCE else 'broker'} {result.resource_name}"
             if self._is_there(result.error_code, what, "DescribeConfigs"):
-                found[result.resource_name] = {
-                    config.name: config.value for config in result.configs if config.config_source == source
-                }
+                held = [config for config in result.configs if config.config_source == source]
+                self.types |= {config.name: ConfigType(config.config_type) for config in held}
+                values = {config.name: config.value for config in held}
+                found[result.resource_name] = canonical_values(self.types, values)
         return found
 
     def _is_there(self, error: int, what: str, operation: str) -> bool:
@@ -275,7 +283,7 @@ class _ServedReader(DataSourceReader):
         assert isinstance(partition, _BrokerPartition)
         place = broker_place(partition.broker.id)
         try:
-            entities, own, hidden = self._ask(partition.broker)
+            entities, own, types, hidden = self._ask(partition.broker)
         except MetadataError as error:
             yield note_batch(Leg.SERVED, place, Note.PROBLEM, place, str(error))
             return
@@ -283,10 +291,11 @@ class _ServedReader(DataSourceReader):
         yield from entity_batches(Leg.OWN, place, own)
         if hidden is not None:
             yield note_batch(Leg.SERVED, place, Note.UNREAD, place, hidden)
+        yield note_batch(Leg.SERVED, place, Note.TYPES, place, types)
         yield note_batch(Leg.SERVED, place, Note.COUNT, place, len(entities))
 
-    def _ask(self, broker: BrokerAccess) -> tuple[list[Entity], list[Entity], str | None]:
-        """Return what a broker serves, its own configs, and why it does not show its SCRAM credentials."""
+    def _ask(self, broker: BrokerAccess) -> tuple[list[Entity], list[Entity], dict[str, ConfigType], str | None]:
+        """Return what a broker serves, its own configs, the types of all settings, and why it does not show its SCRAM credentials."""
         plan = self._plan
         began = time.monotonic()
         while True:
@@ -297,8 +306,8 @@ class _ServedReader(DataSourceReader):
                         if broker.id in plan.on_kraft:
                             entities += asked.scram_credentials()
                     except NotAllowedError as error:
-                        return entities, own, str(error)
-                    return entities, own, None
+                        return entities, own, asked.types, str(error)
+                    return entities, own, asked.types, None
             except BrokerUnavailableError:
                 if time.monotonic() - began > plan.patience_seconds:
                     raise

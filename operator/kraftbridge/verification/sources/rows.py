@@ -146,6 +146,8 @@ class Note(StrEnum):
     """Another correct form of an entity."""
     CLUSTER = "$cluster"
     """The id of the cluster that a place belongs to."""
+    TYPES = "$types"
+    """The types of the settings in a broker's answers."""
     LOG = "$log"
     FINDING = "$finding"
     COUNT = "$count"

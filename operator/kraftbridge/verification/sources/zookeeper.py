@@ -26,6 +26,7 @@ from kraftbridge.metadata.zookeeper.soundness import (
     broker_ids,
     cluster_id,
     soundness_of,
+    topics_being_deleted,
 )
 from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading, FenceRange, TreePlan, TreeReading
 from kraftbridge.models.entities import EntityKind
@@ -177,6 +178,7 @@ class _ZooKeeperReader(DataSourceReader):
             mirrored = reading.migration.kraft_metadata_offset if reading.migration else -1
             facts = {"zxid": claim.zxid, "changed": claim.changed(), "mirrored": mirrored}
             facts["whole"] = reading.is_whole
+            facts["deleting"] = topics_being_deleted(reading)
             yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.CLAIM, "", facts)
         else:
             yield from entity_batches(Leg.MIRROR, ZOOKEEPER, reading.entities())

@@ -1,0 +1,294 @@
+"""Bounds of everything that comes from outside: bytes, time, depth and paths. Pure, but for `file`.
+
+A tenant names the servers that the operator asks, and writes the Secrets and ConfigMaps that it reads. One operator serves all tenants, so what one of them sends
+must not fill its memory or hold a thread. What exceeds a bound is an error of that one source. It names the object, what was received, the bound, and what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+
+ZNODE_BYTES: Final = MIB
+"""Data of one znode. A server accepts no more from those who write it (``jute.maxbuffer``, 0xfffff by default)."""
+
+ZNODE_CHILDREN: Final = 250_000
+"""Names in one list of children: 4 MiB of names of 13 characters, and more topics than a cluster with ZooKeeper has partitions."""
+
+ZNODE_ACL_ENTRIES: Final = 1_000
+"""Entries of one znode's ACL."""
+
+BROKERS: Final = 2_000
+"""Brokers of one cluster."""
+
+KAFKA_ANSWER_BYTES: Final = MIB
+"""An answer of a node that is decoded as a whole. Its objects take up to 60 times its bytes."""
+
+KAFKA_REASSIGNMENTS_BYTES: Final = 4 * MIB
+"""The list of reassignments: 40 bytes for each partition that moves."""
+
+KAFKA_METADATA_BYTES: Final = 128 * MIB
+"""A Metadata answer, which is read topic by topic: 50 bytes for each partition."""
+
+KAFKA_METADATA_SECONDS: Final = 10.0
+"""Time from the first byte of a Metadata answer to its last. 200,000 partitions take a second."""
+
+KAFKA_VERIFIER_BYTES: Final = 100 * MIB
+"""An answer in a verification's own pod, which asks for 500 topics at a time."""
+
+KAFKA_NAME_BYTES: Final = 32 * KIB
+"""A string. Names of topics have at most 249 characters (``Topic.MAX_NAME_LENGTH``)."""
+
+TOPICS: Final = 250_000
+"""Topics of one cluster."""
+
+TOPIC_PARTITIONS: Final = 100_000
+"""Partitions of one topic."""
+
+SESSIONS_BYTES: Final = 4 * MIB
+"""One server's answer to ``cons``: 200 bytes for each session."""
+
+REPORT_BYTES: Final = 8 * MIB
+"""A report, unpacked. One of 5,000 differing partitions has 5 MiB."""
+
+REPORT_VALUES: Final = 500_000
+"""Values in a report's JSON. Each takes up to 100 times its bytes once it is parsed."""
+
+RESULT_BYTES: Final = 256 * KIB
+"""The result of a rehearsal, unpacked."""
+
+FILE_BYTES: Final = MIB
+"""A file that a client setting names. A Secret holds no more (``MaxSecretSize`` of the API server)."""
+
+
+class BoundExceededError(OSError):
+    """A source sent or holds more than is accepted. It is an error of the source, like a broken connection.
+
+    Parameters
+    ----------
+    source
+        The object that exceeds the bound.
+    received
+        What was received, with its unit.
+    bound
+        What is accepted, with its unit.
+    advice
+        What to do.
+    """
+
+    def __init__(self, source: str, received: str, bound: str, advice: str) -> None:
+        words = f"{source}: {received}, and {bound} is the most that is accepted. {advice}"
+        super().__init__(words)
+        self.strerror = words  # what kazoo tells of an OSError
+
+
+class PathRefusedError(OSError):
+    """A setting names a file that nobody gave."""
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as people write it."""
+    return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count / KIB:.1f} KiB" if count >= KIB else f"{count} bytes"
+
+
+# ------------------------------------------------------------------------------------------------ servers
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyBounds:
+    """What a ZooKeeper server may send to one session."""
+
+    frame_bytes: int
+    """One reply."""
+    frame_seconds: float
+    """Time for one reply, from its first byte to its last."""
+    window_bytes: int | None = None
+    """All replies within `window_seconds`; None for no limit. It bounds what the replies of one call hold together."""
+    window_seconds: float = 6.0
+
+
+OPERATOR_REPLIES: Final = ReplyBounds(frame_bytes=8 * MIB, frame_seconds=6.0, window_bytes=24 * MIB)
+"""The operator lists children and reads single znodes, for many tenants at a time. A client of ZooKeeper accepts 4 MiB by default (``jute.maxbuffer``)."""
+
+VERIFIER_REPLIES: Final = ReplyBounds(frame_bytes=128 * MIB, frame_seconds=60.0)
+"""A verification or rehearsal reads many znodes at a time, in a pod of its own migration."""
+
+
+def count(source: str, received: int, most: int, what: str, advice: str) -> None:
+    """Refuse a number of things that is larger than a bound.
+
+    Raises
+    ------
+    BoundExceededError
+        There are more than ``most``.
+    """
+    if received > most:
+        raise BoundExceededError(source, f"it has {received:,} {what}", f"{most:,}", advice)
+
+
+def until_closed(
+    receive: Callable[[int], bytes], set_timeout: Callable[[float], None], source: str, most: int, deadline: float
+) -> bytes:
+    """Return what a peer sends until it closes the connection.
+
+    Parameters
+    ----------
+    receive, set_timeout
+        Of the socket.
+    source
+        The peer, for the error.
+    most
+        Number of bytes.
+    deadline
+        Time by ``time.monotonic`` by which the peer must have closed. A peer that keeps sending meets no time limit of a socket.
+
+    Raises
+    ------
+    OSError
+        The connection broke, or the time is over.
+    BoundExceededError
+        The peer sent more.
+    """
+    found = bytearray()
+    try:
+        while (left := deadline - time.monotonic()) > 0:
+            set_timeout(left)
+            chunk = receive(_CHUNK_BYTES)
+            if not chunk:
+                return bytes(found)
+            found += chunk
+            if len(found) > most:
+                raise BoundExceededError(
+                    source, f"it sent more than {size(most)}", size(most), "Ask what answers at this address"
+                )
+    except TimeoutError:
+        pass
+    raise TimeoutError(f"{source} has not ended in time, after {size(len(found))}")
+
+
+_CHUNK_BYTES: Final = 64 * KIB
+
+# ------------------------------------------------------------------------------------------------ packed and nested
+
+
+def unpacked(packed: bytes, source: str, most: int, advice: str) -> bytes:
+    """Return what a gzip stream holds, without holding more than the bound at any moment.
+
+    Raises
+    ------
+    OSError
+        It is no whole gzip stream.
+    BoundExceededError
+        It holds more than ``most`` bytes.
+    """
+    stream = zlib.decompressobj(wbits=_GZIP)
+    try:
+        found = stream.decompress(packed, most + 1)
+    except zlib.error as e:
+        raise OSError(f"{source} is not packed with gzip: {e}") from e
+    if len(found) > most:
+        raise BoundExceededError(source, f"{size(len(packed))} unpack to more than {size(most)}", size(most), advice)
+    if not stream.eof or stream.unused_data:
+        raise OSError(f"{source} is not one whole gzip stream")
+    return found
+
+
+def json_value(text: bytes, source: str, most_values: int, advice: str) -> Any:
+    """Return what a JSON text holds. The text itself is bounded already.
+
+    Raises
+    ------
+    BoundExceededError
+        It has more values, or is nested more deeply than Python's parser reads.
+    ValueError
+        It is no JSON.
+    """
+    values = sum(text.count(each) for each in (b",", b"[", b"{"))
+    count(source, values, most_values, "values", advice)
+    try:
+        return json.loads(text)
+    except RecursionError as e:
+        raise BoundExceededError(source, "its values are nested deeply", "what Python's parser reads", advice) from e
+
+
+_GZIP: Final = 31
+"""``wbits`` of zlib for a gzip stream (RFC 1952)."""
+
+# ------------------------------------------------------------------------------------------------ paths
+
+
+def held(files: Mapping[str, bytes], holder: str) -> Callable[[str], bytes]:
+    """Return what reads a file that a setting names from the object that holds the setting; nothing else is ever opened.
+
+    Parameters
+    ----------
+    files
+        Content by key.
+    holder
+        The object, for the error.
+    """
+
+    def read(location: str) -> bytes:
+        key = PurePosixPath(location).name
+        if key not in files:
+            raise PathRefusedError(
+                f"{location} is no file of {holder}, and the operator opens no file of its own for it. "
+                f"Put the file into {holder} as key {key or 'truststore.pem'}, or its PEM into the settings"
+            )
+        return files[key]
+
+    return read
+
+
+def file(location: str) -> bytes:
+    """Return the content of a regular file of at most `FILE_BYTES`, for programs that run for one tenant only.
+
+    Raises
+    ------
+    OSError
+        The file does not exist, is a device or a pipe, or is larger.
+    """
+    path = Path(location)
+    # A pipe is not opened: that would wait for its writer.
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise PathRefusedError(f"{location} is no regular file. Name a file with certificates")
+    with path.open("rb") as opened:
+        content = opened.read(FILE_BYTES + 1)
+    if len(content) > FILE_BYTES:
+        raise BoundExceededError(location, f"more than {size(FILE_BYTES)}", size(FILE_BYTES), "Name a smaller file")
+    return content
+
+
+_BEGIN: Final = "-----BEGIN "
+_END: Final = "-----END "
+_DASHES: Final = "-----"
+_KIND_CHARACTERS: Final = 64
+
+
+def pem_blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Yield kind and content of each PEM block (RFC 7468), in time that grows with the text only.
+
+    A search for the end of each beginning takes hours for a text of beginnings.
+    """
+    position = 0
+    while (start := text.find(_BEGIN, position)) >= 0:
+        kind, found, _ = text[start + len(_BEGIN) : start + len(_BEGIN) + _KIND_CHARACTERS].partition(_DASHES)
+        content = start + len(_BEGIN) + len(kind) + len(_DASHES)
+        if not found:
+            position = start + len(_BEGIN)
+            continue
+        end = text.find(_END, content)
+        if end < 0:
+            return
+        if text.startswith(f"{kind}{_DASHES}", end + len(_END)):
+            yield kind, text[content:end]
+        position = end + len(_END)

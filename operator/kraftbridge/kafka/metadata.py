@@ -1,0 +1,250 @@
+"""Reads a Metadata answer topic by topic from the socket: an answer for 200,000 partitions has 10 MB, and 200 MB as objects of kafka-python."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kraftbridge import bounds
+
+OLDEST: Final = 9
+"""The oldest version that is decoded here (KIP-482); brokers serve it since 2.4."""
+NEWEST: Final = 10
+"""It has the topics' ids (KIP-516); brokers serve it since 2.8."""
+_ID_BYTES: Final = 16
+_INT: Final = struct.Struct(">i")
+_SHORT: Final = struct.Struct(">h")
+_PARTITION: Final = struct.Struct(">hiii")
+_ADVICE: Final = "Check that spec.brokers.bootstrapServers names Kafka brokers"
+
+
+class Broker(NamedTuple):
+    """A broker, as Metadata lists it."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class Partition(NamedTuple):
+    """A partition, as Metadata lists it."""
+
+    error_code: int
+    partition_index: int
+    leader_id: int
+    leader_epoch: int
+    replica_nodes: tuple[int, ...]
+    isr_nodes: tuple[int, ...]
+
+
+class Topic(NamedTuple):
+    """A topic, as Metadata lists it."""
+
+    error_code: int
+    name: str
+    partitions: list[Partition]
+    operations: int
+    """Bit field of what the principal may do (KIP-430); `NO_OPERATIONS` where it was not asked."""
+    topic_id: str = ""
+    """In hexadecimal; ``""`` before `NEWEST`."""
+
+    def allows(self, operation: int) -> bool:
+        """Return whether the principal may do an ``AclOperation``."""
+        return self.operations != NO_OPERATIONS and bool(self.operations >> operation & 1)
+
+
+NO_OPERATIONS: Final = -(2**31)
+
+
+class Frame:
+    """One response, of which only the part that is decoded next is held.
+
+    Parameters
+    ----------
+    connection
+        The socket; the length of the response is what it sends next.
+    left
+        Returns the seconds that are left, or raises.
+    source
+        The node, for the error.
+    most
+        Largest length in bytes.
+
+    Raises
+    ------
+    BoundExceededError
+        The response is larger.
+    OSError
+        The connection broke, or the time is over.
+    """
+
+    def __init__(self, connection: socket.socket, left: Callable[[], float], source: str, most: int) -> None:
+        self._connection = connection
+        self._left = left
+        self.source = source
+        self._buffer = b""
+        self._position = 0
+        self.remaining = _INT.size
+        (length,) = _INT.unpack(self.take(_INT.size))
+        if not 0 <= length <= most:
+            received = f"it sends an answer of {bounds.size(length)}" if length >= 0 else "it sends a negative length"
+            raise bounds.BoundExceededError(source, received, bounds.size(most), _ADVICE)
+        self.remaining = length
+
+    def take(self, count: int) -> bytes:
+        """Return the next bytes."""
+        start, end = self._position, self._position + count
+        if end > len(self._buffer):
+            self._fetch(count)
+            start, end = 0, count
+        self._position = end
+        self.remaining -= count
+        return self._buffer[start:end]
+
+    def _fetch(self, count: int) -> None:
+        """Hold at least the next bytes of this answer."""
+        if count > self.remaining:
+            raise ValueError(f"an answer of {self.source} ends in the middle")
+        start = self._position
+        found = bytearray(self._buffer[start:])
+        # No byte of the next answer is taken.
+        ahead = self.remaining - len(found)
+        while len(found) < count:
+            self._connection.settimeout(self._left())
+            chunk = self._connection.recv(min(ahead, _RECEIVE_BYTES))
+            if not chunk:
+                raise ConnectionResetError("the node closed the connection")
+            found += chunk
+            ahead -= len(chunk)
+        self._buffer, self._position = bytes(found), 0
+
+    def partition(self) -> Partition:
+        """Return the next partition. One of few replicas and no tagged fields is read at once: there are hundreds of thousands of them."""
+        if len(self._buffer) - self._position < _FEW_BYTES <= self.remaining:
+            self._fetch(_FEW_BYTES)
+        buffer, start = self._buffer, self._position
+        if len(buffer) - start >= _FEW_BYTES:
+            problem, index, leader, epoch = _PARTITION.unpack_from(buffer, start)
+            position, nodes = start + _PARTITION.size, []
+            for _ in range(3):
+                each = _FEW.get(buffer[position])
+                if each is None:
+                    break
+                nodes.append(each.unpack_from(buffer, position + 1))
+                position += 1 + each.size
+            else:
+                if not buffer[position]:
+                    self._position = position + 1
+                    self.remaining -= position + 1 - start
+                    return Partition(problem, index, leader, epoch, nodes[0], nodes[1])
+        problem, index, leader, epoch = _PARTITION.unpack(self.take(_PARTITION.size))
+        replicas, isr = self.integers(), self.integers()
+        self.integers()  # offline replicas
+        self.tags()
+        return Partition(problem, index, leader, epoch, replicas, isr)
+
+    def short(self) -> int:
+        """Return the next INT16."""
+        found: int = _SHORT.unpack(self.take(2))[0]
+        return found
+
+    def integer(self) -> int:
+        """Return the next INT32."""
+        found: int = _INT.unpack(self.take(4))[0]
+        return found
+
+    def unsigned(self) -> int:
+        """Return the next UNSIGNED_VARINT."""
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:  # noqa: PLR2004 - the continuation bit
+                return value
+            shift += 7
+            if shift > _LAST_SHIFT:
+                raise ValueError(f"a number in an answer of {self.source} is too long")
+
+    def length(self, most: int, what: str) -> int:
+        """Return the length of the next compact array or string; null is empty."""
+        found = self.unsigned() - 1
+        bounds.count(self.source, found, most, what, _ADVICE)
+        return max(found, 0)
+
+    def text(self) -> str:
+        """Return the next COMPACT_STRING."""
+        return self.take(self.length(bounds.KAFKA_NAME_BYTES, "bytes in a name")).decode()
+
+    def integers(self) -> tuple[int, ...]:
+        """Return the next COMPACT_ARRAY of INT32."""
+        count = self.length(bounds.BROKERS, "replicas of one partition")
+        return struct.unpack(f">{count}i", self.take(4 * count))
+
+    def tags(self) -> None:
+        """Skip the next tagged fields (KIP-482)."""
+        for _ in range(self.unsigned()):
+            self.unsigned()
+            self.take(self.length_of_tag())
+
+    def length_of_tag(self) -> int:
+        """Return the length of a tagged field."""
+        found = self.unsigned()
+        bounds.count(self.source, found, bounds.KAFKA_NAME_BYTES, "bytes in a tagged field", _ADVICE)
+        return found
+
+
+_FEW: Final = {count + 1: struct.Struct(f">{count}i") for count in range(11)}
+"""Up to ten INT32, by the byte that stands for their number in a compact array."""
+_FEW_BYTES: Final = _PARTITION.size + 3 * (1 + 4 * 10) + 1
+_LAST_SHIFT: Final = 28
+_RECEIVE_BYTES: Final = 64 * bounds.KIB
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """A Metadata answer. Its topics can be read once, while the connection is not used for anything else."""
+
+    brokers: tuple[Broker, ...]
+    controller_id: int
+    topics: Iterator[Topic]
+
+
+def read(frame: Frame, correlation: int, version: int) -> Metadata:
+    """Return the answer to the request with this number; ``MetadataResponse.json`` of Kafka 3.9.
+
+    Raises
+    ------
+    ValueError
+        It is the answer to another request, or none of Kafka's.
+    BoundExceededError
+        It has more brokers than `bounds.BROKERS`. The iterator of the topics raises it, too.
+    """
+    answered = frame.integer()
+    if answered != correlation:
+        raise ValueError(f"{frame.source} answered request {answered} instead of {correlation}")
+    frame.tags()
+    frame.integer()  # throttle time
+    brokers = []
+    for _ in range(frame.length(bounds.BROKERS, "brokers")):
+        brokers.append(Broker(frame.integer(), frame.text(), frame.integer()))
+        frame.text()  # rack
+        frame.tags()
+    frame.text()  # cluster id
+    return Metadata(tuple(brokers), frame.integer(), _topics(frame, version))
+
+
+def _topics(frame: Frame, version: int) -> Iterator[Topic]:
+    for _ in range(frame.length(bounds.TOPICS, "topics")):
+        error, name = frame.short(), frame.text()
+        topic_id = frame.take(_ID_BYTES).hex() if version >= NEWEST else ""
+        frame.take(1)  # internal
+        count = frame.length(bounds.TOPIC_PARTITIONS, "partitions of one topic")
+        partitions = [frame.partition() for _ in range(count)]
+        operations = frame.integer()
+        frame.tags()
+        yield Topic(error, name, partitions, operations, topic_id)
+    frame.integer()  # operations on the cluster
+    frame.tags()

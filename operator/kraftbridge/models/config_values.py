@@ -1,0 +1,127 @@
+"""Values of Kafka's settings, compared by the type that Kafka gives them.
+
+The metadata log and ZooKeeper hold a value as somebody wrote it. DescribeConfigs answers with the parsed value in Java's spelling
+(``ConfigDef.parseType``, ``ConfigDef.convertToString``). Seen with Kafka 3.9.1: ``False`` and ``false``, ``compact, delete`` and
+``compact,delete``, ``0.50`` and ``0.5``, ``10485760`` and ``1.048576E7``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from enum import IntEnum
+from typing import Final
+
+from typing_extensions import override
+
+_BLANKS: Final = "".join(map(chr, range(0x21)))
+"""``String.trim`` removes every character up to the blank."""
+_COMMA: Final = re.compile(r"[ \t\n\v\f\r]*,[ \t\n\v\f\r]*")
+"""``ConfigDef.COMMA_WITH_WHITESPACE``."""
+_WHOLE_NUMBER: Final = re.compile(r"([+-]?)0*(\d{1,19})")
+"""``Long.parseLong``: decimal digits of any script, no blanks and no underscores."""
+_DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
+_HEXADECIMAL: Final = re.compile(
+    r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]{1,9})[fFdD]?"
+)
+_NO_NUMBER: Final = re.compile(r"[+-]?(?:NaN|Infinity)")
+
+
+class ConfigType(IntEnum):
+    """Type of a setting, with its code in DescribeConfigs (KIP-569, ``DescribeConfigsResponse.ConfigType``)."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+    @override
+    @classmethod
+    def _missing_(cls, value: object) -> ConfigType:
+        return cls.UNKNOWN  # a type of a later Kafka
+
+
+def same_value(kind: ConfigType, one: str, other: str) -> bool:
+    """Return whether Kafka reads both texts as the same value."""
+    return canonical_value(kind, one) == canonical_value(kind, other)
+
+
+def canonical_value(kind: ConfigType, text: str) -> str:
+    """Return one text for all spellings of a value: Kafka's own.
+
+    A text that Kafka refuses for its type, and every text of unknown type, stays as it is.
+
+    Notes
+    -----
+    ``ConfigDef.parseType`` trims every text first. It reads booleans in any case, and whole numbers and doubles by ``parseInt``,
+    ``parseShort``, ``parseLong`` and ``parseDouble``. Lists keep their order, names of classes and passwords their text.
+    """
+    trimmed = text.strip(_BLANKS)
+    match kind:
+        case ConfigType.UNKNOWN:
+            return text
+        case ConfigType.STRING | ConfigType.CLASS | ConfigType.PASSWORD:
+            return trimmed
+        case ConfigType.BOOLEAN:
+            return trimmed.lower() if trimmed.lower() in {"true", "false"} else text
+        case ConfigType.SHORT:
+            return _whole(trimmed, 16) or text
+        case ConfigType.INT:
+            return _whole(trimmed, 32) or text
+        case ConfigType.LONG:
+            return _whole(trimmed, 64) or text
+        case ConfigType.DOUBLE:
+            return _double(trimmed) or text
+        case ConfigType.LIST:
+            return ",".join(_COMMA.split(trimmed))
+
+
+def canonical_values(types: Mapping[str, ConfigType], values: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return settings with one text for all spellings of each value, by name; None stays None."""
+    return {
+        name: None if text is None else canonical_value(types.get(name, ConfigType.UNKNOWN), text)
+        for name, text in values.items()
+    }
+
+
+def _whole(text: str, bits: int) -> str | None:
+    found = _WHOLE_NUMBER.fullmatch(text)
+    if not found:
+        return None
+    value = int("".join(found.groups()))
+    return str(value) if -(2 ** (bits - 1)) <= value < 2 ** (bits - 1) else None
+
+
+def _double(text: str) -> str | None:
+    """Return the spelling of `_java` for a text that ``Double.parseDouble`` reads. Python and Java round alike."""
+    if _NO_NUMBER.fullmatch(text):
+        return _java(float(text))
+    if found := _DECIMAL.fullmatch(text):
+        return _java(float(found[1]))
+    if found := _HEXADECIMAL.fullmatch(text):
+        try:
+            return _java(float.fromhex(found[1]))
+        except OverflowError:
+            return _java(-math.inf if text.startswith("-") else math.inf)
+    return None
+
+
+def _java(value: float) -> str:
+    """Return a double as ``Double.toString`` spells it: the fewest digits that tell it from other doubles (JDK-4511638)."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:  # noqa: PLR2004 - the bounds of ``Double.toString``
+        plain = f"{Decimal(repr(value)):f}"
+        return plain if "." in plain else f"{plain}.0"
+    shortest = Decimal(repr(value)).normalize()
+    figures = max(len(shortest.as_tuple().digits), 2)  # Java shows two at least
+    mantissa, _, exponent = f"{value:.{figures - 1}e}".partition("e")
+    return f"{mantissa}E{int(exponent)}"

@@ -1,0 +1,70 @@
+"""Compares what a client sees at a broker's listeners before and after its restart. Pure.
+
+DescribeConfigs is not the whole truth about listeners: a dynamic ``listeners`` that changes only a port is shown while the socket stays where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kraftbridge.models.broker_record import (
+    BrokerNow,
+    BrokerRecord,
+    Certificate,
+    Difference,
+    DifferenceKind,
+    Effect,
+    ListenerState,
+)
+
+
+def differing_listeners(record: BrokerRecord, now: BrokerNow) -> Iterator[Difference]:
+    """Yield each listener that worked before and is gone, elsewhere, or shows another certificate or other SASL mechanisms."""
+    after = {state.name: state for state in now.listeners}
+    for before in record.listeners:
+        if before.trouble:
+            continue  # the operator did not reach it before, so it cannot tell whether clients do
+        state = after.get(before.name)
+        if state is None:
+            yield _difference(before, _address(before), "no such listener")
+        elif _host(before, record, now) != state.host or before.port != state.port:
+            yield _difference(before, _address(before), _address(state))
+        elif state.trouble:
+            yield _difference(before, f"{_address(before)} answered", state.trouble)
+        elif frozenset(before.mechanisms) != frozenset(state.mechanisms):
+            yield _difference(before, _mechanisms(before), _mechanisms(state))
+        elif problem := _of_certificate(before.certificate, state.certificate):
+            yield _difference(before, _shown(before.certificate), problem)
+
+
+def _host(before: ListenerState, record: BrokerRecord, now: BrokerNow) -> str:
+    return now.pod_ip if before.host == record.pod_ip else before.host
+
+
+def _difference(listener: ListenerState, before: str, after: str) -> Difference:
+    return Difference(DifferenceKind.LISTENER, Effect.CUTS_OFF, listener.name, before, after)
+
+
+def _address(listener: ListenerState) -> str:
+    return f"{listener.host}:{listener.port}"
+
+
+def _mechanisms(listener: ListenerState) -> str:
+    return f"SASL {', '.join(sorted(listener.mechanisms)) or 'none'}"
+
+
+def _of_certificate(before: Certificate | None, after: Certificate | None) -> str:
+    """Return what is wrong with the certificate that is shown now. A renewed one has the same names and issuer, and ends later."""
+    if before is None or before == after:
+        return ""
+    if after is None:
+        return "no certificate"
+    same = (after.names, after.issuer) == (before.names, before.issuer)
+    return "" if same and after.not_after >= before.not_after else _shown(after)
+
+
+def _shown(certificate: Certificate | None) -> str:
+    if certificate is None:
+        return "no certificate"
+    names = ", ".join(certificate.names)
+    return f"certificate of {names}, issued by {certificate.issuer}, valid until {certificate.not_after:%Y-%m-%d}"

@@ -1,0 +1,138 @@
+"""Compares the settings in force of one broker before and after its restart. Pure.
+
+Kafka validates all dynamic settings of a set against the *static* values when a KRaft broker starts, and refuses the set as a whole
+(``DynamicBrokerConfig.updateDefaultConfig`` and ``updateBrokerConfig``; ``BrokerServer``, 3.9). The broker's own answer then still names the refused
+value as the one that should win, so only the value itself counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kraftbridge.constants import ACL_AUTHORIZER, CONTROLLER_LISTENER, STANDARD_AUTHORIZER
+from kraftbridge.models.broker_record import (
+    BrokerNow,
+    BrokerRecord,
+    Difference,
+    DifferenceKind,
+    Effect,
+    EffectiveSetting,
+)
+from kraftbridge.models.broker_settings import AUTHORIZER, cuts_off, destroys, may_change
+from kraftbridge.models.survey import Unobserved
+
+Settings = Mapping[str, EffectiveSetting]
+_PROTOCOL_MAP = "listener.security.protocol.map"
+_ENDPOINTS = frozenset({"advertised.listeners", "listeners"})
+NO_VALUE = "none"
+
+
+def effect_of(name: str) -> Effect:
+    """Return what another value of a setting does to users."""
+    if destroys(name):
+        return Effect.DESTROYS
+    return Effect.CUTS_OFF if cuts_off(name) else Effect.CHANGES
+
+
+def alike(one: str | None, other: str | None) -> bool:
+    """Return whether two spellings of a setting's value mean the same: Kafka serves parsed values, and keeps what was typed as a synonym."""
+    return one == other or _plain(one) == _plain(other)
+
+
+def _plain(value: str | None) -> object:
+    text = (value or "").strip()
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    try:
+        return float(text)
+    except ValueError:
+        return tuple(part.strip() for part in text.split(","))
+
+
+def refused_settings(settings: Settings) -> dict[str, tuple[str, str]]:
+    """Return the dynamic settings that do not hold: the stored value and the value in force, by name."""
+    return {
+        name: (setting.stated[0].value or "", setting.value or NO_VALUE)
+        for name, setting in sorted(settings.items())
+        if setting.is_dynamic
+        and not setting.sensitive
+        and setting.stated[0].value is not None
+        and not alike(setting.value, setting.stated[0].value)
+    }
+
+
+def hidden_settings(settings: Settings) -> tuple[str, ...]:
+    """Return the dynamic settings whose value Kafka serves nobody."""
+    return tuple(sorted(name for name, setting in settings.items() if setting.is_dynamic and setting.sensitive))
+
+
+def unknown_settings(now: BrokerNow) -> str:
+    """Return why it is not known whether the dynamic settings hold; ``""`` if it is."""
+    if isinstance(now.settings, Unobserved):
+        return str(now.settings)
+    hidden = hidden_settings(now.settings)
+    if hidden and isinstance(now.refusals, Unobserved):
+        return f"no broker serves the value of {', '.join(hidden)}, and Kafka's log of this start cannot be read ({now.refusals.reason})"
+    return ""
+
+
+def differing_settings(record: BrokerRecord, now: BrokerNow) -> Iterator[Difference]:
+    """Yield each setting that holds another value than before, and each dynamic setting that Kafka refused."""
+    if isinstance(now.settings, Unobserved):
+        return
+    # The line names no setting (it prints a Java enumeration), and one refused set makes every later one fall.
+    line = "" if isinstance(now.refusals, Unobserved) or not now.refusals else now.refusals[-1]
+    refused = refused_settings(now.settings)
+    for name, (stored, holds) in refused.items():
+        yield Difference(DifferenceKind.REFUSED, effect_of(name), name, stored, holds, line)
+    for name in hidden_settings(now.settings) if line else ():
+        yield Difference(DifferenceKind.REFUSED, effect_of(name), name, "its stored value", "not known", line)
+    if isinstance(record.settings, Unobserved):
+        return
+    for name in sorted(record.settings.keys() | now.settings.keys()):
+        if name in refused or may_change(name):
+            continue
+        before = _expected(name, record.settings.get(name), record, now)
+        after = _value(now.settings.get(name))
+        if alike(before, after) or _is_ours(name, before, after):
+            continue
+        if not _changed_by_user(record.settings.get(name), now.settings.get(name), effect_of(name)):
+            yield Difference(DifferenceKind.SETTING, effect_of(name), name, before or NO_VALUE, after or NO_VALUE, line)
+
+
+def _value(setting: EffectiveSetting | None) -> str | None:
+    return setting.value if setting is not None else None
+
+
+def _expected(name: str, setting: EffectiveSetting | None, record: BrokerRecord, now: BrokerNow) -> str | None:
+    """Return the value of before, with the pod's new address where it names the old one."""
+    value = _value(setting)
+    if value is None or name not in _ENDPOINTS or not record.pod_ip:
+        return value
+    return value.replace(f"//{record.pod_ip}:", f"//{now.pod_ip}:")
+
+
+def _changed_by_user(before: EffectiveSetting | None, after: EffectiveSetting | None, effect: Effect) -> bool:
+    """Return whether somebody changed a dynamic setting during the restart: another value is stored, and it holds.
+
+    A start that refuses a set keeps what is stored. One that vanished is believed only where it does no harm.
+    """
+    stored = after.stated[0] if after is not None and after.is_dynamic else None
+    former = before.stated[0] if before is not None and before.is_dynamic else None
+    if stored is None:
+        return former is not None and effect is Effect.CHANGES
+    return stored != former
+
+
+def _is_ours(name: str, before: str | None, after: str | None) -> bool:
+    """Return whether a difference is what the overlay of a mode makes."""
+    if name == AUTHORIZER:
+        return {before, after} == {ACL_AUTHORIZER, STANDARD_AUTHORIZER}
+    if name == _PROTOCOL_MAP:
+        return _without_ours(before) == _without_ours(after)
+    return False
+
+
+def _without_ours(protocol_map: str | None) -> frozenset[str]:
+    entries = (entry.strip().upper() for entry in (protocol_map or "").split(","))
+    return frozenset(entry for entry in entries if entry and not entry.startswith(f"{CONTROLLER_LISTENER}:"))

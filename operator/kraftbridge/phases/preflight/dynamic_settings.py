@@ -1,0 +1,84 @@
+"""Findings about dynamic settings that a start in KRaft mode refuses. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kraftbridge.models.broker_record import EffectiveSetting
+from kraftbridge.models.catalogue import Code
+from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.status import FindingStatus, finding, first, some
+from kraftbridge.models.survey import BrokerSetting, Stated, Survey, Unobserved
+from kraftbridge.phases.becoming.refusals import Refusal, falling, refusals
+from kraftbridge.phases.becoming.settings import Settings
+from kraftbridge.phases.draft import StepContext
+
+Seen = Mapping[int, Settings]
+"""Settings in force by broker."""
+
+
+def findings(spec: MigrationSpec, survey: Survey) -> Iterator[FindingStatus]:
+    """Yield what the KRaft start of each broker will refuse."""
+    if isinstance(survey.brokers, Unobserved):
+        return  # another finding reports it
+    seen = {
+        broker: {s.name: _in_force(s) for s in settings}
+        for broker, settings in survey.brokers.items()
+        if not isinstance(settings, Unobserved)
+    }
+    yield from of_brokers(spec, seen)
+
+
+def _in_force(setting: BrokerSetting) -> EffectiveSetting:
+    return EffectiveSetting(
+        setting.value, setting.sensitive, stated=setting.stated or (Stated(setting.source, setting.value),)
+    )
+
+
+def standing(step: StepContext, seen: Seen) -> tuple[FindingStatus, ...]:
+    """Return the findings that the user has not accepted; asked again before each restart in KRaft mode."""
+    accepted = {(a.code, a.object) for a in step.spec.preflight.accepted}
+    return tuple(f for f in of_brokers(step.spec, seen) if not {(f.code, f.object), (f.code, "*")} & accepted)
+
+
+def of_brokers(spec: MigrationSpec, seen: Seen) -> Iterator[FindingStatus]:
+    """Yield a finding for each set of brokers whose start refuses the same and lets the same fall."""
+    groups: dict[tuple[tuple[Refusal, ...], tuple[tuple[str, str], ...]], list[int]] = {}
+    for broker, settings in sorted(seen.items()):
+        if refused := refusals(settings, spec.brokers.static_settings):
+            groups.setdefault((refused, tuple(falling(settings).items())), []).append(broker)
+    for (refused, fallen), brokers in groups.items():
+        everyone = len(brokers) == len(seen) and len(seen) > 1 and all(r.is_default for r in refused)
+        yield finding(
+            Code.DYNAMIC_SETTINGS_REFUSED,
+            "brokers" if everyone else f"broker/{brokers[0]}",
+            brokers=first(brokers),
+            refused=some((f"{r.name} ({r.stored}, static {r.static or 'none'})" for r in refused), 10),
+            falling=first((f"{name} becomes {value or 'unset'}" for name, value in fallen), 10),
+            fix=_fix(refused, brokers[0]),
+        )
+
+
+def _fix(refused: tuple[Refusal, ...], broker: int) -> str:
+    """Return what to do: a static line, or a value that is not refused."""
+    steps = [_command(r, broker) for r in refused if r.steps]
+    lines = [f"{r.name}={r.stored}" for r in refused if r.stored != "hidden"]
+    hidden = [r.name for r in refused if r.stored == "hidden"]
+    parts = []
+    if lines:
+        parts.append(
+            f"Give the brokers the static line {', '.join(lines)} (in their own configuration, or in spec.brokers.staticSettings), or remove the dynamic setting"
+        )
+    if hidden:
+        parts.append(f"Give the brokers {', '.join(hidden)} as static settings")
+    parts += [f"Or lower it step by step: {command}" for command in steps]
+    return ". ".join(parts)
+
+
+def _command(refusal: Refusal, broker: int) -> str:
+    """Return the commands that bring a thread pool near enough to its static size. Kafka refuses to delete a value that is more than double of what holds then."""
+    entity = "--entity-default" if refusal.is_default else f"--entity-name {broker}"
+    return ", then ".join(
+        f"kafka-configs.sh --alter --entity-type brokers {entity} --add-config {refusal.name}={value}"
+        for value in refusal.steps
+    )

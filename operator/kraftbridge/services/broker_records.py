@@ -1,0 +1,215 @@
+"""Records brokers in ConfigMaps before their restarts, and asks them again afterwards."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from kraftbridge.builders import names
+from kraftbridge.constants import API_VERSION, GROUP, KIND
+from kraftbridge.exceptions import ActionError, ObservationError
+from kraftbridge.models.broker_record import (
+    BrokerNow,
+    BrokerRecord,
+    EffectiveSetting,
+    ListenerState,
+    packed,
+    unpacked,
+)
+from kraftbridge.models.decision import RecordBroker
+from kraftbridge.models.observation import PodState, Unobserved
+from kraftbridge.phases.becoming.offsets import RECORD_HOLDS_FOR
+from kraftbridge.phases.draft import Identity
+from kraftbridge.services.clients import ClusterClients
+from kraftbridge.storage.ports import BrokerRecordPort, KubernetesPort
+
+PART_BYTES: Final = 700_000
+"""The API server refuses a ConfigMap over 1 MiB, in base64."""
+RECORD_KEY: Final = "record.json.zlib"
+ANNOTATION_PARTS: Final = f"{GROUP}/record-parts"
+ANNOTATION_TAKEN: Final = f"{GROUP}/record-taken-at"
+LOG_OF_A_START_BYTES: Final = 8 * 1024 * 1024
+"""A KRaft broker logs more than 256 KiB before it serves."""
+BOOTSTRAP: Final = "as Metadata lists it"
+"""Name of the listener that the operator's own clients use; Metadata does not name it."""
+
+_STARTED: Final = re.compile(r"Kafka version: ")
+"""``AppInfoParser`` logs it at each start."""
+_REFUSED: Final = re.compile(r"(?:Per-broker configs of \d+|Cluster default configs) could not be applied: .*")
+"""``DynamicBrokerConfig.updateBrokerConfig`` and ``updateDefaultConfig``."""
+
+
+def record(
+    kubernetes: KubernetesPort, identity: Identity, clients: ClusterClients, action: RecordBroker, now: datetime
+) -> None:
+    """Ask a broker what it is, and keep the answer.
+
+    Raises
+    ------
+    ActionError
+        The broker or a leader of one of its partitions does not answer, or the ConfigMap cannot be written.
+    """
+    with closing(clients.broker_records()) as client:
+        try:
+            settings = client.settings(action.node_id)
+            found = BrokerRecord(
+                node_id=action.node_id,
+                pod_uid=action.pod_uid,
+                pod_ip=action.pod_ip,
+                taken_at=now,
+                settings=settings,
+                listeners=tuple(_listeners(client, action.node_id, settings)),
+                offsets=client.offsets(action.node_id, RECORD_HOLDS_FOR),
+            )
+        except ObservationError as e:
+            raise ActionError(f"broker {action.node_id} was not recorded: {e}") from e
+    data = packed(found)
+    parts = [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)]
+    # The first part is written last: it names the others.
+    for number, part in reversed(list(enumerate(parts))):
+        kubernetes.apply(_config_map(identity, action.config_map, number, len(parts), part, now), force=True)
+
+
+def read(kubernetes: KubernetesPort, namespace: str, name: str) -> BrokerRecord:
+    """Return the record in a ConfigMap.
+
+    Raises
+    ------
+    ObservationError
+        It does not exist, or a part of it is missing or of another record.
+    """
+    source = f"ConfigMap {namespace}/{name}"
+    first = kubernetes.get("v1", "ConfigMap", namespace, name)
+    if first is None:
+        raise ObservationError(source, "the record of the broker does not exist")
+    annotations = first["metadata"].get("annotations") or {}
+    data = _part(first)
+    for number in range(1, int(annotations.get(ANNOTATION_PARTS, "1"))):
+        part = kubernetes.get("v1", "ConfigMap", namespace, _name(name, number))
+        taken = ((part or {}).get("metadata", {}).get("annotations") or {}).get(ANNOTATION_TAKEN)
+        if part is None or taken != annotations.get(ANNOTATION_TAKEN):
+            raise ObservationError(source, f"part {number} of the record is missing, or of another record")
+        data += _part(part)
+    try:
+        return unpacked(data)
+    except ValueError as e:
+        raise ObservationError(source, str(e)) from e
+
+
+def ask(
+    kubernetes: KubernetesPort,
+    namespace: str,
+    clients: ClusterClients,
+    known: BrokerRecord | None,
+    node_id: int,
+    pod: PodState,
+    container: str,
+) -> BrokerNow:
+    """Return what a broker is now.
+
+    Parameters
+    ----------
+    known
+        What it was. Its listeners and partitions are asked again; None: nothing is on record.
+
+    Raises
+    ------
+    ObservationError
+        The broker does not answer.
+    """
+    with closing(clients.broker_records()) as client:
+        settings = client.settings(node_id)
+        return BrokerNow(
+            node_id=node_id,
+            pod_uid=pod.uid,
+            pod_ip=pod.ip,
+            settings=settings,
+            listeners=() if known is None else tuple(_listeners_again(client, known, pod, settings)),
+            offsets={} if known is None else client.offsets_now(node_id, known.offsets),
+            refusals=_refusals(kubernetes, namespace, pod.name, container),
+        )
+
+
+def _refusals(kubernetes: KubernetesPort, namespace: str, pod: str, container: str) -> tuple[str, ...] | Unobserved:
+    source = f"log of pod {pod}"
+    try:
+        log = kubernetes.pod_logs(namespace, pod, container, None, limit_bytes=LOG_OF_A_START_BYTES)
+    except ObservationError as e:
+        return Unobserved(source, e.reason)
+    if log is None or _STARTED.search(log) is None:
+        return Unobserved(source, 'the line "Kafka version" of its start is not in it')
+    return tuple(found.group() for found in _REFUSED.finditer(log))
+
+
+def _listeners(
+    client: BrokerRecordPort, node_id: int, settings: Mapping[str, EffectiveSetting]
+) -> Iterator[ListenerState]:
+    address = client.address(node_id)
+    if address is not None:
+        yield ListenerState(BOOTSTRAP, *address)
+    protocols = _protocols(settings)
+    for name, host, port in _advertised(settings):
+        host = host or (address[0] if address is not None else "")  # noqa: PLW2901 - an empty host is the broker's own name
+        if host:
+            yield client.listener(name, host, port, protocols.get(name, name))
+
+
+def _listeners_again(
+    client: BrokerRecordPort, known: BrokerRecord, pod: PodState, settings: Mapping[str, EffectiveSetting]
+) -> Iterator[ListenerState]:
+    """Yield what the recorded listeners show now, each at its recorded address, or at the pod's new one."""
+    protocols = _protocols(settings)
+    for before in known.listeners:
+        if before.name == BOOTSTRAP:
+            address = client.address(known.node_id)
+            if address is not None:
+                yield ListenerState(BOOTSTRAP, *address)
+        elif not before.trouble:
+            host = pod.ip if before.host == known.pod_ip else before.host
+            yield client.listener(before.name, host, before.port, protocols.get(before.name, before.name))
+
+
+def _advertised(settings: Mapping[str, EffectiveSetting]) -> Iterator[tuple[str, str, int]]:
+    """Yield name, host and port of each advertised listener; without ``advertised.listeners`` those of ``listeners`` (KafkaConfig)."""
+    own = settings.get("advertised.listeners")
+    every = settings.get("listeners")
+    text = (own.value if own is not None and own.value else "") or (every.value if every is not None else "") or ""
+    for entry in text.split(","):
+        found = re.fullmatch(r"\s*([^:\s]+)://(.*):(\d+)\s*", entry)
+        if found is not None:
+            host = found[2].strip("[]")
+            yield found[1].upper(), "" if host in ("", "0.0.0.0", "::") else host, int(found[3])  # noqa: S104 - compared, not bound
+
+
+def _protocols(settings: Mapping[str, EffectiveSetting]) -> dict[str, str]:
+    value = settings.get("listener.security.protocol.map")
+    pairs = (entry.partition(":") for entry in ((value.value or "") if value is not None else "").split(","))
+    return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs if name.strip()}
+
+
+def _name(config_map: str, number: int) -> str:
+    return config_map if number == 0 else f"{config_map}-part-{number}"
+
+
+def _part(config_map: Mapping[str, Any]) -> bytes:
+    return base64.b64decode((config_map.get("binaryData") or {}).get(RECORD_KEY, ""))
+
+
+def _config_map(identity: Identity, name: str, number: int, parts: int, data: bytes, now: datetime) -> dict[str, Any]:
+    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": identity.name, "uid": identity.uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": _name(name, number),
+            "namespace": identity.namespace,
+            "labels": names.labels(identity.name),
+            "annotations": {ANNOTATION_PARTS: str(parts), ANNOTATION_TAKEN: now.astimezone(UTC).isoformat()},
+            "ownerReferences": [owner],
+        },
+        "binaryData": {RECORD_KEY: base64.b64encode(data).decode()},
+    }

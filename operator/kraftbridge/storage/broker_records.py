@@ -1,0 +1,369 @@
+"""Asks one broker, by its own id, what it is: settings in force, and the offsets of its partitions. `kafka_brokers` asks the cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kafka.protocol.admin.cluster import DescribeLogDirsRequest
+from kafka.protocol.admin.configs import DescribeConfigsRequest
+from kafka.protocol.consumer import ListOffsetsRequest
+
+from kraftbridge.exceptions import ObservationError
+from kraftbridge.kafka.client import Security
+from kraftbridge.kafka.listeners import look_at
+from kraftbridge.kafka.metadata import Metadata
+from kraftbridge.kafka.wire import UNKNOWN_TOPIC, Connection, WireError, error_name, host_ports
+from kraftbridge.models.broker_record import (
+    EffectiveSetting,
+    ListenerState,
+    OffsetsNow,
+    PartitionOffsets,
+    TopicPartition,
+)
+from kraftbridge.storage.kafka_brokers import BROKER_RESOURCE, stated_places, topic_configs
+
+CONNECT_SECONDS: Final = 3.0
+REQUEST_SECONDS: Final = 20.0
+_BATCH_TOPICS: Final = 200
+"""Topics whose settings one request asks for."""
+_BATCH_PARTITIONS: Final = 5000
+"""Partitions whose offsets one request asks for."""
+_EARLIEST: Final = -2
+_LATEST: Final = -1
+_CONSUMER: Final = -1
+_DEBUGGING: Final = -2
+"""``ListOffsetsRequest.DEBUGGING_REPLICA_ID``: a broker answers for its own log, whoever leads (``KafkaApis.handleListOffsetRequest``)."""
+_RETENTION: Final = ("cleanup.policy", "retention.bytes", "retention.ms")
+_LEAST_VERSION: Final = 5
+"""From version 5 on a new leader says so while its high watermark is not known (KIP-207)."""
+
+Offsets = dict[TopicPartition, int | str]
+"""Offset of each partition, or why there is none."""
+
+
+class BrokerRecordClient:
+    """Asks brokers on connections of its own, which `close` ends. Not thread-safe.
+
+    Parameters
+    ----------
+    bootstrap_servers, client_properties
+        As for `kraftbridge.storage.kafka_brokers.BrokerClient`.
+    """
+
+    def __init__(self, bootstrap_servers: str, client_properties: Mapping[str, str]) -> None:
+        self._bootstrap = host_ports(bootstrap_servers)
+        self._security = Security.from_properties(client_properties)
+        self._source = f"brokers {bootstrap_servers}"
+        self._connections: dict[int, Connection] = {}
+        self._known: dict[int, tuple[str, int]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def address(self, broker: int) -> tuple[str, int] | None:
+        """Return where clients of the operator's listener find a broker, as another one tells them; None if none tells.
+
+        Raises
+        ------
+        ObservationError
+            No broker answers.
+        """
+        return self._addresses().get(broker)
+
+    def listener(self, name: str, host: str, port: int, protocol: str) -> ListenerState:
+        """Return what a client sees at a listener that has no login."""
+        return look_at(name, host, port, protocol)
+
+    def settings(self, broker: int) -> dict[str, EffectiveSetting]:
+        """Return every setting of a broker, as it answers itself.
+
+        Raises
+        ------
+        ObservationError
+            It does not answer, or the principal may not describe its configuration.
+        """
+        source = f"settings of broker {broker}"
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=BROKER_RESOURCE, resource_name=str(broker), configuration_keys=None
+        )
+        try:
+            answer = self._to(broker).call(
+                DescribeConfigsRequest,
+                REQUEST_SECONDS,
+                max_version=4,
+                min_version=1,
+                resources=[resource],
+                include_synonyms=True,
+                include_documentation=False,
+            )
+        except WireError as e:
+            raise ObservationError(source, str(e)) from e
+        (result,) = answer.results
+        if result.error_code:
+            raise ObservationError(source, f"DescribeConfigs answered {error_name(result.error_code)}")
+        return {str(c.name): _setting(c) for c in result.configs}
+
+    def offsets(self, broker: int, holds_for: timedelta) -> dict[TopicPartition, PartitionOffsets]:
+        """Return where the partitions of a broker begin and end, as their leaders answer, and how far retention may go within ``holds_for``.
+
+        Partitions without a leader are left out.
+
+        Raises
+        ------
+        ObservationError
+            A leader does not answer for a partition, or the principal may not read a topic's configuration.
+        """
+        partitions = {tp: of for tp, of in self._partitions(broker).items() if of[0] >= 0}
+        leaders = {tp: leader for tp, (leader, _) in partitions.items()}
+        ends = self._of_leaders(leaders, dict.fromkeys(leaders, _LATEST))
+        starts = self._of_leaders(leaders, dict.fromkeys(leaders, _EARLIEST))
+        silent = next(((tp, o) for found in (ends, starts) for tp, o in found.items() if isinstance(o, str)), None)
+        if silent is not None:
+            (topic, partition), why = silent
+            raise ObservationError(f"offsets of {topic}-{partition}", why)
+        found = {
+            tp: PartitionOffsets(_number(starts[tp]), _number(ends[tp]), _number(starts[tp]), topic_id=topic_id)
+            for tp, (_, topic_id) in partitions.items()
+        }
+        return found | self._limited(leaders, found, holds_for)
+
+    def offsets_now(
+        self, broker: int, record: Mapping[TopicPartition, PartitionOffsets]
+    ) -> dict[TopicPartition, OffsetsNow | str]:
+        """Return where the recorded partitions of a broker begin and end now; those of deleted topics are left out.
+
+        The broker itself is asked for the beginning of its own logs.
+
+        Raises
+        ------
+        ObservationError
+            No broker answers, or the restarted one does not.
+        """
+        leaders = {
+            tp: leader
+            for tp, (leader, topic_id) in self._partitions(broker).items()
+            if tp in record and topic_id == record[tp].topic_id
+        }
+        headless: dict[TopicPartition, OffsetsNow | str] = {tp: "no leader" for tp, i in leaders.items() if i < 0}
+        asked = {tp: leader for tp, leader in leaders.items() if leader >= 0}
+        ends = self._of_leaders(asked, dict.fromkeys(asked, _LATEST))
+        starts = self._of_leaders(asked, dict.fromkeys(asked, _EARLIEST))
+        own = self._of_broker(broker, dict.fromkeys(asked, _EARLIEST), _DEBUGGING)
+        found: dict[TopicPartition, OffsetsNow | str] = {}
+        for tp, leader in asked.items():
+            end = ends[tp]
+            start = starts[tp]
+            own_start = own[tp]
+            if isinstance(end, str):
+                found[tp] = end
+            elif isinstance(start, str):
+                found[tp] = start
+            elif isinstance(own_start, str):
+                found[tp] = own_start
+            else:
+                found[tp] = OffsetsNow(start, end, own_start, leader == broker)
+        return headless | found | self._sized(broker, record, found)
+
+    # -------------------------------------------------------------------------------------------- parts
+
+    def _limited(
+        self,
+        leaders: Mapping[TopicPartition, int],
+        found: Mapping[TopicPartition, PartitionOffsets],
+        holds_for: timedelta,
+    ) -> dict[TopicPartition, PartitionOffsets]:
+        """Return the partitions of which retention may delete records, with its limits.
+
+        Retention by age deletes segments whose newest record is older than ``retention.ms`` (``UnifiedLog.deleteRetentionMsBreachedSegments``). So it
+        does not go beyond the first record that is younger.
+        """
+        filled = sorted({topic for (topic, _), offsets in found.items() if offsets.end > offsets.start})
+        retention = self._retention(filled)
+        now_ms = int((time.time() + holds_for.total_seconds()) * 1000)
+        deleting = {
+            tp: retention[tp[0]]
+            for tp, offsets in found.items()
+            if offsets.end > offsets.start and tp[0] in retention and "delete" in retention[tp[0]]["cleanup.policy"]
+        }
+        by_age = {
+            tp: now_ms - int(topic["retention.ms"]) for tp, topic in deleting.items() if int(topic["retention.ms"]) >= 0
+        }
+        first_young = self._of_leaders(leaders, by_age)
+        limited = {}
+        for tp, topic in deleting.items():
+            limit = first_young.get(tp, found[tp].start)
+            if isinstance(limit, str):
+                raise ObservationError(f"offsets of {tp[0]}-{tp[1]}", limit)
+            reached = found[tp].end if limit < 0 else max(limit, found[tp].start)
+            limited[tp] = replace(found[tp], limit=reached, retention_bytes=int(topic["retention.bytes"]))
+        return limited
+
+    def _retention(self, topics: list[str]) -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = {}
+        for start in range(0, len(topics), _BATCH_TOPICS):
+            batch = dict.fromkeys(topics[start : start + _BATCH_TOPICS], _RETENTION)
+            try:
+                configs = topic_configs(self._any(), batch, REQUEST_SECONDS)
+            except WireError as e:
+                raise ObservationError(self._source, str(e)) from e
+            found |= {topic: {name: value or "" for name, value in of.items()} for topic, of in configs.items()}
+        return found
+
+    def _sized(
+        self,
+        broker: int,
+        record: Mapping[TopicPartition, PartitionOffsets],
+        found: Mapping[TopicPartition, OffsetsNow | str],
+    ) -> dict[TopicPartition, OffsetsNow | str]:
+        """Return the partitions whose beginning only retention by size can explain, with the size of the broker's log."""
+        risen = {
+            tp: now
+            for tp, now in found.items()
+            if isinstance(now, OffsetsNow) and now.own_start > record[tp].limit and record[tp].retention_bytes >= 0
+        }
+        if not risen:
+            return {}
+        topic = DescribeLogDirsRequest.DescribableLogDirTopic
+        by_topic: dict[str, list[int]] = {}
+        for name, partition in risen:
+            by_topic.setdefault(name, []).append(partition)
+        wanted = [topic(topic=name, partitions=partitions) for name, partitions in by_topic.items()]
+        try:
+            answer = self._to(broker).call(DescribeLogDirsRequest, REQUEST_SECONDS, max_version=4, topics=wanted)
+        except WireError as e:
+            raise ObservationError(f"log directories of broker {broker}", str(e)) from e
+        sizes = {
+            (str(t.name), int(p.partition_index)): int(p.partition_size)
+            for directory in answer.results
+            for t in directory.topics
+            for p in t.partitions
+        }
+        return {tp: replace(now, own_bytes=sizes.get(tp)) for tp, now in risen.items()}
+
+    # -------------------------------------------------------------------------------------------- questions
+
+    def _of_leaders(self, leaders: Mapping[TopicPartition, int], timestamps: Mapping[TopicPartition, int]) -> Offsets:
+        by_leader: dict[int, dict[TopicPartition, int]] = {}
+        for tp, timestamp in timestamps.items():
+            by_leader.setdefault(leaders[tp], {})[tp] = timestamp
+        found: Offsets = {}
+        for leader, wanted in sorted(by_leader.items()):
+            found |= self._of_broker(leader, wanted, _CONSUMER)
+        return found
+
+    def _of_broker(self, broker: int, timestamps: Mapping[TopicPartition, int], replica_id: int) -> Offsets:
+        found: Offsets = {}
+        wanted = sorted(timestamps.items())
+        for start in range(0, len(wanted), _BATCH_PARTITIONS):
+            batch = wanted[start : start + _BATCH_PARTITIONS]
+            try:
+                found |= self._list_offsets(self._to(broker), batch, replica_id)
+            except WireError as e:
+                found |= {tp: f"broker {broker}: {e}" for tp, _ in batch}
+        return found
+
+    @staticmethod
+    def _list_offsets(connection: Connection, wanted: Iterable[tuple[TopicPartition, int]], replica_id: int) -> Offsets:
+        topic = ListOffsetsRequest.ListOffsetsTopic
+        by_topic: dict[str, list[Any]] = {}
+        for (name, partition), timestamp in wanted:
+            row = topic.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=timestamp)
+            by_topic.setdefault(name, []).append(row)
+        answer = connection.call(
+            ListOffsetsRequest,
+            REQUEST_SECONDS,
+            max_version=7,
+            min_version=_LEAST_VERSION,
+            replica_id=replica_id,
+            isolation_level=0,
+            topics=[topic(name=name, partitions=rows) for name, rows in by_topic.items()],
+        )
+        return {
+            (str(t.name), int(p.partition_index)): error_name(p.error_code) if p.error_code else int(p.offset)
+            for t in answer.topics
+            for p in t.partitions
+        }
+
+    def _partitions(self, broker: int) -> dict[TopicPartition, tuple[int, str]]:
+        """Return leader and topic id of each partition that a broker has; leader -1 where there is none."""
+
+        def of_broker(answer: Metadata) -> dict[TopicPartition, tuple[int, str]]:
+            found = {}
+            for topic in answer.topics:
+                if topic.error_code and topic.error_code != UNKNOWN_TOPIC:
+                    raise ObservationError(f"topic {topic.name}", error_name(topic.error_code))
+                for partition in topic.partitions:
+                    if broker in partition.replica_nodes:
+                        found[topic.name, partition.partition_index] = (partition.leader_id, topic.topic_id)
+            return found
+
+        try:
+            return self._any().all_topics(REQUEST_SECONDS, of_broker)
+        except WireError as e:
+            raise ObservationError(self._source, str(e)) from e
+
+    def _addresses(self) -> dict[int, tuple[str, int]]:
+        if not self._known:
+            failures = []
+            for host, port in self._bootstrap:
+                try:
+                    with Connection(host, port, self._security, CONNECT_SECONDS) as connection:
+                        answer = connection.metadata(REQUEST_SECONDS)
+                except WireError as e:
+                    failures.append(f"{host}:{port}: {e}")
+                    continue
+                self._known = {int(b.node_id): (str(b.host), int(b.port)) for b in answer.brokers}
+                if self._known:
+                    return self._known
+                failures.append(f"{host}:{port}: it knows no brokers as yet")
+            raise ObservationError(self._source, f"none answered: {'; '.join(failures)}")
+        return self._known
+
+    def _any(self) -> Connection:
+        """Return a connection to some broker."""
+        for broker in sorted(self._addresses(), key=lambda i: i not in self._connections):
+            try:
+                return self._to(broker)
+            except WireError:
+                continue
+        raise ObservationError(self._source, "no broker answers")
+
+    def _to(self, broker: int) -> Connection:
+        kept = self._connections.get(broker)
+        if kept is not None and kept.usable:
+            return kept
+        address = self._addresses().get(broker)
+        if address is None:
+            raise WireError(f"no broker lists broker {broker}")
+        self._connections[broker] = Connection(*address, self._security, CONNECT_SECONDS)
+        return self._connections[broker]
+
+
+def _number(offset: int | str) -> int:
+    assert isinstance(offset, int)
+    return offset
+
+
+def _setting(config: Any) -> EffectiveSetting:
+    return EffectiveSetting(
+        value=None if config.is_sensitive else config.value,
+        sensitive=bool(config.is_sensitive),
+        type=int(config.config_type or 0),
+        stated=stated_places(config),
+    )
