@@ -23,7 +23,7 @@ from kraftbridge.models.phase import FORWARD, Phase
 Record = dict[str, Any]
 CHUNK = 100
 SHOWN = 12
-COUNTERS = ("states", "transitions", "faults", "ends")
+COUNTERS = ("states", "transitions", "faults", "ends", "worlds")
 POSSIBLE = (
     *itertools.pairwise(FORWARD),
     *((p, Phase.ROLLING_BACK) for p in FORWARD if p.reversible and p is not Phase.PREFLIGHT),
@@ -131,11 +131,12 @@ def _print_report(chunks: list[Record]) -> int:
     """Print the sum of all chunks; return 1 when a promise was broken."""
     runs, steps, seconds = (sum(c[k] for c in chunks) for k in ("runs", "steps", "cpuSeconds"))
     rate = 60 * runs / seconds if seconds else 0.0
-    states, transitions, faults, ends = (_sum(chunks, name) for name in COUNTERS)
+    states, transitions, faults, ends, worlds = (_sum(chunks, name) for name in COUNTERS)
     broken = [(seed, words) for c in chunks for seed, words in c["broken"]]
     print(f"{runs} runs, {steps} steps, {timedelta(seconds=round(seconds))} of CPU ({rate:.0f} runs/min/core)")
     print(f"ended in: {_counts(ends)}")
     print(f"{len(faults)} kinds of faults: {_counts(faults)}")
+    print(f"stores that were not what they were, by the phase in which it happened: {_counts(worlds)}")
     print(f"{len(states)} distinct states (phase, act): {_counts(states)}")
     missing = sorted({" → ".join(map(str, t)) for t in POSSIBLE} - set(transitions))
     print(f"{len(transitions)} of {len(POSSIBLE)} possible transitions: {_counts(transitions)}")

@@ -13,6 +13,7 @@ from tests.simulation.becoming import Becoming
 from tests.simulation.channels import OpenChannel
 from tests.simulation.images import FORMER_IMAGE, Images
 from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeline
+from tests.simulation.stores import Lost
 from tests.support.observations import dry_start_of, issued_listener, survey
 
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
@@ -202,6 +203,12 @@ class Cluster:
         self.archives: dict[str, Archive] = {}
         self.volumes: set[str] | None = None
         """The last controllers' volumes; None before there were any."""
+        self.missing: set[str] = set()
+        """Objects of the controllers that somebody deleted."""
+        self.exchanged: dict[int, str | None] = {}
+        """Claims that are gone (None), or others than were recorded."""
+        self.orphans: dict[int, Pod] = {}
+        """Pods that run on without their StatefulSet."""
         self.trouble = Trouble()
         self.rendering = ""
         self.judged = ""
@@ -340,7 +347,10 @@ class Cluster:
             case ReleaseStatefulSet(name):
                 brokers = self.broker_set(name)
                 brokers.lock, brokers.strategy = "", "RollingUpdate"
+            case ApplyControllers(_, _, only) if only:
+                self.missing -= set(only)
             case ApplyControllers(mode, format_allowed):
+                self.missing.clear()
                 self._apply_controllers(mode, format_allowed=format_allowed)
             case IssueListenerCertificates():
                 self.issued = True
@@ -395,14 +405,40 @@ class Cluster:
             self.controllers = Workload(
                 f"{self.identity.name}-kraft", CONTROLLERS, f"{mode}-{self.rendering}", strategy="OnDelete"
             )
+            self.controllers.pods |= self.orphans  # a StatefulSet adopts what matches its selector
+            self.orphans.clear()
             for node in CONTROLLERS:
-                self._new_pod(self.controllers, node)
+                if node not in self.controllers.pods:
+                    self._new_pod(self.controllers, node)
         self.controllers.configuration = f"{mode}-{self.rendering}"
         self.change_template(self.controllers)
 
+    def lose_controllers(self, *, orphan: bool) -> None:
+        """Let somebody delete the controllers' StatefulSet, with its pods or without them."""
+        workload, self.controllers = self.controllers, None
+        if workload is None:
+            return
+        if orphan:
+            self.orphans = {n: p for n, p in workload.pods.items() if p.ready_since is not None and not p.deleting}
+        for node in CONTROLLERS:
+            if node not in self.orphans:
+                self.kafka.stop_controller(node)
+
+    def _stop_orphans(self) -> None:
+        def gone() -> None:
+            if self.controllers is None and self.orphans:
+                self.orphans.clear()
+            if self.controllers is None:
+                self.kafka.forget_quorum()
+
+        self.time.after(self.random.uniform(0.5, 30.0) if self.orphans else 0.0, gone)
+
     def _stop_controllers(self, *, volumes: bool) -> None:
         workload = self.controllers
-        if workload is None or workload.deleting:
+        if workload is None:
+            self._stop_orphans()
+            return
+        if workload.deleting:
             return
         workload.deleting = True
 
@@ -668,32 +704,42 @@ class Cluster:
         return state if self.channel is None else replace(state, properties_from="ConfigMap/brokers")
 
     def _controllers(self, status: MigrationStatus) -> ControllersWorkload:
-        if self.controllers is None:
-            return ControllersWorkload(None)
         uids = {i: f"pvc-{status.attempt}-{i}" for i in CONTROLLERS}
+        claims = {i: uid for i, known in uids.items() if (uid := self.exchanged.get(i, known)) is not None}
+        missing, left = tuple(sorted(self.missing)), tuple(self._pod_state(p) for p in self.orphans.values())
+        if self.controllers is None:
+            return ControllersWorkload(None, missing=missing, claims=claims, left=left)
         state = self._set_state(self.controllers)
         known = status.controllers
         if known is not None and (known.format_allowed or known.change is not None):
             current = state.configuration == f"{known.mode}-{self.rendering}"
             state = replace(state, drift=() if current else ("configuration",))
-        return ControllersWorkload(state, self.format_allowed, uids)
+        return ControllersWorkload(state, self.format_allowed, uids, missing=missing, claims=claims, left=left)
 
     def _zookeeper(self) -> ZooKeeperState | Unobserved:
         kafka = self.kafka
         if self.time.now < kafka.zookeeper_down_until:
             return Unobserved("ZooKeeper", "no session")
+        if kafka.lost in (Lost.WIPED, Lost.FOREIGN):
+            cluster_id = None if kafka.lost == Lost.WIPED else "another"
+            return ZooKeeperState(cluster_id, None, None, None, (), (), False, None, zxid=1)
         if kafka.claim_epoch >= 0:
             controller = ControllerZnode(kafka.leader or CONTROLLERS[0], kafka.claim_epoch, ephemeral=False)
         else:
             holder = kafka.zk_controller
             controller = None if holder is None else ControllerZnode(holder, -1, ephemeral=True)  # type: ignore[assignment]
         offset = kafka.offset_in_zookeeper()
+        is_cut, is_older = kafka.lost == Lost.CUT, kafka.lost == Lost.OLDER
+        if is_cut:
+            controller = ControllerZnode(BROKERS[0], -1, ephemeral=True)
+        if is_older:
+            offset = kafka.older_offset
         return ZooKeeperState(
             cluster_id="cluster",
             controller=controller,
             controller_epoch=5,
             migration=MigrationZnode(CONTROLLERS[0], kafka.migration_epoch, offset, kafka.migration_epoch)
-            if kafka.migration_znode
+            if kafka.migration_znode and not is_cut
             else None,
             brokers=tuple(
                 self._broker_znodes[i] for i, p in kafka.brokers.items() if p.up and p.mode is not BrokerMode.KRAFT
@@ -701,6 +747,8 @@ class Cluster:
             pending_topic_deletions=(),
             reassignments=False,
             canary=kafka.zk_canary,
+            migration_czxid=kafka.czxid if kafka.migration_znode and not is_cut else 0,
+            zxid=kafka.lost_zxid if is_older else kafka.zxid(),
         )
 
     def _quorum(self) -> QuorumState | Unobserved:

@@ -95,6 +95,12 @@ class Kafka:
     stale: dict[int, tuple[float, frozenset[int], frozenset[int]]] = field(default_factory=dict)
     """Brokers that are told nothing for a while: until when, and which brokers were up and in sync when they were last told."""
     zookeeper_down_until: float = -1.0
+    lost: str = ""
+    """What happened to ZooKeeper (``tests.simulation.stores.Lost``); ``""``: it is what it was."""
+    older_offset: int = -1
+    lost_zxid: int = 0
+    czxid: int = 1
+    """Grows with each ``/migration`` that is created."""
     edited: bool = False
     """Somebody edited ZooKeeper behind Kafka's back: the stores differ until the next full write."""
     lost_write: bool = False
@@ -235,7 +241,12 @@ class Kafka:
             and self.time.now >= self.mirror_live_from
             and self.time.now >= self.zookeeper_down_until
             and self.state is ZkMigrationState.MIGRATION
+            and not self.lost
         )
+
+    def zxid(self) -> int:
+        """Newest transaction of ZooKeeper."""
+        return 10_000 + int(self.time.now * 10)
 
     def log_offset(self) -> int:
         """End of the metadata log; a record every 500 ms at least."""
@@ -413,6 +424,7 @@ class Kafka:
         match self.state:
             case ZkMigrationState.NONE if flag:
                 self.state, self.migration_znode = ZkMigrationState.PRE_MIGRATION, True
+                self.czxid += 1
             case ZkMigrationState.MIGRATION if not flag:
                 self.state, self.finalized_at = ZkMigrationState.POST_MIGRATION, self.time.now
                 self.mirror_live_from = None
@@ -427,7 +439,13 @@ class Kafka:
                 self.time.after(self.random.uniform(0.05, 2.0), lambda node=node: self._learn_controller(node))  # type: ignore[misc]
 
     def _sync(self, epoch: int) -> None:
-        """Let the new leader write the whole image first: that heals what differs, unless it gets stuck, up to twice in a row."""
+        """Let the new leader write the whole image first: that heals what differs, unless it gets stuck, up to twice in a row.
+
+        A ZooKeeper without this attempt's ``/migration`` is not written: "KRaft controller indicates an active migration, but the ZK state does not".
+        """
+        if self.lost and self.lost != "older ZooKeeper":
+            self.mirror_live_from = None
+            return
         if self.random.random() < self.stuck_chance * (1.0 if self.edited else 0.2) and self.stuck < MAX_STUCK:
             self.stuck += 1
             self.mirror_live_from = None
@@ -440,9 +458,14 @@ class Kafka:
         def synced() -> None:
             if self.epoch == epoch and self.mirror_live_from is not None:
                 self.edited = self.lost_write = False
+                self.lost = ""
 
         self.time.after(seconds, synced)
         self.time.after(3.1, self._mirror_canary_now)
+
+    def look_again(self) -> None:
+        """Let the driver see that ZooKeeper is what it was, as it does at each poll."""
+        self._copy_soon()
 
     def _copy_soon(self) -> None:
         """Begin the copy as the driver does: all brokers registered in migration mode, all controllers registered."""
@@ -450,6 +473,7 @@ class Kafka:
             self.state is ZkMigrationState.PRE_MIGRATION
             and self.active is not None
             and not self.copying
+            and not self.lost
             and all(self.registered.get(i) is BrokerMode.MIGRATION and self.brokers[i].up for i in BROKERS)
             and self.controllers_registered == set(CONTROLLERS)
         )
@@ -462,6 +486,9 @@ class Kafka:
             self.time.after(self.random.uniform(0.5, 3.0), lambda: self._copied(epoch))
 
     def _copied(self, epoch: int) -> None:
+        if self.lost and self.copying:
+            self.time.after(1.0, lambda: self._copied(epoch))
+            return
         if self.epoch != epoch or not self.copying or self.active is None:
             self.copying = False
             self._copy_soon()

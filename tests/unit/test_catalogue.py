@@ -33,6 +33,8 @@ class Made:
             return CheckedBy.PREFLIGHT
         if "phases/nodes/" in self.place:
             return CheckedBy.RESTART
+        if "/phases/" in self.place:
+            return CheckedBy.GUARDS
         return CheckedBy.TREE if "metadata/zookeeper/" in self.place else CheckedBy.COMPARISON
 
 

@@ -22,6 +22,18 @@ def controllers_config_map(controllers: str, mode: ControllerMode) -> str:
     return f"{controllers}-{mode.lower()}"
 
 
+def controllers_objects(controllers: str, mode: ControllerMode) -> list[tuple[str, str, str]]:
+    """Return API version, kind and name of the objects without which the controllers' pods do not start or are not reached."""
+    return [
+        ("v1", "Service", controllers),
+        ("v1", "ConfigMap", controllers_config_map(controllers, mode)),
+        ("networking.k8s.io/v1", "NetworkPolicy", controllers),
+        ("policy/v1", "PodDisruptionBudget", controllers),
+        ("v1", "Secret", log_access_secret(controllers)),
+        ("v1", "Secret", log_reader_secret(controllers)),
+    ]
+
+
 def before_secret(migration: str, uid: str, attempt: int) -> str:
     """Return the name of the Secret that records, for one attempt, the original state of the user's objects."""
     return _keyed(f"{migration}-before", uid, attempt)

@@ -32,6 +32,8 @@ class CheckedBy(StrEnum):
     COMPARISON = "comparison of the stores"
     """The verifications of profiles ``dual-write`` and ``replicas``."""
     EVERYWHERE = "preflight, tree verification and comparison of the stores"
+    GUARDS = "guards of every phase from TakingOver to AwaitingFinalization, and of a rollback"
+    """The operator compares what it observes with what it recorded, before it does anything."""
     LOGS = "logs of nodes"
     """The operator reads the logs of controllers, and of brokers that are down, while a phase makes no progress. ``models.clues`` holds the patterns."""
 
@@ -48,6 +50,7 @@ _BOTH: Final = CheckedBy.BOTH
 _EVERYWHERE: Final = CheckedBy.EVERYWHERE
 _COMPARISON: Final = CheckedBy.COMPARISON
 _LOGS: Final = CheckedBy.LOGS
+_GUARDS: Final = CheckedBy.GUARDS
 _RESTART: Final = CheckedBy.RESTART
 _ACCEPTABLE: Final = True
 
@@ -1125,6 +1128,16 @@ class Code(StrEnum):
         "Fatal", _WARNING, _LOGS,
         "It stopped: {detail}",
         "Read the preceding lines of its log for the cause",
+    )
+    CONTROLLER_CLAIMS_LOST = (
+        "ControllerClaimsLost", _BLOCKING, _GUARDS,
+        "Of the claims that were recorded when the voters were formatted, {claims}. A claim with another UID counts as a blank volume, and the operator creates no StatefulSet over it",
+        "Restore the claims with their volumes, if a backup keeps their UIDs. Otherwise replace one controller at a time as docs/kraft.md describes while the others are a majority, or roll back with spec.rollback.acceptLoss if ZooKeeper has what you need",
+    )
+    ZOOKEEPER_CONTRADICTS = (
+        "ZooKeeperContradicts", _BLOCKING, _GUARDS,
+        "ZooKeeper does not show what this migration has read from it: {what}. The metadata log of the KRaft controllers holds all metadata; nothing restarts, no controller stops, and nothing is written to ZooKeeper",
+        "{way_out}",
     )
     DRIVER_STATE = (
         "DriverState", _INFORMATION, _LOGS,

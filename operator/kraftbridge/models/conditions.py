@@ -75,6 +75,7 @@ class Reason(StrEnum):
     TEMPLATE_NOT_KRAFT = "TemplateNotKRaft"
     RELEASED = "Released"
     CONTROLLERS_CHANGE_FAILED = "ControllersChangeFailed"
+    CONTRADICTS = "ZooKeeperContradicts"
 
 
 Status = Literal["True", "False", "Unknown"]

@@ -55,6 +55,8 @@ class ApplyControllers:
 
     mode: ControllerMode
     format_allowed: bool
+    only: tuple[str, ...] = ()
+    """``Kind/name`` of the objects to apply; empty: all of them."""
 
 
 @dataclass(frozen=True, slots=True)

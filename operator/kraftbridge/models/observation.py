@@ -218,6 +218,12 @@ class ControllersWorkload:
     """Last writer of that ConfigMap other than the operator, as text for a message."""
     credentials: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint of each Secret that a controller reads when it starts, by name. A Secret that is absent, as while it is replaced, is left out."""
+    missing: tuple[str, ...] = ()
+    """``Kind/name`` of the objects beside the StatefulSet that do not exist; read every few seconds."""
+    claims: Mapping[int, str] | None = None
+    """UID of each voter's PersistentVolumeClaim that exists; None if they were not read."""
+    left: tuple[PodState, ...] = ()
+    """Pods of this attempt's controllers that no StatefulSet owns."""
 
 
 # ------------------------------------------------------------------------------------------------ ZooKeeper
@@ -278,6 +284,10 @@ class ZooKeeperState:
     reassignments: bool
     canary: float | None
     """Value of the canary quota, None if it is absent."""
+    migration_czxid: int = 0
+    """ZooKeeper's transaction that created ``/migration``; 0: there is none."""
+    zxid: int = 0
+    """Newest transaction that the server had applied when it answered; 0: not known."""
 
 
 # ------------------------------------------------------------------------------------------------ Kafka

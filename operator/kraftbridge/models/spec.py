@@ -323,6 +323,11 @@ class VerificationSpec(Placement):
 
     The migration then goes on although the copy lost, or may have lost, the entities in the report of that run.
     """
+    accepted_rewrite: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """Id of the contradiction in ``status.zookeeperHistory`` for which the user lets the KRaft controllers write ZooKeeper anew.
+
+    The operator makes one controller failover, which overwrites what ZooKeeper holds, and then verifies both stores.
+    """
     compare_served: CompareServed = CompareServed.IF_ALLOWED
     """Whether a verification of dual-write also compares the metadata log with the answers of every broker (Metadata, DescribeConfigs, DescribeUserScramCredentials): ``Never``, ``IfAllowed`` or ``Always``. Neither ``true`` nor ``false`` is valid.
 

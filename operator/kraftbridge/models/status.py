@@ -285,6 +285,8 @@ class HealingKind(StrEnum):
     """ZooKeeper differs from the log although no change is in flight."""
     STUCK_SYNC = "StuckSync"
     """The offset in ``/migration`` stays the same while the log grows."""
+    OLDER_STORE = "OlderStore"
+    """ZooKeeper has older content than this attempt has read, and the user lets the controllers write it anew."""
 
 
 class HealingStatus(StatusModel):
@@ -567,6 +569,8 @@ class RollbackStatus(StatusModel):
     """Time at which a broker was first observed to hold ``/controller``."""
     controller_unavailable_milliseconds: int | None = None
     """Time without a controller until then, in milliseconds, as the operator observed it. It includes the time of isolated controllers."""
+    claim_removed_at: datetime | None = None
+    """Time at which the removal of ``/controller`` and ``/migration`` was recorded. From then on their absence is the rollback's own work."""
 
 
 class ChangedField(StatusModel):
@@ -761,6 +765,53 @@ class ChannelStatus(StatusModel):
         return f"configStyle: {self.config_style}, envPrefix: {self.env_prefix}"
 
 
+class ZooKeeperContradiction(StatusModel):
+    """ZooKeeper shows less than an earlier reading of the same attempt."""
+
+    id: str
+    """Id of the contradiction. ``spec.verification.acceptedRewrite`` names it."""
+    what: str
+    """What ZooKeeper lacks, or shows in an older state."""
+    rewritable: bool = False
+    """Whether a controller failover can write ZooKeeper anew: it is the same cluster's, and its ``/migration`` is that of this attempt."""
+    seen_at: datetime
+    """Time at which it was first read."""
+    confirmed_at: datetime | None = None
+    """Time at which a second reading showed it, too."""
+    rewritten_at: datetime | None = None
+    """Time at which the failover was recorded that the user asked for."""
+
+
+class ZooKeeperHistory(StatusModel):
+    """The newest state of ZooKeeper that this attempt has read. A ZooKeeper that shows less does not mirror the metadata log."""
+
+    attempt: int
+    """Attempt of the migration."""
+    cluster_id: str = ""
+    """Cluster id in ``/cluster/id``."""
+    migration_czxid: str = ""
+    """Transaction that created ``/migration``. Empty before it exists."""
+    migration_offset: str = "-1"
+    """Offset of the metadata log in ``/migration``. -1 before the copy is complete."""
+    kraft_epoch: int = -1
+    """Epoch of the KRaft controller in ``/migration``."""
+    claim_epoch: int = -1
+    """Epoch with which a KRaft controller held ``/controller``. -1 before the first claim."""
+    controller_epoch: int = -1
+    """Value of ``/controller_epoch``."""
+    zxid: str = "0"
+    """Newest transaction of ZooKeeper."""
+    seen_at: datetime
+    """Time of this reading."""
+    contradiction: ZooKeeperContradiction | None = None
+    """The contradiction that the last readings show, or that no verification has settled yet."""
+
+    @property
+    def copied(self) -> bool:
+        """Whether the copy to KRaft was complete: from then on the metadata log is the truth."""
+        return int(self.migration_offset) >= 0
+
+
 class MigrationStatus(StatusModel):
     """Observed state of the migration."""
 
@@ -834,6 +885,7 @@ class MigrationStatus(StatusModel):
     hand_over: HandOverStatus | None = None
     final_manifest: str = ""
     """Name of the ConfigMap with the manifests that the user's next release should contain."""
+    zookeeper_history: ZooKeeperHistory | None = None
 
     @property
     def followed_run(self) -> VerificationStatus | None:

@@ -147,11 +147,17 @@ def restart_wait(step: StepContext, blockers: Blockers) -> Wait:
 
 
 def controllers_gone(step: StepContext) -> bool:
-    """Return whether the observation shows that no controller of this migration runs."""
-    workload = step.observation.controllers
+    """Return whether a stop of this attempt's controllers was recorded, and none of their pods is left.
+
+    An absent StatefulSet alone says nothing: somebody may have deleted it, and its pods may run on.
+    """
+    workload, rollback = step.observation.controllers, step.status.rollback
     if step.status.controllers is None:
         return True
-    if not isinstance(workload, ControllersWorkload):
+    recorded = (
+        rollback is not None and rollback.attempt == step.status.attempt and rollback.controllers_stopped_at is not None
+    )
+    if not recorded or not isinstance(workload, ControllersWorkload) or workload.left:
         return False
     # A StatefulSet that is being deleted creates no pods.
     stateful_set = workload.stateful_set
@@ -164,7 +170,7 @@ def _quorum_is_stopped(step: StepContext) -> bool:
     ordered = (
         rollback is not None and rollback.attempt == status.attempt and rollback.controllers_stopped_at is not None
     )
-    return status.phase is Phase.ROLLING_BACK and (ordered or controllers_gone(step))
+    return status.phase is Phase.ROLLING_BACK and (ordered or status.controllers is None)
 
 
 def controllers_running_blockers(step: StepContext, mode: ControllerMode, *, newest: bool = True) -> Blockers:

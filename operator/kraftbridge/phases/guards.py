@@ -30,6 +30,7 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import FORWARD, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus, WaitKind
+from kraftbridge.phases import belongings, history, rollback
 from kraftbridge.phases.draft import SLOW, Draft, Identity, StepContext, Wait
 from kraftbridge.phases.nodes import restarts
 
@@ -42,13 +43,28 @@ BEFORE_FINALIZING = FORWARD[: FORWARD.index(Phase.FINALIZING)]
 
 
 def enforce(draft: Draft) -> Wait | None:
-    """Return a wait if a lost channel, another holder, a controller without the migration flag, or an unknown broker forbids to continue."""
+    """Return a wait if a lost channel, another holder, a controller without the migration flag, another ZooKeeper, or an unknown broker forbids to continue."""
     if (waiting := _without_channel(draft)) is not None:
         return waiting
     if draft.status.phase.at_rest and not _rolls_controllers(draft):
         _release_leases(draft)
+        return belongings.restore(draft)
+    return (
+        _hold_leases(draft)
+        or _restore_migration_flag(draft)
+        or belongings.restore(draft)
+        or _refuse_other_zookeeper(draft)
+        or _strangers(draft)
+    )
+
+
+def _refuse_other_zookeeper(draft: Draft) -> Wait | None:
+    """Change nothing while ZooKeeper contradicts what this attempt has read; isolated controllers return to the brokers, which have no other controller."""
+    if (waiting := history.enforce(draft)) is None:
         return None
-    return _hold_leases(draft) or _restore_migration_flag(draft) or _strangers(draft)
+    found = history.contradicts(draft)
+    confirmed = found is not None and found.confirmed_at is not None and bool(found.what)
+    return (rollback.end_isolation(draft) if confirmed else None) or waiting
 
 
 def _without_channel(step: StepContext) -> Wait | None:

@@ -131,7 +131,7 @@ def track(draft: Draft) -> None:
     elif znode.kraft_metadata_offset > int(current.resumed_offset):
         current = current.model_copy(update={"synced_at": draft.now})
         draft.update(healing=current)
-        if current.kind is HealingKind.STUCK_SYNC:
+        if current.kind is not HealingKind.DIFFERENCES:
             _close(draft, current, f"/migration moves again after {current.failovers} controller failover(s)")
 
 
@@ -164,6 +164,11 @@ def fail_over_stuck_mirror(draft: Draft) -> Wait | None:
     if current is None:
         current = HealingStatus(kind=HealingKind.STUCK_SYNC, started_at=draft.now)
     return _fail_over(draft, current)
+
+
+def restart_to_rewrite(draft: Draft) -> Wait:
+    """Make the one controller failover with which the user lets KRaft write an older ZooKeeper anew."""
+    return _fail_over(draft, HealingStatus(kind=HealingKind.OLDER_STORE, started_at=draft.now))
 
 
 def advice(step: StepContext, record: VerificationStatus) -> str:

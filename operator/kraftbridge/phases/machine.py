@@ -15,7 +15,7 @@ from kraftbridge.models.observation import NOT_NEEDED, MigrationZnode, Observati
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, Phase, Target
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
-from kraftbridge.phases import certificates, gates, guards, healing, metadata_version, rollback, verifying
+from kraftbridge.phases import certificates, gates, guards, healing, history, metadata_version, rollback, verifying
 from kraftbridge.phases.draft import QUORUM_IS_READY, SLOW, Draft, Enter, Identity, Outcome, StepContext, Wait
 from kraftbridge.phases.forward import (
     run_awaiting_finalization_phase,
@@ -58,6 +58,7 @@ def decide(
             history=(PhaseRecord(phase=Phase.PREFLIGHT, entered_at=now),),
             progress_at=now,
         )
+    history.track(draft)
     restarts.track_quorum(draft)
     restarts.track_migration_offset(draft)
     healing.track(draft)
@@ -297,7 +298,9 @@ def _set_rollback_possible(draft: Draft) -> None:
             kind, "True", Reason.NOTHING_CHANGED, "No broker was changed; a ZooKeeper-mode broker is controller"
         )
         return
-    if not isinstance(zookeeper, ZooKeeperState):
+    if (decided := history.possible(draft)) is not None:
+        draft.set_condition(kind, *decided)
+    elif not isinstance(zookeeper, ZooKeeperState):
         draft.set_condition(kind, "Unknown", Reason.UNKNOWN, str(zookeeper))
     elif not isinstance(zookeeper.migration, MigrationZnode) or zookeeper.migration.kraft_metadata_offset < 0:
         draft.set_condition(

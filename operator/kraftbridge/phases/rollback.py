@@ -36,7 +36,7 @@ from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
 from kraftbridge.models.report import Profile
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import ControllersStatus, MigrationStatus, OperationKind, RollbackStatus, WaitKind
-from kraftbridge.phases import canary, gates, healing, verifying
+from kraftbridge.phases import canary, gates, healing, history, verifying
 from kraftbridge.phases.draft import Draft, Enter, Outcome, StepContext, Wait
 from kraftbridge.phases.nodes import brokers, deadlines, restarts, rolls
 from kraftbridge.phases.nodes import controllers as controller_restarts
@@ -209,8 +209,13 @@ def _repeat_stop(draft: Draft) -> Wait | None:
     controllers, workload, rollback = draft.status.controllers, draft.observation.controllers, draft.status.rollback
     if controllers is None or rollback is None or not without_controller(draft.status):
         return None
-    if not isinstance(workload, ControllersWorkload) or workload.stateful_set is None:
+    if not isinstance(workload, ControllersWorkload):
         return Wait(f"the controllers are stopping: {workload}", requeue_after=HASTE)
+    if workload.stateful_set is None:
+        draft.act(_stop(draft, controllers))
+        names = ", ".join(p.name for p in workload.left)
+        message = f"the controllers are stopping: pod {names} is left. A pod on a lost node runs until its Node is deleted or tainted node.kubernetes.io/out-of-service"
+        return Wait(message, requeue_after=HASTE)
     since = rollback.controllers_stopped_at or draft.now
     if not workload.stateful_set.deleting and draft.now - since > STOP_REPEATED_FOR:
         draft.update(rollback=None)
@@ -226,8 +231,12 @@ def _stop_controllers(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
     controllers = draft.status.controllers
     if controllers is None:
         return Wait("there are no controllers to stop")
-    claimed = zookeeper.controller is not None and zookeeper.controller.kraft_controller_epoch >= 0
-    copied = isinstance(zookeeper.migration, MigrationZnode) and zookeeper.migration.kraft_metadata_offset >= 0
+    claimed = history.claimed(draft.status) or (
+        zookeeper.controller is not None and zookeeper.controller.kraft_controller_epoch >= 0
+    )
+    copied = history.copied(draft.status) or (
+        isinstance(zookeeper.migration, MigrationZnode) and zookeeper.migration.kraft_metadata_offset >= 0
+    )
     if is_isolating(draft.status) and not draft.spec.rollback.accept_loss:
         if (waiting := _follow_isolation(draft, controllers, zookeeper)) is not None:
             return waiting
@@ -305,15 +314,8 @@ def _follow_isolation(draft: Draft, controllers: ControllersStatus, zookeeper: Z
     if rollback is None or rollback.isolated_at is None:
         return Wait("the controllers are not isolated")
     if draft.now - rollback.isolated_at > ISOLATED_FOR:
-        given_up = RollbackStatus(
-            attempt=draft.status.attempt,
-            isolation_given_up_at=draft.now,
-            isolations_given_up=_isolations_given_up(draft) + 1,
-        )
-        draft.update(rollback=given_up, controllers=controllers.model_copy(update={"mode": ControllerMode.MIGRATION}))
         words = f"The isolated controllers did not mirror the end of the log in {ISOLATED_FOR.seconds} s; they return to the brokers"
-        draft.tell(EventReason.STALLED, words, EventType.WARNING)
-        return Wait(words, requeue_after=HASTE)
+        return _give_up_isolation(draft, controllers, words)
     if (waiting := _restart_controllers_in(draft, controllers, ControllerMode.ISOLATED)) is not None:
         return waiting
     if isinstance(quorum, Unobserved) or quorum.high_watermark <= 0:
@@ -333,6 +335,29 @@ def _follow_isolation(draft: Draft, controllers: ControllersStatus, zookeeper: Z
             requeue_after=HASTE,
         )
     return None
+
+
+def _give_up_isolation(draft: Draft, controllers: ControllersStatus, words: str) -> Wait:
+    given_up = RollbackStatus(
+        attempt=draft.status.attempt,
+        isolation_given_up_at=draft.now,
+        isolations_given_up=_isolations_given_up(draft) + 1,
+    )
+    draft.update(rollback=given_up, controllers=controllers.model_copy(update={"mode": ControllerMode.MIGRATION}))
+    draft.tell(EventReason.STALLED, words, EventType.WARNING)
+    return Wait(words, requeue_after=HASTE)
+
+
+def end_isolation(draft: Draft) -> Wait | None:
+    """Return isolated controllers to the brokers, because ZooKeeper cannot take over; None when none is isolated, or they were asked to stop."""
+    controllers = draft.status.controllers
+    if draft.status.phase is not Phase.ROLLING_BACK or controllers is None or without_controller(draft.status):
+        return None
+    if is_isolating(draft.status):
+        return _give_up_isolation(
+            draft, controllers, "ZooKeeper contradicts the migration; the isolated controllers return to the brokers"
+        )
+    return _end_isolation(draft, controllers)
 
 
 def _end_isolation(draft: Draft, controllers: ControllersStatus) -> Wait | None:
@@ -446,6 +471,9 @@ def _note_controller(draft: Draft, zookeeper: ZooKeeperState) -> None:
 
 def _remove_claim(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
     epoch = zookeeper.controller.kraft_controller_epoch if zookeeper.controller is not None else -1
+    rollback = history.own_rollback(draft.status) or RollbackStatus(attempt=draft.status.attempt)
+    if rollback.claim_removed_at is None:
+        draft.update(rollback=rollback.model_copy(update={"claim_removed_at": draft.now}))
     draft.act(RemoveControllerClaim(epoch))
     because = f": {draft.failure()}" if draft.failure() else ""
     return Wait(f"the KRaft controllers' claim on /controller is being removed{because}", requeue_after=HASTE)
@@ -537,7 +565,7 @@ def run_rolled_back_phase(draft: Draft) -> Outcome:
         )
     draft.update(
         attempt=draft.status.attempt + 1, controllers=None, quorum=None, migration_offset=None, canary=None, verifications=(),
-        controller_agreed_since=None, hold_until=None, healing=None,
+        controller_agreed_since=None, hold_until=None, healing=None, zookeeper_history=None,
     )  # fmt: skip
     for kind in (
         ConditionType.QUORUM_READY, ConditionType.BROKERS_IN_MIGRATION_MODE, ConditionType.METADATA_MIGRATED, ConditionType.BROKERS_ON_KRAFT,

@@ -63,10 +63,12 @@ def ensure_armed(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> W
     return _wait(f"verification {record.run_id} is starting{': ' + why if why else ''}")
 
 
-def ensure_verdict(draft: Draft, profile: Profile, gate: Phase, purpose: str = ENTRY) -> Wait | None:
+def ensure_verdict(
+    draft: Draft, profile: Profile, gate: Phase, purpose: str = ENTRY, *, heals: bool = True
+) -> Wait | None:
     """Return None when a fresh, consistent verdict opens the gate; else launch or follow the run and return the wait.
 
-    A verdict counts only with the run id, profile, phase and generation with which the run was launched.
+    A verdict counts only with the run id, profile, phase and generation with which the run was launched. Without ``heals`` no failover follows it.
     """
     record = latest(draft, profile, gate, purpose)
     if record is None:
@@ -90,7 +92,7 @@ def ensure_verdict(draft: Draft, profile: Profile, gate: Phase, purpose: str = E
                 f"the new controller has written its image to ZooKeeper; verifying the differences of {record.run_id} again"
             )
         case Verdict.INCONSISTENT:
-            if profile is Profile.DUAL_WRITE and (waiting := healing.heal(draft, record)) is not None:
+            if heals and profile is Profile.DUAL_WRITE and (waiting := healing.heal(draft, record)) is not None:
                 return waiting
             if draft.now - record.finished_at >= RECHECK_INCONSISTENT_AFTER:
                 _launch(draft, profile, gate, purpose)

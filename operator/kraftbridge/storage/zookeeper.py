@@ -194,6 +194,7 @@ class ZooKeeperStore:
             registered = {i: _result(answer, deadline) for i, answer in brokers.items()}
             deleting = _result(deletions, deadline) or []
             _result(fresh, deadline)
+            newest = client.last_zxid  # each answer carries the last transaction that its server has applied
         except (KazooException, KazooTimeoutError, OSError) as e:
             raise ObservationError(self._source, self._explain(e)) from e
         try:
@@ -206,6 +207,8 @@ class ZooKeeperStore:
                 pending_topic_deletions=tuple(sorted(deleting)),
                 reassignments=reassigns(read["/admin/reassign_partitions"]),
                 canary=canary_quota(read[f"/config/users/{CANARY_USER}"]),
+                migration_czxid=0 if read["/migration"] is None else int(read["/migration"][1].czxid),
+                zxid=int(newest),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
             raise ObservationError(self._source, f"a znode cannot be decoded: {type(e).__name__}: {e}") from e
@@ -402,10 +405,24 @@ class ZooKeeperStore:
         limit = min(deadline, time.monotonic() + _CONNECT_SECONDS)
         while not live.wait(min(max(limit - time.monotonic(), 0.0), _LOOK_SECONDS)):
             if time.monotonic() > limit:
+                self._forget_older(client)
                 raise KazooTimeoutError(f"no session in {_CONNECT_SECONDS:g} s")
             if client._stopped.is_set():  # noqa: SLF001 - as above
                 raise KazooTimeoutError("the session was refused; are the credentials right?")
         return client
+
+    def _forget_older(self, client: KazooClient) -> None:
+        """Let the next call open a session of its own where this one had seen transactions.
+
+        A server refuses a session that has seen a newer transaction than its own last one (``ZooKeeperServer.processConnectRequest``: "our last zxid
+        is …, client must try another server"). So a client that goes on would never see a ZooKeeper that was restored from a backup.
+        """
+        has_seen = bool(client.last_zxid)
+        with self._lock:
+            if self._client is not client or not has_seen:
+                return
+            self._client = None
+        threading.Thread(target=_dispose, args=(client,), name="end ZooKeeper session", daemon=True).start()
 
     def _check_names(self, deadline: float) -> None:
         """Refuse to start a session if no server's name resolves: kazoo would repeat the look-ups without end and without a time limit."""

@@ -112,7 +112,8 @@ def test_the_last_line_of_a_kind_counts_and_the_telling_one_comes_first() -> Non
 def waiting_long(minutes: int = 40) -> Situation:
     """Return TakingOver after all restarts, waiting for a copy that does not begin."""
     since = NOW - timedelta(minutes=minutes)
-    silent = open_gate(Phase.TAKING_OVER).observing(zookeeper=replace(zookeeper(taken_over=True), migration=None))
+    fine = open_gate(Phase.TAKING_OVER).with_status(migration_offset=None)
+    silent = fine.observing(zookeeper=replace(zookeeper(taken_over=True), migration=None))
     silent = silent.after(silent.decide())  # its verification is armed, which is progress
     return silent.with_status(progress_at=since, waiting=Waiting(kind=WaitKind.WORK, since=since))
 

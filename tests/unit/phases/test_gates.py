@@ -249,6 +249,11 @@ def znodes(**changes: Any) -> Spoil:
     return spoil
 
 
+def before_any_offset(spoil: Spoil) -> Spoil:
+    """Spoil a situation in which no offset was read yet; later its loss is a contradiction (test_history.py)."""
+    return lambda situation: spoil(situation.with_status(migration_offset=None))
+
+
 def sets(**changes: Any) -> Spoil:
     def spoil(situation: Situation) -> Situation:
         (item,) = situation.observation.stateful_sets
@@ -344,9 +349,9 @@ NOT_MIRRORING: dict[str, tuple[Spoil, str]] = {
     "not loaded": (gauges(zk_migration_state=ZkMigrationState.NOT_LOADED), "NOT_LOADED"),
     "claim is ZooKeeper's": (znodes(controller=zookeeper(taken_over=False).controller), "/controller"),
     "no claim": (znodes(controller=None), "/controller"),
-    "/migration missing": (znodes(migration=None), "/migration is missing"),
+    "/migration missing": (before_any_offset(znodes(migration=None)), "/migration is missing"),
     "/migration null": (znodes(migration=Unobserved("/migration", "its payload is null")), "null"),
-    "copy incomplete": (znodes(migration=MigrationZnode(3000, 2, -1, -1)), "not complete"),
+    "copy incomplete": (before_any_offset(znodes(migration=MigrationZnode(3000, 2, -1, -1))), "not complete"),
     "offset frozen": (offset_stood_still, "must grow"),
     "offset never moved": (
         lambda s: s.with_status(migration_offset=MigrationOffset(offset="5000", seen_at=NOW)),
@@ -363,7 +368,7 @@ NOT_RUNNING: dict[str, tuple[Spoil, str]] = {
     "not Ready": (first_controller(ready=False, trouble="Unschedulable: no node"), "Unschedulable"),
     "terminating": (first_controller(deleting=True), "being replaced"),
     "another configuration": (first_controller(configuration="Migration-old"), "does not run configuration"),
-    "no StatefulSet yet": (observing(controllers=ControllersWorkload(None)), "being created"),
+    "no StatefulSet yet": (observing(controllers=ControllersWorkload(None)), "is gone"),
     "a pod is missing": (
         lambda s: s.observing(
             controllers=ControllersWorkload(
@@ -432,7 +437,7 @@ CLOSED: dict[Phase, dict[str, tuple[Spoil, str]]] = {
             "controller 3002",
         ),
         "held": (lambda s: s.with_status(hold_until=NOW + timedelta(seconds=4)), "holding"),
-        "the StatefulSet is gone": (observing(controllers=ControllersWorkload(None)), "does not exist"),
+        "the StatefulSet is gone": (observing(controllers=ControllersWorkload(None)), "is gone"),
         "a pod keeps the flag": (observing(controllers=controllers_workload(ControllerMode.FINAL, done=2)), ""),
     },
 }

@@ -60,6 +60,15 @@ NO_CONTROLLERS = ControllersWorkload(None)
 GONE: dict[int, Any] = dict.fromkeys((3000, 3001, 3002), UNKNOWN)
 
 
+REMOVED = RollbackStatus(
+    attempt=1,
+    controllers_stopped_at=NOW - timedelta(seconds=9),
+    claim_removed_at=NOW - timedelta(seconds=8),
+    controller_back_at=NOW - timedelta(seconds=7),
+)
+"""The record of a rollback that has stopped its controllers and removed their claim."""
+
+
 def kinds(actions: tuple[Action, ...]) -> set[type]:
     return {type(a) for a in actions}
 
@@ -93,7 +102,7 @@ def claim_gone(**changes: Any) -> Situation:
         quorum=UNKNOWN,
         zookeeper=zookeeper(taken_over=False),
         controller_by_broker=dict.fromkeys(BROKER_IDS, 1),
-    ).with_status(**({"controller_agreed_since": NOW - timedelta(seconds=6)} | changes))
+    ).with_status(**({"controller_agreed_since": NOW - timedelta(seconds=6), "rollback": REMOVED} | changes))
 
 
 @pytest.mark.parametrize("phase", REVERSIBLE)
@@ -189,7 +198,9 @@ def test_what_was_taken_over_must_be_readable() -> None:
 
 
 def test_the_claim_goes_when_the_controllers_are_gone() -> None:
-    decision = going_back(controllers=NO_CONTROLLERS, metrics=GONE, quorum=UNKNOWN).decide()
+    stopped = RollbackStatus(attempt=1, controllers_stopped_at=NOW - timedelta(seconds=9))
+    gone = going_back(controllers=NO_CONTROLLERS, metrics=GONE, quorum=UNKNOWN).with_status(rollback=stopped)
+    decision = gone.decide()
     assert decision.actions == (RemoveControllerClaim(2),)
     still_there = going_back(controllers=controllers_workload(), metrics=GONE)
     assert RemoveControllerClaim not in kinds(still_there.decide().actions)
@@ -419,7 +430,7 @@ def test_a_copy_whose_controller_died_before_it_noted_its_end_is_failed_over() -
 
 
 def test_a_copy_under_way_is_awaited() -> None:
-    copying = going_back(zookeeper=zookeeper(taken_over=True, offset=-1))
+    copying = going_back(zookeeper=zookeeper(taken_over=True, offset=-1)).with_status(migration_offset=None)
     decision = copying.decide()
     assert decision.actions == ()
     assert "acceptLoss" in decision.status.message
@@ -428,7 +439,7 @@ def test_a_copy_under_way_is_awaited() -> None:
 
 def test_a_copy_that_waits_for_a_voters_registration_is_helped() -> None:
     """Kafka's copy begins once every voter is registered (KIP-866), and a voter whose registration was lost does not retry."""
-    copying = going_back(zookeeper=zookeeper(taken_over=True, offset=-1))
+    copying = going_back(zookeeper=zookeeper(taken_over=True, offset=-1)).with_status(migration_offset=None)
     assert copying.decide().actions == ()
     decision = copying.observing(registered_controllers=frozenset({3001, 3002})).decide()
     assert [a.node_id for a in decision.actions if isinstance(a, RestartPod)] == [3000]

@@ -53,6 +53,20 @@ def test_a_rehearsal_that_fails_hangs_or_knows_nothing_keeps_the_gate_closed() -
     assert acts >= {"LaunchRehearsal", "FenceRehearsal", "CollectRehearsal", "RemoveRehearsal"}
 
 
+@pytest.mark.parametrize(
+    ("plant", "seeds", "words"),
+    [
+        ("credulous", range(4, 28), "RollbackPossible is True"),
+        ("bereft", range(80, 88), "not at rest"),
+    ],
+)
+def test_stores_that_are_not_what_they_were_are_found_out(plant: str, seeds: range, words: str) -> None:
+    """ZooKeeper wiped, exchanged, older or cut, and objects of ours deleted: the default mix has them, and finds each old bug."""
+    assert play_many(seeds.start, len(seeds), "", guarded=True)[1] == []
+    _, broken = play_many(seeds.start, len(seeds), plant, guarded=True)
+    assert any(words in found for _, found in broken)
+
+
 FENCED_SEEDS = [32 * n + remainder for n in range(10, 20) for remainder in FENCED]
 
 

@@ -74,5 +74,14 @@ def test_volumes_go_only_once_they_are_the_statefulsets(kubernetes: FakeKubernet
 
 def test_stopping_what_is_gone_is_no_error(kubernetes: FakeKubernetes) -> None:
     del kubernetes.objects["StatefulSet", "kafka", NAME]
+    del kubernetes.objects["Pod", "kafka", f"{NAME}-3000"]
     stop_controllers(kubernetes, "kafka", KEEP)
     assert deleted(kubernetes) == []
+
+
+def test_pods_that_a_deleted_statefulset_left_behind_are_stopped(kubernetes: FakeKubernetes) -> None:
+    """``kubectl delete sts --cascade=orphan``: nothing owns them, and they serve on."""
+    del kubernetes.objects["StatefulSet", "kafka", NAME]
+    kubernetes.objects["Pod", "kafka", f"{NAME}-3000"]["metadata"].pop("ownerReferences")
+    stop_controllers(kubernetes, "kafka", KEEP)
+    assert deleted(kubernetes) == [f"{NAME}-3000"]

@@ -62,6 +62,7 @@ from kraftbridge.services.clients import ClusterClients, shows_listener_certific
 from kraftbridge.services.dry_start import DryStarter
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
+from kraftbridge.services.observe import belongings
 from kraftbridge.services.observe.observer import Memory
 from kraftbridge.services.original_state import OriginalState
 from kraftbridge.storage.ports import KubernetesPort
@@ -251,11 +252,14 @@ class Actuator:
 
     def _apply_controllers(self, step: Step, action: ApplyControllers) -> None:
         identity, attempt = step.identity, step.status.attempt
+        if not action.format_allowed and step.status.controllers is not None:
+            belongings.check_claims(self._kubernetes, identity.namespace, step.status.controllers)
         self._ensure_log_access(step, controllers_name(identity.name, identity.uid, attempt))
         facts = self._facts.controllers(identity, step.spec, step.status)
         spec = rendered_spec(step.spec, step.status)
         for obj in quorum.controllers_objects(spec, facts, action.mode, format_allowed=action.format_allowed):
-            self._kubernetes.apply(obj, force=True)
+            if not action.only or f"{obj['kind']}/{obj['metadata']['name']}" in action.only:
+                self._kubernetes.apply(obj, force=True)
 
     def _ensure_log_access(self, step: Step, controllers: str) -> None:
         namespace, domain = step.identity.namespace, step.identity.cluster_domain
@@ -265,9 +269,15 @@ class Actuator:
             hosts = names.controller_hosts(controllers, namespace, step.spec.controllers.node_ids, domain)
             self._create(_secret(namespace, server, step.identity.name, log_server_files(list(hosts.values()))))
             present = self._kubernetes.get("v1", "Secret", namespace, server)
-        if present is not None and self._kubernetes.get("v1", "Secret", namespace, reader) is None:
-            files = {k: base64.b64decode(present["data"][k]).decode() for k in ("ca.crt", "token")}
+        if present is None:
+            return
+        encoded = {k: present["data"][k] for k in ("ca.crt", "token")}
+        copy = self._kubernetes.get("v1", "Secret", namespace, reader)
+        if copy is None:
+            files = {k: base64.b64decode(v).decode() for k, v in encoded.items()}
             self._create(_secret(namespace, reader, step.identity.name, files))
+        elif copy.get("data") != encoded:  # that of a Secret which was deleted
+            self._kubernetes.merge_patch("v1", "Secret", namespace, reader, {"data": encoded})
 
     # -------------------------------------------------------------------------------------- verification
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,6 +36,8 @@ def stop_controllers(kubernetes: KubernetesPort, namespace: str, action: StopCon
     """
     stateful_set = kubernetes.get(*_STATEFUL_SET, namespace, action.name)
     if stateful_set is None:
+        for node_id in action.node_ids:  # somebody deleted it without its pods
+            _stop_pod(kubernetes, namespace, kubernetes.get("v1", "Pod", namespace, f"{action.name}-{node_id}"))
         return
     uid = stateful_set["metadata"]["uid"]
     if "deletionTimestamp" not in stateful_set["metadata"]:
@@ -49,8 +51,14 @@ def stop_controllers(kubernetes: KubernetesPort, namespace: str, action: StopCon
         kubernetes.delete(*_STATEFUL_SET, namespace, action.name, uid=uid, propagation="Foreground")
     for pod in kubernetes.list("v1", "Pod", namespace, pods_selector(stateful_set)):
         if _is_owned_by(pod, uid):
-            meta = pod["metadata"]
-            kubernetes.delete("v1", "Pod", namespace, meta["name"], uid=meta["uid"], grace_seconds=AT_ONCE_SECONDS)
+            _stop_pod(kubernetes, namespace, pod)
+
+
+def _stop_pod(kubernetes: KubernetesPort, namespace: str, pod: Mapping[str, Any] | None) -> None:
+    """Stop a pod at once, never by force: the API forgets it only once its node says that it has ended."""
+    if pod is not None:
+        meta = pod["metadata"]
+        kubernetes.delete("v1", "Pod", namespace, meta["name"], uid=meta["uid"], grace_seconds=AT_ONCE_SECONDS)
 
 
 def belongings(name: str) -> list[tuple[str, str, str]]:

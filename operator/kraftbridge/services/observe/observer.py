@@ -38,7 +38,14 @@ from kraftbridge.models.observation import (
 )
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.spec import BrokersSpec, MigrationSpec, Runner
-from kraftbridge.models.status import GuardedStatefulSet, MigrationStatus, chooses_channel, rendered_spec, with_channel
+from kraftbridge.models.status import (
+    ControllersStatus,
+    GuardedStatefulSet,
+    MigrationStatus,
+    chooses_channel,
+    rendered_spec,
+    with_channel,
+)
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import Part, needs
@@ -48,7 +55,7 @@ from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.dry_start import DryStarter
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
-from kraftbridge.services.observe import runs, workloads
+from kraftbridge.services.observe import belongings, runs, workloads
 from kraftbridge.services.observe.runs import running_rehearsal
 from kraftbridge.services.observe.survey import Surveyor
 from kraftbridge.services.observe.workloads import LogReader
@@ -64,6 +71,7 @@ DRY_START_EVERY_SECONDS = 5.0
 REHEARSED_EVERY_SECONDS = 5.0
 FEATURES_EVERY_SECONDS = 3.0
 METRICS_TIMEOUT_SECONDS = 2.0
+BELONGINGS_EVERY_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -96,6 +104,8 @@ class Memory:
     refusals: int = 0
     """Consecutive refusals of the status by the API server."""
     generation: int = -1
+    belongings: tuple[float, str, tuple[str, ...], dict[int, str]] | None = None
+    """Time of the reading, name and mode of the controllers, their missing objects, and their claims."""
 
 
 class Observer:
@@ -144,7 +154,7 @@ class Observer:
         ]
         zookeeper = look(Part.ZOOKEEPER, "ZooKeeper", clients.zookeeper.observe)
         cluster = look(Part.CLUSTER, "Kafka", clients.brokers.cluster_state)
-        controllers = look(Part.CONTROLLERS, "controllers", self._controllers, identity, spec, status)
+        controllers = look(Part.CONTROLLERS, "controllers", self._controllers, identity, spec, status, memory)
         quorum = look(Part.QUORUM, "quorum", clients.controllers.quorum_state)
         run = look(Part.RUN, "verification", runs.last_run, self._kubernetes, identity, status)
         runner = look(Part.RUNNER_AVAILABLE, "API discovery", self._runner_available, spec)
@@ -252,14 +262,20 @@ class Observer:
         foreign = workloads.foreign_changes(spec, original.container, original.volumes, ours, stateful_set)
         return replace(state, former=before, foreign=foreign)
 
-    def _controllers(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ControllersWorkload:
+    def _controllers(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory
+    ) -> ControllersWorkload:
         if status.controllers is None:
             return ControllersWorkload(None)
         name = status.controllers.name
         stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, name)
+        missing, claims = self._belongings(identity, status.controllers, memory, whole=stateful_set is not None)
+        selector = belongings.selector(identity.name)
+        pods = self._kubernetes.list("v1", "Pod", identity.namespace, selector)
+        owner = "" if stateful_set is None else stateful_set["metadata"]["uid"]
+        left = belongings.left_pods(pods, status.controllers, owner)
         if stateful_set is None:
-            return ControllersWorkload(None)
-        pods = self._kubernetes.list("v1", "Pod", identity.namespace, workloads.pods_selector(stateful_set))
+            return ControllersWorkload(None, missing=missing, claims=claims, left=left)
         uids: dict[int, str] = {}
         if status.controllers.format_allowed:
             for node_id in status.controllers.node_ids:
@@ -288,7 +304,23 @@ class Observer:
             migration_flag=workloads.migration_flag(rendered),
             config_writer=workloads.written_by(rendered),
             credentials=self._facts.credentials(identity, spec, status),
+            missing=missing,
+            claims=claims,
+            left=left,
         )
+
+    def _belongings(
+        self, identity: Identity, known: ControllersStatus, memory: Memory, *, whole: bool
+    ) -> tuple[tuple[str, ...], dict[int, str]]:
+        """Return which of the controllers' objects do not exist, and the claims that do; read anew every few seconds while nothing is amiss."""
+        key, before = f"{known.name} {known.mode}", memory.belongings
+        fresh = before is not None and time.monotonic() - before[0] < BELONGINGS_EVERY_SECONDS and before[1] == key
+        if whole and fresh and before is not None and not before[2]:
+            return before[2], before[3]
+        missing = belongings.missing(self._kubernetes, identity.namespace, known)
+        claims = belongings.claims(self._kubernetes, identity.namespace, known)
+        memory.belongings = (time.monotonic(), key, missing, claims)
+        return missing, claims
 
     def _metrics(
         self, spec: MigrationSpec, workload: ControllersWorkload | Unobserved

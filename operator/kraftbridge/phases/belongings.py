@@ -1,0 +1,101 @@
+"""The controllers' objects: which of them belong to a phase, and the restoration of those that somebody deleted. Pure.
+
+An object that is absent was deleted, unless a rollback has recorded that it removes it. Claims and the issuing authority are never created anew: a new
+claim is a blank volume, and a voter on a blank volume can elect a leader that lacks committed records.
+"""
+
+from __future__ import annotations
+
+from kraftbridge.models.catalogue import Code
+from kraftbridge.models.conditions import Reason
+from kraftbridge.models.decision import ApplyControllers, EventReason, EventType
+from kraftbridge.models.observation import ControllersWorkload
+from kraftbridge.models.phase import ControllerMode, Phase
+from kraftbridge.models.status import ControllersStatus, FindingStatus, MigrationStatus, WaitKind, finding
+from kraftbridge.phases import history
+from kraftbridge.phases.draft import SLOW, Draft, Wait
+
+
+def wanted(phase: Phase, status: MigrationStatus) -> ControllerMode | None:
+    """Return the mode in which the controllers' objects must exist, None where none must: before them, after a recorded stop, and after the hand-over."""
+    known, rollback, handed = status.controllers, history.own_rollback(status), status.hand_over
+    if known is None:
+        return None
+    match phase:
+        case Phase.PREFLIGHT | Phase.ROLLED_BACK:
+            return None
+        case (
+            Phase.PROVISIONING_QUORUM
+            | Phase.TAKING_OVER
+            | Phase.DUAL_WRITE
+            | Phase.ROLLING_BROKERS
+            | Phase.AWAITING_FINALIZATION
+        ):
+            return ControllerMode.MIGRATION
+        case Phase.FINALIZING:
+            return ControllerMode.FINAL
+        case Phase.COMPLETED:
+            return None if handed is not None and handed.ended_at is not None else ControllerMode.FINAL
+        case Phase.ROLLING_BACK:
+            stopped = rollback is not None and rollback.controllers_stopped_at is not None
+            # Before the claim nothing was taken over, so the rollback has nothing to keep them for.
+            return None if stopped or not history.claimed(status) else known.mode
+
+
+def restore(draft: Draft) -> Wait | None:
+    """Create what somebody deleted; return a wait while the StatefulSet is absent."""
+    known, workload = draft.status.controllers, draft.observation.controllers
+    mode = wanted(draft.status.phase, draft.status)
+    if mode is None or known is None or not isinstance(workload, ControllersWorkload):
+        return None
+    _set_findings(draft, known, workload)
+    if known.format_allowed:
+        return None  # the phase that creates them applies all of them
+    if workload.stateful_set is not None:
+        if workload.missing:
+            _note_loss(draft, ", ".join(workload.missing))
+            draft.act(ApplyControllers(mode, format_allowed=False, only=workload.missing))
+        return None
+    name = f"StatefulSet {known.name}"
+    if draft.status.phase is Phase.ROLLING_BACK and draft.spec.rollback.accept_loss:
+        return None  # the user does without what only the controllers have
+    if workload.claims is None:
+        return Wait(f"{name} is gone, and the claims of its volumes were not read yet")
+    if words := _claims_lost(known, workload):
+        made = finding(Code.CONTROLLER_CLAIMS_LOST, name, claims=words)
+        return Wait(f"{made.reason}. {made.fix}", WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+    _note_loss(draft, name)
+    draft.act(ApplyControllers(mode, format_allowed=False))
+    because = f": {draft.failure()}" if draft.failure() else ""
+    return Wait(f"{name} was deleted; it is being created again over its volumes{because}")
+
+
+def _claims_lost(known: ControllersStatus, workload: ControllersWorkload) -> str:
+    """Return which recorded claims are gone or exchanged, ``""`` when all are there or they were not read."""
+    seen = workload.claims
+    if seen is None:
+        return ""
+    found = []
+    for node_id, uid in sorted(known.volume_uids.items()):
+        present = seen.get(int(node_id))
+        if present is None:
+            found.append(f"that of controller {node_id} is gone")
+        elif present != uid:
+            found.append(f"that of controller {node_id} is another one ({present}, not {uid})")
+    return ", ".join(found)
+
+
+def _note_loss(draft: Draft, what: str) -> None:
+    if not draft.failure():
+        draft.tell(EventReason.ALARM, f"{what} was deleted by somebody; it is created again", EventType.WARNING)
+
+
+def _set_findings(draft: Draft, known: ControllersStatus, workload: ControllersWorkload) -> None:
+    if workload.claims is None or known.format_allowed:
+        return
+    others = tuple(f for f in draft.status.findings if f.code != Code.CONTROLLER_CLAIMS_LOST)
+    words, made = _claims_lost(known, workload), tuple[FindingStatus, ...]()
+    if words:
+        made = (finding(Code.CONTROLLER_CLAIMS_LOST, f"StatefulSet {known.name}", claims=words),)
+    if (*made, *others) != draft.status.findings:
+        draft.update(findings=(*made, *others))

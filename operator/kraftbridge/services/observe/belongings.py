@@ -1,0 +1,71 @@
+"""Reads which of the controllers' objects exist, and which of their pods are left without the StatefulSet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kraftbridge.builders import names
+from kraftbridge.constants import LABEL_ROLE
+from kraftbridge.exceptions import ActionError
+from kraftbridge.models.observation import PodState
+from kraftbridge.models.status import ControllersStatus
+from kraftbridge.services.observe.workloads import pod_state
+from kraftbridge.storage.ports import KubernetesPort
+
+Object = Mapping[str, Any]
+
+
+def missing(kubernetes: KubernetesPort, namespace: str, known: ControllersStatus) -> tuple[str, ...]:
+    """Return ``Kind/name`` of the objects beside the StatefulSet that do not exist. The certificates have a restoration of their own."""
+    return tuple(
+        f"{kind}/{name}"
+        for api_version, kind, name in names.controllers_objects(known.name, known.mode)
+        if kubernetes.get(api_version, kind, namespace, name) is None
+    )
+
+
+def claims(kubernetes: KubernetesPort, namespace: str, known: ControllersStatus) -> dict[int, str]:
+    """Return the UID of each voter's PersistentVolumeClaim that exists."""
+    found = {
+        i: kubernetes.get("v1", "PersistentVolumeClaim", namespace, names.controller_claim(known.name, i))
+        for i in known.node_ids
+    }
+    return {i: claim["metadata"]["uid"] for i, claim in found.items() if claim is not None}
+
+
+def check_claims(kubernetes: KubernetesPort, namespace: str, known: ControllersStatus) -> None:
+    """Refuse to create the StatefulSet unless every claim exists with its recorded UID: its controller would make blank volumes.
+
+    Raises
+    ------
+    ActionError
+        A claim is gone or another one, and there is no StatefulSet.
+    """
+    if kubernetes.get("apps/v1", "StatefulSet", namespace, known.name) is not None:
+        return
+    seen = {str(i): uid for i, uid in claims(kubernetes, namespace, known).items()}
+    if lost := sorted(i for i, uid in known.volume_uids.items() if seen.get(i) != uid):
+        raise ActionError(
+            f"StatefulSet {namespace}/{known.name} is not created: the recorded claim of controller {', '.join(lost)} does not exist"
+        )
+
+
+def selector(migration: str) -> str:
+    """Return the label selector of the controllers' pods of every attempt."""
+    return ",".join(f"{k}={v}" for k, v in names.labels(migration, **{LABEL_ROLE: "controller"}).items())
+
+
+def left_pods(pods: Sequence[Object], known: ControllersStatus, owner: str) -> tuple[PodState, ...]:
+    """Return this attempt's pods that the StatefulSet with UID ``owner`` does not own (``""``: there is none).
+
+    A pod on a node that is lost stays in the API until its Node is deleted or tainted as out of service (Kubernetes' pod garbage collector), and runs until
+    then as far as anybody can know.
+    """
+    expected = {f"{known.name}-{i}" for i in known.node_ids}
+    return tuple(
+        pod_state(p)
+        for p in pods
+        if p["metadata"]["name"] in expected
+        and not any(o.get("uid") == owner for o in p["metadata"].get("ownerReferences") or [])
+    )

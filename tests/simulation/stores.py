@@ -1,0 +1,202 @@
+"""Worlds in which a store is not what it was: ZooKeeper wiped, exchanged, restored from a backup or cut, and objects of ours deleted; and what must hold in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import StrEnum
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.simulation.kafka import BROKERS, CONTROLLERS
+
+from kraftbridge.models.conditions import ConditionType, Reason, condition
+from kraftbridge.models.decision import (
+    Action,
+    ApplyControllers,
+    RemoveControllerClaim,
+    RestartPod,
+    StopControllers,
+)
+from kraftbridge.models.observation import Observation, ZooKeeperState
+from kraftbridge.models.phase import Phase
+from kraftbridge.phases.history import FORWARD
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+LOST_CHANCE, DELETED_CHANCE = 0.02, 0.02
+OBJECTS = ("Service/ours", "ConfigMap/ours", "NetworkPolicy/ours")
+SEEN_FOR = 2
+"""Readings after which a contradiction is one."""
+
+
+class Lost(StrEnum):
+    """What happened to ZooKeeper."""
+
+    WIPED = "wiped ZooKeeper"
+    FOREIGN = "foreign ZooKeeper"
+    CUT = "ZooKeeper without /migration and /controller"
+    OLDER = "older ZooKeeper"
+
+
+class Deleted(StrEnum):
+    """What somebody deleted."""
+
+    STATEFUL_SET = "deleted StatefulSet"
+    ORPHANED = "deleted StatefulSet whose pods stay"
+    OBJECT = "deleted object"
+    CLAIM = "deleted StatefulSet and claim"
+
+
+class Stores:
+    """What happens to the stores of one run, drawn apart: the other draws of a seed stay what they were."""
+
+    def __init__(self, seed: int, *, troubled: bool) -> None:
+        self.random = Random(f"stores of {seed}")
+        self.lost_chance = LOST_CHANCE if troubled and self.random.random() < 0.5 else 0.0
+        self.deleted_chance = DELETED_CHANCE if troubled and self.random.random() < 0.5 else 0.0
+        self.back_at = self.claims_back_at = 0.0
+        self.readings = self.rewrites = 0
+        """Readings of a ZooKeeper that is lost, and failovers that the user asked for."""
+        self.worlds: Counter[tuple[str, str]] = Counter()
+        """World and phase in which it began."""
+
+    def happen(self, run: Run) -> None:
+        """Let stores be lost and come back, and somebody act on what the status asks for."""
+        cluster, kafka, now = run.cluster, run.cluster.kafka, run.cluster.time.now
+        if kafka.lost and now >= self.back_at:
+            self.give_back(run)
+        if cluster.exchanged and now >= self.claims_back_at:
+            cluster.exchanged.clear()
+        if kafka.lost == Lost.OLDER and self.random.random() < 0.1:
+            self.say_the_word(run)
+        if not kafka.lost and self.random.random() < self.lost_chance:
+            self._lose_zookeeper(run)
+        if self.random.random() < self.deleted_chance:
+            self._delete(run)
+
+    def calm_down(self, run: Run) -> None:
+        """Give everything back; an older ZooKeeper waits for the user's word."""
+        run.cluster.exchanged.clear()
+        if run.cluster.kafka.lost not in ("", Lost.OLDER):
+            self.give_back(run)
+
+    def give_back(self, run: Run) -> None:
+        """Let ZooKeeper have its newest data again."""
+        run.cluster.kafka.lost = ""
+        run.cluster.kafka.look_again()
+
+    def say_the_word(self, run: Run) -> None:
+        """Let the user ask for the failover that writes an older ZooKeeper anew."""
+        known = run.status.zookeeper_history
+        found = known.contradiction if known is not None else None
+        if found is not None and found.rewritable and run.spec.verification.accepted_rewrite != found.id:
+            self.rewrites = 0
+            run._edit(verification=run.spec.verification.model_copy(update={"accepted_rewrite": found.id}))
+
+    def lend_a_hand(self, run: Run) -> None:
+        """Do what only a person can: allow the failover, and restart the controller where the stores still differ after it."""
+        known, kafka = run.status.zookeeper_history, run.cluster.kafka
+        if known is None or known.contradiction is None:
+            return
+        self.say_the_word(run)
+        said = condition(run.status.conditions, ConditionType.STALLED)
+        differs = said is not None and said.status == "True" and said.reason is Reason.INCONSISTENT
+        if differs and run.cluster.controllers is not None and kafka.active is not None:
+            run.cluster.crash(run.cluster.controllers, kafka.active)
+
+    def _lose_zookeeper(self, run: Run) -> None:
+        kafka, phase = run.cluster.kafka, run.status.phase
+        if phase not in FORWARD and phase is not Phase.ROLLING_BACK:
+            return
+        kinds = [Lost.WIPED, Lost.FOREIGN]
+        if kafka.claim_epoch >= 0 and kafka.migration_znode:
+            kinds.append(Lost.CUT)
+            if kafka.offset_in_zookeeper() > 200:
+                kinds.append(Lost.OLDER)
+        kafka.lost = self.random.choice(kinds)
+        kafka.older_offset, kafka.lost_zxid = kafka.mirrored_offset - 100, kafka.zxid() - 1000
+        self.back_at = run.cluster.time.now + self.random.uniform(30.0, 600.0)
+        self.readings = 0
+        self._count(run, kafka.lost)
+
+    def _delete(self, run: Run) -> None:
+        cluster = run.cluster
+        if cluster.controllers is None or cluster.controllers.deleting or run.status.phase is Phase.PROVISIONING_QUORUM:
+            return
+        kind = self.random.choice(list(Deleted))
+        match kind:
+            case Deleted.OBJECT:
+                cluster.missing.add(self.random.choice(OBJECTS))
+            case Deleted.ORPHANED:
+                cluster.lose_controllers(orphan=True)
+            case Deleted.STATEFUL_SET:
+                cluster.lose_controllers(orphan=False)
+            case Deleted.CLAIM:
+                cluster.exchanged[self.random.choice(CONTROLLERS)] = self.random.choice([None, "pvc-another"])
+                self.claims_back_at = cluster.time.now + self.random.uniform(30.0, 300.0)
+                cluster.lose_controllers(orphan=False)
+        self._count(run, kind)
+
+    def _count(self, run: Run, world: str) -> None:
+        self.worlds[world, str(run.status.phase)] += 1
+        run.coverage.faults[world] += 1
+        run.coverage.worlds[world, str(run.status.phase)] += 1
+
+    # ------------------------------------------------------------------------------------------- promises
+
+    def note_reading(self, run: Run, observation: Observation) -> None:
+        """Count a reading of a ZooKeeper that is lost, once its status is published."""
+        if not run.cluster.kafka.lost:
+            self.readings = 0
+        elif isinstance(observation.zookeeper, ZooKeeperState):
+            self.readings += 1
+
+    def trouble_of(self, run: Run, action: Action) -> str:
+        """Return which promise an action breaks, ``""`` when none."""
+        cluster, rollback = run.cluster, run.status.rollback
+        phase = run.status.phase
+        stopped = rollback is not None and rollback.attempt == run.status.attempt and rollback.controllers_stopped_at
+        if isinstance(action, RemoveControllerClaim) and not stopped:
+            return "the claim is removed although nobody has stopped the controllers"
+        if isinstance(action, RemoveControllerClaim) and cluster.orphans:
+            return "the claim is removed although pods of the controllers are left"
+        if (
+            isinstance(action, ApplyControllers)
+            and cluster.controllers is None
+            and not action.format_allowed
+            and cluster.exchanged
+        ):
+            return "the controllers' StatefulSet is created over claims that were not recorded"
+        if not cluster.kafka.lost or not self.readings or (phase not in FORWARD and phase is not Phase.ROLLING_BACK):
+            return ""
+        match action:
+            case RestartPod(_, _, node) if node in BROKERS:
+                return f"broker {node} is restarted with a {cluster.kafka.lost}"
+            case RestartPod(_, _, node) if phase is not Phase.ROLLING_BACK:
+                known = run.status.zookeeper_history
+                found = known.contradiction if known is not None else None
+                asked = found is not None and run.spec.verification.accepted_rewrite == found.id
+                self.rewrites += 1
+                return (
+                    ""
+                    if asked and self.rewrites <= SEEN_FOR
+                    else f"controller {node} is restarted with a {cluster.kafka.lost}"
+                )
+            case StopControllers():
+                return f"the controllers are stopped with a {cluster.kafka.lost}"
+            case RemoveControllerClaim():
+                return f"the claim is removed from a {cluster.kafka.lost}"
+            case _:
+                return ""
+
+    def trouble(self, run: Run) -> str:
+        """Return which promise the status breaks, ``""`` when none."""
+        if self.readings < SEEN_FOR or not run.cluster.kafka.lost:
+            return ""
+        said = condition(run.status.conditions, ConditionType.ROLLBACK_POSSIBLE)
+        if run.status.phase in FORWARD and said is not None and said.status == "True":
+            return f"RollbackPossible is True ({said.reason}) with a {run.cluster.kafka.lost}"
+        if run.status.phase is Phase.FINALIZING and said is not None and said.reason is not Reason.FINALIZED:
+            return "Finalizing without its reason"
+        return ""

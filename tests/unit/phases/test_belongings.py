@@ -1,0 +1,195 @@
+"""Objects of ours that somebody deleted: absence is no end of anything, and what is wanted is created again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.support.observations import (
+    BROKER_SET,
+    CONTROLLER_IDS,
+    CONTROLLERS,
+    FORWARD,
+    NOW,
+    Situation,
+    broker_set,
+    controllers_workload,
+    open_gate,
+    pod,
+    zookeeper,
+)
+from tests.unit.phases.test_rollback import GONE, REMOVED, UNKNOWN, going_back, isolated
+
+from kraftbridge.models.catalogue import Code
+from kraftbridge.models.conditions import ConditionType, Reason, condition
+from kraftbridge.models.decision import (
+    Action,
+    ApplyControllers,
+    ConfigureBrokers,
+    HoldLease,
+    ReleaseStatefulSet,
+    RemoveControllerClaim,
+    RestartPod,
+    RestoreStatefulSet,
+    StopControllers,
+)
+from kraftbridge.models.observation import ControllersWorkload
+from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
+from kraftbridge.models.status import HandOverStatus, RollbackStatus
+from kraftbridge.phases.belongings import wanted
+
+CLAIMS = {i: f"pvc-{i}" for i in CONTROLLER_IDS}
+SERVICE = f"Service/{CONTROLLERS}"
+KEPT = [p for p in FORWARD if FORWARD.index(p) >= FORWARD.index(Phase.TAKING_OVER)]
+AGAIN = ApplyControllers(ControllerMode.MIGRATION, format_allowed=False)
+HARM = (RemoveControllerClaim, RestoreStatefulSet, ReleaseStatefulSet, RestartPod, ConfigureBrokers, StopControllers)
+
+
+def without(case: Situation, **workload: Any) -> Situation:
+    """Return the same after somebody deleted the controllers' StatefulSet: nobody answers for the quorum."""
+    gone = ControllersWorkload(None, **({"claims": CLAIMS} | workload))
+    return case.observing(controllers=gone, quorum=UNKNOWN, metrics=GONE, registered_controllers=UNKNOWN)
+
+
+def done(actions: tuple[Action, ...]) -> list[Action]:
+    return [a for a in actions if not isinstance(a, HoldLease)]
+
+
+@pytest.mark.parametrize("phase", KEPT)
+def test_a_deleted_statefulset_is_created_again_over_its_volumes(phase: Phase) -> None:
+    """Up to 87d037e nothing created it from TakingOver to AwaitingFinalization."""
+    mode = ControllerMode.FINAL if phase in (Phase.FINALIZING, Phase.COMPLETED) else ControllerMode.MIGRATION
+    decision = without(open_gate(phase)).decide()
+    assert done(decision.actions) == [ApplyControllers(mode, format_allowed=False)]
+    assert decision.status.phase is phase
+    assert "was deleted" in decision.status.message
+
+
+@pytest.mark.parametrize("phase", [*KEPT, Phase.PROVISIONING_QUORUM])
+@pytest.mark.parametrize(
+    "lost",
+    [
+        SERVICE,
+        f"ConfigMap/{CONTROLLERS}-migration",
+        f"NetworkPolicy/{CONTROLLERS}",
+        f"PodDisruptionBudget/{CONTROLLERS}",
+    ],
+)
+def test_what_else_was_deleted_is_created_again_and_nothing_else_is_written(phase: Phase, lost: str) -> None:
+    fine = open_gate(phase)
+    workload = fine.observation.controllers
+    assert isinstance(workload, ControllersWorkload)
+    decision = fine.observing(controllers=replace(workload, missing=(lost,), claims=CLAIMS)).decide()
+    assert [a.only for a in decision.actions if isinstance(a, ApplyControllers)] == [(lost,)]
+    assert any("deleted by somebody" in e.message for e in decision.events)
+
+
+@pytest.mark.parametrize(
+    ("claims", "words"),
+    [
+        ({3000: "pvc-3000", 3001: "pvc-3001"}, "that of controller 3002 is gone"),
+        (CLAIMS | {3001: "pvc-new"}, "that of controller 3001 is another one"),
+        ({}, "that of controller 3000 is gone"),
+    ],
+)
+@pytest.mark.parametrize("phase", KEPT)
+def test_over_other_claims_no_statefulset_is_created(phase: Phase, claims: dict[int, str], words: str) -> None:
+    """Its controller would make blank volumes, or take one that holds who knows what."""
+    decision = without(open_gate(phase), claims=claims).decide()
+    assert done(decision.actions) == []
+    found = condition(decision.status.conditions, ConditionType.STALLED)
+    assert found is not None
+    assert (found.status, found.reason) == ("True", Reason.FINDINGS)
+    assert words in decision.status.message
+    assert decision.status.findings[0].code == Code.CONTROLLER_CLAIMS_LOST
+
+
+def test_claims_that_were_not_read_are_no_claims() -> None:
+    assert done(without(open_gate(Phase.DUAL_WRITE), claims=None).decide().actions) == []
+
+
+def test_an_exchanged_claim_is_named_while_the_voters_run_on() -> None:
+    workload = replace(controllers_workload(), claims=CLAIMS | {3002: "pvc-new"})
+    decision = open_gate(Phase.AWAITING_FINALIZATION, Target.KRAFT_BROKERS).observing(controllers=workload).decide()
+    assert [f.code for f in decision.status.findings] == [Code.CONTROLLER_CLAIMS_LOST]
+    mended = replace(workload, claims=CLAIMS)
+    assert not open_gate(Phase.DUAL_WRITE).after(decision).observing(controllers=mended).decide().status.findings
+
+
+@pytest.mark.parametrize("mode", [BrokerMode.MIGRATION, BrokerMode.KRAFT])
+def test_a_rollback_takes_absence_for_no_stop(mode: BrokerMode) -> None:
+    """Up to 87d037e it removed the claim, with whatever ZooKeeper had not mirrored."""
+    behind = zookeeper(taken_over=True, offset=5_000)
+    case = without(going_back(stateful_sets=(broker_set(mode),), zookeeper=behind))
+    decision = case.decide()
+    assert done(decision.actions) == [AGAIN]
+    assert not [a for a in decision.actions if isinstance(a, HARM)]
+    lost = without(going_back(stateful_sets=(broker_set(mode),), zookeeper=behind), claims={})
+    for _ in range(50):
+        decision = lost.decide()
+        assert not [a for a in decision.actions if isinstance(a, HARM)]
+        lost = lost.after(decision).later(20)
+
+
+def test_isolated_controllers_come_back_isolated() -> None:
+    decision = without(isolated()).decide()
+    assert done(decision.actions) == [ApplyControllers(ControllerMode.ISOLATED, format_allowed=False)]
+
+
+def test_with_accepted_loss_a_rollback_needs_no_controllers_but_records_their_stop() -> None:
+    case = without(going_back(), claims={})
+    case = case.asking(rollback=case.spec.rollback.model_copy(update={"accept_loss": True}))
+    decision = case.decide()
+    assert done(decision.actions) == [StopControllers(CONTROLLERS, CONTROLLER_IDS)]
+    assert decision.status.rollback is not None
+    assert decision.status.rollback.controllers_stopped_at == NOW
+    assert done(case.after(decision).later(1).decide().actions) == [RemoveControllerClaim(2)]
+
+
+def test_a_stop_ends_when_no_pod_is_left_whoever_owns_it() -> None:
+    """`kubectl delete sts --cascade=orphan` leaves the pods; one on a lost node runs until its Node is gone."""
+    stopped = RollbackStatus(attempt=1, controllers_stopped_at=NOW - timedelta(seconds=60))
+    runs_on = (pod(f"{CONTROLLERS}-3001", 3001, deleting=True),)
+    case = without(going_back(), left=runs_on).with_status(rollback=stopped)
+    decision = case.decide()
+    assert done(decision.actions) == [StopControllers(CONTROLLERS, CONTROLLER_IDS)]
+    assert "out-of-service" in decision.status.message
+    assert done(without(case).decide().actions) == [RemoveControllerClaim(2)]
+    deleting = replace(controllers_workload(), left=runs_on)
+    assert deleting.stateful_set is not None
+    emptied = replace(deleting, stateful_set=replace(deleting.stateful_set, pods=(), deleting=True))
+    assert not [a for a in case.observing(controllers=emptied).decide().actions if isinstance(a, RemoveControllerClaim)]
+
+
+def test_nothing_is_wanted_before_the_controllers_after_their_stop_and_after_the_hand_over() -> None:
+    fine = open_gate(Phase.DUAL_WRITE).status
+    assert wanted(Phase.DUAL_WRITE, fine.model_copy(update={"controllers": None})) is None
+    assert wanted(Phase.PREFLIGHT, fine) is None
+    assert wanted(Phase.ROLLED_BACK, fine) is None
+    assert wanted(Phase.ROLLING_BACK, fine) is None, "nothing was taken over"
+    known = going_back().decide().status
+    assert wanted(Phase.ROLLING_BACK, known) is ControllerMode.ISOLATED
+    assert wanted(Phase.ROLLING_BACK, known.model_copy(update={"rollback": REMOVED})) is None
+    other = REMOVED.model_copy(update={"attempt": 7})
+    assert wanted(Phase.ROLLING_BACK, known.model_copy(update={"rollback": other})) is ControllerMode.ISOLATED
+    handed = fine.model_copy(update={"hand_over": HandOverStatus(guarded=False, ended_at=NOW)})
+    assert wanted(Phase.COMPLETED, fine) is ControllerMode.FINAL
+    assert wanted(Phase.COMPLETED, handed) is None
+
+
+@pytest.mark.parametrize("phase", [Phase.FINALIZING, Phase.PROVISIONING_QUORUM])
+def test_keeping_the_controllers_makes_no_statefulset_over_other_claims(phase: Phase) -> None:
+    decision = without(open_gate(phase), claims={}).decide()
+    assert not [a for a in decision.actions if isinstance(a, ApplyControllers)]
+
+
+def test_before_any_volume_is_recorded_the_objects_are_simply_applied() -> None:
+    fine = open_gate(Phase.PROVISIONING_QUORUM)
+    known = fine.status.controllers
+    assert known is not None
+    blank = fine.with_status(controllers=known.model_copy(update={"format_allowed": True, "volume_uids": {}}))
+    decision = without(blank, claims={}).decide()
+    assert ApplyControllers(ControllerMode.MIGRATION, format_allowed=True) in decision.actions
+    assert BROKER_SET
