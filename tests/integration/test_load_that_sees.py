@@ -220,6 +220,7 @@ def roll(processes: KafkaProcesses, brokers: Sequence[int], mode: str) -> None:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_nothing_is_found_after_a_migration_and_both_reassignments_ran_through_it() -> None:
     with kafka_processes(BROKERS, (CONTROLLER,)) as processes:
         start_in_zookeeper_mode(processes)
