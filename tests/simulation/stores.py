@@ -19,11 +19,14 @@ from kraftbridge.models.decision import (
 )
 from kraftbridge.models.observation import Observation, ZooKeeperState
 from kraftbridge.models.phase import Phase
+from kraftbridge.models.status import HealingKind
 from kraftbridge.phases.history import FORWARD
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
 
+STUCK_CHANCE = 0.05
+"""Of a look at an image that is not written to ZooKeeper, with which somebody restarts the active controller."""
 LOST_CHANCE, DELETED_CHANCE = 0.02, 0.02
 OBJECTS = ("Service/ours", "ConfigMap/ours", "NetworkPolicy/ours")
 SEEN_FOR = 2
@@ -100,6 +103,10 @@ class Stores:
         if known is None or known.contradiction is None:
             return
         self.say_the_word(run)
+        healing, controllers = run.status.healing, run.cluster.controllers
+        late = healing is not None and healing.kind is HealingKind.OLDER_STORE and self.random.random() < STUCK_CHANCE
+        if late and controllers is not None and kafka.active is not None:
+            run.cluster.crash(controllers, kafka.active)
         said = condition(run.status.conditions, ConditionType.STALLED)
         differs = said is not None and said.status == "True" and said.reason is Reason.INCONSISTENT
         if differs and run.cluster.controllers is not None and kafka.active is not None:

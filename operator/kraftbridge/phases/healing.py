@@ -171,6 +171,12 @@ def restart_to_rewrite(draft: Draft) -> Wait:
     return _fail_over(draft, HealingStatus(kind=HealingKind.OLDER_STORE, started_at=draft.now))
 
 
+def is_overdue(step: StepContext) -> bool:
+    """Return whether the failover under way has not written its image in the time that it may take."""
+    current = step.status.healing
+    return current is not None and current.failover_at is not None and step.now - current.failover_at >= _patience(step)
+
+
 def advice(step: StepContext, record: VerificationStatus) -> str:
     """Return why the operator does not heal an inconsistent verdict, and what the user can do."""
     current = step.status.healing

@@ -142,7 +142,10 @@ def enforce(draft: Draft) -> Wait | None:
         return waiting
     under_way = draft.status.healing
     if under_way is not None and under_way.kind is HealingKind.OLDER_STORE:
-        return Wait("the new active controller writes its image to ZooKeeper", reason=Reason.CONTRADICTS)
+        if not healing.is_overdue(draft):
+            return Wait("the new active controller writes its image to ZooKeeper", reason=Reason.CONTRADICTS)
+        message = "The new active controller does not write its image to ZooKeeper: its log says why. Restart the active controller"
+        return Wait(message, reason=Reason.CONTRADICTS, stalled=True)
     # What ZooKeeper holds now has the right age: Kafka may write to it, and a comparison says whether it has everything.
     if (waiting := healing.ensure_mirror_moves(draft)) is not None:
         return waiting

@@ -396,6 +396,8 @@ def _restart_controllers_in(draft: Draft, controllers: ControllersStatus, mode: 
 def _stop_now(draft: Draft, controllers: ControllersStatus, zookeeper: ZooKeeperState) -> Wait:
     quorum, migration = draft.observation.quorum, zookeeper.migration
     isolation = draft.status.rollback if is_isolating(draft.status) else None
+    # A stop may be repeated after the claim was removed: what is gone then is gone by us.
+    own = history.own_rollback(draft.status)
     # From here on the cluster has no controller until a broker becomes controller.
     draft.update(
         controller_agreed_since=None,
@@ -407,6 +409,7 @@ def _stop_now(draft: Draft, controllers: ControllersStatus, zookeeper: ZooKeeper
             controllers_stopped_at=draft.now,
             high_watermark=str(quorum.high_watermark) if isinstance(quorum, QuorumState) else "",
             mirrored_offset=str(migration.kraft_metadata_offset) if isinstance(migration, MigrationZnode) else "",
+            claim_removed_at=own.claim_removed_at if own is not None else None,
         ),
     )
     draft.act(_stop(draft, controllers))

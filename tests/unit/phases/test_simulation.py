@@ -80,7 +80,7 @@ def test_a_broker_that_the_quorum_fenced_holds_back_restarts(monkeypatch: pytest
         coverage.faults += more.faults
         broken += [words for _, words in found]
     assert coverage.faults["heartbeats_lost"] > len(FENCED_SEEDS)
-    assert set(coverage.faults) <= {"heartbeats_lost", "lone_topic", "tag_moved"}
+    assert set(coverage.faults) <= {"heartbeats_lost", "lone_topic", "tag_moved", "same_name", "settings_refused"}
     assert any("out of sync" in words for words in broken) if plant else broken == []
 
 
