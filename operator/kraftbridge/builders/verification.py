@@ -360,6 +360,8 @@ def _authentication() -> dict[str, str]:
     return {
         "spark.authenticate": "true",
         "spark.authenticate.secret.file": f"{_MOUNTS}/{_SPARK_MOUNT}/{_SPARK_FILE}",
+        # An executor that starts reads the file only if its master is Kubernetes, which it does not know yet (SecurityManager.secretKeyFromFile).
+        "spark.executorEnv.SPARK_JAVA_OPT_1000": "-Dspark.master=k8s://executor",
         "spark.network.crypto.enabled": "true",
         "spark.network.crypto.authEngineVersion": "2",
         "spark.network.crypto.cipher": "AES/GCM/NoPadding",

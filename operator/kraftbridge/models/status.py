@@ -162,8 +162,6 @@ class BrokerComparison(StatusModel):
     """Number of differences."""
     differences: tuple[BrokerDifference, ...] = ()
     """Differences, the most serious first, at most 20."""
-    accepted: bool = False
-    """Whether spec.preflight.accepted lists what was found."""
 
 
 class BrokerUndo(StatusModel):
