@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from tests.simulation.__main__ import main, play_many
 from tests.simulation.planted import PLANTED
-from tests.simulation.run import FENCED, OPEN_CHANNEL, Coverage, Faults, Run
+from tests.simulation.run import FENCED, LONE_TOPICS, OPEN_CHANNEL, REFUSING, Coverage, Faults, Run
 
 from kraftbridge.models.phase import FORWARD, Phase
 
@@ -104,28 +105,32 @@ def test_a_guessed_channel_is_not_enough() -> None:
     assert any("reaches the brokers" in words for words in found)
 
 
+LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS]
+ANY = range(200)
+
+
 @pytest.mark.parametrize(
-    ("plant", "words"),
+    ("plant", "words", "seeds"),
     [
-        ("trusting", "without a fresh passed verdict"),
-        ("careless", "out of sync"),
-        ("one-voiced", "out of sync"),
-        ("forgetful", "the only replica of a topic"),
-        ("unheard", "does not run what spec.controllers says"),
-        ("patient", "not at rest"),
-        ("untold", "the controllers reach no broker"),
-        ("hurried", "for the controller, not"),
-        ("unrehearsed", "without a fresh rehearsal"),
-        ("nameless", "volumes of an earlier resource"),
-        ("unkept", "has not been archived"),
-        ("inattentive", "came back with another image"),
-        ("unasked", "reaches the brokers"),
-        ("believing", "is not what it was"),
+        ("trusting", "without a fresh passed verdict", ANY),
+        ("careless", "out of sync", range(20, 200)),
+        ("one-voiced", "out of sync", FENCED_SEEDS),
+        ("forgetful", "the only replica of a topic", LONE_SEEDS),
+        ("unheard", "does not run what spec.controllers says", range(25, 200)),
+        ("patient", "not at rest", ANY),
+        ("untold", "the controllers reach no broker", ANY),
+        ("hurried", "for the controller, not", ANY),
+        ("unrehearsed", "without a fresh rehearsal", ANY),
+        ("nameless", "volumes of an earlier resource", ANY),
+        ("unkept", "has not been archived", ANY),
+        ("inattentive", "came back with another image", ANY),
+        ("unasked", "reaches the brokers", OPEN),
+        ("believing", "is not what it was", range(REFUSING, 400, 8)),
     ],
 )
-def test_a_planted_bug_is_found(plant: str, words: str) -> None:
+def test_a_planted_bug_is_found(plant: str, words: str, seeds: Iterable[int]) -> None:
     assert plant in PLANTED
-    assert any(words in found for seed in range(0, 200, 20) for _, found in play_many(seed, 20, plant, guarded=True)[1])
+    assert any(words in found for seed in seeds for _, found in play_many(seed, 1, plant, guarded=True)[1])
 
 
 def test_results_are_kept_and_not_repeated(
