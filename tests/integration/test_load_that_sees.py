@@ -264,6 +264,7 @@ def through_a_reassignment(processes: KafkaProcesses, when: str) -> float:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_each_planted_loss_is_seen() -> None:
     with kafka_processes(BROKERS, ()) as processes:
         start_in_zookeeper_mode(processes)

@@ -17,7 +17,7 @@ from kraftbridge.phases.history import contradiction
 from kraftbridge.storage.kafka_controllers import ControllerClient
 from kraftbridge.storage.zookeeper import ZooKeeperStore
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.xdist_group("kafka-processes")]
 
 CONTROLLER = 3000
 INACTIVE = "KRaft controller indicates an active migration, but the ZK state does not."
