@@ -114,11 +114,11 @@ ANY = range(200)
     [
         ("trusting", "without a fresh passed verdict", ANY),
         ("careless", "out of sync", range(20, 200)),
-        ("one-voiced", "out of sync", FENCED_SEEDS),
+        ("one-voiced", "out of sync", range(80, 200)),
         ("forgetful", "the only replica of a topic", LONE_SEEDS),
         ("unheard", "does not run what spec.controllers says", range(25, 200)),
         ("patient", "not at rest", ANY),
-        ("untold", "the controllers reach no broker", ANY),
+        ("untold", "the controllers reach no broker", range(150, 300)),
         ("hurried", "for the controller, not", ANY),
         ("unrehearsed", "without a fresh rehearsal", ANY),
         ("nameless", "volumes of an earlier resource", ANY),
