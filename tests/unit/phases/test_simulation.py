@@ -109,6 +109,7 @@ LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS
 ANY = range(200)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("plant", "words", "seeds"),
     [
