@@ -23,7 +23,7 @@ from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient
 from kraftbridge.storage.zookeeper import ZooKeeperStore
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.xdist_group("kafka-processes")]
 
 BROKER, CONTROLLER = 0, 3000
 DUAL_WRITE = "to DUAL_WRITE state"

@@ -10,7 +10,7 @@ from tests.odd_trees.page import End
 from tests.odd_trees.plants import plants
 from tests.support.kafka_processes import kafka_libraries
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 PLANTS = {plant.name: plant for plant in plants()}
 
 

@@ -15,7 +15,7 @@ from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.survey import ZooKeeperUsers
 from kraftbridge.storage.zookeeper import ZooKeeperStore
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.xdist_group("kafka-processes")]
 BROKER, OPERATOR, TOOL = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 WITH_ACLS = "authorizer.class.name=kafka.security.authorizer.AclAuthorizer\nallow.everyone.if.no.acl.found=true\n"
 

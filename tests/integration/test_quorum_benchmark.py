@@ -15,7 +15,7 @@ from tests.support.kafka_processes import ZOOKEEPER, kafka_processes, wait_for
 
 from kraftbridge.storage.kafka_brokers import BrokerClient
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.xdist_group("kafka-processes")]
 
 BROKERS = (0, 1)
 
