@@ -143,6 +143,7 @@ def _reaches(kube: Kube, pod: str, address: str, port: int) -> bool:
     return said == ["yes"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_metadata_version_goes_down_as_far_as_kafka_allows_and_up_again(kube: Kube, demo_exit_code: int) -> None:
     """Each step verified before and after; what would lose something is refused in Kafka's words and changes nothing."""

@@ -61,6 +61,7 @@ def dual_write(cluster: ForeignCluster) -> DualWrite:
     return DualWrite(migration, load, template, inventory)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("dual_write")
 @pytest.mark.timeout(1800)
 def test_a_changed_heap_is_rolled_out_in_dual_write(cluster: ForeignCluster) -> None:
@@ -77,6 +78,7 @@ def test_a_changed_heap_is_rolled_out_in_dual_write(cluster: ForeignCluster) -> 
     _until(kube, lambda status: status["phase"] == "DualWrite" and _condition(status, "Ready")["status"] == "True")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("dual_write")
 @pytest.mark.timeout(1800)
 def test_a_voter_that_fails_on_a_changed_configuration_gets_the_old_one_back(cluster: ForeignCluster) -> None:
