@@ -23,9 +23,7 @@ _COMMA: Final = re.compile(r"[ \t\n\v\f\r]*,[ \t\n\v\f\r]*")
 _WHOLE_NUMBER: Final = re.compile(r"([+-]?)0*(\d{1,19})")
 """``Long.parseLong``: decimal digits of any script, no blanks and no underscores."""
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
-_HEXADECIMAL: Final = re.compile(
-    r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]{1,9})[fFdD]?"
-)
+_HEXADECIMAL: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
 _NO_NUMBER: Final = re.compile(r"[+-]?(?:NaN|Infinity)")
 
 
@@ -79,7 +77,8 @@ def canonical_value(kind: ConfigType, text: str) -> str:
         case ConfigType.LONG:
             return _whole(trimmed, 64) or text
         case ConfigType.DOUBLE:
-            return _double(trimmed) or text
+            value = java_double(trimmed)
+            return text if value is None else _java(value)
         case ConfigType.LIST:
             return ",".join(_COMMA.split(trimmed))
 
@@ -100,17 +99,18 @@ def _whole(text: str, bits: int) -> str | None:
     return str(value) if -(2 ** (bits - 1)) <= value < 2 ** (bits - 1) else None
 
 
-def _double(text: str) -> str | None:
-    """Return the spelling of `_java` for a text that ``Double.parseDouble`` reads. Python and Java round alike."""
-    if _NO_NUMBER.fullmatch(text):
-        return _java(float(text))
-    if found := _DECIMAL.fullmatch(text):
-        return _java(float(found[1]))
-    if found := _HEXADECIMAL.fullmatch(text):
+def java_double(text: str) -> float | None:
+    """Return what ``Double.parseDouble`` reads; None where it throws. Python and Java round alike."""
+    trimmed = text.strip(_BLANKS)
+    if _NO_NUMBER.fullmatch(trimmed):
+        return float(trimmed)
+    if found := _DECIMAL.fullmatch(trimmed):
+        return float(found[1])
+    if found := _HEXADECIMAL.fullmatch(trimmed):
         try:
-            return _java(float.fromhex(found[1]))
+            return float.fromhex(found[1])
         except OverflowError:
-            return _java(-math.inf if text.startswith("-") else math.inf)
+            return -math.inf if trimmed.startswith("-") else math.inf
     return None
 
 

@@ -13,8 +13,8 @@ import pytest
 from tests.odd_trees.tree import ENCODER_SECRET, Tree, acl_entry, config, put_topic, sound_tree, topic_body, topic_id
 
 from kraftbridge.metadata.zookeeper.soundness import findings_of
-from kraftbridge.metadata.zookeeper.znodes import java_double
 from kraftbridge.models.catalogue import Code, Severity
+from kraftbridge.models.config_values import java_double
 
 
 def found(change: Callable[[Tree], Any]) -> dict[str, str]:
@@ -115,7 +115,8 @@ def test_a_quota_of_an_address_that_is_a_name_is_a_warning(address: str, *, warn
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1", 1.0), (" 1.5\n", 1.5), ("1e3", 1000.0), ("1d", 1.0), (".5F", 0.5), ("0x1p3", 8.0), ("+5", 5.0), ("Infinity", float("inf"))],
+    [("1", 1.0), (" 1.5\n", 1.5), ("1e3", 1000.0), ("1d", 1.0), (".5F", 0.5), ("0x1p3", 8.0), ("+5", 5.0), ("Infinity", float("inf")),
+     ("0x1p99999", float("inf")), ("-0x1p99999999999", float("-inf")), ("0x1p-99999999999", 0.0)],
 )  # fmt: skip
 def test_doubles_are_read_as_java_reads_them(text: str, value: float) -> None:
     assert java_double(text) == value

@@ -30,10 +30,10 @@ from kraftbridge.metadata.zookeeper.znodes import (
     acl_entries,
     config_values,
     integer,
-    java_double,
     json_object,
 )
 from kraftbridge.models.catalogue import Code
+from kraftbridge.models.config_values import java_double
 from kraftbridge.models.entities import desanitized, sanitized
 from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.models.report import Finding

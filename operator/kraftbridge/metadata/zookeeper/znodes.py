@@ -29,6 +29,7 @@ from kraftbridge.metadata.entities import (
     partition_value,
     password_length,
 )
+from kraftbridge.models.config_values import java_double
 from kraftbridge.models.entities import EntityKind, acl_key, desanitized, partition_key, quota_key, scram_key
 from kraftbridge.models.observation import MigrationZnode
 
@@ -38,11 +39,6 @@ _QUOTA_KIND: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
 _SCRAM_FIELDS: Final = {"salt": "salt", "stored_key": "storedKey", "server_key": "serverKey"}
 _SECURITY_PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 _ACL_FIELDS: Final = ("principal", "host", "operation", "permissionType")
-_JAVA_DOUBLE: Final = re.compile(
-    r"[\x00-\x20]*([+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?"
-    r"|0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?))[\x00-\x20]*"
-)
-"""Grammar of `java.lang.Double.valueOf`."""
 _JAVA_INTEGER: Final = re.compile(r"[+-]?\d+")
 """Grammar of `java.lang.Long.parseLong`."""
 MAXIMUM_INT32: Final = 2**31 - 1
@@ -251,19 +247,6 @@ def _quota(path: str, name: str, value: str) -> float:
     if not math.isfinite(limit):
         raise UndecodableZnodeError(f"{path}: quota {name} is not finite")
     return number(limit)
-
-
-def java_double(text: str) -> float | None:
-    """Return the value of Java's `Double.valueOf` for a text; None if it throws."""
-    match = _JAVA_DOUBLE.fullmatch(text)
-    if match is None:
-        return None
-    number_text = match[1]
-    if "0x" in number_text.lower():
-        return float.fromhex(
-            number_text.rstrip("fFdD") if "p" not in number_text.lower() else re.sub("[fFdD]$", "", number_text)
-        )
-    return float(re.sub("(?<=[0-9.])[fFdD]$", "", number_text))
 
 
 def _scram(path: str, value: str, secrets: Secrets) -> str:
