@@ -9,6 +9,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -131,7 +132,7 @@ class Walk:
         return done.stdout + done.stderr
 
     def note_old(self, stage: str) -> None:
-        with BrokerRecordClient(self.processes.bootstrap_servers, {}) as client:
+        with closing(BrokerRecordClient(self.processes.bootstrap_servers, {})) as client:
             offsets = client.offsets_now(0, {("old", 0): self.take(0).offsets["old", 0]})["old", 0]
         assert not isinstance(offsets, str), offsets
         self.seen.old[stage] = (offsets.start, offsets.end)

@@ -352,6 +352,10 @@ class PreflightSpec(Model):
     accepted: tuple[AcceptedFinding, ...] = ()
     """Blocking findings that no longer hold up the migration. docs/findings.md says which codes can be accepted."""
 
+    def accepts(self, code: str, obj: str) -> bool:
+        """Return whether the user accepts a finding of this code on this object."""
+        return any(a.code == code and a.object in (obj, "*") for a in self.accepted)
+
 
 class RehearsalSpec(Model):
     """Rehearsal in preflight: Kafka migrates a copy of the metadata, and the cluster is not changed."""

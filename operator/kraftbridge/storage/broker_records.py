@@ -6,11 +6,9 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from kafka.protocol.admin.cluster import DescribeLogDirsRequest
-from kafka.protocol.admin.configs import DescribeConfigsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from kraftbridge.exceptions import ObservationError
@@ -25,7 +23,7 @@ from kraftbridge.models.broker_record import (
     PartitionOffsets,
     TopicPartition,
 )
-from kraftbridge.storage.kafka_brokers import BROKER_RESOURCE, stated_places, topic_configs
+from kraftbridge.storage.kafka_brokers import broker_configs, stated_places, topic_configs
 
 CONNECT_SECONDS: Final = 3.0
 REQUEST_SECONDS: Final = 20.0
@@ -62,14 +60,6 @@ class BrokerRecordClient:
         self._connections: dict[int, Connection] = {}
         self._known: dict[int, tuple[str, int]] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close all connections."""
         for connection in self._connections.values():
@@ -98,26 +88,11 @@ class BrokerRecordClient:
         ObservationError
             It does not answer, or the principal may not describe its configuration.
         """
-        source = f"settings of broker {broker}"
-        resource = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=BROKER_RESOURCE, resource_name=str(broker), configuration_keys=None
-        )
         try:
-            answer = self._to(broker).call(
-                DescribeConfigsRequest,
-                REQUEST_SECONDS,
-                max_version=4,
-                min_version=1,
-                resources=[resource],
-                include_synonyms=True,
-                include_documentation=False,
-            )
+            configs = broker_configs(self._to(broker), broker, REQUEST_SECONDS)
         except WireError as e:
-            raise ObservationError(source, str(e)) from e
-        (result,) = answer.results
-        if result.error_code:
-            raise ObservationError(source, f"DescribeConfigs answered {error_name(result.error_code)}")
-        return {str(c.name): _setting(c) for c in result.configs}
+            raise ObservationError(f"settings of broker {broker}", str(e)) from e
+        return {str(c.name): _setting(c) for c in configs}
 
     def offsets(self, broker: int, holds_for: timedelta) -> dict[TopicPartition, PartitionOffsets]:
         """Return where the partitions of a broker begin and end, as their leaders answer, and how far retention may go within ``holds_for``.

@@ -40,9 +40,9 @@ _CONFIG_BATCH_TOPICS: Final = 200
 _MIN_ISR: Final = "min.insync.replicas"
 TOPIC_RESOURCE: Final = 2
 """``ConfigResource.Type.TOPIC`` and ``ResourceType.TOPIC``."""
-BROKER_RESOURCE: Final = 4
+_BROKER_RESOURCE: Final = 4
 """``ConfigResource.Type.BROKER``."""
-SOURCES: Final = {
+_SOURCES: Final = {
     2: SettingSource.DYNAMIC_BROKER,
     3: SettingSource.DYNAMIC_DEFAULT,
     4: SettingSource.STATIC,
@@ -568,19 +568,27 @@ def topic_configs(
 def stated_places(config: Any) -> tuple[Stated, ...]:
     """Return the places that state a setting by its own name, as DescribeConfigs lists them (KIP-226): the one that wins first."""
     return tuple(
-        Stated(SOURCES[s.source], None if config.is_sensitive else s.value)
+        Stated(_SOURCES[s.source], None if config.is_sensitive else s.value)
         for s in config.synonyms or ()
-        if s.name == config.name and s.source in SOURCES
+        if s.name == config.name and s.source in _SOURCES
     )
 
 
-def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ...]:
+def broker_configs(connection: Connection, broker: int, timeout_seconds: float) -> Any:
+    """Return the configuration of a broker as it answers itself, with the places that state each setting.
+
+    Raises
+    ------
+    WireError
+        It did not answer, or the principal may not describe its configuration.
+    """
     resource = DescribeConfigsRequest.DescribeConfigsResource
-    wanted = resource(resource_type=BROKER_RESOURCE, resource_name=str(broker), configuration_keys=None)
+    wanted = resource(resource_type=_BROKER_RESOURCE, resource_name=str(broker), configuration_keys=None)
     answer = connection.call(
         DescribeConfigsRequest,
-        REQUEST_SECONDS,
+        timeout_seconds,
         max_version=4,
+        min_version=1,  # with synonyms (KIP-226)
         resources=[wanted],
         include_synonyms=True,
         include_documentation=False,
@@ -588,18 +596,22 @@ def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ..
     (result,) = answer.results
     if result.error_code:
         raise WireError(f"DescribeConfigs answered {error_name(result.error_code)}")
+    return result.configs
+
+
+def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ...]:
     return tuple(
         BrokerSetting(
             name=str(c.name),
             value=None if c.is_sensitive else c.value,
-            source=SOURCES[c.config_source],
+            source=_SOURCES[c.config_source],
             sensitive=bool(c.is_sensitive),
             known=c.config_type != 0,
             stated=stated_places(c),
         )
-        for c in result.configs
-        if c.config_source in SOURCES
-        and (SOURCES[c.config_source] is not SettingSource.DEFAULT or c.name in RELEVANT_DEFAULTS)
+        for c in broker_configs(connection, broker, REQUEST_SECONDS)
+        if c.config_source in _SOURCES
+        and (_SOURCES[c.config_source] is not SettingSource.DEFAULT or c.name in RELEVANT_DEFAULTS)
     )
 
 

@@ -133,11 +133,11 @@ def ensure_compared(draft: Draft) -> Wait | None:
             return Wait(waiting, requeue_after=timedelta(seconds=1))
         unknown = comparison.unknown or "it was not asked yet"
         found = finding(Code.BROKER_NOT_COMPARED, broker, broker=comparison.node_id, reason=unknown, object=broker)
-        if not is_accepted(draft, found):
+        if not draft.spec.preflight.accepts(found.code, found.object):
             return _stalled(found)
     elif comparison.differing:
         found = found_difference(comparison)
-        if not is_accepted(draft, found):
+        if not draft.spec.preflight.accepts(found.code, found.object):
             return _stalled(found)
     nodes = tuple(
         n.model_copy(update={"compared": comparison.process}) if n.id == comparison.node_id else n
@@ -222,11 +222,6 @@ def _told(difference: Difference) -> BrokerDifference:
         after=difference.after[:_WIDTH],
         line=difference.line[:_WIDTH],
     )
-
-
-def is_accepted(step: StepContext, found: FindingStatus) -> bool:
-    """Return whether ``spec.preflight.accepted`` lists a finding."""
-    return any(a.code == found.code and a.object in (found.object, "*") for a in step.spec.preflight.accepted)
 
 
 def settings_digest(step: StepContext, now: BrokerNow) -> str:

@@ -289,7 +289,7 @@ def _other_image(step: StepContext) -> Wait | None:
     before = {n.pod: n.images for n in step.status.nodes}
     for stateful_set in sets:
         name = f"StatefulSet/{stateful_set.name}"
-        if any(a.code == Code.DRY_START_OTHER_IMAGE and a.object in (name, "*") for a in step.spec.preflight.accepted):
+        if step.spec.preflight.accepts(Code.DRY_START_OTHER_IMAGE, name):
             continue
         for pod in stateful_set.pods:
             known = before.get(pod.name, {})

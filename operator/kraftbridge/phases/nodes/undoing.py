@@ -39,7 +39,7 @@ def begin_undo(draft: Draft) -> None:
     ):
         return
     found = comparing.found_difference(comparison)
-    if comparing.is_accepted(draft, found) or not gates.mirrors(draft):
+    if draft.spec.preflight.accepts(found.code, found.object) or not gates.mirrors(draft):
         return
     draft.update(
         broker_undo=BrokerUndo(

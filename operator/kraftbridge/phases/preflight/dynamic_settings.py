@@ -37,25 +37,21 @@ def _in_force(setting: BrokerSetting) -> EffectiveSetting:
 
 def standing(step: StepContext, seen: Seen) -> tuple[FindingStatus, ...]:
     """Return the findings that the user has not accepted; asked again before each restart in KRaft mode."""
-    accepted = {(a.code, a.object) for a in step.spec.preflight.accepted}
-    return tuple(f for f in of_brokers(step.spec, seen) if not {(f.code, f.object), (f.code, "*")} & accepted)
+    return tuple(f for f in of_brokers(step.spec, seen) if not step.spec.preflight.accepts(f.code, f.object))
 
 
 def of_brokers(spec: MigrationSpec, seen: Seen) -> Iterator[FindingStatus]:
-    """Yield a finding for each set of brokers whose start refuses the same and lets the same fall."""
-    groups: dict[tuple[tuple[Refusal, ...], tuple[tuple[str, str], ...]], list[int]] = {}
+    """Yield a finding for each broker whose start refuses a dynamic setting; it has the same object before the migration and before the restart."""
     for broker, settings in sorted(seen.items()):
-        if refused := refusals(settings, spec.brokers.static_settings):
-            groups.setdefault((refused, tuple(falling(settings).items())), []).append(broker)
-    for (refused, fallen), brokers in groups.items():
-        everyone = len(brokers) == len(seen) and len(seen) > 1 and all(r.is_default for r in refused)
+        if not (refused := refusals(settings, spec.brokers.static_settings)):
+            continue
         yield finding(
             Code.DYNAMIC_SETTINGS_REFUSED,
-            "brokers" if everyone else f"broker/{brokers[0]}",
-            brokers=first(brokers),
+            f"broker/{broker}",
+            broker=broker,
             refused=some((f"{r.name} ({r.stored}, static {r.static or 'none'})" for r in refused), 10),
-            falling=first((f"{name} becomes {value or 'unset'}" for name, value in fallen), 10),
-            fix=_fix(refused, brokers[0]),
+            falling=first((f"{name} becomes {value or 'unset'}" for name, value in falling(settings).items()), 10),
+            fix=_fix(refused, broker),
         )
 
 

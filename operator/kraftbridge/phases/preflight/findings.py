@@ -77,9 +77,8 @@ def dry_start_findings(step: StepContext) -> tuple[FindingStatus, ...]:
 
 def _accepting(spec: MigrationSpec, found: Iterable[FindingStatus]) -> list[FindingStatus]:
     """Mark the findings that the user accepts."""
-    accepted = {(a.code, a.object) for a in spec.preflight.accepted}
     return [
-        f.model_copy(update={"accepted": f.code in ACCEPTABLE and bool({(f.code, f.object), (f.code, "*")} & accepted)})
+        f.model_copy(update={"accepted": f.code in ACCEPTABLE and spec.preflight.accepts(f.code, f.object)})
         for f in found
     ]
 
