@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 import tracemalloc
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -22,6 +23,7 @@ from kraftbridge.storage.kafka_brokers import BrokerClient
 METADATA: Final = 3
 CONFIGS: Final = 32
 MEGA: Final = bytes(bounds.MIB)
+TOPIC_ID: Final = uuid.UUID(int=0x1234)
 
 
 def uv(value: int) -> bytes:
@@ -56,8 +58,11 @@ def answer(topics: bytes, count: int, brokers: int = 1) -> bytes:
 class Node:
     """Answers ApiVersions, and a request with what is sent for it."""
 
-    def __init__(self, send: Callable[[socket.socket, bytes], None], *, hostile: bool = False) -> None:
+    def __init__(
+        self, send: Callable[[socket.socket, bytes], None], *, hostile: bool = False, metadata_version: int = 9
+    ) -> None:
         self._send = send
+        self._metadata_version = metadata_version
         self._hostile = hostile
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -82,7 +87,7 @@ class Node:
                 request = connection.recv(length, socket.MSG_WAITALL)
                 key, _, correlation = struct.unpack(">hh4s", request[:8])
                 if key == 18 and not self._hostile:
-                    keys = [(METADATA, 0, 12), (18, 0, 3), (CONFIGS, 0, 4), (46, 0, 0), (60, 0, 1)]
+                    keys = [(METADATA, 0, self._metadata_version), (18, 0, 3), (CONFIGS, 0, 4), (46, 0, 0), (60, 0, 1)]
                     listed = b"".join(struct.pack(">hhh", *each) + b"\0" for each in keys)
                     body = (
                         correlation + struct.pack(">h", 0) + uv(len(keys) + 1) + listed + struct.pack(">i", 0) + b"\0"
@@ -135,7 +140,8 @@ def at_most(mebibytes: int) -> Iterator[None]:
     assert peak < mebibytes * bounds.MIB, bounds.size(peak)
 
 
-def test_the_decoder_reads_what_kafka_python_writes() -> None:
+@pytest.mark.parametrize("version", [9, 10])
+def test_the_decoder_reads_what_kafka_python_writes(version: int) -> None:
     part = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
     fields = {
         "brokers": [
@@ -147,6 +153,7 @@ def test_the_decoder_reads_what_kafka_python_writes() -> None:
             MetadataResponse.MetadataResponseTopic(
                 error_code=0,
                 name="t",
+                topic_id=TOPIC_ID,
                 is_internal=False,
                 partitions=[
                     part(
@@ -163,16 +170,18 @@ def test_the_decoder_reads_what_kafka_python_writes() -> None:
             )
         ],
     }
-    encoded = MetadataResponse(version=9, throttle_time_ms=0, **fields)
+    encoded = MetadataResponse(version=version, throttle_time_ms=0, **fields)
     encoded.with_header(correlation_id=0)
     body = bytes(encoded.encode(framed=False, header=True))[4:]
-    with node_of(framed(body)) as node, Connection("127.0.0.1", node.port, Security(), 5.0) as connection:
+    node_ = node_of(framed(body), metadata_version=version)
+    with node_ as node, Connection("127.0.0.1", node.port, Security(), 5.0) as connection:
         brokers, controller, topics = connection.all_topics(5.0, lambda m: (m.brokers, m.controller_id, list(m.topics)))
         assert connection.usable, "it is read to its end"
     assert ([b.node_id for b in brokers], brokers[0].host, controller) == ([0, 1], "h0", 1)
     (found,) = topics
     assert (found.name, found.partitions[0].replica_nodes, found.partitions[0].isr_nodes) == ("t", (0, 1), (0,))
     assert (found.allows(10), found.allows(3)) == (True, False)
+    assert found.topic_id == ("" if version == 9 else TOPIC_ID.hex)
 
 
 @pytest.mark.parametrize("hostile", [True, False], ids=["before the login", "afterwards"])
