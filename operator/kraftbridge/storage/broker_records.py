@@ -104,7 +104,8 @@ class BrokerRecordClient:
         ObservationError
             A leader does not answer for a partition, or the principal may not read a topic's configuration.
         """
-        partitions = {tp: of for tp, of in self._partitions(broker).items() if of[0] >= 0}
+        served, _ = self._partitions(broker)
+        partitions = {tp: of for tp, of in served.items() if of[0] >= 0}
         leaders = {tp: leader for tp, (leader, _) in partitions.items()}
         ends = self._of_leaders(leaders, dict.fromkeys(leaders, _LATEST))
         starts = self._of_leaders(leaders, dict.fromkeys(leaders, _EARLIEST))
@@ -121,7 +122,9 @@ class BrokerRecordClient:
     def offsets_now(
         self, broker: int, record: Mapping[TopicPartition, PartitionOffsets]
     ) -> dict[TopicPartition, OffsetsNow | str]:
-        """Return where the recorded partitions of a broker begin and end now; those of deleted topics are left out.
+        """Return where the recorded partitions of a broker begin and end now.
+
+        Left out are those of deleted topics, which no broker knows any more, and those that the broker has no more.
 
         The broker itself is asked for the beginning of its own logs.
 
@@ -130,12 +133,13 @@ class BrokerRecordClient:
         ObservationError
             No broker answers, or the restarted one does not.
         """
+        served, topics = self._partitions(broker)
         leaders = {
-            tp: leader
-            for tp, (leader, topic_id) in self._partitions(broker).items()
-            if tp in record and topic_id == record[tp].topic_id
+            tp: leader for tp, (leader, topic_id) in served.items() if tp in record and topic_id == record[tp].topic_id
         }
-        headless: dict[TopicPartition, OffsetsNow | str] = {tp: "no leader" for tp, i in leaders.items() if i < 0}
+        unlisted = self._not_deleted(sorted({topic for topic, _ in record} - topics))
+        missing: dict[TopicPartition, OffsetsNow | str] = {tp: unlisted[tp[0]] for tp in record if tp[0] in unlisted}
+        missing |= {tp: "no leader" for tp, leader in leaders.items() if leader < 0}
         asked = {tp: leader for tp, leader in leaders.items() if leader >= 0}
         ends = self._of_leaders(asked, dict.fromkeys(asked, _LATEST))
         starts = self._of_leaders(asked, dict.fromkeys(asked, _EARLIEST))
@@ -153,7 +157,7 @@ class BrokerRecordClient:
                 found[tp] = own_start
             else:
                 found[tp] = OffsetsNow(start, end, own_start, leader == broker)
-        return headless | found | self._sized(broker, record, found)
+        return missing | found | self._sized(broker, record, found)
 
     # -------------------------------------------------------------------------------------------- parts
 
@@ -275,18 +279,40 @@ class BrokerRecordClient:
             for p in t.partitions
         }
 
-    def _partitions(self, broker: int) -> dict[TopicPartition, tuple[int, str]]:
-        """Return leader and topic id of each partition that a broker has; leader -1 where there is none."""
+    def _not_deleted(self, topics: list[str]) -> dict[str, str]:
+        """Return why a topic that one broker does not list is not taken for deleted; a topic that every broker calls unknown is left out.
 
-        def of_broker(answer: Metadata) -> dict[TopicPartition, tuple[int, str]]:
+        A broker that has just started serves an empty list of topics.
+        """
+        found: dict[str, str] = {}
+        for start in range(0, len(topics), _BATCH_TOPICS):
+            batch = topics[start : start + _BATCH_TOPICS]
+            for broker in sorted(self._addresses()):
+                try:
+                    answer = self._to(broker).metadata(REQUEST_SECONDS, batch)
+                except WireError as e:
+                    found |= dict.fromkeys(batch, f"broker {broker}: {e}")
+                    continue
+                unknown = {str(t.name) for t in answer.topics if t.error_code == UNKNOWN_TOPIC}
+                found |= dict.fromkeys(set(batch) - unknown, "the brokers do not agree whether the topic exists")
+        return found
+
+    def _partitions(self, broker: int) -> tuple[dict[TopicPartition, tuple[int, str]], set[str]]:
+        """Return leader and topic id of each partition that a broker has, leader -1 where there is none, and the topics that are listed."""
+
+        def of_broker(answer: Metadata) -> tuple[dict[TopicPartition, tuple[int, str]], set[str]]:
             found = {}
+            listed = set()
             for topic in answer.topics:
-                if topic.error_code and topic.error_code != UNKNOWN_TOPIC:
+                if topic.error_code == UNKNOWN_TOPIC:
+                    continue
+                listed.add(topic.name)
+                if topic.error_code:
                     raise ObservationError(f"topic {topic.name}", error_name(topic.error_code))
                 for partition in topic.partitions:
                     if broker in partition.replica_nodes:
                         found[topic.name, partition.partition_index] = (partition.leader_id, topic.topic_id)
-            return found
+            return found, listed
 
         try:
             return self._any().all_topics(REQUEST_SECONDS, of_broker)
