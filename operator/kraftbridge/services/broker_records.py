@@ -123,6 +123,7 @@ def ask(
     """
     with closing(clients.broker_records()) as client:
         settings = client.settings(node_id)
+        is_dynamic = any(setting.is_dynamic for setting in settings.values())  # nothing else can be refused
         return BrokerNow(
             node_id=node_id,
             pod_uid=pod.uid,
@@ -130,7 +131,7 @@ def ask(
             settings=settings,
             listeners=() if known is None else tuple(_listeners_again(client, known, pod, settings)),
             offsets={} if known is None else client.offsets_now(node_id, known.offsets),
-            refusals=_refusals(kubernetes, namespace, pod.name, container),
+            refusals=_refusals(kubernetes, namespace, pod.name, container) if is_dynamic else (),
         )
 
 

@@ -14,11 +14,13 @@ from kraftbridge.exceptions import ActionError, ObservationError
 from kraftbridge.models.broker_record import EffectiveSetting, ListenerState, OffsetsNow, PartitionOffsets
 from kraftbridge.models.decision import RecordBroker
 from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.survey import SettingSource, Stated
 from kraftbridge.services import broker_records
 from kraftbridge.services.clients import ClusterClients
 
 ACTION = RecordBroker(1, "uid-1", "10.0.0.1", "demo-broker-1")
 SETTINGS = {
+    "log.retention.ms": EffectiveSetting("-1", stated=(Stated(SettingSource.DYNAMIC_DEFAULT, "-1"),)),
     "advertised.listeners": EffectiveSetting("INTERNAL://10.0.0.1:9092,EXTERNAL://kafka-1.example:9094"),
     "listener.security.protocol.map": EffectiveSetting("INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL"),
 }
