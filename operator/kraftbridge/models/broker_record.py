@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from kraftbridge.models.config_values import ConfigType
 from kraftbridge.models.survey import DYNAMIC, SettingSource, Stated, Unobserved
 
 MAXIMUM_UNPACKED_BYTES: Final = 256 * 1024 * 1024
@@ -23,8 +24,8 @@ class EffectiveSetting:
     value: str | None
     """What holds, as Kafka spells the parsed value; None for a password, and for a setting without a value."""
     sensitive: bool = False
-    type: int = 0
-    """``DescribeConfigsResponse.ConfigType``; 0: Kafka does not define the setting."""
+    type: ConfigType = ConfigType.UNKNOWN
+    """Unknown where Kafka does not define the setting."""
     stated: tuple[Stated, ...] = ()
     """The places that state the setting by this name, the one that should win first. They keep what Kafka has refused."""
 
@@ -220,7 +221,10 @@ def _record(document: Any) -> BrokerRecord:
     else:
         settings = {
             name: EffectiveSetting(
-                value, sensitive, kind, tuple(Stated(SettingSource(source), text) for source, text in stated)
+                value,
+                sensitive,
+                ConfigType(kind),
+                tuple(Stated(SettingSource(source), text) for source, text in stated),
             )
             for name, (value, sensitive, kind, stated) in stored.items()
         }

@@ -23,6 +23,7 @@ from kraftbridge.models.broker_record import (
     PartitionOffsets,
     TopicPartition,
 )
+from kraftbridge.models.config_values import ConfigType
 from kraftbridge.storage.kafka_brokers import broker_configs, stated_places, topic_configs
 
 CONNECT_SECONDS: Final = 3.0
@@ -365,6 +366,6 @@ def _setting(config: Any) -> EffectiveSetting:
     return EffectiveSetting(
         value=None if config.is_sensitive else config.value,
         sensitive=bool(config.is_sensitive),
-        type=int(config.config_type or 0),
+        type=ConfigType(config.config_type or 0),
         stated=stated_places(config),
     )

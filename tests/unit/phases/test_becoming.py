@@ -26,6 +26,7 @@ from kraftbridge.models.broker_record import (
     unpacked,
 )
 from kraftbridge.models.broker_settings import RULES, may_change
+from kraftbridge.models.config_values import ConfigType
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.survey import SettingSource, Stated
 from kraftbridge.phases.becoming.listeners import differing_listeners
@@ -39,7 +40,7 @@ TP = ("orders", 0)
 
 
 def setting(value: str | None, *stated: tuple[SettingSource, str | None], sensitive: bool = False) -> EffectiveSetting:
-    return EffectiveSetting(value, sensitive, 1, tuple(Stated(*each) for each in stated))
+    return EffectiveSetting(value, sensitive, ConfigType.STRING, tuple(Stated(*each) for each in stated))
 
 
 def record(**settings: EffectiveSetting) -> BrokerRecord:
@@ -149,17 +150,22 @@ def test_a_hidden_dynamic_setting_without_the_log_of_the_start_is_unknown() -> N
 def test_no_setting_changes_unnoticed(name: str, before: str, after: str) -> None:
     was = broker_record(0, "uid", settings={name: setting(before)}, pod_ip="")
     found = list(differing_settings(was, broker_now(0, settings={name: setting(after)})))
-    quiet = alike(before, after) or may_change(name) or name == "listener.security.protocol.map"
+    quiet = alike(before, after, ConfigType.STRING) or may_change(name) or name == "listener.security.protocol.map"
     assert quiet or [d.what for d in found] == [name]
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
-    [("False", "false"), ("compact, delete", "compact,delete"), ("0.50", "0.5"), ("10485760", "1.048576E7")],
+    ("one", "other", "kind"),
+    [
+        ("False", "false", ConfigType.BOOLEAN),
+        ("compact, delete", "compact,delete", ConfigType.LIST),
+        ("0.50", "0.5", ConfigType.DOUBLE),
+        ("10485760", "1.048576E7", ConfigType.DOUBLE),
+    ],
 )
-def test_spellings_of_one_value_are_alike(one: str, other: str) -> None:
-    assert alike(one, other)
-    assert not alike(one, f"{other}1")
+def test_spellings_of_one_value_are_alike(one: str, other: str, kind: ConfigType) -> None:
+    assert alike(one, other, kind)
+    assert not alike(one, f"{other}1", kind)
 
 
 # ------------------------------------------------------------------------------------------------ offsets

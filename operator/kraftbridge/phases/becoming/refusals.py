@@ -79,7 +79,7 @@ def _refusals(settings: Settings, static: Mapping[str, str]) -> Iterator[Refusal
                 yield Refusal(name, stored.value or "", holds, is_default, steps)
         elif _must_be_static(name):
             hidden = setting.sensitive and (own is not None or setting.static is not None)
-            if not hidden and not alike(stored.value, holds):
+            if not hidden and not alike(stored.value, holds, setting.type):
                 yield Refusal(name, "hidden" if setting.sensitive else stored.value or "", holds or "none", is_default)
 
 

@@ -19,6 +19,7 @@ from kraftbridge.models.broker_record import (
     EffectiveSetting,
 )
 from kraftbridge.models.broker_settings import AUTHORIZER, cuts_off, destroys, may_change
+from kraftbridge.models.config_values import ConfigType, same_value
 from kraftbridge.models.survey import Unobserved
 
 Settings = Mapping[str, EffectiveSetting]
@@ -34,19 +35,9 @@ def effect_of(name: str) -> Effect:
     return Effect.CUTS_OFF if cuts_off(name) else Effect.CHANGES
 
 
-def alike(one: str | None, other: str | None) -> bool:
+def alike(one: str | None, other: str | None, kind: ConfigType) -> bool:
     """Return whether two spellings of a setting's value mean the same: Kafka serves parsed values, and keeps what was typed as a synonym."""
-    return one == other or _plain(one) == _plain(other)
-
-
-def _plain(value: str | None) -> object:
-    text = (value or "").strip()
-    if text.lower() in ("true", "false"):
-        return text.lower()
-    try:
-        return float(text)
-    except ValueError:
-        return tuple(part.strip() for part in text.split(","))
+    return same_value(kind, one or "", other or "")
 
 
 def refused_settings(settings: Settings) -> dict[str, tuple[str, str]]:
@@ -57,7 +48,7 @@ def refused_settings(settings: Settings) -> dict[str, tuple[str, str]]:
         if setting.is_dynamic
         and not setting.sensitive
         and setting.stated[0].value is not None
-        and not alike(setting.value, setting.stated[0].value)
+        and not alike(setting.value, setting.stated[0].value, setting.type)
     }
 
 
@@ -94,7 +85,9 @@ def differing_settings(record: BrokerRecord, now: BrokerNow) -> Iterator[Differe
             continue
         before = _expected(name, record.settings.get(name), record, now)
         after = _value(now.settings.get(name))
-        if alike(before, after) or _is_ours(name, before, after):
+        if alike(before, after, _type_of(record.settings.get(name), now.settings.get(name))) or _is_ours(
+            name, before, after
+        ):
             continue
         if not _changed_by_user(record.settings.get(name), now.settings.get(name), effect_of(name)):
             yield Difference(DifferenceKind.SETTING, effect_of(name), name, before or NO_VALUE, after or NO_VALUE, line)
@@ -102,6 +95,10 @@ def differing_settings(record: BrokerRecord, now: BrokerNow) -> Iterator[Differe
 
 def _value(setting: EffectiveSetting | None) -> str | None:
     return setting.value if setting is not None else None
+
+
+def _type_of(*settings: EffectiveSetting | None) -> ConfigType:
+    return next((setting.type for setting in settings if setting is not None), ConfigType.UNKNOWN)
 
 
 def _expected(name: str, setting: EffectiveSetting | None, record: BrokerRecord, now: BrokerNow) -> str | None:
