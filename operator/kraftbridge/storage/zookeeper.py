@@ -398,6 +398,7 @@ class ZooKeeperStore:
                 if self._client is not None:
                     _dispose(self._client)
                     self._client = None
+                self._last_warning.text = ""
                 self._check_names(deadline)
                 self._client = self._new_session()
                 self._live = self._client.start_async()
@@ -434,7 +435,8 @@ class ZooKeeperStore:
 
     def _explain(self, error: BaseException) -> str:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        if self._client is None or self._client.connected or not self._last_warning.text:
+        connected = self._client is not None and self._client.connected
+        if connected or not self._last_warning.text:
             return text
         return f"{text}; the last attempt said: {self._last_warning.text}"
 
