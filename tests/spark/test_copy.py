@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +20,9 @@ from tests.support.kafka_processes import kafka_libraries, kafka_processes
 from tests.support.relay import Relay
 from tests.support.traps import SETTINGS, TRAPS, planted, stored_dump
 
+from kraftbridge.metadata.copying import copy_span
+from kraftbridge.metadata.log.files import LocalLogFiles
+from kraftbridge.metadata.log.replay import append_timestamp_ms
 from kraftbridge.models.report import ZooKeeperAccess
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
 from kraftbridge.verification.command_line import main
@@ -140,7 +144,25 @@ def test_a_tree_from_before_the_claim_never_passes_with_a_difference(
     dump.put("/kafka-acl/Topic/lost", {"version": 1, "acls": [ACL]})
     code, report = compare(dump.write(tmp_path / "zk.jsonl"), log)
     assert (code, report["verdict"]) == (2, "Inconclusive")
+    assert "at an unknown time" in report["reason"]
     assert "compare each difference by hand" in report["reason"]
+
+
+def test_a_tree_from_before_the_claim_tells_its_age_and_what_was_made_since(
+    compare: Callable[..., Answer], log: Path, tmp_path: Path
+) -> None:
+    dump = tree(claimed=False)
+    dump.put("/kafka-acl/Topic/lost", {"version": 1, "acls": [ACL]})
+    dump.remove("/config/topics/cfg-01")
+    written = dump.write(tmp_path / "zk.jsonl")
+    span = copy_span(LocalLogFiles(log))
+    assert span is not None
+    began = append_timestamp_ms(LocalLogFiles(log), span.begin) / 1000
+    os.utime(written, (began - 12, began - 12))
+    _, report = compare(written, log)
+    assert "read 12 s before Kafka's copy began" in report["reason"]
+    assert "1 only in the log, 1 that differ otherwise" in report["reason"]
+    assert "topic-config cfg-01: only in the log, made after the tree was read" in report["problems"]
 
 
 def test_a_tree_that_was_read_after_the_copy_proves_nothing(

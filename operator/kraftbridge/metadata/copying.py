@@ -32,23 +32,31 @@ _PRODUCER_IDS: Final = "/latest_producer_id_block"
 _MAXIMUM_CHANGED: Final = 10_000
 
 
-def copy_end_offset(files: LogFiles) -> int | None:
-    """Return the offset of the last finished copy's `EndTransactionRecord` (KIP-868); None if no copy has finished.
+@dataclass(frozen=True, slots=True)
+class CopySpan:
+    """Offsets of a finished copy's `BeginTransactionRecord` and `EndTransactionRecord` (KIP-868)."""
+
+    begin: int
+    end: int
+
+
+def copy_span(files: LogFiles) -> CopySpan | None:
+    """Return where the last finished copy is in the log; None if no copy has finished.
 
     Raises
     ------
     MetadataError
         The log cannot be read.
     """
-    end: int | None = None
-    copying = False
+    found: CopySpan | None = None
+    begin: int | None = None
     for offset, name, fields in records_of(files, {_BEGIN, _END, _ABORT}):
         if name == _BEGIN:
-            copying = fields["name"] == COPY_TRANSACTION
-        elif copying:
-            copying = False
-            end = offset if name == _END else end
-    return end
+            begin = offset if fields["name"] == COPY_TRANSACTION else None
+        elif begin is not None:
+            found = CopySpan(begin, offset) if name == _END else found
+            begin = None
+    return found
 
 
 def copied_entities(reading: DumpReading) -> Iterator[Entity]:

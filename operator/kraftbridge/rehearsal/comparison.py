@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kraftbridge.metadata.copying import NOT_COPIED, copied_entities, copy_end_offset
+from kraftbridge.metadata.copying import NOT_COPIED, copied_entities, copy_span
 from kraftbridge.metadata.entities import Form, Secrets
 from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.files import LocalLogFiles
@@ -62,7 +62,8 @@ def compare_copy(dump: Path, chroot: str, log_directory: Path, encoder_secret: s
     """
     result = TreeComparison()
     files = LocalLogFiles(log_directory)
-    result.copy_end_offset = copy_end_offset(files)
+    copy = copy_span(files)
+    result.copy_end_offset = None if copy is None else copy.end
     if result.copy_end_offset is None:
         return result
     secrets = Secrets(random_bytes.token_bytes(32), compare_passwords=encoder_secret is not None)

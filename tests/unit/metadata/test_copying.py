@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.metadata.record_writer import batch, record
 
-from kraftbridge.metadata.copying import Claim, copy_end_offset, is_krafts
+from kraftbridge.metadata.copying import Claim, copy_span, is_krafts
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.zookeeper.znodes import Znode
 
@@ -16,12 +16,13 @@ CLAIMED = b'{"version":2,"brokerid":3000,"kraftControllerEpoch":3}'
 
 
 def test_the_end_of_a_real_copy_is_found_on_every_voter() -> None:
-    assert [copy_end_offset(LocalLogFiles(DATA / voter)) for voter in ("c3000", "c3001", "c3002")] == [599, 599, 599]
+    spans = [copy_span(LocalLogFiles(DATA / voter)) for voter in ("c3000", "c3001", "c3002")]
+    assert [span.end for span in spans if span is not None] == [599, 599, 599]
 
 
 def test_a_log_without_a_copy_has_no_end(tmp_path: Path) -> None:
     (tmp_path / "00000000000000000000.log").write_bytes(batch([record("NoOpRecord")], 0))
-    assert copy_end_offset(LocalLogFiles(tmp_path)) is None
+    assert copy_span(LocalLogFiles(tmp_path)) is None
 
 
 @pytest.mark.parametrize(

@@ -273,6 +273,22 @@ def log_end(files: LogFiles) -> LogEnd:
     return LogEnd(found.snapshots[-1].end_offset if found.snapshots else 0)
 
 
+def append_timestamp_ms(files: LogFiles, offset: int) -> int:
+    """Return the append time of the batch that holds an offset, in milliseconds since the epoch; -1 if no segment holds it.
+
+    Raises
+    ------
+    MetadataError
+        The log cannot be read.
+    """
+    holding = [segment for segment in listing(files).segments if segment.base_offset <= offset]
+    for segment in holding[-1:]:
+        for batch in FileScan(files, segment.name, segment.size_bytes):
+            if batch.base_offset <= offset <= batch.last_offset:
+                return batch.append_timestamp_ms
+    return -1
+
+
 def batches(files: LogFiles, name: str) -> Iterator[RecordBatch]:
     """Yield the complete batches of one file."""
     yield from FileScan(files, name, files.sizes()[name])

@@ -512,7 +512,8 @@ def difference_of_pair(kind: EntityKind, key: str, pair: Pair) -> Difference:
 
 
 BEFORE_CLAIM: Final = (
-    "the tree was read before a KRaft controller claimed /controller, so what differs may have changed in between; "
+    "the tree was read {age}, before a KRaft controller claimed /controller, so what differs may have changed in between: "
+    "{created} only in the log, {others} that differ otherwise; "
     "compare each difference by hand, or roll back and take over again with `watch` running"
 )
 AFTER_SYNC: Final = (
@@ -538,15 +539,34 @@ def compare_copy(run: Run, rows: DataFrame) -> None:
     flagged = [entity for entity in comparison.flagged if not is_unreadable(run, entity)]
     flagged = _without_deletions(run, flagged, claim.get("deleting", ()))
     if claim.get("zxid") is None:
-        if flagged:
-            run.outcome.problems.append(BEFORE_CLAIM)
-        run.outcome.unresolved += [f"{entity.kind} {entity.key}" for entity in flagged]
+        run.outcome.problems += _changed_before_claim(run, flagged)
         return
     changed = set(claim["changed"])
     for path in sorted(changed):
         run.outcome.add_finding(Finding.of(Code.CHANGED_AFTER_CLAIM, path))
     for entity in flagged:
         run.outcome.add_difference(difference_of_flagged(entity, [ZOOKEEPER, LOG]))
+
+
+def _changed_before_claim(run: Run, flagged: Sequence[Flagged]) -> list[str]:
+    """Return how old the tree is, and each entity that differs: what only the log holds was made since."""
+    if not flagged:
+        return []
+    created = [entity for entity in flagged if not entity.copies[ZOOKEEPER].count]
+    others = [entity for entity in flagged if entity.copies[ZOOKEEPER].count]
+    summary = BEFORE_CLAIM.format(age=_age(run), created=len(created), others=len(others))
+    only_in_log = [f"{entity.kind} {entity.key}: only in the log, made after the tree was read" for entity in created]
+    changed = [f"{entity.kind} {entity.key}: changed after the tree was read, or by the copy" for entity in others]
+    return [summary, *only_in_log, *changed]
+
+
+def _age(run: Run) -> str:
+    """Return how long before the copy the tree was written: by the file's date, and by Kafka's clock in the log."""
+    began_ms = run.outcome.leader_note.get("copyBeganMs", -1)
+    seconds = (began_ms - run.outcome.claim["writtenMs"]) / 1000
+    if began_ms < 0 or seconds < 0:
+        return "at an unknown time (its file is younger than Kafka's copy)"
+    return f"{seconds:.0f} s before Kafka's copy began"
 
 
 def _without_deletions(run: Run, flagged: Sequence[Flagged], topics: Iterable[str]) -> list[Flagged]:

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from typing_extensions import override
 
 from kraftbridge.exceptions import MetadataError
-from kraftbridge.metadata.copying import copy_end_offset
+from kraftbridge.metadata.copying import copy_span
 from kraftbridge.metadata.entities import Form, Secrets
 from kraftbridge.metadata.log.credentials import forgettable_by_brokers, forgettable_by_voter
 from kraftbridge.metadata.log.entities import (
@@ -25,7 +25,7 @@ from kraftbridge.metadata.log.entities import (
 )
 from kraftbridge.metadata.log.files import LOG_FOLDER, META_PROPERTIES, open_log_files
 from kraftbridge.metadata.log.image import MetadataImage, config_identity
-from kraftbridge.metadata.log.replay import LogReplay
+from kraftbridge.metadata.log.replay import LogReplay, append_timestamp_ms
 from kraftbridge.models.entities import ENTITY_KINDS, Mirror
 from kraftbridge.verification.sources.rows import (
     LOG,
@@ -85,9 +85,10 @@ class _LogReader(DataSourceReader):
         if owner.node_id != voter.id:
             raise MetadataError(f"{files.place} holds the log of node {owner.node_id}, not of voter {voter.id}")
         state["cluster"] = owner.cluster_id
-        end = copy_end_offset(files) if plan.copied and voter.mirrored else None
-        if plan.copied and voter.mirrored and end is None:
+        copy = copy_span(files) if plan.copied and voter.mirrored else None
+        if plan.copied and voter.mirrored and copy is None:
             raise MetadataError(f"{files.place}: the log holds no finished copy of ZooKeeper")
+        end = None if copy is None else copy.end
         stops = [stop for stop in (plan.replicas_offset, plan.fence_offset, end) if stop is not None and stop >= 0]
         replay = LogReplay(files, start_at_most=min(stops, default=None))
         steps = []
@@ -95,9 +96,9 @@ class _LogReader(DataSourceReader):
             steps.append((plan.replicas_offset, Leg.REPLICAS, voter_place(voter.id), Form.WHOLE))
         if voter.mirrored and plan.at_fence and plan.fence_offset is not None and plan.fence_offset >= 0:
             steps.append((plan.fence_offset, Leg.MIRROR, LOG_AT_FENCE, Form.MIRRORED))
-        if end is not None:
-            steps.append((end, Leg.MIRROR, LOG, Form.MIRRORED))
-            state["copyEndOffset"] = end
+        if copy is not None:
+            steps.append((copy.end, Leg.MIRROR, LOG, Form.MIRRORED))
+            state["copyBeganMs"] = append_timestamp_ms(files, copy.begin)
         for offset, leg, place, form in sorted(steps):
             image = _advanced(replay, offset, plan.patience_seconds)
             if image.offset < offset:

@@ -179,6 +179,7 @@ class _ZooKeeperReader(DataSourceReader):
             facts = {"zxid": claim.zxid, "changed": claim.changed(), "mirrored": mirrored}
             facts["whole"] = reading.is_whole
             facts["deleting"] = topics_being_deleted(reading)
+            facts["writtenMs"] = int(Path(plan.dump).stat().st_mtime * 1000)
             yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.CLAIM, "", facts)
         else:
             yield from entity_batches(Leg.MIRROR, ZOOKEEPER, reading.entities())
