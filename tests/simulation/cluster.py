@@ -13,6 +13,7 @@ from tests.simulation.becoming import Becoming
 from tests.simulation.channels import OpenChannel
 from tests.simulation.images import FORMER_IMAGE, Images
 from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeline
+from tests.simulation.starts import SlowStarts
 from tests.simulation.stores import Lost
 from tests.support.observations import dry_start_of, issued_listener, survey
 
@@ -65,6 +66,7 @@ from kraftbridge.models.observation import (
     RehearsalRun,
     RehearsalState,
     RunState,
+    StartLog,
     StatefulSetState,
     TopicRedundancy,
     Unobserved,
@@ -182,6 +184,7 @@ class Cluster:
         self.dry_start_ran = False
         self.images = Images(Random(f"images of {identity.uid}"))
         self.becoming = Becoming()
+        self.slow_starts = SlowStarts()
         self.channel: OpenChannel | None = None
         """Of brokers with ``configStyle: Auto``."""
         self.issued = False
@@ -263,8 +266,11 @@ class Cluster:
             self.kafka.unregistering.discard(pod.node)
             if self.random.random() < self.trouble.broker_never_registers:
                 self.kafka.unregistering.add(pod.node)
-            self.becoming.start(pod.node, BrokerMode.of(pod.configuration))
-            self.kafka.start_broker(pod.node, BrokerMode.of(pod.configuration))
+            mode = BrokerMode.of(pod.configuration)
+            self.becoming.start(pod.node, mode)
+            self.slow_starts.begin(
+                pod.node, self.time.now, self.time.after, lambda: self.kafka.start_broker(pod.node, mode)
+            )
         else:
             if self.random.random() < self.trouble.never_registers:
                 self.kafka.never_registers.add(pod.node)
@@ -274,6 +280,7 @@ class Cluster:
     def _stop(self, workload: Workload, pod: Pod) -> None:
         pod.ready_since = None
         if workload.of_brokers:
+            self.slow_starts.end(pod.node)
             self.kafka.stop_broker(pod.node)
         else:
             self.kafka.stop_controller(pod.node)
@@ -596,6 +603,7 @@ class Cluster:
             rehearsal=look(Part.REHEARSAL, lambda: self._rehearsal(status)),
             broker_record=look(Part.BROKER_RECORD, lambda: self._record(status)),
             broker_now=look(Part.BROKER_NOW, lambda: self._broker_now(status)),
+            start_log=look(Part.START_LOG, lambda: self._start_log(status)),
             issued=issued_listener(exists=self.issued) if Part.ISSUED in wanted else None,
             archive=self.archives.get(status.healing.archive)
             if Part.ARCHIVE in wanted and status.healing is not None
@@ -607,6 +615,14 @@ class Cluster:
     def _record(self, status: MigrationStatus) -> BrokerRecord | Unobserved:
         name = status.broker_record.config_map if status.broker_record is not None else ""
         return self.becoming.records.get(name, Unobserved(f"ConfigMap {name}", "it does not exist"))
+
+    def _start_log(self, status: MigrationStatus) -> StartLog | Unobserved:
+        assert status.watched_start is not None
+        for workload in self.broker_sets:
+            for pod in workload.pods.values():
+                if self._pod_state(pod).process == status.watched_start.process:
+                    return StartLog(status.watched_start.process, self.slow_starts.line(pod.node, self.time.now))
+        return Unobserved("log of the broker that starts", "its pod is gone")
 
     def _broker_now(self, status: MigrationStatus) -> BrokerNow | Unobserved:
         assert status.broker_comparison is not None

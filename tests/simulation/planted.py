@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from kraftbridge.models.observation import ControllersWorkload, Unobserved
+from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
 from kraftbridge.phases import belongings, canary, forward, gates, healing, history, rehearsing, rollback, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
-from kraftbridge.phases.nodes import deadlines, rolls
+from kraftbridge.phases.nodes import deadlines, rolls, sights
 from kraftbridge.phases.preflight import channel
 
 
@@ -101,6 +101,10 @@ def _what_is_absent_was_stopped(step: StepContext) -> bool:
     return found is None or (found.deleting and not found.pods)
 
 
+def _no_start_takes_long(_step: StepContext, _pod: PodState) -> None:
+    """Take no line of a log for progress, as up to 87d037e."""
+
+
 def _nothing_is_created_again(_draft: Draft) -> Wait | None:
     """Wait for controllers that somebody deleted, as up to 87d037e."""
 
@@ -123,6 +127,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "assuming": (gates, "controllers_gone", _what_is_absent_was_stopped),
     "bereft": (belongings, "restore", _nothing_is_created_again),
     "believing": (rolls, "_ensure_compared", _every_broker_is_believed),
+    "impatient": (sights, "recovering", _no_start_takes_long),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }
 

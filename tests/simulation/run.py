@@ -61,6 +61,8 @@ FENCED = (11, 26)
 HEARTBEATS_LOST_CHANCE = 0.04
 REFUSING = 1
 """Remainder of the seeds (modulo 8) in whose clusters a start in KRaft mode refuses the dynamic settings."""
+SLOW_STARTS = 6
+"""Remainder of the seeds (modulo 8) in whose clusters brokers recover their logs for minutes."""
 TARGETS = [Target.KRAFT, Target.KRAFT, Target.KRAFT_BROKERS, Target.DUAL_WRITE, Target.QUORUM_READY]
 OPEN_CHANNEL = 7
 """Remainder of the seeds (modulo 11) whose migrations leave the channel to the operator."""
@@ -206,6 +208,8 @@ class Run:
         if seed % 11 == OPEN_CHANNEL:
             self._leave_the_channel_open(Random(f"channel of {seed}"))
         self.cluster.becoming.refusing = seed % 8 == REFUSING
+        if seed % 8 == SLOW_STARTS:
+            self.cluster.slow_starts.random = Random(f"slow starts of {seed}")
         self.looked_at = self.lone_until = self.skew = 0.0
         self.deleted = False
         """Somebody asked for the resource's deletion: the finalizer keeps it until nothing of the user's is held."""
@@ -517,7 +521,7 @@ class Run:
         if self._happens("time_jump"):
             cluster.time.advance(random.uniform(60.0, 4000.0))
         if self._happens("clock_skew"):
-            self.skew = random.choice([0.0, random.uniform(-90.0, 90.0)])
+            self.skew = random.choice([0.0, random.uniform(-200.0, 200.0)])
         if self._happens("pause"):
             self._edit(paused=not self.spec.paused)
         if self._happens("controllers_edited"):
@@ -716,7 +720,7 @@ class Run:
 
     def _check_act(self, action: Action, sick: frozenset[int]) -> None:
         kafka = self.cluster.kafka
-        if words := self.stores.trouble_of(self, action):
+        if words := self.stores.trouble_of(self, action) or self.cluster.slow_starts.trouble_of(action, self.looked_at):
             self._break(words)
         # A rollback that never touched a StatefulSet needs no Lease: it only takes its own controllers away.
         own = isinstance(action, StopControllers) and not self.status.changed_fields

@@ -38,6 +38,7 @@ from kraftbridge.models.observation import (
     QuorumState,
     RehearsalState,
     RunState,
+    StartLog,
     StatefulSetState,
     TopicRedundancy,
     Unobserved,
@@ -58,6 +59,7 @@ from kraftbridge.models.status import (
     MigrationStatus,
     NodeStatus,
     PhaseRecord,
+    PodSight,
     QuorumStatus,
     RehearsalStatus,
     RequiredVariable,
@@ -471,6 +473,9 @@ class Situation:
     def decide(self) -> Decision:
         """Decide one step. Brokers are what they were, unless this observation says what they are: the steps that find it out are skipped."""
         decision = self.step()
+        watched = decision.status.watched_start
+        if watched is not None and self.observation.start_log == NOT_NEEDED:
+            return self.after(decision).observing(start_log=StartLog(watched.process)).decide()
         looked = self.observation.broker_record != NOT_NEEDED or self.observation.broker_now != NOT_NEEDED
         for _ in range(2 * len(BROKER_IDS)):
             if looked or (seen := _as_before(decision, self.now)) is None:
@@ -481,7 +486,27 @@ class Situation:
         return decision
 
     def step(self) -> Decision:
-        return decide(self.identity, self.spec, self.status, self.observation, self.now)
+        """Decide once. The operator has watched the pods all along, with a clock like the nodes'."""
+        status = self.status.model_copy(update={"sights": self._sights()})
+        return decide(self.identity, self.spec, status, self.observation, self.now)
+
+    def _sights(self) -> tuple[PodSight, ...]:
+        known = {(sight.pod, sight.process): sight for sight in self.status.sights}
+        items = [item for item in self.observation.stateful_sets if isinstance(item, StatefulSetState)]
+        workload = self.observation.controllers
+        if isinstance(workload, ControllersWorkload) and workload.stateful_set is not None:
+            items.append(workload.stateful_set)
+        pods = [pod for item in items for pod in item.pods]
+        watched = (
+            PodSight(
+                pod=pod.name,
+                process=pod.process,
+                since=pod.running_since or pod.ready_since or self.now,
+                ready_at=pod.ready_since,
+            )
+            for pod in pods
+        )
+        return tuple(known.get((sight.pod, sight.process), sight) for sight in watched)
 
     def observing(self, **parts: Any) -> Situation:
         return replace(self, observation=replace(self.observation, **parts))

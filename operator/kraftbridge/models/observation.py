@@ -115,9 +115,16 @@ class PodState:
     trouble: str = ""
     """Reason why the pod does not run: ``ImagePullBackOff: …``, ``CrashLoopBackOff: last exit 1``, ``Unschedulable: …``."""
     running_since: datetime | None = None
-    """When the last of its containers started; None while a container does not run."""
+    """When the last of its containers started, by the node's clock; None while a container does not run."""
+    seen_since: datetime | None = None
+    """When the operator first saw this process, by its own clock (`status.sights`)."""
     images: frozenset[tuple[str, str]] = frozenset()
     """Name and image digest of each container that has started, init containers included (``ContainerStatus.imageID``)."""
+
+    @property
+    def process(self) -> str:
+        """Identity of what runs in the pod: another one after each start of a container."""
+        return self.uid if self.running_since is None else f"{self.uid} {self.running_since:%Y-%m-%dT%H:%M:%SZ}"
 
     @property
     def down(self) -> str:
@@ -131,6 +138,16 @@ class PodState:
         if self.running_since is None:
             return f"pod {self.name} is not Ready: its containers are starting"
         return f"pod {self.name} is not Ready: its containers run since {self.running_since:%H:%M:%S} UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class StartLog:
+    """What a broker's log says about its start."""
+
+    process: str
+    """`PodState.process` of the broker."""
+    recovery: str = ""
+    """Newest line about the loading of partitions (``LogManager``, ``LogLoader``, ``ProducerStateManager``); empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,6 +564,8 @@ class Observation:
     """What is on record of the broker that status names."""
     broker_now: BrokerNow | Unobserved = NOT_NEEDED
     """The broker that restarted last; asked while it is compared."""
+    start_log: StartLog | Unobserved = NOT_NEEDED
+    """Log of the broker whose start status watches."""
     issued: IssuedListener | Unobserved | None = None
     """Certificates and logins of the controllers' listener that the operator issues; None without ``listener.generate``."""
     outcomes: tuple[ActionOutcome, ...] = ()

@@ -88,6 +88,34 @@ class Operation(StatusModel):
     """When the operation was recorded."""
     last_pod_ready_at: datetime | None = None
     """Time at which the new pod was first observed to be Ready."""
+    repeated: bool = False
+    """Whether this restart repeats one that did not help. No restart is repeated twice."""
+
+
+class PodSight(StatusModel):
+    """When the operator first saw what a pod is, by its own clock: no time of a node's clock is compared with it."""
+
+    pod: str
+    """Name of the pod."""
+    process: str
+    """UID of the pod, and when its containers started by the node's clock: an identity, not a time."""
+    since: datetime
+    """When this process was first seen."""
+    ready_at: datetime | None = None
+    """When it was first seen Ready. Unset while it is not."""
+
+
+class WatchedStart(StatusModel):
+    """A broker that runs and is not back: what its log says about its start."""
+
+    pod: str
+    """Name of its pod."""
+    process: str
+    """As in ``sights``."""
+    recovery: str = ""
+    """Newest line of its log about the loading of its partitions; empty while there is none."""
+    recovery_at: datetime | None = None
+    """When that line was first seen."""
 
 
 class NodeStatus(StatusModel):
@@ -846,6 +874,10 @@ class MigrationStatus(StatusModel):
     broker_record: BrokerRecordStatus | None = None
     broker_comparison: BrokerComparison | None = None
     broker_undo: BrokerUndo | None = None
+    sights: tuple[PodSight, ...] = ()
+    """Pods of brokers and controllers, as first seen."""
+    watched_start: WatchedStart | None = None
+    """Unset while every broker that runs is back."""
     given_up: Operation | None = None
     """Restart of a broker that a rollback does not wait for any more, because it is past its deadline. Unset once the broker is back."""
     hold_until: datetime | None = None

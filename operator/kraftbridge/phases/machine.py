@@ -27,7 +27,7 @@ from kraftbridge.phases.forward import (
     run_rolling_brokers_phase,
     run_taking_over_phase,
 )
-from kraftbridge.phases.nodes import brokers, deadlines, restarts
+from kraftbridge.phases.nodes import brokers, deadlines, restarts, sights
 
 
 def decide(
@@ -58,6 +58,8 @@ def decide(
             history=(PhaseRecord(phase=Phase.PREFLIGHT, entered_at=now),),
             progress_at=now,
         )
+    sights.record_sights(draft)
+    sights.follow_start(draft, brokers.starting_broker(draft))
     history.track(draft)
     restarts.track_quorum(draft)
     restarts.track_migration_offset(draft)

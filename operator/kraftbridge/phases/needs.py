@@ -48,9 +48,10 @@ class Part(StrEnum):
     ISSUED = "issued"
     BROKER_RECORD = "broker_record"
     BROKER_NOW = "broker_now"
+    START_LOG = "start_log"
 
 
-_ALWAYS: Final = frozenset({Part.STATEFUL_SETS, Part.CLUSTER, Part.RUN, Part.CLUES, Part.ISSUED})
+_ALWAYS: Final = frozenset({Part.STATEFUL_SETS, Part.CLUSTER, Part.RUN, Part.CLUES, Part.ISSUED, Part.START_LOG})
 _QUORUM: Final = frozenset({Part.CONTROLLERS, Part.QUORUM, Part.METRICS})
 _RESTARTS: Final = frozenset({Part.CLUSTER_BY_BROKER, Part.REDUNDANCY})
 """Parts for the gate before each restart of a node."""
@@ -114,6 +115,8 @@ def _exists(part: Part, status: MigrationStatus, now: datetime) -> bool:
             return status.hand_over is None or status.hand_over.guarded
         case Part.BROKER_RECORD:
             return status.broker_record is not None
+        case Part.START_LOG:
+            return status.watched_start is not None
         case Part.BROKER_NOW:
             return comparison_is_due(status, now)
         case Part.FEATURE_ANSWER:

@@ -27,7 +27,7 @@ from kraftbridge.models.phase import BrokerMode, Phase, Target
 from kraftbridge.models.spec import AcceptedFinding
 from kraftbridge.models.status import BrokerComparison, BrokerRecordStatus, BrokerUndo
 from kraftbridge.models.survey import SettingSource, Stated
-from kraftbridge.phases.nodes.comparing import PATIENCE, RECORD_FRESH_FOR, comparison_is_due, process_of
+from kraftbridge.phases.nodes.comparing import PATIENCE, RECORD_FRESH_FOR, comparison_is_due
 
 SEVEN_DAYS = {"log.retention.ms": EffectiveSetting("604800000", stated=(Stated(SettingSource.DYNAMIC_DEFAULT, "-1"),))}
 LATER = {
@@ -50,7 +50,7 @@ def pod_of(situation: Situation, node: int) -> PodState:
 def compared(situation: Situation, done: int) -> Situation:
     """Return the same with the first brokers compared."""
     nodes = tuple(
-        n.model_copy(update={"compared": process_of(pod_of(situation, n.id))}) if n.id < done else n
+        n.model_copy(update={"compared": pod_of(situation, n.id).process}) if n.id < done else n
         for n in situation.status.nodes
     )
     return situation.with_status(nodes=nodes)
@@ -59,7 +59,7 @@ def compared(situation: Situation, done: int) -> Situation:
 def back(phase: Phase, mode: BrokerMode, **now: Any) -> Situation:
     """Return a roll whose first broker is back, and asked."""
     fine = rolling(phase, 1)
-    comparison = BrokerComparison(node_id=0, process=process_of(pod_of(fine, 0)), mode=mode, began_at=NOW)
+    comparison = BrokerComparison(node_id=0, process=pod_of(fine, 0).process, mode=mode, began_at=NOW)
     record = broker_record(0, "before")
     known = BrokerRecordStatus(node_id=0, pod_uid="before", config_map="demo-broker-0")
     fine = fine.with_status(broker_comparison=comparison, broker_record=known)

@@ -50,8 +50,12 @@ def unregistered(seconds: float) -> Situation:
         for i, m in fine.observation.metrics.items()
     }
     others = cluster(brokers=frozenset({1, 2}), under_replicated=("t-0",), under_replicated_count=1)
+    pods = tuple(replace(p, ready_since=began) if p.ordinal == 0 else p for p in item.pods)
     return fine.with_status(operation=operation).observing(
-        metrics=metrics, cluster=others, cluster_by_broker=dict.fromkeys(BROKER_IDS[1:], others)
+        stateful_sets=(replace(item, pods=pods),),
+        metrics=metrics,
+        cluster=others,
+        cluster_by_broker=dict.fromkeys(BROKER_IDS[1:], others),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.simulation.__main__ import main, play_many
 from tests.simulation.planted import PLANTED
-from tests.simulation.run import FENCED, LONE_TOPICS, OPEN_CHANNEL, REFUSING, Coverage, Faults, Run
+from tests.simulation.run import FENCED, LONE_TOPICS, OPEN_CHANNEL, REFUSING, SLOW_STARTS, Coverage, Faults, Run
 
 from kraftbridge.models.phase import FORWARD, Phase
 
@@ -126,7 +126,8 @@ ANY = range(200)
         ("unkept", "has not been archived", ANY),
         ("inattentive", "came back with another image", ANY),
         ("unasked", "reaches the brokers", OPEN),
-        ("believing", "is not what it was", range(REFUSING, 400, 8)),
+        ("believing", "is not what it was", range(REFUSING, SLOW_STARTS, 400, 8)),
+        ("impatient", "while it recovers its logs", range(SLOW_STARTS, 400, 8)),
     ],
 )
 def test_a_planted_bug_is_found(plant: str, words: str, seeds: Iterable[int]) -> None:

@@ -10,6 +10,7 @@ from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import BrokersStatus, OperationKind
 from kraftbridge.phases import gates
 from kraftbridge.phases.draft import StepContext
+from kraftbridge.phases.nodes import sights
 from kraftbridge.phases.nodes.restarts import DEAF_FOR
 
 LOST_AFTER = timedelta(seconds=180)
@@ -70,6 +71,7 @@ def broken_broker(step: StepContext, roll: Roll, mode: BrokerMode) -> tuple[Stat
         sp
         for sp in roll.pending
         if not sp[1].deleting
+        and sights.recovering(step, sp[1]) is None
         and (
             (_is_down(step, sp[1]) and _takes_nothing(step, sp[1]))
             or _is_lost(step, sp[1])
@@ -92,6 +94,27 @@ def lost_broker(step: StepContext) -> tuple[StatefulSetState, PodState] | None:
     return _lost_broker(step, _lost_brokers(step, sets))
 
 
+def starting_broker(step: StepContext) -> PodState | None:
+    """Return a broker that has run for a while and is not back: the one that restarts, or one that came back by itself."""
+    sets, operation = step.stateful_sets(), step.status.operation
+    if isinstance(sets, Unobserved):
+        return None
+    running = [
+        (s, p)
+        for s in sets
+        for p in s.pods
+        if not p.deleting
+        and (p.ready or p.running_since is not None)
+        and p.seen_since is not None
+        and step.now - p.seen_since >= sights.WATCHED_AFTER
+    ]
+    restarted = "" if operation is None else operation.pod
+    replaced = [p for _, p in running if p.name == restarted and operation is not None and p.uid != operation.pod_uid]
+    away = [p for s, p in running if not p.ready or _is_missed(step, p) or _is_absent_from_quorum(step, s, p)]
+    away.sort(key=lambda pod: pod.name != restarted)
+    return next(iter([*away, *replaced]), None)
+
+
 def serves(step: StepContext, pod: PodState) -> bool:
     """Return whether a broker that answers lists this one, so that a restart takes it from clients."""
     return any(step.status.broker_ids.get(pod.name) in v.brokers for v in gates.views_of_cluster(step))
@@ -110,7 +133,9 @@ def _lost_brokers(step: StepContext, sets: tuple[StatefulSetState, ...]) -> list
         (s, p)
         for s in sets
         for p in s.pods
-        if not p.deleting and not is_outdated(s, p) and (_is_lost(step, p) or _is_absent_from_quorum(step, s, p))
+        if not p.deleting
+        and not is_outdated(s, p)
+        and (_is_lost(step, p) or (_is_settled(step, p) and _is_absent_from_quorum(step, s, p)))
     ]
 
 
@@ -124,7 +149,8 @@ def _lost_broker(
 
 
 def _is_down(step: StepContext, pod: PodState) -> bool:
-    return not pod.ready and (pod.running_since is None or step.now - pod.running_since >= DEAF_FOR)
+    running = pod.running_since is not None and pod.seen_since is not None
+    return not pod.ready and (not running or step.now - (pod.seen_since or step.now) >= DEAF_FOR)
 
 
 def _takes_nothing(step: StepContext, pod: PodState) -> bool:
@@ -137,26 +163,34 @@ def _takes_nothing(step: StepContext, pod: PodState) -> bool:
 
 def _is_lost(step: StepContext, pod: PodState) -> bool:
     """Return whether a broker runs and never registered: its pod has long been Ready, and no broker that answers lists it."""
-    return _is_settled(step, pod) and bool(gates.views_of_cluster(step)) and not serves(step, pod)
+    return _is_settled(step, pod) and _is_missed(step, pod)
+
+
+def _is_missed(step: StepContext, pod: PodState) -> bool:
+    """Return whether brokers answer, and none of them lists this one."""
+    return bool(gates.views_of_cluster(step)) and not serves(step, pod)
 
 
 def _is_absent_from_quorum(step: StepContext, stateful_set: StatefulSetState, pod: PodState) -> bool:
-    """Return whether the quorum lacks a registration, and this broker, long Ready, does not fetch the metadata log.
+    """Return whether the quorum lacks a registration, and this broker does not fetch the metadata log.
 
     In migration mode ZooKeeper still lists such a broker, so the other brokers do, too. Every broker in migration or KRaft mode is an
     observer of the quorum (``KafkaServer`` starts a ``KafkaRaftManager`` if the migration is enabled; DescribeQuorum, KIP-595).
     """
     quorum, broker = step.observation.quorum, step.status.broker_ids.get(pod.name)
     return (
-        _is_settled(step, pod)
-        and isinstance(quorum, QuorumState)
+        isinstance(quorum, QuorumState)
         and broker not in quorum.observers
         and bool(registration_blockers(step, BrokerMode.of(stateful_set.configuration)))
     )
 
 
 def _is_settled(step: StepContext, pod: PodState) -> bool:
-    return pod.ready and pod.ready_since is not None and step.now - pod.ready_since > LOST_AFTER
+    if not pod.ready or pod.ready_since is None:
+        return False
+    loading = sights.recovering(step, pod)
+    since = pod.ready_since if loading is None or loading.recovery_at is None else loading.recovery_at
+    return step.now - since > LOST_AFTER
 
 
 _LED_BY_KRAFT = (

@@ -30,7 +30,7 @@ from kraftbridge.phases.becoming.listeners import differing_listeners
 from kraftbridge.phases.becoming.offsets import differing_offsets, unknown_offsets
 from kraftbridge.phases.becoming.settings import differing_settings, unknown_settings
 from kraftbridge.phases.draft import Draft, StepContext, Wait
-from kraftbridge.phases.nodes.brokers import is_outdated
+from kraftbridge.phases.nodes.brokers import is_outdated, serves
 from kraftbridge.phases.preflight import dynamic_settings
 
 RECORD_FRESH_FOR: Final = timedelta(seconds=60)
@@ -82,14 +82,9 @@ def ensure_recorded(draft: Draft, pod: PodState, mode: BrokerMode) -> Wait | Non
     return None
 
 
-def process_of(pod: PodState) -> str:
-    """Return what tells a broker's process from the one before it: a pod's container may end and start again."""
-    return pod.uid if pod.running_since is None else f"{pod.uid} {pod.running_since:%Y-%m-%dT%H:%M:%SZ}"
-
-
 def begin_comparison(draft: Draft, node_id: int, pod: PodState, mode: BrokerMode) -> None:
     """Record that a broker that is back is to be compared."""
-    comparison = BrokerComparison(node_id=node_id, process=process_of(pod), mode=mode, began_at=draft.now)
+    comparison = BrokerComparison(node_id=node_id, process=pod.process, mode=mode, began_at=draft.now)
     draft.update(broker_comparison=comparison)
 
 
@@ -103,8 +98,8 @@ def begin_unseen_comparison(draft: Draft) -> bool:
         mode = BrokerMode.of(item.configuration)
         for pod in item.pods:
             node_id = draft.status.broker_ids.get(pod.name, -1)
-            settled = pod.ready and not pod.deleting and not is_outdated(item, pod)
-            if mode is not BrokerMode.ZOOKEEPER and settled and known.get(node_id, "") != process_of(pod):
+            settled = pod.ready and not pod.deleting and not is_outdated(item, pod) and serves(draft, pod)
+            if mode is not BrokerMode.ZOOKEEPER and settled and known.get(node_id, "") != pod.process:
                 begin_comparison(draft, node_id, pod, mode)
                 return True
     return False
@@ -117,11 +112,12 @@ def ensure_compared(draft: Draft) -> Wait | None:
     if comparison is None:
         return None
     pod = _pod_of(draft, comparison.node_id)
-    if pod is None or not pod.ready or pod.deleting:
+    unlisted = pod is not None and pod.process != comparison.process and not serves(draft, pod)
+    if pod is None or not pod.ready or pod.deleting or unlisted:
         return Wait(
             f"broker {comparison.node_id} is not back; it is to be compared with what it was before its restart"
         )
-    if process_of(pod) != comparison.process:
+    if pod.process != comparison.process:
         begin_comparison(draft, comparison.node_id, pod, BrokerMode.of(pod.configuration))
         return Wait(f"broker {comparison.node_id} started again; it is compared with what it was before its restart")
     broker = f"broker/{comparison.node_id}"

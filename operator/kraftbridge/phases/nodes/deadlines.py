@@ -13,7 +13,7 @@ from kraftbridge.models.observation import ControllersWorkload, PodState, Unobse
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import Operation, OperationKind
 from kraftbridge.phases.draft import StepContext
-from kraftbridge.phases.nodes import brokers
+from kraftbridge.phases.nodes import brokers, sights
 
 
 class Direction(StrEnum):
@@ -36,7 +36,7 @@ class PastDeadline(StrEnum):
     """Action past a deadline, besides ``Stalled``."""
 
     WAIT = "nothing more is restarted until somebody helps"
-    RESTART_AGAIN = "it is restarted once more, while every other broker serves"
+    RESTART_AGAIN = "it is restarted once more, if its log shows that it does not load partitions and while every other broker serves"
     GO_ON = "the rollback goes on without it: its configuration may be why; no other broker restarts before the cluster is whole"
 
 
@@ -83,9 +83,17 @@ def overdue(step: StepContext) -> tuple[Stage, PastDeadline] | None:
     stage, since = seen
     direction = Direction.BACK if step.status.phase is Phase.ROLLING_BACK else Direction.FORWARD
     seconds = seconds_of(direction, stage, step.spec.strategy.termination_grace_seconds)
+    pod = _pod_of(step, operation)
+    if isinstance(pod, PodState) and (loading := sights.recovering(step, pod)) is not None and loading.recovery_at:
+        since = max(since, loading.recovery_at)  # the loading of partitions is progress
     if step.now - since <= timedelta(seconds=seconds):
         return None
-    return stage, past_deadline(operation.kind, direction, stage)
+    action = past_deadline(operation.kind, direction, stage)
+    if action is PastDeadline.RESTART_AGAIN and (
+        operation.repeated or not isinstance(pod, PodState) or sights.start_problem(step, pod)
+    ):
+        action = PastDeadline.WAIT
+    return stage, action
 
 
 def _stage(step: StepContext, operation: Operation) -> tuple[Stage, datetime] | None:
@@ -97,7 +105,7 @@ def _stage(step: StepContext, operation: Operation) -> tuple[Stage, datetime] | 
         return Stage.STARTING, operation.started_at
     if pod.uid == operation.pod_uid:
         return Stage.STOPPING, operation.started_at
-    since = operation.last_pod_ready_at or pod.ready_since or operation.started_at
+    since = pod.ready_since or operation.started_at
     # Without an active controller no broker can register, and a restart does not help.
     of_broker = operation.kind is OperationKind.RESTART_BROKER and step.observation.active_controller is not None
     if of_broker and brokers.registration_blockers(step, BrokerMode.of(pod.configuration)):

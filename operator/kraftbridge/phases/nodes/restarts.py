@@ -28,9 +28,11 @@ DEAF_FOR = timedelta(seconds=30)
 signals that it does not handle (pid_namespaces(7)). It would run for its whole grace period and then be killed."""
 
 
-def begin(draft: Draft, kind: OperationKind, node_id: int, pod: PodState) -> None:
+def begin(draft: Draft, kind: OperationKind, node_id: int, pod: PodState, *, repeated: bool = False) -> None:
     """Record the restart of a node and restart its pod."""
-    operation = Operation(kind=kind, node_id=node_id, pod=pod.name, pod_uid=pod.uid, started_at=draft.now)
+    operation = Operation(
+        kind=kind, node_id=node_id, pod=pod.name, pod_uid=pod.uid, started_at=draft.now, repeated=repeated
+    )
     given_up = draft.status.given_up
     draft.update(operation=operation, given_up=None if given_up is None or given_up.pod == pod.name else given_up)
     draft.act(_restart(draft, operation, pod))

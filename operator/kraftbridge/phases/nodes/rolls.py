@@ -35,7 +35,7 @@ from kraftbridge.models.status import (
 )
 from kraftbridge.phases import certificates, gates, healing, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
-from kraftbridge.phases.nodes import brokers, comparing, controllers, deadlines, restarts, undoing
+from kraftbridge.phases.nodes import brokers, comparing, controllers, deadlines, restarts, sights, undoing
 from kraftbridge.phases.nodes.deadlines import PastDeadline
 
 LAST_BROKER = "last-broker"
@@ -88,8 +88,6 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
         return waiting
     if (waiting := finish_broker_restart(draft)) is not None:
         return waiting
-    if (waiting := _ensure_compared(draft)) is not None:
-        return waiting
     roll = brokers.roll_of(draft)
     if isinstance(roll, Unobserved):
         return Wait(str(roll))
@@ -102,6 +100,8 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
         ):
             return waiting  # it is the last one that registers: the copy starts then
         return restart_lost_broker(draft, *lost)
+    if (waiting := _ensure_compared(draft)) is not None:
+        return waiting
     if not roll.pending:
         return _other_image(draft)
     # The controller copies the metadata once the last broker registers, so the tree is verified right before that restart.
@@ -200,8 +200,8 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
         overdue = deadlines.overdue(draft)
         again = overdue is not None and overdue[1] is PastDeadline.RESTART_AGAIN
         if again and _others_serve(draft, operation.node_id):
-            return restart_broker(draft, pod, stateful_set)
-        return Wait(f"broker {operation.node_id} is back ({mode}); {blockers[0]}")
+            return restart_broker(draft, pod, stateful_set, repeated=True)
+        return Wait(f"broker {operation.node_id} is back ({mode}); {blockers[0]}{_start_of(draft, pod)}")
     if draft.status.phase is not Phase.ROLLING_BACK:
         comparing.begin_comparison(draft, operation.node_id, pod, mode)
     restarts.note_restart(draft, draft.status.operation or operation)
@@ -220,7 +220,16 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
     return None
 
 
-def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState) -> Wait:
+def _start_of(step: StepContext, pod: PodState) -> str:
+    """Return what is known of the start of a broker that is not back."""
+    watched = step.status.watched_start
+    if watched is None or watched.process != pod.process:
+        return ""
+    problem = sights.start_problem(step, pod)
+    return f"; {problem}" if problem else "; its log shows no loading of partitions"
+
+
+def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, *, repeated: bool = False) -> Wait:
     """Record and start the restart of one broker; the caller has checked that no other node is down."""
     if stateful_set.drift:
         return Wait(
@@ -235,7 +244,7 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState) 
             requeue_after=timedelta(seconds=5),
         )
     node_id = draft.status.broker_ids[pod.name]
-    restarts.begin(draft, OperationKind.RESTART_BROKER, node_id, pod)
+    restarts.begin(draft, OperationKind.RESTART_BROKER, node_id, pod, repeated=repeated)
     draft.tell(
         EventReason.BROKER_RESTARTING,
         f"Restarting broker {node_id} (pod {pod.name}) with configuration {stateful_set.configuration}",
@@ -244,10 +253,22 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState) 
 
 
 def restart_lost_broker(draft: Draft, stateful_set: StatefulSetState, pod: PodState) -> Wait:
-    """Restart a broker that the quorum lacks. If clients still reach the broker, its restart must make nothing unavailable."""
+    """Restart a broker that the quorum lacks, once. If clients still reach the broker, its restart must make nothing unavailable.
+
+    It is not restarted while its log says that it loads its partitions, nor while nobody knows what its log says.
+    """
+    node_id = draft.status.broker_ids[pod.name]
+    if sights.recovering(draft, pod) is not None:
+        return Wait(f"broker {node_id} came back by itself{_start_of(draft, pod)}")
+    if problem := sights.start_problem(draft, pod):
+        return Wait(
+            f"broker {node_id} came back by itself, and the quorum lacks it: {problem}. If it does not recover its logs, restart it: kubectl delete pod {pod.name}",
+            reason=Reason.DEADLINE_EXCEEDED,
+            stalled=draft.status.watched_start is not None,
+        )
     if brokers.serves(draft, pod) and (blockers := gates.service_blockers(draft) or gates.redundancy_blockers(draft)):
         return gates.restart_wait(draft, blockers)
-    return restarts.paused(draft) or restart_broker(draft, pod, stateful_set)
+    return restarts.paused(draft) or restart_broker(draft, pod, stateful_set, repeated=True)
 
 
 def _ensure_copy_prepared(draft: Draft) -> Wait | None:

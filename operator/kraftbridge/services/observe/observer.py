@@ -178,6 +178,7 @@ class Observer:
         guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
         seen_controllers, seen_sets = self._result(controllers), tuple(self._result(s) for s in sets)
         clues = look(Part.CLUES, "logs", self._logs.clues, identity, spec, status, seen_sets, seen_controllers)
+        started = look(Part.START_LOG, "log", self._logs.start, identity, spec, status, seen_sets)
         known = self._result(record)
         now_is = look(
             Part.BROKER_NOW,
@@ -218,6 +219,7 @@ class Observer:
             rehearsal=self._result(rehearsal),
             broker_record=known,
             broker_now=self._result(now_is),
+            start_log=self._result(started),
             issued=issued.result() if issued is not None else None,
             outcomes=memory.outcomes,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,15 @@ from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FIE
 from kraftbridge.dry_start import image_digest
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.mounted_files import mounted_object
-from kraftbridge.models.observation import Clue, ControllersWorkload, PodState, StatefulSetState, Unobserved, clues_in
+from kraftbridge.models.observation import (
+    Clue,
+    ControllersWorkload,
+    PodState,
+    StartLog,
+    StatefulSetState,
+    Unobserved,
+    clues_in,
+)
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
@@ -293,6 +302,18 @@ LOGS_SINCE_SECONDS: Final = 180
 """The migration driver repeats its waiting message at least once a minute (maximum backoff of ``KRaftMigrationDriver``)."""
 MOST_PODS: Final = 8
 
+START_EVERY_SECONDS: Final = 5.0
+_OF_KAFKA: Final = re.compile(
+    r"\bkafka\.(?:cluster|controller|coordinator|log|network|raft|server|utils|zk|zookeeper)\.|\borg\.apache\.kafka\."
+)
+"""Classes that log, which every layout of Kafka's and of the known images prints."""
+_LOADING: Final = re.compile(
+    r"\[LogLoader |Loading producer state |Loading logs from |Attempting recovery |Recovering \d+ logs |Skipping recovery of \d+ logs "
+    r"|Completed load of "
+)
+"""Words of ``LogManager.loadLogs``, ``LogLoader`` and ``ProducerStateManager`` in Kafka 3.9."""
+_MOST_WORDS: Final = 300
+
 Clues = Mapping[str, tuple[Clue, ...]]
 
 
@@ -302,6 +323,7 @@ class LogReader:
     def __init__(self, kubernetes: KubernetesPort) -> None:
         self._kubernetes = kubernetes
         self._known: dict[str, tuple[float, Clues]] = {}
+        self._starts: dict[str, tuple[float, StartLog]] = {}
 
     def clues(
         self,
@@ -338,11 +360,46 @@ class LogReader:
         self._known[identity.uid] = (time.monotonic(), found)
         return found
 
+    def start(
+        self,
+        identity: Identity,
+        spec: MigrationSpec,
+        status: MigrationStatus,
+        sets: tuple[StatefulSetState | Unobserved, ...],
+    ) -> StartLog:
+        """Return what the log of the broker that status watches says about its start.
+
+        Raises
+        ------
+        ObservationError
+            The pod is gone, or its log cannot be read or holds no line of Kafka's.
+        """
+        watched = status.watched_start
+        pods = [p for item in sets if isinstance(item, StatefulSetState) for p in item.pods]
+        pod = next((p for p in pods if watched is not None and p.process == watched.process), None)
+        if pod is None:
+            raise ObservationError("log of the broker that starts", "its pod is not as status names it")
+        known = self._starts.get(identity.uid)
+        if known is not None and known[1].process == pod.process and time.monotonic() - known[0] < START_EVERY_SECONDS:
+            return known[1]
+        text = self._kubernetes.pod_logs(identity.namespace, pod.name, spec.brokers.container, LOG_LINES) or ""
+        if not _OF_KAFKA.search(text):
+            raise ObservationError(f"log of pod {pod.name}", "Kafka's log is not in it")
+        found = StartLog(
+            pod.process, next((_words(line) for line in reversed(text.splitlines()) if _LOADING.search(line)), "")
+        )
+        self._starts[identity.uid] = (time.monotonic(), found)
+        return found
+
     def _log(self, namespace: str, pod: PodState, container: str) -> str:
         lately = self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES, since_seconds=LOGS_SINCE_SECONDS)
         if pod.ready or "CrashLoop" not in pod.trouble:
             return lately or ""
         return self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES, previous=True) or lately or ""
+
+
+def _words(line: str) -> str:
+    return line.strip()[:_MOST_WORDS]
 
 
 def _nodes(
