@@ -126,7 +126,7 @@ ANY = range(200)
         ("unkept", "has not been archived", ANY),
         ("inattentive", "came back with another image", ANY),
         ("unasked", "reaches the brokers", OPEN),
-        ("believing", "is not what it was", range(REFUSING, SLOW_STARTS, 400, 8)),
+        ("believing", "is not what it was", range(REFUSING, 400, 8)),
         ("impatient", "while it recovers its logs", range(SLOW_STARTS, 400, 8)),
     ],
 )
