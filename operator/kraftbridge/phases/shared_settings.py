@@ -92,9 +92,13 @@ def wait_before_entering(step: StepContext) -> Wait | None:
         return Wait(f"before the next phase: {unknown}")
     if standing := _standing(step):
         return _stalled(step, standing[0], "The next phase is not entered")
-    controllers = step.status.controllers
+    controllers, survey = step.status.controllers, step.observation.survey
     rendered = controllers.rendered if controllers is not None else None
-    if rendered is not None and rendered.broker_settings not in (None, step.status.broker_settings):
+    present = taken_anew(step, survey) if isinstance(survey, Survey) else step.status.broker_settings
+    # A dry start that this step believed may show what the step's first look did not.
+    if present != step.status.broker_settings or (
+        rendered is not None and rendered.broker_settings not in (None, present)
+    ):
         return Wait("before the next phase: the controllers do not have the brokers' present settings yet")
     return None
 
