@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -14,6 +14,7 @@ from kraftbridge.models.observation import StatefulSetState
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.spec import BrokersSpec, ConfigStyle, PropertiesSource
 from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.survey import BrokerSetting
 
 FILE = PropertiesSource(volume="config", key="broker.conf")
 
@@ -69,9 +70,14 @@ class OpenChannel:
         if not self.reaching or (later and self.reaching != wanted):
             self.version, self.reaching = self.version + 1, wanted
 
-    def state(self, status: MigrationStatus, sets: Sequence[StatefulSetState]) -> DryStartState:
-        """Return what the operator observes."""
-        fine = dry_start_of(sets).report
+    def state(
+        self,
+        status: MigrationStatus,
+        sets: Sequence[StatefulSetState],
+        brokers: Mapping[int, tuple[BrokerSetting, ...]],
+    ) -> DryStartState:
+        """Return what the operator observes of brokers that run with these settings."""
+        fine = dry_start_of(sets, brokers).report
         assert fine is not None
         found = None
         if self.ended is not None:

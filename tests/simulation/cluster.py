@@ -13,9 +13,10 @@ from tests.simulation.becoming import Becoming
 from tests.simulation.channels import OpenChannel
 from tests.simulation.images import FORMER_IMAGE, Images
 from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeline
+from tests.simulation.settings import Settings
 from tests.simulation.starts import SlowStarts
 from tests.simulation.stores import Lost
-from tests.support.observations import dry_start_of, issued_listener, survey
+from tests.support.observations import dry_start_of, issued_listener
 
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.decision import (
@@ -185,6 +186,7 @@ class Cluster:
         self.images = Images(Random(f"images of {identity.uid}"))
         self.becoming = Becoming()
         self.slow_starts = SlowStarts()
+        self.settings = Settings(0, troubled=False)
         self.channel: OpenChannel | None = None
         """Of brokers with ``configStyle: Auto``."""
         self.issued = False
@@ -598,7 +600,7 @@ class Cluster:
             registered_controllers=look(Part.REGISTERED_CONTROLLERS, self._registered_controllers),
             admission_policy=look(Part.ADMISSION_POLICY, lambda: True),
             features=self._features() if wanted & {Part.CONTROLLER_FEATURES, Part.NODE_FEATURES} else NOT_NEEDED,
-            survey=look(Part.SURVEY, survey),
+            survey=look(Part.SURVEY, self.settings.survey),
             dry_start=look(Part.DRY_START, lambda: self._dry_start(status)),
             rehearsal=look(Part.REHEARSAL, lambda: self._rehearsal(status)),
             broker_record=look(Part.BROKER_RECORD, lambda: self._record(status)),
@@ -642,8 +644,8 @@ class Cluster:
     def _dry_start(self, status: MigrationStatus) -> DryStartState:
         sets = [s for s in map(self._broker_set, self.broker_sets) if isinstance(s, StatefulSetState)]
         if self.channel is not None:
-            return self.channel.state(status, sets)
-        state = dry_start_of(sets)
+            return self.channel.state(status, sets, self.settings.brokers())
+        state = dry_start_of(sets, self.settings.brokers())
         return state if self.dry_start_ran else replace(state, report=None)
 
     def _rehearsal(self, status: MigrationStatus) -> RehearsalState:

@@ -8,7 +8,20 @@ from typing import Any
 from unittest import mock
 
 from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
-from kraftbridge.phases import belongings, canary, forward, gates, healing, history, rehearsing, rollback, verifying
+from kraftbridge.models.status import FindingStatus
+from kraftbridge.models.survey import Survey
+from kraftbridge.phases import (
+    belongings,
+    canary,
+    forward,
+    gates,
+    healing,
+    history,
+    rehearsing,
+    rollback,
+    shared_settings,
+    verifying,
+)
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 from kraftbridge.phases.nodes import deadlines, rolls, sights
 from kraftbridge.phases.preflight import channel
@@ -105,6 +118,16 @@ def _no_start_takes_long(_step: StepContext, _pod: PodState) -> None:
     """Take no line of a log for progress, as up to 87d037e."""
 
 
+def _preflight_has_seen_the_settings(step: StepContext, _survey: Survey) -> dict[str, str]:
+    """Let the controllers rule with the settings that preflight saw, as up to 7ed954f."""
+    return dict(step.status.broker_settings)
+
+
+def _preflight_has_judged_the_settings(_step: StepContext) -> tuple[FindingStatus, ...]:
+    """Restart brokers whatever preflight would find in their present settings, as up to 7ed954f."""
+    return ()
+
+
 def _nothing_is_created_again(_draft: Draft) -> Wait | None:
     """Wait for controllers that somebody deleted, as up to 87d037e."""
 
@@ -128,6 +151,8 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "bereft": (belongings, "restore", _nothing_is_created_again),
     "believing": (rolls, "_ensure_compared", _every_broker_is_believed),
     "impatient": (sights, "recovering", _no_start_takes_long),
+    "frozen": (shared_settings, "taken_anew", _preflight_has_seen_the_settings),
+    "heedless": (shared_settings, "_standing", _preflight_has_judged_the_settings),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }
 

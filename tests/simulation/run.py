@@ -10,6 +10,7 @@ from random import Random
 from tests.simulation.channels import OpenChannel, channels
 from tests.simulation.cluster import BROKER_SETS, Cluster, Trouble, Workload
 from tests.simulation.kafka import BROKERS, CONTROLLERS
+from tests.simulation.settings import Settings
 from tests.simulation.stores import Stores
 
 from kraftbridge.dry_start import described
@@ -40,7 +41,7 @@ from kraftbridge.models.spec import (
     RehearsalSpec,
     StatefulSetRef,
 )
-from kraftbridge.models.status import MigrationStatus, VerificationStatus, rendered_spec, tuned_controllers
+from kraftbridge.models.status import MigrationStatus, VerificationStatus, tuned_controllers
 from kraftbridge.phases import machine
 from kraftbridge.phases.draft import Identity
 
@@ -194,6 +195,10 @@ class Run:
                 self.cluster.trouble.rehearsal_unknown = own.choice([0.0, 0.3])
                 self.cluster.trouble.rehearsal_hangs = own.choice([0.0, 0.2])
         self.stores = Stores(seed, troubled=self.faults != Faults())
+        self.settings = Settings(seed, troubled=self.faults != Faults())
+        self.cluster.settings = self.settings
+        self.decided_at = self.cluster.moment(0.0)
+        """Time of the last decision, by the clock of the operator."""
         # Of their own: the other draws of a seed stay what they were.
         self.lone_random = Random(f"lone topics of {seed}") if seed % 16 in LONE_TOPICS else None
         self.fenced_random = Random(f"heartbeats of {seed}") if seed % 32 in FENCED else None
@@ -272,6 +277,7 @@ class Run:
                 self._calm_down()
             if calm_until is None:
                 self.stores.happen(self)
+                self.settings.happen(self)
                 self._misfortune()
                 self._move_the_tag()
             self.step()
@@ -306,7 +312,7 @@ class Run:
         """Observe, decide, publish, act; then let time pass."""
         self.coverage.steps += 1
         cluster, before = self.cluster, self.status
-        now = cluster.moment(cluster.time.now + self.skew)
+        self.decided_at = now = cluster.moment(cluster.time.now + self.skew)
         observation, sick = self._look(now)
         try:
             decision = machine.decide(self.identity, self.spec, before, observation, now)
@@ -353,8 +359,8 @@ class Run:
         """Return the observation, and which brokers were down or out of sync when its cluster part was true."""
         cluster = self.cluster
         self.looked_at = cluster.time.now
-        cluster.rendering = rendered_spec(self.spec, self.status).controllers.heap_options or ""
-        cluster.judged = str(self.spec.controllers.heap_options)
+        cluster.rendering = self.settings.rendering(self)
+        cluster.judged = f"{self.settings.rendered(self.status)} {self.spec.controllers.heap_options}"
         observation = cluster.observe(self.status, now, self.canary_committed, self.outcomes)
         sick = frozenset(i for i in BROKERS if i not in cluster.kafka.in_sync or not cluster.kafka.brokers[i].up)
         fresh = (cluster.time.now, observation)
@@ -401,7 +407,7 @@ class Run:
         if isinstance(action, RestartPod) and action.ready and self._happens("eviction_blocked"):
             return ActionOutcome(name, "429 a PodDisruptionBudget forbids it now")
         self._check_act(action, sick)
-        self.cluster.rendering = rendered_spec(self.spec, self.status).controllers.heap_options or ""
+        self.cluster.rendering = self.settings.rendering(self)
         error = self.cluster.act(action)
         if not error and self._happens("lost_reply"):
             error = "no answer in time"
@@ -574,6 +580,7 @@ class Run:
         """Do what only a person can: where healing is not allowed, or was given up, restart the active controller."""
         kafka, controllers = self.cluster.kafka, self.cluster.controllers
         self.stores.lend_a_hand(self)
+        self.settings.mend(self)
         if self.cluster.channel is not None:
             self.cluster.channel.mend(self.status)
         self._correct_settings()
@@ -661,6 +668,8 @@ class Run:
         if after.phase is Phase.TAKING_OVER:
             self.cluster.images.before = {p.node: p.image for w in self.cluster.broker_sets for p in w.pods.values()}
         self._check_channel(after)
+        if words := self.settings.trouble_entering(self, after.phase):
+            self._break(words)
         if self.spec.paused and after.phase is not Phase.ROLLING_BACK:
             self._break(f"{before.phase} was left for {after.phase} although paused")
         fresh = MAX_AGE_SECONDS + 5 + 2 * 90  # the clocks may be off, and a decision takes its time
@@ -720,7 +729,12 @@ class Run:
 
     def _check_act(self, action: Action, sick: frozenset[int]) -> None:
         kafka = self.cluster.kafka
-        if words := self.stores.trouble_of(self, action) or self.cluster.slow_starts.trouble_of(action, self.looked_at):
+        words = (
+            self.stores.trouble_of(self, action)
+            or self.settings.trouble_of(self, action)
+            or self.cluster.slow_starts.trouble_of(action, self.looked_at)
+        )
+        if words:
             self._break(words)
         # A rollback that never touched a StatefulSet needs no Lease: it only takes its own controllers away.
         own = isinstance(action, StopControllers) and not self.status.changed_fields

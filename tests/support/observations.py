@@ -85,6 +85,7 @@ from kraftbridge.models.survey import (
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.machine import decide
 from kraftbridge.phases.preflight.kafka import taken_over
+from kraftbridge.phases.shared_settings import FOLLOWED
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 IDENTITY = Identity("kafka", "demo", "5f0c6a1e-7b1d-4f6e-9a57-0c55aa10f00d", 7)
@@ -651,7 +652,7 @@ def _observation(phase: Phase, **changes: Any) -> Observation:
         "redundancy": TopicRedundancy((), (), read_at=NOW),
         "run": None,
         "runner_available": True,
-        "survey": survey() if phase is Phase.PREFLIGHT else not_yet,
+        "survey": survey() if phase is Phase.PREFLIGHT or phase in FOLLOWED else not_yet,
         "dry_start": dry_start_of() if phase in (Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM) else not_yet,
         "admission_policy": not beyond_preflight or phase is Phase.COMPLETED or not_yet,
         "registered_controllers": frozenset(CONTROLLER_IDS) if beyond_preflight else not_yet,

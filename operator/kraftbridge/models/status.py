@@ -398,18 +398,28 @@ class RenderedControllers(ControllersSpec):
     """Fingerprint of each Secret that a controller reads when it starts, by name. It is keyed, so it does not give away a password."""
     pods: RenderedPods = RenderedPods()
     """``spec.pods``."""
+    broker_settings: dict[str, str] | None = None
+    """Settings that the controllers take over from the brokers. Unset by an earlier release of the operator: ``status.brokerSettings`` applies."""
 
     @classmethod
     def of(
-        cls, spec: ControllersSpec, credentials: Mapping[str, str] | None = None, pods: PodSettings | None = None
+        cls,
+        spec: ControllersSpec,
+        credentials: Mapping[str, str] | None = None,
+        pods: PodSettings | None = None,
+        broker_settings: Mapping[str, str] | None = None,
     ) -> RenderedControllers:
-        """Return ``spec`` as a value of the status, with the fingerprints of its Secrets and ``spec.pods``."""
-        settings = (pods or PodSettings()).model_dump()
-        return cls.model_validate({**spec.model_dump(), "credentials": dict(credentials or {}), "pods": settings})
+        """Return ``spec`` as a value of the status, with the fingerprints of its Secrets, ``spec.pods`` and the brokers' settings."""
+        changes = {
+            "credentials": dict(credentials or {}),
+            "pods": (pods or PodSettings()).model_dump(),
+            "broker_settings": None if broker_settings is None else dict(broker_settings),
+        }
+        return cls.model_validate({**spec.model_dump(), **changes})
 
 
 class ControllersChange(StatusModel):
-    """A change of ``spec.controllers``. The operator rolls it out one voter at a time."""
+    """A change of ``spec.controllers``, or of the settings that the controllers share with the brokers. The operator rolls it out one voter at a time."""
 
     to: RenderedControllers
     """Configuration that the voters get."""
@@ -439,7 +449,7 @@ class ControllersStatus(StatusModel):
     rendered: RenderedControllers | None = None
     """Configuration from which the objects are rendered. Unset until the voters are formatted; ``spec.controllers`` applies until then."""
     change: ControllersChange | None = None
-    """The change of ``spec.controllers`` that is in progress, or that failed."""
+    """The change of ``spec.controllers``, or of the settings that the controllers share with the brokers, that is in progress or that failed."""
 
 
 class ListenerCertificatesStatus(StatusModel):
@@ -862,7 +872,7 @@ class MigrationStatus(StatusModel):
     """Broker ids by name of the pod, as ZooKeeper held them before the first change."""
     channel: ChannelStatus | None = None
     broker_settings: dict[str, str] = {}
-    """Settings that the controllers take over from the brokers, with the values of the running brokers when preflight passed."""
+    """Settings that the controllers take over from the brokers, with the values of the running brokers. They are taken in preflight, and anew before each forward step."""
     nodes: tuple[NodeStatus, ...] = ()
     """Brokers and controllers."""
     controllers: ControllersStatus | None = None

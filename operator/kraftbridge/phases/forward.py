@@ -30,7 +30,16 @@ from kraftbridge.models.status import (
     WaitKind,
     controllers_name,
 )
-from kraftbridge.phases import canary, certificates, gates, healing, metadata_version, rehearsing, verifying
+from kraftbridge.phases import (
+    canary,
+    certificates,
+    gates,
+    healing,
+    metadata_version,
+    rehearsing,
+    shared_settings,
+    verifying,
+)
 from kraftbridge.phases.draft import QUORUM_IS_READY, SLOW, Draft, Enter, Outcome, StepContext, Wait, reached, soak
 from kraftbridge.phases.nodes import controllers, restarts, rolls
 from kraftbridge.phases.nodes.rolls import reconcile_nodes
@@ -163,6 +172,9 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
         if (waiting := rehearsing.ensure_rehearsal(draft, blocking=False, ages=False)) is not None:
             return waiting
         return reached("The quorum is ready; set spec.target to DualWrite or further to continue")
+    # The rehearsal is about what the copies and the brokers show now.
+    if (waiting := _ensure_channel_reaches(draft) or shared_settings.wait_before_entering(draft)) is not None:
+        return waiting
     standing = preflight.blocking(preflight.rehearsal_findings(draft))
     if (waiting := rehearsing.ensure_rehearsal(draft, blocking=bool(standing))) is not None:
         return waiting
@@ -171,7 +183,7 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
         return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
     if blockers := gates.volume_blockers(draft) or gates.cluster_blockers(draft):
         return Wait(f"before any broker restarts: {blockers[0]}")
-    return _ensure_channel_reaches(draft) or rolls.record_images(draft) or Enter(Phase.TAKING_OVER)
+    return rolls.record_images(draft) or Enter(Phase.TAKING_OVER)
 
 
 def _ensure_channel_reaches(draft: Draft) -> Wait | None:
@@ -247,7 +259,7 @@ def run_dual_write_phase(draft: Draft) -> Outcome:
         return reached("Both stores are written and equal; set spec.target to KRaftBrokers or KRaft to continue")
     if blockers := gates.quorum_blockers(draft) or gates.cluster_blockers(draft):
         return Wait(f"before any broker restarts: {blockers[0]}")
-    return Enter(Phase.ROLLING_BROKERS)
+    return shared_settings.wait_before_entering(draft) or Enter(Phase.ROLLING_BROKERS)
 
 
 def run_rolling_brokers_phase(draft: Draft) -> Outcome:
@@ -288,7 +300,7 @@ def run_awaiting_finalization_phase(draft: Draft) -> Outcome:
     # The run that opened this phase opens this gate as well while its verdict is fresh.
     if (waiting := verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)) is not None:
         return waiting
-    return Enter(Phase.FINALIZING)
+    return shared_settings.wait_before_entering(draft) or Enter(Phase.FINALIZING)
 
 
 def run_finalizing_phase(draft: Draft) -> Outcome:

@@ -15,7 +15,17 @@ from kraftbridge.models.observation import NOT_NEEDED, MigrationZnode, Observati
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, Phase, Target
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
-from kraftbridge.phases import certificates, gates, guards, healing, history, metadata_version, rollback, verifying
+from kraftbridge.phases import (
+    certificates,
+    gates,
+    guards,
+    healing,
+    history,
+    metadata_version,
+    rollback,
+    shared_settings,
+    verifying,
+)
 from kraftbridge.phases.draft import QUORUM_IS_READY, SLOW, Draft, Enter, Identity, Outcome, StepContext, Wait
 from kraftbridge.phases.forward import (
     run_awaiting_finalization_phase,
@@ -68,6 +78,7 @@ def decide(
     restarts.track_unavailability(draft)
     verifying.follow_unreleased(draft)
     metadata_version.track(draft)
+    shared_settings.track(draft)
     certificates.track(draft)
     certificates.keep_issued(draft)
     outcome = _run_phase(draft)

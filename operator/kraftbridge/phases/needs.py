@@ -12,6 +12,7 @@ from typing import Final
 
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus
+from kraftbridge.phases import shared_settings
 from kraftbridge.phases.gates import is_slow
 from kraftbridge.phases.nodes.comparing import comparison_is_due
 from kraftbridge.phases.rollback import without_controller
@@ -57,7 +58,9 @@ _RESTARTS: Final = frozenset({Part.CLUSTER_BY_BROKER, Part.REDUNDANCY})
 """Parts for the gate before each restart of a node."""
 _BECOMING: Final = frozenset({Part.BROKER_RECORD, Part.BROKER_NOW})
 """Parts for the comparison of a broker before and after its restart."""
-_MIGRATING: Final = _ALWAYS | _QUORUM | _RESTARTS | _BECOMING | {Part.ZOOKEEPER, Part.CONTROLLER_FEATURES, Part.ARCHIVE}
+_MIGRATING: Final = (
+    _ALWAYS | _QUORUM | _RESTARTS | _BECOMING | {Part.ZOOKEEPER, Part.CONTROLLER_FEATURES, Part.ARCHIVE, Part.SURVEY}
+)
 
 NEEDS: Final[Mapping[Phase, frozenset[Part]]] = {
     Phase.PREFLIGHT: _ALWAYS
@@ -65,7 +68,8 @@ NEEDS: Final[Mapping[Phase, frozenset[Part]]] = {
     | {Part.SURVEY, Part.DRY_START, Part.REHEARSAL},
     Phase.PROVISIONING_QUORUM: _ALWAYS
     | _QUORUM
-    | {Part.ZOOKEEPER, Part.REGISTERED_CONTROLLERS, Part.CLUSTER_BY_BROKER, Part.REHEARSAL, Part.DRY_START},
+    | {Part.ZOOKEEPER, Part.REGISTERED_CONTROLLERS, Part.CLUSTER_BY_BROKER, Part.REHEARSAL, Part.DRY_START}
+    | {Part.SURVEY},
     Phase.TAKING_OVER: _MIGRATING | {Part.REGISTERED_CONTROLLERS, Part.CANARY_BY_BROKER, Part.CONTROLLER_PROBE},
     Phase.DUAL_WRITE: _MIGRATING | {Part.CANARY_BY_BROKER},
     Phase.ROLLING_BROKERS: _MIGRATING,
@@ -105,6 +109,8 @@ def _exists(part: Part, status: MigrationStatus, now: datetime) -> bool:
         case Part.CANARY_BY_BROKER:
             canary = status.canary
             return canary is not None and canary.removed_at is None and not without_controller(status)
+        case Part.SURVEY:
+            return status.phase is Phase.PREFLIGHT or shared_settings.are_due(status)
         case Part.RUN:
             return bool(status.verifications)
         case Part.CLUES:

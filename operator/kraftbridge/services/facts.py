@@ -160,9 +160,10 @@ class Facts:
             if original is not None:
                 settings |= self.brokers(identity, spec, status, original).settings
             selectors.append(stateful_set["spec"]["selector"])
-        # The settings that ran when preflight passed are more reliable than a template.
-        settings |= status.broker_settings
         rendered = status.controllers.rendered if status.controllers is not None else None
+        shared = rendered.broker_settings if rendered is not None else None
+        # The settings that the brokers run with are more reliable than a template.
+        settings |= status.broker_settings if shared is None else shared
         return replace(
             self.unread_controllers(identity, spec, status),
             broker_settings=settings,

@@ -54,7 +54,8 @@ ACTIVE = 3000
 
 
 def before_of(situation: Situation) -> RenderedControllers:
-    return RenderedControllers.of(tuned_controllers(situation.spec, situation.status))
+    settings = situation.status.broker_settings
+    return RenderedControllers.of(tuned_controllers(situation.spec, situation.status), broker_settings=settings)
 
 
 def edited(situation: Situation, **fields: object) -> Situation:

@@ -68,6 +68,23 @@ def test_stores_that_are_not_what_they_were_are_found_out(plant: str, seeds: ran
     assert any(words in found for _, found in broken)
 
 
+@pytest.mark.parametrize(
+    ("plant", "seed", "words"),
+    [
+        ("frozen", 4, "TakingOver entered by controllers that do not have the brokers' present settings"),
+        ("frozen", 21, "RollingBrokers entered by controllers that do not have the brokers' present settings"),
+        ("heedless", 5, "is restarted although preflight refuses a present setting of the brokers"),
+    ],
+)
+def test_settings_that_change_after_preflight_are_read_anew(plant: str, seed: int, words: str) -> None:
+    """The brokers' owner changes what the controllers share, or sets what preflight refuses: the default mix has it, and finds the old bugs."""
+    coverage, broken = play_many(seed, 1, "", guarded=True)
+    assert broken == []
+    assert coverage.faults["a changed shared setting"] + coverage.faults["a setting that preflight refuses"] > 0
+    _, broken = play_many(seed, 1, plant, guarded=True)
+    assert any(words in found for _, found in broken)
+
+
 FENCED_SEEDS = [32 * n + remainder for n in range(10, 20) for remainder in FENCED]
 
 

@@ -45,7 +45,7 @@ def remember_volumes(draft: Draft) -> None:
     uids = {str(i): uid for i, uid in workload.volume_uids.items()}
     if set(uids) == {str(i) for i in status.node_ids}:
         tuned = tuned_controllers(draft.spec, draft.status)
-        rendered = RenderedControllers.of(tuned, workload.credentials, draft.spec.pods)
+        rendered = RenderedControllers.of(tuned, workload.credentials, draft.spec.pods, draft.status.broker_settings)
         changes = {"format_allowed": False, "volume_uids": uids, "rendered": rendered}
         draft.update(controllers=status.model_copy(update=changes))
 

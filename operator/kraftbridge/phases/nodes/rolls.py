@@ -1,4 +1,4 @@
-"""Rolls the brokers into a mode, and a change of ``spec.controllers`` to formatted voters, one node at a time. Pure.
+"""Rolls the brokers into a mode, and a change of what formatted voters are rendered from to them, one node at a time. Pure.
 
 Status keeps the spec from which the voters' objects are rendered. So an upgrade of the operator restarts nothing, and a voter that does not start
 with its new configuration gets the old one back. Listener and voters cannot change (rules of the CRD).
@@ -31,9 +31,10 @@ from kraftbridge.models.status import (
     OperationKind,
     RenderedControllers,
     WaitKind,
+    some,
     tuned_controllers,
 )
-from kraftbridge.phases import certificates, gates, healing, verifying
+from kraftbridge.phases import certificates, gates, healing, shared_settings, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 from kraftbridge.phases.nodes import brokers, comparing, controllers, deadlines, restarts, sights, undoing
 from kraftbridge.phases.nodes.deadlines import PastDeadline
@@ -133,6 +134,8 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
     if (waiting := restarts.paused(draft)) is not None:
         return waiting
     stateful_set, pod = roll.pending[0]
+    if (waiting := shared_settings.wait_before_restart(draft, draft.status.broker_ids[pod.name])) is not None:
+        return waiting
     if (waiting := comparing.ensure_recorded(draft, pod, mode)) is not None:
         return waiting
     return restart_broker(draft, pod, stateful_set)
@@ -405,7 +408,9 @@ def _wanted(step: StepContext, status: ControllersStatus) -> RenderedControllers
     known = last.credentials if last is not None else {}
     workload = step.observation.controllers
     seen = {} if isinstance(workload, Unobserved) else workload.credentials
-    return RenderedControllers.of(tuned_controllers(step.spec, step.status), {**known, **seen}, step.spec.pods)
+    # What an earlier release of the operator rendered is recorded first (`shared_settings.track`): an upgrade restarts nothing.
+    shared = None if last is not None and last.broker_settings is None else step.status.broker_settings
+    return RenderedControllers.of(tuned_controllers(step.spec, step.status), {**known, **seen}, step.spec.pods, shared)
 
 
 def _only_names_secrets(wanted: RenderedControllers, rendered: RenderedControllers) -> bool:
@@ -443,6 +448,8 @@ def _begin(draft: Draft, status: ControllersStatus, wanted: RenderedControllers)
     rotated = [n for n, f in wanted.credentials.items() if before is not None and before.credentials.get(n, f) != f]
     section = "spec.pods" if before is not None and before.pods != wanted.pods else "spec.controllers"
     what = f"Secret {', '.join(rotated)}" if rotated else section
+    if before is not None and (changed := shared_settings.changed(before.broker_settings, wanted.broker_settings)):
+        what = f"the brokers' settings ({some(changed)})"
     draft.tell(EventReason.CONTROLLERS_CHANGING, f"Rolling the change of {what} out, the active controller last")
     return Wait(f"{what} changed: the roll-out starts")
 
@@ -525,8 +532,11 @@ def _replace_pods_that_are_down(draft: Draft, stateful_set: StatefulSetState) ->
 
 
 def _wait_failed(change: ControllersChange) -> Wait:
+    mend = "Correct spec.controllers, or revert it"
+    if changed := shared_settings.changed(change.before.broker_settings, change.to.broker_settings):
+        mend = f"It has what the brokers run with now ({some(changed)}). Correct spec.controllers or these settings of the brokers, or revert them"
     return Wait(
-        f"the roll-out of spec.controllers stopped ({change.failed}); that controller gets its old configuration back. Correct spec.controllers, or revert it",
+        f"the roll-out of spec.controllers stopped ({change.failed}); that controller gets its old configuration back. {mend}",
         WaitKind.USER,
         Reason.CONTROLLERS_CHANGE_FAILED,
         stalled=True,

@@ -20,8 +20,10 @@ from kraftbridge.models.observation import (
     Unobserved,
     ZooKeeperState,
 )
+from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import FindingStatus, finding, some, with_channel
+from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.preflight import channel, dry_start, dynamic_settings, rehearsal
 from kraftbridge.phases.preflight import kafka as preflight_kafka
@@ -73,6 +75,15 @@ def rehearsal_findings(step: StepContext) -> tuple[FindingStatus, ...]:
 def dry_start_findings(step: StepContext) -> tuple[FindingStatus, ...]:
     """Return what the last dry start found; asked again before the first broker restarts, if a template changed since preflight."""
     return tuple(_accepting(step.spec, (*channel.findings(step), *dry_start.findings(step))))
+
+
+def findings_anew(step: StepContext, survey: Survey) -> tuple[FindingStatus, ...]:
+    """Return what preflight finds in the settings that the brokers run with now; asked again before each forward step."""
+    found = list(preflight_kafka.findings_anew(step, survey))
+    if step.status.phase in (Phase.PROVISIONING_QUORUM, Phase.DUAL_WRITE):
+        # Before each restart in KRaft mode the record of that broker is asked (`nodes.comparing`).
+        found += dynamic_settings.findings(step.spec, survey)
+    return tuple(_accepting(step.spec, found))
 
 
 def _accepting(spec: MigrationSpec, found: Iterable[FindingStatus]) -> list[FindingStatus]:

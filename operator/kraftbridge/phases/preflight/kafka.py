@@ -11,12 +11,19 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from kraftbridge.constants import CONTROLLER_LISTENER, CONTROLLER_LISTENER_PREFIX, FORBID_PEM_FILES
-from kraftbridge.models.broker_settings import AUTHORIZER, CLASSES, COPIED, IGNORED_BY_KRAFT, LOADED_BY_CONTROLLERS
+from kraftbridge.constants import CONTROLLER_LISTENER, CONTROLLER_LISTENER_PREFIX, FORBID_PEM_FILES, OVERLAID_SETTINGS
+from kraftbridge.models.broker_settings import (
+    AUTHORIZER,
+    CLASSES,
+    COPIED,
+    IGNORED_BY_KRAFT,
+    LOADED_BY_CONTROLLERS,
+    may_change,
+)
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.observation import StatefulSetState, Unobserved
-from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.rehearsal import NOT_REHEARSED
 from kraftbridge.models.report import CompareServed
 from kraftbridge.models.status import FindingStatus, finding, first, some
@@ -36,6 +43,8 @@ HIDDEN_BY_KAFKA = {
     "allow.everyone.if.no.acl.found": "spec.controllers.config",
 }
 """Settings of authorizers that the controllers need, whose values no broker serves, and where to give them."""
+
+MIGRATION_FLAG = "zookeeper.metadata.migration.enable"
 
 _EXPANDED = ("$(", "${")
 
@@ -153,6 +162,41 @@ def taken_over(survey: Survey, dry_start: DryStartState | Unobserved) -> dict[st
     return found
 
 
+def broker_modes(step: StepContext) -> dict[int, BrokerMode]:
+    """Return the mode that each broker runs, as its pod shows it."""
+    sets = step.stateful_sets()
+    pods = () if isinstance(sets, Unobserved) else (p for s in sets for p in s.pods)
+    ids = step.status.broker_ids
+    return {ids[p.name]: BrokerMode.of(p.configuration) for p in pods if p.name in ids}
+
+
+def taken_anew(step: StepContext, survey: Survey) -> dict[str, str]:
+    """Return the settings that the controllers take over from the brokers as they run now.
+
+    What the migration itself has set on a broker, and what Kafka hides, stays as it was recorded.
+    """
+    known, modes = step.status.broker_settings, broker_modes(step)
+    found: dict[str, str] = {}
+    for broker, settings in sorted(seen_settings(survey, step.observation.dry_start).items()):
+        mode = modes.get(broker)
+        ours = set() if mode is BrokerMode.ZOOKEEPER else step.spec.brokers.static_settings.keys()
+        for name in (*COPIED, *CHANGED_FROM_THE_TEMPLATE):
+            own = settings.get(name)
+            hidden = own is not None and own.source is SettingSource.STATIC and own.value is None
+            if hidden or name in ours or _is_overlaid(name, mode):
+                value = known.get(name)
+            else:
+                value = own.value if own is not None and own.source is SettingSource.STATIC else None
+            if value:
+                found[name] = value
+    return {name: _kept(known.get(name), value) for name, value in found.items()}
+
+
+def _kept(known: str | None, value: str) -> str:
+    """Return a value as it was recorded if only its spelling differs."""
+    return known if known is not None and _normal(known) == _normal(value) else value
+
+
 def _normal(value: str) -> tuple[str, ...]:
     """Return a value in a canonical form: sorted list, without spaces, booleans in lower case."""
     parts = (part.strip() for part in value.split(","))
@@ -198,16 +242,44 @@ def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     yield from _other_users(draft, survey)
 
 
-def _visibility(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
-    name, seen = f"Kafka/{draft.spec.brokers.bootstrap_servers}", survey.visibility
+def findings_anew(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
+    """Find what preflight would find in the settings that the brokers run with now; asked again before each forward step.
+
+    The flag that the migration sets itself is left out. Brokers in migration or KRaft mode were compared with what they were (`becoming`), and
+    copies and rehearsal judge the brokers' own templates, so what needs those is asked only until the first broker restarts.
+    """
+    if step.status.phase is Phase.PROVISIONING_QUORUM:
+        yield from _visibility(step, survey)
+        yield from _brokers(step, survey)
+        return
+    modes, seen = broker_modes(step), seen_settings(survey, step.observation.dry_start)
+    own = {broker: _own(settings, modes.get(broker)) for broker, settings in seen.items()}
+    for broker, settings in own.items():
+        yield from _refused(broker, settings)
+    yield from _needed_by_controllers(step, survey, own)
+    # The copy has read the passwords once every broker has registered.
+    yield from _secrets(step, {b: s for b, s in own.items() if modes.get(b) is BrokerMode.ZOOKEEPER})
+
+
+def _own(settings: Mapping[str, BrokerSetting], mode: BrokerMode | None) -> dict[str, BrokerSetting]:
+    """Return a broker's settings without the flag that the overlay of migration mode sets."""
+    return {n: s for n, s in settings.items() if mode is BrokerMode.ZOOKEEPER or n != MIGRATION_FLAG}
+
+
+def _is_overlaid(setting: str, mode: BrokerMode | None) -> bool:
+    return mode is not BrokerMode.ZOOKEEPER and (setting in OVERLAID_SETTINGS or may_change(setting))
+
+
+def _visibility(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
+    name, seen = f"Kafka/{step.spec.brokers.bootstrap_servers}", survey.visibility
     if isinstance(seen, Unobserved):
         yield finding(Code.VISIBILITY_UNKNOWN, name, reason=seen)
         return
-    needed = (*NEEDED_OPERATIONS, *(("ALTER",) if draft.spec.metadata_version else ()))
+    needed = (*NEEDED_OPERATIONS, *(("ALTER",) if step.spec.metadata_version else ()))
     if lacking := [o for o in needed if o not in seen.cluster_operations]:
         yield finding(Code.OPERATIONS_MISSING, name, operations=", ".join(lacking))
     if unread := seen.topics_without_configs:
-        match draft.spec.verification.compare_served:
+        match step.spec.verification.compare_served:
             case CompareServed.ALWAYS:
                 yield finding(Code.TOPIC_CONFIGS_NEEDED, name, count=len(unread), topics=some(unread))
             case CompareServed.IF_ALLOWED:
@@ -242,34 +314,35 @@ def _reassignments(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
 # ----------------------------------------------------------------------------------------- configuration
 
 
-def _brokers(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
+def _brokers(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
     if isinstance(survey.brokers, Unobserved):
         yield finding(Code.BROKER_CONFIGURATION_UNKNOWN, "brokers", reason=survey.brokers)
         return
     for broker, settings in survey.brokers.items():
         if isinstance(settings, Unobserved):
             yield finding(Code.BROKER_CONFIGURATION_UNKNOWN, f"broker/{broker}", reason=settings)
-    seen = seen_settings(survey, draft.observation.dry_start)
-    given = _given_certificates(draft)
+    seen = seen_settings(survey, step.observation.dry_start)
+    given = _given_certificates(step)
     for broker, running in seen.items():
         yield from _refused(broker, running)
         if broker not in given or FORBID_PEM_FILES & running.keys():
-            yield from _credentials(draft, broker, running)
-    yield from _overridden_settings(draft, seen)
+            yield from _credentials(step, broker, running)
+    yield from _overridden_settings(step, seen)
     yield from _left_aside(seen)
-    yield from _needed_by_controllers(draft, survey, seen)
-    yield from _secrets(draft, seen)
+    yield from _needed_by_controllers(step, survey, seen)
+    yield from _unproven_plugins(step, survey)
+    yield from _secrets(step, seen)
 
 
-def _given_certificates(draft: Draft) -> frozenset[int]:
+def _given_certificates(step: StepContext) -> frozenset[int]:
     """Return the brokers to which the overlay gives a certificate for the controllers' listener."""
-    sets, ids = draft.stateful_sets(), draft.registered_broker_ids()
+    sets, ids = step.stateful_sets(), step.registered_broker_ids()
     if isinstance(sets, Unobserved) or not ids:
         return frozenset()
     return frozenset(ids[pod.name] for item in sets if item.issued_secret for pod in item.pods)
 
 
-def _credentials(draft: Draft, broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[FindingStatus]:
+def _credentials(step: StepContext, broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[FindingStatus]:
     """Find a broker whose configuration has no certificate or login for the controllers' listener.
 
     Notes
@@ -277,7 +350,7 @@ def _credentials(draft: Draft, broker: int, settings: Mapping[str, BrokerSetting
     A broker is a client of this listener with the settings of a server (``NodeToControllerChannelManagerImpl``, ``JaasContext.Type.SERVER``): its
     TLS settings may lack the listener's prefix, its login is in ``listener.name.controller.<mechanism>.sasl.jaas.config`` or a JAAS file.
     """
-    listener = draft.spec.controllers.listener
+    listener = step.spec.controllers.listener
     if not listener.has_files:
         return
 
@@ -297,7 +370,7 @@ def _credentials(draft: Draft, broker: int, settings: Mapping[str, BrokerSetting
         if f"{CONTROLLER_LISTENER_PREFIX}{name}.sasl.jaas.config" not in settings:
             lacking.append(f"{CONTROLLER_LISTENER_PREFIX}{name}.sasl.jaas.config")
     if lacking:
-        issued = draft.status.listener_certificates
+        issued = step.status.listener_certificates
         held = "the trust and the login" if listener.issues_logins else "the key stores"
         files = "" if issued is None else f" (Secret {issued.brokers_secret} has {held})"
         yield finding(
@@ -330,7 +403,7 @@ def _refused(broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[Fin
         for key in ("listeners", "advertised.listeners", "listener.security.protocol.map")
         for part in ((settings[key].value or "") if key in settings else "").split(",")
     ]
-    flagged = settings.get("zookeeper.metadata.migration.enable")
+    flagged = settings.get(MIGRATION_FLAG)
     if CONTROLLER_LISTENER in names and "controller.quorum.voters" not in settings:
         yield finding(Code.LISTENER_NAME_TAKEN, name, listener=CONTROLLER_LISTENER)
     if flagged is not None and (flagged.value or "").lower() == "true":
@@ -351,14 +424,13 @@ def _left_aside(seen: Mapping[int, Mapping[str, BrokerSetting]]) -> Iterator[Fin
 
 
 def _needed_by_controllers(
-    draft: Draft, survey: Survey, seen: Mapping[int, Mapping[str, BrokerSetting]]
+    step: StepContext, survey: Survey, seen: Mapping[int, Mapping[str, BrokerSetting]]
 ) -> Iterator[FindingStatus]:
     values = {name: setting for settings in seen.values() for name, setting in settings.items()}
-    ours = draft.spec.controllers.config
+    ours = step.spec.controllers.config
     for plugin in CLASSES:
         if plugin in values and plugin not in ours and values[plugin].value != DEFAULT_PRINCIPAL_BUILDER:
             yield finding(Code.PLUGIN_NOT_ON_CONTROLLERS, plugin, setting=plugin, value=values[plugin].value)
-    yield from _unproven_plugins(draft, survey)
     logins = dict.fromkeys(login for each in seen.values() if (login := inter_broker_login(each)) is not None)
     certificates = dict.fromkeys(tls for each in seen.values() if (tls := inter_broker_tls(each)) is not None)
     if logins or certificates or TOKEN_KEYS & values.keys():
@@ -393,7 +465,7 @@ def _needed_by_controllers(
     users = values.get("super.users")
     if users is not None and values.get("authorizer.class.name") is not None:
         lacking = {u.strip() for u in (users.value or "").split(";") if u.strip()} - set(
-            draft.spec.controllers.super_users
+            step.spec.controllers.super_users
         )
         if lacking:
             yield finding(Code.SUPER_USERS_MISSING_ON_CONTROLLERS, "controllers", users=some(lacking))
@@ -414,16 +486,16 @@ def _trials(survey: Survey) -> Iterator[FindingStatus]:
             yield finding(Code.INTER_BROKER_LOGIN_NOT_TRIED, name, listener=listener, reason=trial.reason)
 
 
-def _unproven_plugins(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
+def _unproven_plugins(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
     """Find classes that nothing has loaded from the controllers' image.
 
     A copy of a broker's pod loads them if brokers and controllers run the same image. The rehearsal starts a controller of that image with its classes.
     """
-    state, sets = draft.observation.dry_start, draft.stateful_sets()
-    if dry_starts.awaited(draft):
+    state, sets = step.observation.dry_start, step.stateful_sets()
+    if dry_starts.awaited(step):
         return  # the copies may show it; the gate stays closed until then
     report = None if isinstance(state, Unobserved) else state.current
-    controllers = draft.spec.controllers
+    controllers = step.spec.controllers
     same = set() if isinstance(sets, Unobserved) else {s.name for s in sets if s.image == controllers.image}
     starts = [c.start for c in (report.copies if report else ()) if c.key.stateful_set in same and c.start is not None]
     for plugin in LOADED_BY_CONTROLLERS:
@@ -433,7 +505,7 @@ def _unproven_plugins(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
             value = taken_over(survey, state).get(plugin) or next((v for v in reversed(stated) if v), value)
         if not value or value.startswith(_KAFKAS_OWN):
             continue
-        if plugin not in NOT_REHEARSED and rehearsals.starts_controllers(draft):
+        if plugin not in NOT_REHEARSED and rehearsals.starts_controllers(step):
             continue
         loaded = (s for s in starts if plugin in s.settings and plugin not in (*s.missing_classes, *s.mounted_classes))
         if not any(s.settings[plugin].value == value for s in loaded):
@@ -520,7 +592,7 @@ def inter_broker_login(values: Mapping[str, BrokerSetting]) -> _Login | None:
     return _Login(listener, protocol, _value(values, "sasl.mechanism.inter.broker.protocol", "GSSAPI"))
 
 
-def _secrets(draft: Draft, seen: Mapping[int, Mapping[str, BrokerSetting]]) -> Iterator[FindingStatus]:
+def _secrets(step: StepContext, seen: Mapping[int, Mapping[str, BrokerSetting]]) -> Iterator[FindingStatus]:
     secret = {
         s.name
         for settings in seen.values()
@@ -529,7 +601,7 @@ def _secrets(draft: Draft, seen: Mapping[int, Mapping[str, BrokerSetting]]) -> I
     }
     if not secret:
         return
-    if draft.spec.controllers.password_encoder_secret is None:
+    if step.spec.controllers.password_encoder_secret is None:
         yield finding(Code.PASSWORD_ENCODER_SECRET_MISSING, "brokers", passwords=some(secret))
     yield finding(Code.PASSWORD_BECOMES_PLAIN, "brokers", passwords=some(secret))
 

@@ -79,7 +79,8 @@ class Memory:
     """State that one migration's observer keeps between steps. Losing it costs time, not correctness."""
 
     redundancy: TopicRedundancy | None = None
-    survey: tuple[float, Survey] | None = None
+    survey: tuple[Phase, float, Survey] | None = None
+    """Phase and time in which it was made, and the survey."""
     channel: str = ""
     """Channel with which the parts below were read."""
     dry_start: tuple[float, str, tuple[BrokersSpec, ...]] | None = None
@@ -144,6 +145,8 @@ class Observer:
         spec = with_channel(spec, status)
         if memory.channel != (channel := described(spec.brokers)):
             memory.channel, memory.survey, memory.dry_start, memory.rehearsed = channel, None, None, None
+        if Part.SURVEY not in wanted:
+            memory.survey = None  # a node was away, or the migration rested: what comes next is decided on a new one
 
         def look(part: Part, source: str, read: Callable[..., T], *args: Any) -> Future[T | Unobserved] | None:
             return self._later(source, read, *args) if part in wanted else None
@@ -385,9 +388,11 @@ class Observer:
     def _survey(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients, memory: Memory
     ) -> Survey:
-        if memory.survey is None or time.monotonic() - memory.survey[0] > SURVEY_EVERY_SECONDS:
-            memory.survey = (time.monotonic(), self._surveyor.survey(identity, spec, status, clients))
-        return memory.survey[1]
+        known = memory.survey
+        if known is None or known[0] is not status.phase or time.monotonic() - known[1] > SURVEY_EVERY_SECONDS:
+            read = self._surveyor.survey if status.phase is Phase.PREFLIGHT else self._surveyor.settings
+            memory.survey = known = (status.phase, time.monotonic(), read(identity, spec, status, clients))
+        return known[2]
 
     def _dry_start(
         self,

@@ -33,8 +33,8 @@ from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_MIGRATION
 from kraftbridge.credentials import CERTIFICATE_KEYS, listener_problems
 from kraftbridge.exceptions import ActionError, ActionRefusedError, InvalidSpecError, ObservationError
-from kraftbridge.models.observation import Unobserved
-from kraftbridge.models.phase import BrokerMode, ControllerMode
+from kraftbridge.models.observation import NOT_NEEDED, Unobserved
+from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
 from kraftbridge.models.survey import (
@@ -251,6 +251,42 @@ class Surveyor:
             selecting=_seen(lambda: self._selecting(identity, spec)),
             refused=_seen(lambda: self._refused(identity, spec, status)),
             inter_broker=_seen(lambda: self._inter_broker(identity, spec, status, clients, brokers)),
+        )
+
+    def settings(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients
+    ) -> Survey:
+        """Return the part of the survey that tells the brokers' settings, as a migration asks for it after preflight.
+
+        This asks each broker one question, besides one for the list of brokers, and reads one Secret. Before the first broker restarts, it also asks what
+        the principal may see, and the controllers' logins are tried (`inter_broker`).
+        """
+        brokers = _seen(clients.brokers.broker_settings)
+        untouched = status.phase is Phase.PROVISIONING_QUORUM
+        return Survey(
+            zookeeper=NOT_NEEDED,
+            zookeeper_users=NOT_NEEDED,
+            zookeeper_identities=(),
+            visibility=_seen(clients.brokers.visibility) if untouched else NOT_NEEDED,
+            reassigning=NOT_NEEDED,
+            brokers=brokers,
+            listener_settings=_seen(lambda: self._listener_settings(identity, spec, status)),
+            listener_problems=(),
+            demand=NOT_NEEDED,
+            verification=(),
+            storage_classes=NOT_NEEDED,
+            quotas=NOT_NEEDED,
+            limits=NOT_NEEDED,
+            capacity=NOT_NEEDED,
+            budgets=NOT_NEEDED,
+            missing_rights=NOT_NEEDED,
+            writers=NOT_NEEDED,
+            leftovers=NOT_NEEDED,
+            selecting=NOT_NEEDED,
+            refused=NOT_NEEDED,
+            inter_broker=_seen(lambda: self._inter_broker(identity, spec, status, clients, brokers))
+            if untouched
+            else {},
         )
 
     def _inter_broker(

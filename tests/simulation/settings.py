@@ -1,0 +1,112 @@
+"""Worlds in which the brokers' owner changes their settings while a migration rests or works: what the controllers share, and what preflight would refuse."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.simulation.kafka import BROKERS
+from tests.support.observations import RUNNING, setting, survey
+
+from kraftbridge.models.conditions import Reason
+from kraftbridge.models.decision import Action, RestartPod
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.status import MigrationStatus, rendered_spec
+from kraftbridge.models.survey import BrokerSetting, Survey
+from kraftbridge.phases.shared_settings import FOLLOWED
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+CHANGED_CHANCE = 0.01
+MENDED_CHANCE = 0.2
+SHARED = "min.insync.replicas"
+REFUSED = "create.topic.policy.class.name"
+_STEPS = frozenset({Phase.TAKING_OVER, Phase.ROLLING_BROKERS, Phase.FINALIZING})
+
+
+class Settings:
+    """The settings that the brokers of one run have in common, drawn apart: the other draws of a seed stay what they were."""
+
+    def __init__(self, seed: int, *, troubled: bool) -> None:
+        self.random = Random(f"settings of {seed}")
+        self.chance = CHANGED_CHANCE if troubled and self.random.random() < 0.5 else 0.0
+        self.shared = ""
+        """Value of `SHARED`, ``""`` while nobody has set it."""
+        self.refused = False
+        """Whether the brokers run with a class that the controllers do not have."""
+
+    def brokers(self) -> dict[int, tuple[BrokerSetting, ...]]:
+        """Return what each broker runs with."""
+        found = [*RUNNING, setting("num.network.threads", "4")]
+        if self.shared:
+            found.append(setting(SHARED, self.shared))
+        if self.refused:
+            found.append(setting(REFUSED, "com.example.Policy"))
+        return dict.fromkeys(BROKERS, tuple(found))
+
+    def survey(self) -> Survey:
+        """Return what the operator observes."""
+        return survey(brokers=self.brokers())
+
+    def rendered(self, status: MigrationStatus) -> str:
+        """Return the part of the controllers' configuration that comes from the brokers."""
+        rendered = status.controllers.rendered if status.controllers is not None else None
+        shared = rendered.broker_settings if rendered is not None else None
+        value = (status.broker_settings if shared is None else shared).get(SHARED, "")
+        return f"isr{value}"
+
+    def rendering(self, run: Run) -> str:
+        """Return what the controllers' objects are rendered from: the brokers' settings, and the heap of the spec."""
+        heap = rendered_spec(run.spec, run.status).controllers.heap_options or ""
+        return f"{self.rendered(run.status)}-{heap}"
+
+    def happen(self, run: Run) -> None:
+        """Let the owner change a setting, and take back what the migration refuses."""
+        if self.refused and self.random.random() < MENDED_CHANCE:
+            self.mend(run)
+        if run.status.phase not in FOLLOWED or self.random.random() >= self.chance:
+            return
+        if self.random.random() < 0.3:
+            self.refused = True
+            world = "a setting that preflight refuses"
+        else:
+            self.shared = self.random.choice([v for v in ("", "1", "2") if v != self.shared])
+            world = "a changed shared setting"
+        run.coverage.faults[world] += 1
+        run.coverage.worlds[world, str(run.status.phase)] += 1
+
+    def mend(self, run: Run) -> None:
+        """Let the owner take back what the message names."""
+        stalled = next((c for c in run.status.conditions if c.reason is Reason.FINDINGS and c.status == "True"), None)
+        if self.refused and stalled is not None:
+            self.refused = False
+
+    # ------------------------------------------------------------------------------------------- promises
+
+    def trouble_entering(self, run: Run, phase: Phase) -> str:
+        """Return which promise the entry of a phase breaks, ``""`` when none."""
+        if phase not in _STEPS:
+            return ""
+        if self.refused:
+            return f"{phase} entered although preflight refuses a present setting of the brokers"
+        controllers = run.cluster.controllers
+        pods = () if controllers is None else controllers.pods.values()
+        if any(f"-isr{self.shared}-" not in pod.configuration for pod in pods):
+            return f"{phase} entered by controllers that do not have the brokers' present settings"
+        return ""
+
+    def trouble_of(self, run: Run, action: Action) -> str:
+        """Return which promise an action breaks, ``""`` when none."""
+        match action:
+            case RestartPod(_, _, node) if node in BROKERS and self.refused and self._begins_a_roll(run):
+                return f"broker {node} is restarted although preflight refuses a present setting of the brokers"
+            case _:
+                return ""
+
+    def _begins_a_roll(self, run: Run) -> bool:
+        """Return whether a restart takes a broker that serves from a healthy cluster whose controller is still a broker."""
+        kafka, operation = run.cluster.kafka, run.status.operation
+        whole = all(kafka.brokers[i].up and i in kafka.in_sync and i not in kafka.unregistering for i in BROKERS)
+        new = operation is not None and operation.started_at == run.decided_at
+        return run.status.phase is Phase.TAKING_OVER and kafka.claim_epoch < 0 and whole and new
