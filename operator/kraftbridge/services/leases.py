@@ -124,10 +124,22 @@ class Leases:
         self._seen[namespace, stateful_set] = (f"{holder} {held['spec']['renewTime']}", self._monotonic())
 
     def release(self, identity: Identity, stateful_set: str) -> None:
-        """Release a Lease if this process holds it."""
+        """Release a Lease if this process holds it.
+
+        Raises
+        ------
+        ConflictError
+            Another process took it over in the meantime.
+        """
         state = self.look(identity, stateful_set)
         if state.ours:
-            self._kubernetes.delete(API_VERSION, "Lease", identity.namespace, lease_name(stateful_set))
+            self._kubernetes.delete(
+                API_VERSION,
+                "Lease",
+                identity.namespace,
+                lease_name(stateful_set),
+                resource_version=state.resource_version,
+            )
         self._seen.pop((identity.namespace, stateful_set), None)
 
     def release_all(self) -> None:
