@@ -88,14 +88,8 @@ def basis_of(identity: Identity, decision: Decision, seen: Observation) -> Basis
     )
 
 
-def overtaken(decided: Basis, present: Basis, stateful_set: str = "") -> str:
-    """Return why an act must not be executed any more, ``""`` when what it was decided on still holds.
-
-    Parameters
-    ----------
-    stateful_set
-        The StatefulSet that the act changes, or whose pod it stops.
-    """
+def overtaken(decided: Basis, present: Basis) -> str:
+    """Return why an act must not be executed any more, ``""`` when the migration is still as it was decided on."""
     if present.uid != decided.uid:
         return "the migration is gone or is another one of the same name"
     if present.generation != decided.generation:
@@ -104,15 +98,16 @@ def overtaken(decided: Basis, present: Basis, stateful_set: str = "") -> str:
         return "another process has published another decision since this was decided"
     if lost := decided.leases - present.leases:
         return f"the Lease on StatefulSet {', '.join(sorted(lost))} is another process's by now"
-    return _changed(stateful_set, decided.stateful_sets.get(stateful_set), present.stateful_sets.get(stateful_set))
+    return ""
 
 
-def _changed(name: str, decided: StatefulSetVersion | None, present: StatefulSetVersion | None) -> str:
-    """Return what became of a StatefulSet since it was seen; nothing rests on one that was not seen."""
-    if decided is None or decided == present:
+def changed(decided: Basis, name: str, present: StatefulSetVersion | None) -> str:
+    """Return what became of a StatefulSet, or of that of a pod, since it was seen; ``""`` when nothing did, or when it was not seen."""
+    known = decided.stateful_sets.get(name)
+    if known is None or known == present:
         return ""
-    if present is None or present.uid != decided.uid:
+    if present is None or present.uid != known.uid:
         return f"StatefulSet {name} was deleted or created anew since this was decided"
-    if present.lock != decided.lock:
+    if present.lock != known.lock:
         return f"the lock on StatefulSet {name} became {present.lock or 'none'} since this was decided"
-    return f"somebody changed StatefulSet {name} since this was decided (generation {decided.generation} became {present.generation})"
+    return f"somebody changed StatefulSet {name} since this was decided (generation {known.generation} became {present.generation})"
