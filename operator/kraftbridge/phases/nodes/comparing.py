@@ -82,6 +82,12 @@ def ensure_recorded(draft: Draft, pod: PodState, mode: BrokerMode) -> Wait | Non
     return None
 
 
+def forget_unwritten_record(draft: Draft) -> None:
+    """Forget a record that was asked for and is not to be read: the operator or the broker ended before it was written, so the comparison would wait for ever."""
+    if draft.status.broker_record is not None and not isinstance(draft.observation.broker_record, BrokerRecord):
+        draft.update(broker_record=None)
+
+
 def process_of(pod: PodState) -> str:
     """Return what tells a broker's process from the one before it: a pod's container may end and start again."""
     return pod.uid if pod.running_since is None else f"{pod.uid} {pod.running_since:%Y-%m-%dT%H:%M:%SZ}"
