@@ -36,7 +36,7 @@ class Basis:
     generation: int
     intent: Intent
     leases: frozenset[str] = frozenset()
-    """StatefulSets whose Lease this process holds."""
+    """StatefulSets whose Lease this process holds and has renewed in time."""
     stateful_sets: Mapping[str, StatefulSetVersion] = field(default_factory=dict)
 
     def name_of(self, uids: frozenset[str]) -> str:
@@ -76,7 +76,7 @@ def basis_of(identity: Identity, decision: Decision, seen: Observation) -> Basis
     """Return what the acts of a decision rest on."""
     sets = [s for s in seen.stateful_sets if isinstance(s, StatefulSetState)]
     released = {a.stateful_set for a in decision.actions if isinstance(a, ReleaseLease)}
-    held = frozenset(s.name for s in sets if isinstance(s.lease, LeaseState) and s.lease.ours)
+    held = frozenset(s.name for s in sets if isinstance(s.lease, LeaseState) and s.lease.ours and not s.lease.expired)
     if isinstance(seen.controllers, ControllersWorkload) and seen.controllers.stateful_set is not None:
         sets.append(seen.controllers.stateful_set)
     return Basis(
@@ -97,7 +97,7 @@ def overtaken(decided: Basis, present: Basis) -> str:
     if present.intent != decided.intent:
         return "another process has published another decision since this was decided"
     if lost := decided.leases - present.leases:
-        return f"the Lease on StatefulSet {', '.join(sorted(lost))} is another process's by now"
+        return f"the Lease on StatefulSet {', '.join(sorted(lost))} is another process's by now, or was not renewed in time"
     return ""
 
 

@@ -307,8 +307,12 @@ class CheckedKubernetes:
             uid=migration["metadata"]["uid"],
             generation=migration["metadata"]["generation"],
             intent=_intent(migration),
-            leases=frozenset(n for n in self._decided.leases if self._leases.look(self._identity, n).ours),
+            leases=frozenset(n for n in self._decided.leases if self._is_held(n)),
         )
+
+    def _is_held(self, stateful_set: str) -> bool:
+        lease = self._leases.look(self._identity, stateful_set)
+        return lease.ours and not lease.expired
 
     def _take_back_if_overtaken(self, obj: Mapping[str, Any], made: Object) -> None:
         """Delete what this step has created if another process decided otherwise meanwhile: creation alone has no version to carry.
