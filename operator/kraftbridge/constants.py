@@ -27,6 +27,8 @@ ANNOTATION_LOCK: Final = f"{GROUP}/locked-by"
 
 The chart's ValidatingAdmissionPolicy refuses other writers' changes while it stands.
 """
+ANNOTATION_TAKEN_OVER: Final = f"{GROUP}/taken-over-by"
+"""On a StatefulSet for a moment, while a process takes its Lease over."""
 ANNOTATION_CONFIGURATION: Final = f"{GROUP}/configuration"
 """On a pod template: which node configuration it renders, as ``Mode-hash``."""
 ANNOTATION_BROKER_MODE: Final = f"{GROUP}/broker-mode"

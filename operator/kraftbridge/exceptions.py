@@ -36,6 +36,10 @@ class ConflictError(ActionError):
     """The object changed since it was read (409); read it again."""
 
 
+class OvertakenError(ActionError):
+    """What the action was decided on no longer holds, so nothing was changed; the next step decides anew."""
+
+
 class EvictionBlockedError(ActionError):
     """A PodDisruptionBudget does not allow this eviction now (429)."""
 

@@ -142,8 +142,8 @@ async def delete(
             raise kopf.TemporaryError(blocker, delay=1)
     try:
         if abandoned:
-            await fleet.run(fleet.reconciler.abandon, *place)
-        await fleet.run(fleet.reconciler.let_go, *place)
+            await fleet.run(fleet.reconciler.abandon, *place, uid)
+        await fleet.run(fleet.reconciler.let_go, *place, uid)
     except MigrationError as e:
         if not await _nothing_is_left(fleet, *place):
             raise kopf.TemporaryError(str(e), delay=2) from e

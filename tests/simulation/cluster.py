@@ -49,6 +49,7 @@ from kraftbridge.models.decision import (
 )
 from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.observation import (
+    LEASE_SECONDS,
     NOT_NEEDED,
     ActionOutcome,
     Archive,
@@ -79,6 +80,7 @@ from kraftbridge.models.phase import BrokerMode, ControllerMode, ZkMigrationStat
 from kraftbridge.models.rehearsal import Ending, Forecast, RehearsalResult, RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.status import GuardedStatefulSet, MigrationStatus
+from kraftbridge.phases.basis import StatefulSetVersion
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import Part, needs
 
@@ -122,6 +124,8 @@ class Workload:
     lock: str = ""
     observed_at: float = 0.0
     deleting: bool = False
+    generation: int = 0
+    """Of its spec; no two StatefulSets of a run share one."""
     pods: dict[int, Pod] = field(default_factory=dict)
 
     @property
@@ -178,7 +182,7 @@ class Trouble:
 class Cluster:
     """Everything outside the operator."""
 
-    def __init__(self, random: Random, identity: Identity, sets: int = 1) -> None:
+    def __init__(self, random: Random, identity: Identity, sets: int = 1) -> None:  # noqa: PLR0915 - one line per fact
         self.random, self.identity = random, identity
         self.rehearsal_random = Random(identity.uid)
         """Of its own: the other draws of a seed stay what they were."""
@@ -222,9 +226,14 @@ class Cluster:
         self.final_manifest = False
         self.leases: dict[str, float] = {}
         """When we last renewed the Lease on a StatefulSet."""
+        self.process = 0
+        """Which process of the operator acts now."""
+        self.lease_holders: dict[str, int] = {}
+        """Which process renewed a Lease last."""
         self.leases_taken: dict[str, float] = {}
         """Until when another operator holds it."""
         self._uids = itertools.count()
+        self._generations = itertools.count(1)
         for workload in self.broker_sets:
             for node in workload.nodes:
                 self._new_pod(workload, node, at_once=True)
@@ -311,8 +320,23 @@ class Cluster:
         self.time.after(self.random.uniform(1.0, 12.0), lambda: self._start(workload, pod))
 
     def change_template(self, workload: Workload) -> None:
-        """Note that the StatefulSet's controller needs a moment to see a change."""
+        """Note that the spec is another one, and that the StatefulSet's controller needs a moment to see it."""
+        self._change_spec(workload)
         workload.observed_at = self.time.now + self.random.uniform(0.0, 1.0)
+
+    def _change_spec(self, workload: Workload) -> None:
+        workload.generation = next(self._generations)
+
+    def version_of(self, workload: Workload) -> StatefulSetVersion:
+        """Return what an act compares of a StatefulSet."""
+        return StatefulSetVersion(f"uid-{workload.name}", workload.generation, workload.lock)
+
+    def holds_lease(self, name: str) -> bool:
+        """Return whether the process that acts now holds a Lease and has renewed it in time."""
+        renewed = self.leases.get(name)
+        taken = self.leases_taken.get(name, 0.0) > self.time.now
+        ours = self.lease_holders.get(name) == self.process
+        return ours and not taken and renewed is not None and self.time.now - renewed < LEASE_SECONDS
 
     def _rolling_update(self) -> None:
         """Restart pods as Kubernetes does under ``RollingUpdate``: from the last one, one at a time, each waited for."""
@@ -339,6 +363,7 @@ class Cluster:
             case LockStatefulSet(name):
                 brokers = self.broker_set(name)
                 brokers.lock, brokers.strategy = self.identity.lock, "OnDelete"
+                self._change_spec(brokers)
             case ConfigureBrokers(name, mode):
                 brokers = self.broker_set(name)
                 if not brokers.lock:
@@ -356,6 +381,7 @@ class Cluster:
             case ReleaseStatefulSet(name):
                 brokers = self.broker_set(name)
                 brokers.lock, brokers.strategy = "", "RollingUpdate"
+                self._change_spec(brokers)
             case ApplyControllers(_, _, only) if only:
                 self.missing -= set(only)
             case ApplyControllers(mode, format_allowed):
@@ -396,6 +422,7 @@ class Cluster:
                 if self.leases_taken.get(name, 0.0) > self.time.now:
                     return "409 somebody else took the Lease"
                 self.leases[name] = self.time.now
+                self.lease_holders[name] = self.process
             case ReleaseLease(name):
                 self.leases.pop(name, None)
             case ArchiveDifferences(run_id, secret):
@@ -414,6 +441,7 @@ class Cluster:
             self.controllers = Workload(
                 f"{self.identity.name}-kraft", CONTROLLERS, f"{mode}-{self.rendering}", strategy="OnDelete"
             )
+            self._change_spec(self.controllers)
             self.controllers.pods |= self.orphans  # a StatefulSet adopts what matches its selector
             self.orphans.clear()
             for node in CONTROLLERS:
@@ -708,6 +736,7 @@ class Cluster:
             deleting=workload.deleting,
             lease=lease,
             required=GuardedStatefulSet(name=workload.name, container="kafka"),
+            generation=workload.generation,
         )
 
     def _broker_set(self, workload: Workload) -> StatefulSetState:
@@ -717,7 +746,11 @@ class Cluster:
         elif renewed is None:
             lease = LeaseState()
         else:
-            lease = LeaseState("us", ours=True, age_seconds=self.time.now - renewed)
+            age = self.time.now - renewed
+            if self.lease_holders.get(workload.name) == self.process:
+                lease = LeaseState("us", ours=True, age_seconds=age)
+            else:
+                lease = LeaseState("a frozen process", age_seconds=age, expired=age >= LEASE_SECONDS)
         state = self._set_state(workload, lease)
         return state if self.channel is None else replace(state, properties_from="ConfigMap/brokers")
 

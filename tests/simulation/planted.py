@@ -11,6 +11,7 @@ from kraftbridge.models.observation import ControllersWorkload, PodState, Unobse
 from kraftbridge.models.status import FindingStatus
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases import (
+    basis,
     belongings,
     canary,
     forward,
@@ -132,6 +133,11 @@ def _nothing_is_created_again(_draft: Draft) -> Wait | None:
     """Wait for controllers that somebody deleted, as up to 87d037e."""
 
 
+def _an_act_is_what_was_decided(*_: Any) -> str:
+    """Act on what was decided whatever has become of it since, as up to 7ed954f."""
+    return ""
+
+
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
     "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
@@ -153,6 +159,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "impatient": (sights, "recovering", _no_start_takes_long),
     "frozen": (shared_settings, "taken_anew", _preflight_has_seen_the_settings),
     "heedless": (shared_settings, "_standing", _preflight_has_judged_the_settings),
+    "unfenced": (basis, "overtaken", _an_act_is_what_was_decided),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }
 

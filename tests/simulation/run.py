@@ -9,6 +9,7 @@ from random import Random
 
 from tests.simulation.channels import OpenChannel, channels
 from tests.simulation.cluster import BROKER_SETS, Cluster, Trouble, Workload
+from tests.simulation.frozen import FrozenOperators
 from tests.simulation.kafka import BROKERS, CONTROLLERS
 from tests.simulation.settings import Settings
 from tests.simulation.stores import Stores
@@ -199,6 +200,7 @@ class Run:
         self.cluster.settings = self.settings
         self.decided_at = self.cluster.moment(0.0)
         """Time of the last decision, by the clock of the operator."""
+        self.frozen = FrozenOperators(seed, troubled=self.faults != Faults())
         # Of their own: the other draws of a seed stay what they were.
         self.lone_random = Random(f"lone topics of {seed}") if seed % 16 in LONE_TOPICS else None
         self.fenced_random = Random(f"heartbeats of {seed}") if seed % 32 in FENCED else None
@@ -311,6 +313,7 @@ class Run:
     def step(self) -> None:
         """Observe, decide, publish, act; then let time pass."""
         self.coverage.steps += 1
+        self.frozen.wake(self)
         cluster, before = self.cluster, self.status
         self.decided_at = now = cluster.moment(cluster.time.now + self.skew)
         observation, sick = self._look(now)
@@ -335,8 +338,8 @@ class Run:
         if not decision.actions:
             self.coverage.states[phase, "-"] += 1
         outcomes = []
-        for action in decision.actions:
-            if self._happens("kill"):
+        for done, action in enumerate(decision.actions):
+            if self._happens("kill") or self.frozen.freezes(self, decision, done, observation, sick):
                 self._restart_operator()
                 outcomes = []
                 break

@@ -180,8 +180,24 @@ class FakeKubernetes:
         return copy.deepcopy(self.objects[key])
 
     def apply(self, obj: Mapping[str, Any], *, force: bool = False, field_manager: str = FIELD_MANAGER) -> Object:
+        return self._apply(obj, field_manager)
+
+    def apply_new(self, obj: Mapping[str, Any], *, force: bool = False, field_manager: str = FIELD_MANAGER) -> Object:
+        key = _key(obj)
+        exists: list[bool] = []
+        made = self._apply(obj, field_manager, lambda: exists.append(key in self.objects))
+        if exists[0]:
+            raise ConflictError(f"{key[0]} {key[2]} exists already")
+        return made
+
+    def _apply(self, obj: Mapping[str, Any], field_manager: str, look: Callable[[], None] = lambda: None) -> Object:
         key, wanted = _key(obj), copy.deepcopy(dict(obj))
         with self._writing("apply", key):
+            look()
+            version = wanted["metadata"].pop("resourceVersion", None)
+            if version is not None:
+                self._at_version(key, version)
+            wanted["metadata"].pop("uid", None)
             live = copy.deepcopy(self.objects.get(key, {}))
             before = self._applied.get((key, field_manager), {})
             merged = _merged(live, wanted)
@@ -256,9 +272,14 @@ class FakeKubernetes:
         uid: str | None = None,
         propagation: str = "Background",
         grace_seconds: int | None = None,
+        resource_version: str | None = None,
     ) -> None:
         key = (kind, namespace, name)
         with self._writing("delete", key):
+            live = self.objects.get(key)
+            if live is None or uid not in (None, live["metadata"]["uid"]):
+                return
+            self._at_version(key, resource_version)
             gone = self.objects.pop(key, None)
             self._applied = {k: v for k, v in self._applied.items() if k[0] != key}
             if gone is not None:

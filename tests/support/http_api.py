@@ -192,7 +192,8 @@ class HttpApi:
             if request.query.get("dryRun") == "All":
                 self.store.try_apply(body)
                 return web.json_response(_complete(kind, body))
-            return self._try(lambda: self.store.apply(body, force=True, field_manager=manager), kind)
+            created = live is None
+            return self._try(lambda: self.store.apply(body, force=True, field_manager=manager), kind, created=created)
         if live is None:
             return _status(404, f'{kind} "{name}" not found')
         match request.method:
@@ -214,8 +215,14 @@ class HttpApi:
                 if live["metadata"].get("finalizers"):
                     stamp = {"metadata": {"deletionTimestamp": self.store.clock.now.isoformat()}}
                     return self._try(lambda: self.store.merge_patch("", kind, namespace, name, stamp), kind)
-                self.store.delete("", kind, namespace, name)
-                return web.json_response({"kind": "Status", "status": "Success"})
+                wanted = body.get("preconditions") or {}
+                version = wanted.get("resourceVersion")
+                return self._try(
+                    lambda: self.store.delete(
+                        "", kind, namespace, name, uid=wanted.get("uid"), resource_version=version
+                    ),
+                    kind,
+                )
             case _:
                 return _status(405, request.method)
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from kraftbridge.builders import names
+from kraftbridge.constants import ANNOTATION_TAKEN_OVER
 from kraftbridge.exceptions import ActionError, ConflictError, MigrationError
 from kraftbridge.models.observation import LEASE_SECONDS, LeaseState
 from kraftbridge.phases.draft import Identity
@@ -104,13 +105,22 @@ class Leases:
     def hold(self, identity: Identity, stateful_set: str, resource_version: str, now: datetime) -> None:
         """Acquire or renew a Lease at ``resource_version``; ``""`` if there is no Lease yet.
 
+        Whoever takes a Lease over changes the version of its StatefulSet, too: the former holder may be frozen between comparing and writing, and gets a
+        conflict then.
+
         Raises
         ------
         ConflictError
             Another process changed the Lease in the meantime.
+        ActionError
+            The StatefulSet could not be changed; until it can be, the Lease counts as one that nobody renewed.
         """
         namespace, name = identity.namespace, lease_name(stateful_set)
         holder = holder_identity(identity.lock, self._instance)
+        known = self._seen.get((namespace, stateful_set))
+        is_kept = (
+            known is not None and known[0].startswith(f"{holder} ") and self._monotonic() - known[1] < LEASE_SECONDS
+        )
         if not resource_version:
             held = self._kubernetes.create(fresh_lease(namespace, stateful_set, identity.name, holder, now))
         else:
@@ -121,13 +131,35 @@ class Leases:
             held = self._kubernetes.merge_patch(
                 API_VERSION, "Lease", namespace, name, {"spec": spec}, resource_version=resource_version
             )
+        if resource_version and not is_kept:
+            self._change_version(namespace, stateful_set, holder)
         self._seen[namespace, stateful_set] = (f"{holder} {held['spec']['renewTime']}", self._monotonic())
 
+    def _change_version(self, namespace: str, stateful_set: str, holder: str) -> None:
+        """Change the resourceVersion of a StatefulSet, and leave nothing in it."""
+        place = "apps/v1", "StatefulSet", namespace, stateful_set
+        if self._kubernetes.get(*place) is None:
+            return
+        for value in (holder, None):
+            self._kubernetes.merge_patch(*place, {"metadata": {"annotations": {ANNOTATION_TAKEN_OVER: value}}})
+
     def release(self, identity: Identity, stateful_set: str) -> None:
-        """Release a Lease if this process holds it."""
+        """Release a Lease if this process holds it.
+
+        Raises
+        ------
+        ConflictError
+            Another process took it over in the meantime.
+        """
         state = self.look(identity, stateful_set)
         if state.ours:
-            self._kubernetes.delete(API_VERSION, "Lease", identity.namespace, lease_name(stateful_set))
+            self._kubernetes.delete(
+                API_VERSION,
+                "Lease",
+                identity.namespace,
+                lease_name(stateful_set),
+                resource_version=state.resource_version,
+            )
         self._seen.pop((identity.namespace, stateful_set), None)
 
     def release_all(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -33,10 +34,12 @@ from kraftbridge.models.observation import NOT_NEEDED, ActionOutcome, Observatio
 from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name, with_channel
+from kraftbridge.phases.basis import basis_of
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.machine import decide
 from kraftbridge.services.act import removal
 from kraftbridge.services.act.actuator import Actuator, Step
+from kraftbridge.services.act.checked import CheckedKubernetes, tried_again
 from kraftbridge.services.clients import ClusterClients, credentials_version, open_clients
 from kraftbridge.services.dry_start import DryStarter, DryStarts
 from kraftbridge.services.facts import Facts
@@ -67,6 +70,7 @@ _OBSERVERS = {Lane.HEALTHY: 24, Lane.NEW: 16, Lane.SLOW: 24}
 _USUAL_FAILURES = 2
 _CREDENTIALS_SECONDS = 10.0
 """Interval for comparing the versions of the credentials' Secrets."""
+_PUBLISH_TRIES = 20
 _TOLD_REFUSALS = 3
 """Consecutive refusals of a status before they are reported. A step that races with an edit of spec is refused once."""
 _CLOSE_AFTER_SECONDS = 10.0
@@ -99,7 +103,7 @@ class Reconciler:
             lane: Observer(kubernetes, pool, settings, self._leases, self._facts, self._dry_starts)
             for lane, pool in self._pools.items()
         }
-        self._actuator = Actuator(kubernetes, self._facts, settings, self._leases, self._dry_starts)
+        self._actuator = Actuator(self._facts, settings, self._leases, self._dry_starts)
         self._open_clients = open_connections
         self._clients: dict[str, tuple[str, ClusterClients]] = {}
         self._memories: dict[str, Memory] = {}
@@ -213,7 +217,8 @@ class Reconciler:
         self.rolls.note(identity.uid, decision.status.phase)
         seconds = time.monotonic() - started
         memory.outcomes = ()
-        step = Step(identity, with_channel(spec, decision.status), decision.status, clients, memory)
+        checked = CheckedKubernetes(self._kubernetes, self._leases, identity, basis_of(identity, decision, seen))
+        step = Step(identity, with_channel(spec, decision.status), decision.status, clients, memory, checked)
         memory.outcomes = self._carry_out(step, decision)
         for outcome in (o for o in memory.outcomes if o.error):
             log.warning("%s/%s: %s: %s", identity.namespace, identity.name, outcome.action, outcome.error)
@@ -315,9 +320,7 @@ class Reconciler:
             return True
         metadata = migration["metadata"]
         try:
-            self._kubernetes.replace_status(
-                API_VERSION, KIND, metadata["namespace"], metadata["name"], body, metadata["resourceVersion"]
-            )
+            self._replace_status(migration, body)
         except ConflictError as e:
             log.info("%s/%s: status was not written: %s", metadata["namespace"], metadata["name"], e)
             memory.requeue_at = time.monotonic() + _CONFLICT_RETRY.total_seconds()
@@ -327,6 +330,29 @@ class Reconciler:
             return False
         memory.refusals = 0
         return True
+
+    def _replace_status(self, migration: Object, body: Object) -> None:
+        """Replace the status that was decided from. A write of labels or annotations since then changes nothing of that, so it is no conflict.
+
+        Raises
+        ------
+        ConflictError
+            The resource is another one, or its spec or status changed.
+        """
+        metadata = migration["metadata"]
+        place = API_VERSION, KIND, metadata["namespace"], metadata["name"]
+        version = metadata["resourceVersion"]
+        for _ in range(_PUBLISH_TRIES):
+            try:
+                self._kubernetes.replace_status(*place, body, version)
+            except ConflictError:
+                present = self._kubernetes.get(*place)
+                if present is None or _decided_from(present) != _decided_from(migration):
+                    raise
+                version = present["metadata"]["resourceVersion"]
+            else:
+                return
+        raise ConflictError(f"{KIND} {metadata['namespace']}/{metadata['name']} changes all the time")
 
     def _refused(self, migration: Object, memory: Memory, error: ActionRefusedError) -> None:
         """Requeue and report that the API server refuses the status. No action was executed, because the record comes first.
@@ -413,8 +439,13 @@ class Reconciler:
         names = [s.get("name", "") for s in (migration.get("spec") or {}).get("brokers", {}).get("statefulSets") or []]
         return bool(names) and all(self._kubernetes.get("apps/v1", "StatefulSet", namespace, n) is None for n in names)
 
-    def abandon(self, namespace: str, name: str) -> None:
+    def abandon(self, namespace: str, name: str, uid: str | None = None) -> None:
         """Record the objects that an abandoned migration leaves behind, in a ConfigMap and an event.
+
+        Parameters
+        ----------
+        uid
+            UID of the abandoned migration: by now another one may have its name. None for the one that has it.
 
         Raises
         ------
@@ -422,7 +453,7 @@ class Reconciler:
             The API server does not answer, or refuses the ConfigMap.
         """
         migration = self._kubernetes.get(API_VERSION, KIND, namespace, name)
-        if migration is None:
+        if migration is None or uid not in (None, migration["metadata"]["uid"]):
             return
         try:
             spec = MigrationSpec.model_validate(migration["spec"])
@@ -438,21 +469,36 @@ class Reconciler:
             )
             self.post(migration, Event(EventType.WARNING, EventReason.REFUSED, words))
 
-    def let_go(self, namespace: str, name: str) -> None:
-        """Remove lock and Lease from the StatefulSets of a deleted migration, so that their owner can change them again."""
+    def let_go(self, namespace: str, name: str, uid: str | None = None) -> None:
+        """Remove lock and Lease from the StatefulSets of a deleted migration, so that their owner can change them again.
+
+        Parameters
+        ----------
+        uid
+            UID of the deleted migration: by now another one may have its name. None for the one that has it.
+        """
         migration = self._kubernetes.get(API_VERSION, KIND, namespace, name)
-        if migration is None:
+        if migration is None or uid not in (None, migration["metadata"]["uid"]):
             return
         identity = Identity(namespace, name, migration["metadata"]["uid"], 0)
         for ref in (migration.get("spec") or {}).get("brokers", {}).get("statefulSets") or []:
-            found = self._kubernetes.get("apps/v1", "StatefulSet", namespace, ref.get("name", ""))
-            if found is None:
-                continue
-            if (found["metadata"].get("annotations") or {}).get(ANNOTATION_LOCK) == identity.lock:
-                self._kubernetes.merge_patch(
-                    "apps/v1", "StatefulSet", namespace, ref["name"], {"metadata": {"annotations": {ANNOTATION_LOCK: None}}}
-                )  # fmt: skip
+            tried_again(partial(self._unlock, identity, ref.get("name", "")))
             self._leases.release(identity, ref["name"])
+
+    def _unlock(self, identity: Identity, stateful_set: str) -> None:
+        """Remove the lock of a migration, and no other, from the StatefulSet that was read."""
+        place = "apps/v1", "StatefulSet", identity.namespace, stateful_set
+        found = self._kubernetes.get(*place)
+        if found is None or (found["metadata"].get("annotations") or {}).get(ANNOTATION_LOCK) != identity.lock:
+            return
+        patch = {"metadata": {"annotations": {ANNOTATION_LOCK: None}}}
+        self._kubernetes.merge_patch(*place, patch, resource_version=found["metadata"]["resourceVersion"])
+
+
+def _decided_from(migration: Object) -> tuple[object, ...]:
+    """Return what a step reads of the resource."""
+    metadata = migration["metadata"]
+    return metadata["uid"], metadata["generation"], metadata.get("annotations"), migration.get("status")
 
 
 def refusal_event(message: str) -> Event:

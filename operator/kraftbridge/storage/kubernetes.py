@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, Final, Self
 from urllib.parse import quote, urlencode
 
@@ -474,7 +475,22 @@ class KubernetesStore:
         ConflictError
             Other managers own some of the fields. The message lists each field with its manager.
         """
-        return self._apply(obj, "apply", {"fieldManager": field_manager, "force": str(force).lower()})
+        return self._apply(obj, {"fieldManager": field_manager, "force": str(force).lower()}).object()
+
+    def apply_new(self, obj: Mapping[str, Any], *, force: bool = False, field_manager: str = FIELD_MANAGER) -> Object:
+        """Apply server-side an object that does not exist.
+
+        No precondition of the API says "does not exist" for an apply, so the answer tells: 201 for an object that it created.
+
+        Raises
+        ------
+        ConflictError
+            Somebody has created it meanwhile; it has the fields of ``obj`` as well.
+        """
+        answer = self._apply(obj, {"fieldManager": field_manager, "force": str(force).lower()})
+        if answer.status != HTTPStatus.CREATED:
+            raise ConflictError(f"{describe(obj['kind'], *_place(obj))} exists already")
+        return answer.object()
 
     def try_apply(self, obj: Mapping[str, Any]) -> None:
         """Apply an object server-side as a dry run, with force. Admission plugins, policies and webhooks answer, and nothing is stored.
@@ -484,13 +500,14 @@ class KubernetesStore:
         ActionRefusedError
             Admission refuses the object. The message quotes the policy or webhook.
         """
-        self._apply(obj, "dry run of an apply", {"fieldManager": FIELD_MANAGER, "force": "true", "dryRun": "All"})
+        query = {"fieldManager": FIELD_MANAGER, "force": "true", "dryRun": "All"}
+        self._apply(obj, query, "dry run of an apply")
 
-    def _apply(self, obj: Mapping[str, Any], what: str, query: Mapping[str, str]) -> Object:
+    def _apply(self, obj: Mapping[str, Any], query: Mapping[str, str], what: str = "apply") -> Response:
         namespace, name = _place(obj)
         path = path_of(obj["apiVersion"], obj["kind"], namespace, name)
         operation = f"{what} of {describe(obj['kind'], namespace, name)}"
-        return self._change(operation, "PATCH", path, query, obj, "application/apply-patch+yaml")
+        return self._send(operation, "PATCH", path, query, obj, "application/apply-patch+yaml")
 
     def merge_patch(
         self,
@@ -570,11 +587,19 @@ class KubernetesStore:
         uid: str | None = None,
         propagation: str = "Background",
         grace_seconds: int | None = None,
+        resource_version: str | None = None,
     ) -> None:
-        """Delete an object. An object that does not exist, or has another UID, is no error."""
+        """Delete an object. An object that does not exist, or has another UID, is no error.
+
+        Raises
+        ------
+        ConflictError
+            The object is no longer at ``resource_version``.
+        """
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        wanted = {"uid": uid, "resourceVersion": resource_version}
+        if preconditions := {k: v for k, v in wanted.items() if v is not None}:
+            options["preconditions"] = preconditions
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         operation = f"delete of {describe(kind, namespace, name)}"
@@ -663,10 +688,15 @@ class KubernetesStore:
         body: object,
         content_type: str = "application/json",
     ) -> Object:
+        return self._send(operation, method, path, query, body, content_type).object()
+
+    def _send(
+        self, operation: str, method: str, path: str, query: Mapping[str, str], body: object, content_type: str
+    ) -> Response:
         answer = self._transport.write(operation, method, path, query=query, body=body, content_type=content_type)
         if not answer.ok:
             raise refusal(operation, answer)
-        return answer.object()
+        return answer
 
     def _is_gone(
         self, answer: Response, api_version: str, kind: str, namespace: str | None, name: str, uid: str | None

@@ -69,7 +69,13 @@ class KubernetesPort(Protocol):
         """Create an object; `ConflictError` if it exists."""
 
     def apply(self, obj: Mapping[str, Any], *, force: bool = False, field_manager: str = FIELD_MANAGER) -> Object:
-        """Apply server-side; `ConflictError` lists fields that other managers own."""
+        """Apply server-side; `ConflictError` lists fields that other managers own.
+
+        With ``metadata.uid`` and ``metadata.resourceVersion`` only to exactly this version, otherwise `ConflictError`.
+        """
+
+    def apply_new(self, obj: Mapping[str, Any], *, force: bool = False, field_manager: str = FIELD_MANAGER) -> Object:
+        """Apply server-side an object that does not exist; `ConflictError` if somebody has created it meanwhile."""
 
     def try_apply(self, obj: Mapping[str, Any]) -> None:
         """Apply server-side as a dry run: admission answers, and nothing is stored."""
@@ -116,8 +122,9 @@ class KubernetesPort(Protocol):
         uid: str | None = None,
         propagation: str = "Background",
         grace_seconds: int | None = None,
+        resource_version: str | None = None,
     ) -> None:
-        """Delete an object (of that UID); a missing object is no error."""
+        """Delete an object (of that UID), only at ``resource_version`` if it is given; a missing object is no error."""
 
     def evict(self, namespace: str, pod: str, uid: str, grace_seconds: int) -> None:
         """Evict exactly this pod; `EvictionBlockedError` if a budget forbids it now. A missing pod is no error."""

@@ -13,14 +13,17 @@ import pytest
 import yaml
 
 from kraftbridge.config import Settings
-from kraftbridge.constants import ACL_AUTHORIZER, STANDARD_AUTHORIZER
+from kraftbridge.constants import ACL_AUTHORIZER, KIND, STANDARD_AUTHORIZER
+from kraftbridge.exceptions import ConflictError
 from kraftbridge.models.decision import Action, ConfigureBrokers, RestoreStatefulSet
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
+from kraftbridge.phases.basis import Basis, intent
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import original_state
 from kraftbridge.services.act.actuator import Actuator, Step
+from kraftbridge.services.act.checked import CheckedKubernetes
 from kraftbridge.services.facts import Facts
 from kraftbridge.storage.kubernetes import KubernetesStore
 
@@ -39,10 +42,19 @@ OWN = {
 }
 
 
+class WithMigration(KubernetesStore):
+    """Answers with a migration of any name, which no operator that serves this cluster sees."""
+
+    def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> dict[str, Any] | None:
+        if kind == KIND:
+            return {"metadata": {"uid": f"uid-of-{name}", "generation": 1}}
+        return super().get(api_version, kind, namespace, name)
+
+
 @pytest.fixture
 def kubernetes(cluster: Cluster) -> Iterator[KubernetesStore]:
     """Return the operator's own client, with an administrator's rights."""
-    store = KubernetesStore.connect(cluster.environment.get("KUBECONFIG"), cluster.context)
+    store = WithMigration.connect(cluster.environment.get("KUBECONFIG"), cluster.context)
     yield store
     store.close()
 
@@ -87,6 +99,34 @@ def test_no_value_is_blank_on_the_way_back(
     assert template(cluster, name) == before
 
 
+def test_an_apply_tells_what_it_created_and_keeps_to_the_version_that_was_read(kubernetes: KubernetesStore) -> None:
+    """On these answers `CheckedKubernetes` rests: 201 for a new object, 409 for another version, and for an object that is gone."""
+
+    def config_map(value: str, **metadata: str) -> dict[str, Any]:
+        place = {"name": "versions", "namespace": NAMESPACE, **metadata}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": place, "data": {"key": value}}
+
+    def version(obj: dict[str, Any]) -> dict[str, str]:
+        return {name: obj["metadata"][name] for name in ("uid", "resourceVersion")}
+
+    first = kubernetes.apply_new(config_map("one"), force=True)
+    with pytest.raises(ConflictError):
+        kubernetes.apply_new(config_map("one"), force=True)
+    second = kubernetes.apply(config_map("two", **version(first)), force=True)
+    with pytest.raises(ConflictError):
+        kubernetes.apply(config_map("three", **version(first)), force=True)
+    with pytest.raises(ConflictError):
+        kubernetes.delete("v1", "ConfigMap", NAMESPACE, "versions", **_preconditions(first))
+    kubernetes.delete("v1", "ConfigMap", NAMESPACE, "versions", **_preconditions(second))
+    with pytest.raises(ConflictError):
+        kubernetes.apply(config_map("four", **version(second)), force=True)
+    assert kubernetes.get("v1", "ConfigMap", NAMESPACE, "versions") is None
+
+
+def _preconditions(obj: dict[str, Any]) -> dict[str, str]:
+    return {"uid": obj["metadata"]["uid"], "resource_version": obj["metadata"]["resourceVersion"]}
+
+
 def record(kubernetes: KubernetesStore, step: Step, name: str) -> None:
     """Record the original state, without the lock: an operator that serves this cluster would guard the StatefulSet."""
     stateful_set = kubernetes.get("apps/v1", "StatefulSet", NAMESPACE, name)
@@ -101,7 +141,7 @@ def operator(kubernetes: KubernetesStore, name: str, prefix: str, *, generate: b
     """Return the actuator, and a migration of this StatefulSet; its other clients are not used here."""
     settings = Settings(operator_image="none")
     nobody = cast("Any", None)
-    actuator = Actuator(kubernetes, Facts(kubernetes, settings), settings, nobody, nobody)
+    actuator = Actuator(Facts(kubernetes, settings), settings, nobody, nobody)
     brokers = {
         "statefulSets": [{"name": name}],
         "bootstrapServers": "kafka:9092",
@@ -112,7 +152,10 @@ def operator(kubernetes: KubernetesStore, name: str, prefix: str, *, generate: b
     listener = {"securityProtocol": "SSL", "generate": generate, **({} if generate else {"secretName": "listener"})}
     document = {"target": "KRaft", "zookeeper": {"connect": OWN[ZOOKEEPER]}, "brokers": brokers}
     spec = MigrationSpec.model_validate(document | {"controllers": {"listener": listener}})
-    return actuator, Step(Identity(NAMESPACE, name, f"uid-of-{name}", 1), spec, MigrationStatus(), nobody, nobody)
+    identity, status = Identity(NAMESPACE, name, f"uid-of-{name}", 1), MigrationStatus()
+    decided = Basis(identity.uid, identity.generation, intent(status))
+    checked = CheckedKubernetes(kubernetes, nobody, identity, decided)
+    return actuator, Step(identity, spec, status, nobody, nobody, checked)
 
 
 def template(cluster: Cluster, name: str) -> dict[str, Any]:

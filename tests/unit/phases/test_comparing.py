@@ -14,6 +14,7 @@ from tests.support.observations import (
     broker_now,
     broker_record,
     broker_set,
+    cluster,
     partly_rolled,
     rolling,
 )
@@ -89,6 +90,28 @@ def test_a_broker_is_recorded_before_it_restarts(phase: Phase, mode: BrokerMode)
         Unobserved("ConfigMap", "gone"),
     ):
         assert restarts(fine.after(first).observing(broker_record=wrong).step()) == [], wrong
+
+
+def test_a_record_that_was_never_written_is_not_waited_for() -> None:
+    """The operator ended before it wrote the record, and the broker fell over before the next operator could."""
+    fine = compared(rolling(Phase.ROLLING_BROKERS, 1), 1)
+    first = fine.step()
+    node = next(a.node_id for a in first.actions if isinstance(a, RecordBroker))
+    (item,) = fine.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    down = replace(pod_of(fine, node), ready=False, ready_since=None)
+    pods = tuple(down if p.name == down.name else p for p in item.pods)
+    others = frozenset({0, 1, 2} - {node})
+    fallen = fine.after(first).observing(
+        stateful_sets=(replace(item, pods=pods),),
+        cluster=cluster(brokers=others, under_replicated=("t-1",), under_replicated_count=1, lagging=frozenset({node})),
+        broker_record=Unobserved("ConfigMap", "it does not exist"),
+    )
+    decision = fallen.step()
+    assert restarts(decision) == [down.name]
+    assert decision.status.broker_record is None
+    kept = fallen.observing(broker_record=broker_record(node, down.uid)).step()
+    assert kept.status.broker_record is not None
 
 
 def test_a_set_that_would_be_refused_is_asked_for_before_each_restart_in_kraft_mode() -> None:

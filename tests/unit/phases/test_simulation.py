@@ -13,6 +13,7 @@ from tests.simulation.run import FENCED, LONE_TOPICS, OPEN_CHANNEL, REFUSING, SL
 from kraftbridge.models.phase import FORWARD, Phase
 
 RUNS = 150
+WOKEN_SEEDS = (76, 84, 102, 138, 157)
 
 
 def test_no_promise_is_broken() -> None:
@@ -83,6 +84,19 @@ def test_settings_that_change_after_preflight_are_read_anew(plant: str, seed: in
     assert coverage.faults["a changed shared setting"] + coverage.faults["a setting that preflight refuses"] > 0
     _, broken = play_many(seed, 1, plant, guarded=True)
     assert any(words in found for _, found in broken)
+
+
+@pytest.mark.parametrize("plant", ["", "unfenced"])
+def test_a_process_that_wakes_up_after_another_has_gone_on_changes_nothing(plant: str) -> None:
+    """Frozen between publishing and acting: the default mix has it, and finds the old bug."""
+    coverage, broken = Coverage(), []
+    for seed in WOKEN_SEEDS:
+        more, found = play_many(seed, 1, plant, guarded=True)
+        coverage.worlds += more.worlds
+        broken += [words for _, words in found]
+    frozen_in = {phase for world, phase in coverage.worlds if world == "frozen operator"}
+    assert frozen_in >= {"Preflight", "ProvisioningQuorum", "TakingOver"}
+    assert any("a process that woke up does" in words for words in broken) if plant else broken == []
 
 
 FENCED_SEEDS = [32 * n + remainder for n in range(10, 20) for remainder in FENCED]

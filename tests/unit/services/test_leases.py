@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import pytest
-from tests.support.fakes import Clock, FakeKubernetes
+from tests.support.fakes import Clock, FakeKubernetes, user_stateful_set
 
-from kraftbridge.exceptions import ConflictError
+from kraftbridge.exceptions import ActionError, ConflictError
 from kraftbridge.models.observation import LeaseState
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.leases import Leases, lease_name
@@ -128,3 +129,67 @@ def test_at_a_graceful_end_a_successor_need_not_wait(pair: Pair) -> None:
     assert (seen.holder, seen.held_by_another) == ("", False)
     pair.hold(pair.two, OURS)
     assert pair.two.look(OURS, "kafka").ours
+
+
+def test_whoever_takes_a_lease_over_changes_the_version_of_the_stateful_set_once(pair: Pair) -> None:
+    pair.kubernetes.create(user_stateful_set())
+    key = ("StatefulSet", "kafka", "kafka")
+    before = copy.deepcopy(pair.kubernetes.objects[key])
+
+    def version() -> str:
+        return str(pair.kubernetes.objects[key]["metadata"]["resourceVersion"])
+
+    pair.hold(pair.one, OURS)
+    pair.pass_time(10)
+    pair.hold(pair.one, OURS)
+    assert version() == before["metadata"]["resourceVersion"]
+    pair.two.look(OURS, "kafka")
+    pair.pass_time(31)
+    pair.hold(pair.two, OURS)
+    taken = version()
+    assert taken != before["metadata"]["resourceVersion"]
+    pair.pass_time(10)
+    pair.hold(pair.two, OURS)
+    assert version() == taken
+    after = copy.deepcopy(pair.kubernetes.objects[key])
+    assert (after["spec"], after["metadata"]["generation"]) == (before["spec"], before["metadata"]["generation"])
+    assert not after["metadata"].get("annotations")
+
+
+def test_a_take_over_that_did_not_reach_the_stateful_set_is_repeated(pair: Pair) -> None:
+    pair.kubernetes.create(user_stateful_set())
+    pair.hold(pair.one, OURS)
+    pair.two.look(OURS, "kafka")
+    pair.pass_time(31)
+
+    def fail(verb: str, kind: str, _name: str) -> None:
+        if (verb, kind) == ("merge_patch", "StatefulSet"):
+            raise ActionError("503")
+
+    pair.kubernetes.before_call = fail
+    with pytest.raises(ActionError):
+        pair.hold(pair.two, OURS)
+    pair.kubernetes.before_call = lambda *_: None
+    seen = pair.two.look(OURS, "kafka")
+    assert seen.ours
+    assert seen.expired, "an act does not rest on it"
+    version = pair.kubernetes.objects["StatefulSet", "kafka", "kafka"]["metadata"]["resourceVersion"]
+    pair.hold(pair.two, OURS)
+    assert pair.kubernetes.objects["StatefulSet", "kafka", "kafka"]["metadata"]["resourceVersion"] != version
+    assert not pair.two.look(OURS, "kafka").expired
+
+
+def test_a_lease_that_another_takes_over_while_it_is_released_stays(pair: Pair) -> None:
+    pair.hold(pair.one, OURS)
+    pair.two.look(OTHER, "kafka")
+    pair.pass_time(31)
+
+    def take_over(verb: str, kind: str, _name: str) -> None:
+        if (verb, kind) == ("delete", "Lease"):
+            pair.kubernetes.before_call = lambda *_: None
+            pair.hold(pair.two, OTHER)
+
+    pair.kubernetes.before_call = take_over
+    with pytest.raises(ConflictError):
+        pair.one.release(OURS, "kafka")
+    assert pair.two.look(OTHER, "kafka").ours

@@ -136,6 +136,14 @@ def test_apply_is_a_server_side_apply_of_ours(store: KubernetesStore, server: Ht
     assert request.headers["Content-Type"] == "application/apply-patch+yaml"
 
 
+def test_an_apply_of_what_is_new_tells_whether_it_was(store: KubernetesStore, server: HttpServer) -> None:
+    server.respond = lambda request: (201, request.body)
+    assert store.apply_new(STATEFUL_SET, force=True) == STATEFUL_SET
+    server.respond = lambda request: (200, request.body)
+    with pytest.raises(ConflictError, match="StatefulSet shop/kafka exists already"):
+        store.apply_new(STATEFUL_SET, force=True)
+
+
 def test_apply_lists_fields_that_others_own(store: KubernetesStore, server: HttpServer) -> None:
     field = '.spec.template.spec.containers[name="kafka"].env[name="X"].value'
     cause = {"reason": "FieldManagerConflict", "message": 'conflict with "helm"', "field": field}
@@ -202,6 +210,8 @@ def test_delete_carries_its_preconditions(store: KubernetesStore, server: HttpSe
     assert request.body["preconditions"] == {"uid": "u-1"}
     assert request.body["propagationPolicy"] == "Background"
     assert request.body["gracePeriodSeconds"] == 0
+    store.delete("batch/v1", "Job", "shop", "verify", resource_version="7")
+    assert server.requests[-1].body["preconditions"] == {"resourceVersion": "7"}
 
 
 def pod_api(post: tuple[int, object], *pods: dict[str, Any] | None) -> Any:

@@ -82,6 +82,12 @@ def ensure_recorded(draft: Draft, pod: PodState, mode: BrokerMode) -> Wait | Non
     return None
 
 
+def forget_unwritten_record(draft: Draft) -> None:
+    """Forget a record that was asked for and is not to be read: the operator or the broker ended before it was written, so the comparison would wait for ever."""
+    if draft.status.broker_record is not None and not isinstance(draft.observation.broker_record, BrokerRecord):
+        draft.update(broker_record=None)
+
+
 def begin_comparison(draft: Draft, node_id: int, pod: PodState, mode: BrokerMode) -> None:
     """Record that a broker that is back is to be compared."""
     comparison = BrokerComparison(node_id=node_id, process=pod.process, mode=mode, began_at=draft.now)

@@ -246,6 +246,7 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, 
             stalled=True,
             requeue_after=timedelta(seconds=5),
         )
+    comparing.forget_unwritten_record(draft)
     node_id = draft.status.broker_ids[pod.name]
     restarts.begin(draft, OperationKind.RESTART_BROKER, node_id, pod, repeated=repeated)
     draft.tell(

@@ -57,6 +57,7 @@ from kraftbridge.models.status import MigrationStatus, controllers_name, rendere
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import broker_records, original_state
 from kraftbridge.services.act import archives, rehearsals, removal
+from kraftbridge.services.act.checked import CheckedKubernetes
 from kraftbridge.services.certificates import IssuedSecrets
 from kraftbridge.services.clients import ClusterClients, shows_listener_certificate
 from kraftbridge.services.dry_start import DryStarter
@@ -65,7 +66,6 @@ from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe import belongings
 from kraftbridge.services.observe.observer import Memory
 from kraftbridge.services.original_state import OriginalState
-from kraftbridge.storage.ports import KubernetesPort
 
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
 _SPARK_SECRET_BYTES = 48
@@ -80,17 +80,16 @@ class Step:
     status: MigrationStatus
     clients: ClusterClients
     memory: Memory
+    kubernetes: CheckedKubernetes
+    """Writes only while what the step has decided on still holds."""
 
 
 class Actuator:
-    """Executes the actions that `decide` returned."""
+    """Executes the actions that `decide` returned, each only while what was decided on still holds."""
 
-    def __init__(
-        self, kubernetes: KubernetesPort, facts: Facts, settings: Settings, leases: Leases, dry_starts: DryStarter
-    ) -> None:
+    def __init__(self, facts: Facts, settings: Settings, leases: Leases, dry_starts: DryStarter) -> None:
         self._leases = leases
         self._dry_starts = dry_starts
-        self._kubernetes = kubernetes
         self._facts = facts
         self._settings = settings
 
@@ -98,6 +97,7 @@ class Actuator:
         """Execute one action and return its outcome. Domain errors become part of the outcome."""
         name = type(action).__name__
         try:
+            step.kubernetes.check()
             self._do(step, action)
         except ActionRefusedError as e:
             ACTIONS.labels(action=name, outcome="refused").inc()
@@ -123,20 +123,20 @@ class Actuator:
             case ApplyControllers():
                 self._apply_controllers(step, action)
             case IssueListenerCertificates():
-                IssuedSecrets(self._kubernetes, step.identity, step.spec, step.status).issue(datetime.now(UTC))
+                IssuedSecrets(step.kubernetes, step.identity, step.spec, step.status).issue(datetime.now(UTC))
                 # Both were read without the Secrets.
                 step.memory.survey = step.memory.dry_start = None
             case RestartPod():
                 self._restart(step, action)
             case RecordBroker():
-                broker_records.record(self._kubernetes, step.identity, step.clients, action, datetime.now(UTC))
+                broker_records.record(step.kubernetes, step.identity, step.clients, action, datetime.now(UTC))
                 step.memory.record = None
             case LaunchVerification():
                 self._launch(step, action)
             case ReleaseVerification(run_id):
                 go = Go(run_id=run_id, at=datetime.now(UTC)).to_json()
                 name = names.verification_config_map(run_id)
-                self._kubernetes.merge_patch("v1", "ConfigMap", step.identity.namespace, name, {"data": {GO_KEY: go}})
+                step.kubernetes.merge_patch("v1", "ConfigMap", step.identity.namespace, name, {"data": {GO_KEY: go}})
             case RemoveVerification(run_id, keep_report):
                 self._remove(step, run_id, keep_report=keep_report)
             case ArchiveDifferences(run_id, secret):
@@ -150,19 +150,20 @@ class Actuator:
                 self._dry_starts.start(step.identity, step.spec, step.status, step.clients, action)
             case LaunchRehearsal() | FenceRehearsal() | CollectRehearsal() | RemoveRehearsal():
                 rehearsals.carry_out(
-                    self._kubernetes, self._facts, self._settings, step.identity, step.spec, step.status, action
+                    step.kubernetes, self._facts, self._settings, step.identity, step.spec, step.status, action
                 )
             case RestoreStatefulSet(name):
                 self._restore(step, name)
             case StopControllers():
-                removal.stop_controllers(self._kubernetes, step.identity.namespace, action)
+                removal.stop_controllers(step.kubernetes, step.identity.namespace, action)
             case RemoveControllerClaim(kraft_epoch):
                 self._archive_znodes(step)
+                step.kubernetes.check()
                 step.clients.zookeeper.remove_controller_claim(kraft_epoch)
             case UpdateMetadataVersion(level, upgrade):
                 step.clients.controllers.update_metadata_version(level, upgrade)
             case PublishFindings(name, found):
-                self._kubernetes.apply(
+                step.kubernetes.apply(
                     archives.findings(step.identity.namespace, name, step.identity.name, step.identity.uid, found),
                     force=True,
                 )
@@ -172,9 +173,9 @@ class Actuator:
     def _restart(self, step: Step, action: RestartPod) -> None:
         namespace = step.identity.namespace
         if action.ready:
-            self._kubernetes.evict(namespace, action.pod, action.uid, action.grace_seconds)
+            step.kubernetes.evict(namespace, action.pod, action.uid, action.grace_seconds)
         else:
-            self._kubernetes.delete(
+            step.kubernetes.delete(
                 "v1", "Pod", namespace, action.pod, uid=action.uid, grace_seconds=action.grace_seconds
             )
 
@@ -182,7 +183,7 @@ class Actuator:
 
     def _lock(self, step: Step, name: str) -> None:
         namespace = step.identity.namespace
-        stateful_set = self._kubernetes.get(*_STATEFUL_SET, namespace, name)
+        stateful_set = step.kubernetes.get(*_STATEFUL_SET, namespace, name)
         if stateful_set is None:
             raise ActionError(f"StatefulSet {namespace}/{name} does not exist")
         lock = stateful_set["metadata"].get("annotations", {}).get(ANNOTATION_LOCK, "")
@@ -190,54 +191,54 @@ class Actuator:
             raise ActionRefusedError(
                 f"StatefulSet {namespace}/{name} is locked by migration {lock}; finish or delete that one first"
             )
-        files = original_state.mounted_files(self._kubernetes, namespace, step.spec, stateful_set)
-        values = original_state.environment_values(self._kubernetes, namespace, step.spec, stateful_set)
+        files = original_state.mounted_files(step.kubernetes, namespace, step.spec, stateful_set)
+        values = original_state.environment_values(step.kubernetes, namespace, step.spec, stateful_set)
         original = original_state.capture(step.spec, stateful_set, files, values)
         if original is None:
             raise ActionRefusedError(f"StatefulSet {namespace}/{name} has no container {step.spec.brokers.container}")
-        original_state.record(self._kubernetes, step.identity, step.status.attempt, name, original)
+        original_state.record(step.kubernetes, step.identity, step.status.attempt, name, original)
         # Not server-side apply: the user owns the defaulted rollingUpdate.partition, which is invalid together with OnDelete (422).
         patch = {
             "metadata": {"annotations": {ANNOTATION_LOCK: step.identity.lock}},
             "spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}},
         }
-        version = stateful_set["metadata"]["resourceVersion"]
-        self._kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch, resource_version=version)
+        # The generation that was decided on is compared again, so what is recorded is what is locked.
+        step.kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch)
 
     def _configure(self, step: Step, name: str, mode: BrokerMode) -> None:
         facts = self._broker_facts(step, name)
         properties = overlays.properties_object(step.spec, facts, step.identity.name, mode)
         if properties is not None:
-            self._kubernetes.apply(properties, force=True)
+            step.kubernetes.apply(properties, force=True)
         self._give_back(step, name, facts, mode)
-        self._kubernetes.apply(overlays.overlay(step.spec, facts, name, mode), force=True)
+        step.kubernetes.apply(overlays.overlay(step.spec, facts, name, mode), force=True)
 
     def _restore(self, step: Step, name: str) -> None:
         self._give_back(step, name, self._broker_facts(step, name), BrokerMode.ZOOKEEPER)
         namespace = step.identity.namespace
         nothing = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "namespace": namespace}}
-        self._kubernetes.apply(nothing, force=True)
+        step.kubernetes.apply(nothing, force=True)
 
     def _give_back(self, step: Step, name: str, facts: overlays.BrokerFacts, mode: BrokerMode) -> None:
         """Restore, as their owners, the values that the overlay applied next does not set: an entry that the operator forced and then drops would stay blank."""
         namespace = step.identity.namespace
         patches = original_state.restoring_patches(step.spec, self._recorded(step, name), facts, mode)
         for manager, patch in patches:
-            self._kubernetes.strategic_patch(*_STATEFUL_SET, namespace, name, patch, field_manager=manager)
+            step.kubernetes.strategic_patch(*_STATEFUL_SET, namespace, name, patch, field_manager=manager)
 
     def _archive_znodes(self, step: Step) -> None:
         values = step.clients.zookeeper.payloads(["/controller", "/controller_epoch", "/migration"])
         if values["/migration"] is None:
             return  # the claim was removed before: its archive exists
         name = names.archive_config_map(step.identity.name, step.identity.uid, step.status.attempt)
-        self._kubernetes.apply(archives.znodes(step.identity.namespace, name, step.identity.name, values), force=True)
+        step.kubernetes.apply(archives.znodes(step.identity.namespace, name, step.identity.name, values), force=True)
 
     def _release(self, step: Step, name: str) -> None:
         namespace = step.identity.namespace
         original = self._facts.recorded(step.identity, step.status.attempt, name)
         strategy = dict(original.update_strategy) if original is not None else {"type": "RollingUpdate"}
         patch = {"metadata": {"annotations": {ANNOTATION_LOCK: None}}, "spec": {"updateStrategy": strategy}}
-        self._kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch)
+        step.kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch)
 
     def _broker_facts(self, step: Step, name: str) -> overlays.BrokerFacts:
         return self._facts.brokers(step.identity, step.spec, step.status, self._recorded(step, name))
@@ -253,31 +254,31 @@ class Actuator:
     def _apply_controllers(self, step: Step, action: ApplyControllers) -> None:
         identity, attempt = step.identity, step.status.attempt
         if not action.format_allowed and step.status.controllers is not None:
-            belongings.check_claims(self._kubernetes, identity.namespace, step.status.controllers)
+            belongings.check_claims(step.kubernetes, identity.namespace, step.status.controllers)
         self._ensure_log_access(step, controllers_name(identity.name, identity.uid, attempt))
         facts = self._facts.controllers(identity, step.spec, step.status)
         spec = rendered_spec(step.spec, step.status)
         for obj in quorum.controllers_objects(spec, facts, action.mode, format_allowed=action.format_allowed):
             if not action.only or f"{obj['kind']}/{obj['metadata']['name']}" in action.only:
-                self._kubernetes.apply(obj, force=True)
+                step.kubernetes.apply(obj, force=True)
 
     def _ensure_log_access(self, step: Step, controllers: str) -> None:
         namespace, domain = step.identity.namespace, step.identity.cluster_domain
         server, reader = names.log_access_secret(controllers), names.log_reader_secret(controllers)
-        present = self._kubernetes.get("v1", "Secret", namespace, server)
+        present = step.kubernetes.get("v1", "Secret", namespace, server)
         if present is None:
             hosts = names.controller_hosts(controllers, namespace, step.spec.controllers.node_ids, domain)
-            self._create(_secret(namespace, server, step.identity.name, log_server_files(list(hosts.values()))))
-            present = self._kubernetes.get("v1", "Secret", namespace, server)
+            self._create(step, _secret(namespace, server, step.identity.name, log_server_files(list(hosts.values()))))
+            present = step.kubernetes.get("v1", "Secret", namespace, server)
         if present is None:
             return
         encoded = {k: present["data"][k] for k in ("ca.crt", "token")}
-        copy = self._kubernetes.get("v1", "Secret", namespace, reader)
+        copy = step.kubernetes.get("v1", "Secret", namespace, reader)
         if copy is None:
             files = {k: base64.b64decode(v).decode() for k, v in encoded.items()}
-            self._create(_secret(namespace, reader, step.identity.name, files))
+            self._create(step, _secret(namespace, reader, step.identity.name, files))
         elif copy.get("data") != encoded:  # that of a Secret which was deleted
-            self._kubernetes.merge_patch("v1", "Secret", namespace, reader, {"data": encoded})
+            step.kubernetes.merge_patch("v1", "Secret", namespace, reader, {"data": encoded})
 
     # -------------------------------------------------------------------------------------- verification
 
@@ -298,51 +299,51 @@ class Actuator:
             service_account=account,
             pod_defaults=self._facts.pod_defaults(step.identity.namespace, spec, account),
             listener_certificate=shows_listener_certificate(
-                self._kubernetes,
+                step.kubernetes,
                 step.identity.namespace,
                 controllers_name(step.identity.name, step.identity.uid, step.status.attempt),
                 spec,
             ),
         )
         runner = spec.verification.runner
-        if runner is Runner.SPARK_APPLICATION and not self._kubernetes.serves(
+        if runner is Runner.SPARK_APPLICATION and not step.kubernetes.serves(
             runs.SPARK_API_VERSION, "SparkApplication"
         ):
             runner = Runner.JOB
         if action.profile is Profile.COPY:
-            self._create(runs.tree_claim(spec, facts))
-        self._create(runs.config_map(spec, facts))
-        config_map = self._kubernetes.get(
+            self._create(step, runs.tree_claim(spec, facts))
+        self._create(step, runs.config_map(spec, facts))
+        config_map = step.kubernetes.get(
             "v1", "ConfigMap", facts.namespace, names.verification_config_map(facts.run_id)
         )
         if config_map is None:
             raise ActionError(f"ConfigMap {facts.namespace}/{names.verification_config_map(facts.run_id)} vanished")
         # Before the first pod: until it is there, anybody may connect.
-        self._create(runs.network_policy(facts, config_map["metadata"]["uid"]))
+        self._create(step, runs.network_policy(facts, config_map["metadata"]["uid"]))
         if runs.has_executors(spec, facts, runner):
-            self._create(runs.spark_secret(facts, secrets.token_urlsafe(_SPARK_SECRET_BYTES)))
+            self._create(step, runs.spark_secret(facts, secrets.token_urlsafe(_SPARK_SECRET_BYTES)))
         for obj in runs.access(spec, facts, runner):
-            self._create(obj)
-        self._create(runs.application(spec, facts, runner))
+            self._create(step, obj)
+        self._create(step, runs.application(spec, facts, runner))
 
     def _remove(self, step: Step, run_id: str, *, keep_report: bool) -> None:
         namespace = step.identity.namespace
-        if self._kubernetes.serves(runs.SPARK_API_VERSION, "SparkApplication"):
-            self._kubernetes.delete(runs.SPARK_API_VERSION, "SparkApplication", namespace, run_id)
-        self._kubernetes.delete("batch/v1", "Job", namespace, run_id)
+        if step.kubernetes.serves(runs.SPARK_API_VERSION, "SparkApplication"):
+            step.kubernetes.delete(runs.SPARK_API_VERSION, "SparkApplication", namespace, run_id)
+        step.kubernetes.delete("batch/v1", "Job", namespace, run_id)
         for kind in ("RoleBinding", "Role"):
-            self._kubernetes.delete(runs.RBAC_API_VERSION, kind, namespace, names.verification_config_map(run_id))
+            step.kubernetes.delete(runs.RBAC_API_VERSION, kind, namespace, names.verification_config_map(run_id))
         if not keep_report:
-            self._kubernetes.delete("v1", "ConfigMap", namespace, names.verification_config_map(run_id))
+            step.kubernetes.delete("v1", "ConfigMap", namespace, names.verification_config_map(run_id))
 
     def _archive_differences(self, step: Step, run_id: str, secret: str) -> None:
         namespace, name = step.identity.namespace, names.verification_config_map(run_id)
-        config_map = self._kubernetes.get("v1", "ConfigMap", namespace, name)
+        config_map = step.kubernetes.get("v1", "ConfigMap", namespace, name)
         if config_map is None:
             raise ActionError(f"ConfigMap {namespace}/{name} with the report of {run_id} does not exist")
         report = archives.report_of(config_map)
         values = step.clients.zookeeper.payloads(archives.paths_of(report.differences))
-        self._create(archives.secret(namespace, secret, step.identity.name, report, values))
+        self._create(step, archives.secret(namespace, secret, step.identity.name, report, values))
 
     # --------------------------------------------------------------------------------------------- others
 
@@ -352,7 +353,7 @@ class Actuator:
         files["controllers.yaml"] = self._controllers_manifest(step)
         if step.status.listener_certificates is not None:
             files["certificates.txt"] = hand_over.about_certificates(step.status.listener_certificates)
-        self._kubernetes.apply(
+        step.kubernetes.apply(
             {
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
@@ -376,7 +377,7 @@ class Actuator:
             *(b for b in removal.belongings(known.name) if b[1] != "Secret"),
             *(("v1", "PersistentVolumeClaim", names.controller_claim(known.name, i)) for i in known.node_ids),
         ]
-        found = (self._kubernetes.get(api_version, kind, namespace, name) for api_version, kind, name in wanted)
+        found = (step.kubernetes.get(api_version, kind, namespace, name) for api_version, kind, name in wanted)
         documents = [
             hand_over.exported({"apiVersion": api_version, "kind": kind, **obj})
             for (api_version, kind, _), obj in zip(wanted, found, strict=True)
@@ -384,9 +385,9 @@ class Actuator:
         ]
         return yaml.safe_dump_all(documents, sort_keys=False)
 
-    def _create(self, obj: dict[str, Any]) -> None:
+    def _create(self, step: Step, obj: dict[str, Any]) -> None:
         try:
-            self._kubernetes.create(obj)
+            step.kubernetes.create(obj)
         except ConflictError:
             return  # an earlier attempt created it
 

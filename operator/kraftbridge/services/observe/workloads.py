@@ -272,6 +272,7 @@ def own_state(stateful_set: Object, pods: Sequence[Object], container: str) -> S
         image=(container_of(stateful_set, container) or {}).get("image", ""),
         writes_to_zookeeper=writes_to_zookeeper(environment_of(container_of(stateful_set, container) or {})),
         last_writer=last_writer(stateful_set),
+        generation=metadata.get("generation", 0),
     )
 
 
