@@ -8,7 +8,18 @@ from typing import Any
 from unittest import mock
 
 from kraftbridge.models.observation import ControllersWorkload, Unobserved
-from kraftbridge.phases import belongings, canary, forward, gates, healing, history, rehearsing, rollback, verifying
+from kraftbridge.phases import (
+    belongings,
+    canary,
+    forward,
+    gates,
+    healing,
+    history,
+    originals,
+    rehearsing,
+    rollback,
+    verifying,
+)
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 from kraftbridge.phases.nodes import deadlines, rolls
 from kraftbridge.phases.preflight import channel
@@ -105,6 +116,11 @@ def _nothing_is_created_again(_draft: Draft) -> Wait | None:
     """Wait for controllers that somebody deleted, as up to 87d037e."""
 
 
+def _nobody_misses_an_original(_step: StepContext) -> tuple[()]:
+    """Take every original state for recorded, as up to 87d037e."""
+    return ()
+
+
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
     "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
@@ -122,6 +138,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "credulous": (history, "track", _zookeeper_is_believed),
     "assuming": (gates, "controllers_gone", _what_is_absent_was_stopped),
     "bereft": (belongings, "restore", _nothing_is_created_again),
+    "oblivious": (originals, "lost", _nobody_misses_an_original),
     "believing": (rolls, "_ensure_compared", _every_broker_is_believed),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }

@@ -36,6 +36,7 @@ from kraftbridge.models.observation import (
     Observation,
     PodState,
     QuorumState,
+    RecordedOriginal,
     RehearsalState,
     RunState,
     StatefulSetState,
@@ -171,6 +172,9 @@ NEEDED = GuardedStatefulSet(
 )
 
 
+RECORDED = RecordedOriginal("digest-of-the-original", complete=True)
+
+
 def broker_set(
     mode: BrokerMode | None = None, pods: Iterable[PodState] | None = None, **changes: Any
 ) -> StatefulSetState:
@@ -193,6 +197,8 @@ def broker_set(
         volumes=frozenset({"data"}),
         drift=(),
         lease=LEASE,
+        original=RecordedOriginal() if mode is None else RECORDED,
+        overlay=configuration,
         required=NEEDED if mode is BrokerMode.KRAFT else None,
         pods=tuple(pods)
         if pods is not None

@@ -152,6 +152,16 @@ class LeaseState:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedOriginal:
+    """What the two Secrets hold of a StatefulSet's original state."""
+
+    digest: str = ""
+    """``""`` if neither holds it."""
+    complete: bool = False
+    """Whether both hold it."""
+
+
+@dataclass(frozen=True, slots=True)
 class StatefulSetState:
     """A StatefulSet and its pods."""
 
@@ -202,6 +212,9 @@ class StatefulSetState:
     """Secret with the brokers' certificate for the controllers' listener that the overlay mounts."""
     writes_to_zookeeper: tuple[str, ...] = ()
     """Variables of the template's Kafka container with which its image writes to ZooKeeper at each start."""
+    original: RecordedOriginal = RecordedOriginal()
+    overlay: str = ""
+    """What shows that the template carries an overlay of the operator, ``""`` if it is the user's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,17 @@ from kraftbridge.models.observation import NOT_NEEDED, MigrationZnode, Observati
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, Phase, Target
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
-from kraftbridge.phases import certificates, gates, guards, healing, history, metadata_version, rollback, verifying
+from kraftbridge.phases import (
+    certificates,
+    gates,
+    guards,
+    healing,
+    history,
+    metadata_version,
+    originals,
+    rollback,
+    verifying,
+)
 from kraftbridge.phases.draft import QUORUM_IS_READY, SLOW, Draft, Enter, Identity, Outcome, StepContext, Wait
 from kraftbridge.phases.forward import (
     run_awaiting_finalization_phase,
@@ -68,6 +78,7 @@ def decide(
     metadata_version.track(draft)
     certificates.track(draft)
     certificates.keep_issued(draft)
+    originals.track(draft)
     outcome = _run_phase(draft)
     # What ends a phase leaves nothing half-way, so a pause holds here even where `_paused` lets a rollback go on.
     if (
@@ -109,7 +120,7 @@ def _run_phase(draft: Draft) -> Outcome:
             requeue_after=SLOW,
         )
     if target is Target.ZOOKEEPER and phase not in (Phase.ROLLING_BACK, Phase.ROLLED_BACK):
-        return Enter(Phase.ROLLING_BACK)
+        return originals.blocked(draft) or Enter(Phase.ROLLING_BACK)
     match phase:
         case Phase.PREFLIGHT:
             return run_preflight_phase(draft)
@@ -298,7 +309,7 @@ def _set_rollback_possible(draft: Draft) -> None:
             kind, "True", Reason.NOTHING_CHANGED, "No broker was changed; a ZooKeeper-mode broker is controller"
         )
         return
-    if (decided := history.possible(draft)) is not None:
+    if (decided := originals.possible(draft) or history.possible(draft)) is not None:
         draft.set_condition(kind, *decided)
     elif not isinstance(zookeeper, ZooKeeperState):
         draft.set_condition(kind, "Unknown", Reason.UNKNOWN, str(zookeeper))

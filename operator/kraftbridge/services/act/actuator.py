@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -29,6 +30,7 @@ from kraftbridge.models.decision import (
     FenceRehearsal,
     HoldLease,
     IssueListenerCertificates,
+    KeepOriginal,
     LaunchRehearsal,
     LaunchVerification,
     LockStatefulSet,
@@ -55,7 +57,7 @@ from kraftbridge.models.report import GO_KEY, Go, Profile
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services import broker_records, original_state
+from kraftbridge.services import broker_records, original_secrets, original_state
 from kraftbridge.services.act import archives, rehearsals, removal
 from kraftbridge.services.certificates import IssuedSecrets
 from kraftbridge.services.clients import ClusterClients, shows_listener_certificate
@@ -112,6 +114,9 @@ class Actuator:
         match action:
             case LockStatefulSet(name):
                 self._lock(step, name)
+            case KeepOriginal(name):
+                if not original_secrets.keep(self._kubernetes, step.identity, step.status, name):
+                    raise ActionError(f"StatefulSet {step.identity.namespace}/{name}: its original state is lost")
             case HoldLease(name, resource_version):
                 self._leases.hold(step.identity, name, resource_version, datetime.now(UTC))
             case ReleaseLease(name):
@@ -190,12 +195,7 @@ class Actuator:
             raise ActionRefusedError(
                 f"StatefulSet {namespace}/{name} is locked by migration {lock}; finish or delete that one first"
             )
-        files = original_state.mounted_files(self._kubernetes, namespace, step.spec, stateful_set)
-        values = original_state.environment_values(self._kubernetes, namespace, step.spec, stateful_set)
-        original = original_state.capture(step.spec, stateful_set, files, values)
-        if original is None:
-            raise ActionRefusedError(f"StatefulSet {namespace}/{name} has no container {step.spec.brokers.container}")
-        original_state.record(self._kubernetes, step.identity, step.status.attempt, name, original)
+        self._record(step, name, stateful_set)
         # Not server-side apply: the user owns the defaulted rollingUpdate.partition, which is invalid together with OnDelete (422).
         patch = {
             "metadata": {"annotations": {ANNOTATION_LOCK: step.identity.lock}},
@@ -203,6 +203,25 @@ class Actuator:
         }
         version = stateful_set["metadata"]["resourceVersion"]
         self._kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch, resource_version=version)
+
+    def _record(self, step: Step, name: str, stateful_set: Mapping[str, Any]) -> None:
+        """Record the original state. An overlay is never recorded as such: a StatefulSet whose record is lost is only locked."""
+        namespace, spec = step.identity.namespace, step.spec
+        if original_secrets.keep(self._kubernetes, step.identity, step.status, name):
+            return
+        mark = original_state.overlay_of(stateful_set)
+        if mark and step.status.has_changed(name):
+            return
+        if mark:
+            raise ActionRefusedError(
+                f"StatefulSet {namespace}/{name} carries the overlay of another migration ({mark})"
+            )
+        files = original_state.mounted_files(self._kubernetes, namespace, spec, stateful_set)
+        values = original_state.environment_values(self._kubernetes, namespace, spec, stateful_set)
+        original = original_state.capture(spec, stateful_set, files, values)
+        if original is None:
+            raise ActionRefusedError(f"StatefulSet {namespace}/{name} has no container {spec.brokers.container}")
+        original_secrets.record(self._kubernetes, step.identity, step.status, name, original)
 
     def _configure(self, step: Step, name: str, mode: BrokerMode) -> None:
         facts = self._broker_facts(step, name)
@@ -234,8 +253,8 @@ class Actuator:
 
     def _release(self, step: Step, name: str) -> None:
         namespace = step.identity.namespace
-        original = self._facts.recorded(step.identity, step.status.attempt, name)
-        strategy = dict(original.update_strategy) if original is not None else {"type": "RollingUpdate"}
+        original = self._facts.recorded(step.identity, step.status, name)
+        strategy = {"type": step.status.former_strategy(name)} if original is None else dict(original.update_strategy)
         patch = {"metadata": {"annotations": {ANNOTATION_LOCK: None}}, "spec": {"updateStrategy": strategy}}
         self._kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch)
 
@@ -243,7 +262,7 @@ class Actuator:
         return self._facts.brokers(step.identity, step.spec, step.status, self._recorded(step, name))
 
     def _recorded(self, step: Step, name: str) -> OriginalState:
-        recorded = self._facts.recorded(step.identity, step.status.attempt, name)
+        recorded = self._facts.recorded(step.identity, step.status, name)
         if recorded is None:
             raise ActionError(f"StatefulSet {step.identity.namespace}/{name}: its original state is not recorded")
         return recorded
@@ -347,7 +366,11 @@ class Actuator:
     # --------------------------------------------------------------------------------------------- others
 
     def _publish_final_manifest(self, step: Step) -> None:
-        facts = {ref.name: self._broker_facts(step, ref.name) for ref in step.spec.brokers.stateful_sets}
+        facts = {
+            ref.name: self._facts.brokers(step.identity, step.spec, step.status, original)
+            for ref in step.spec.brokers.stateful_sets
+            if (original := self._facts.recorded(step.identity, step.status, ref.name)) is not None
+        }
         files = hand_over.broker_manifests(step.spec, facts, step.identity.name)
         files["controllers.yaml"] = self._controllers_manifest(step)
         if step.status.listener_certificates is not None:
