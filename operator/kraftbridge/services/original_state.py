@@ -24,6 +24,7 @@ from kraftbridge.models.mounted_files import FilesKind, MountedFiles, mounted_ob
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import UPDATE_STRATEGY, ChangedField
+from kraftbridge.services import ownership
 from kraftbridge.services.observe.workloads import container_of, environment_of
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -215,6 +216,19 @@ def restoring_patches(
             manager = _owner(original.managed_fields, "f:volumes", f'k:{{"name":"{source.volume}"}}')
             by_manager.setdefault(manager, {})["volumes"] = [volume]
     return [(manager, {"spec": {"template": {"spec": pod}}}) for manager, pod in by_manager.items()]
+
+
+def overwritten_paths(spec: MigrationSpec, original: OriginalState, facts: BrokerFacts) -> list[ownership.Path]:
+    """Return the fields of the owner's template that a migration overwrites, as ``managedFields`` spells them."""
+    pod = ("f:spec", "f:template", "f:spec")
+    container = (*pod, "f:containers", f'k:{{"name":"{original.container["name"]}"}}', "f:env")
+    ours = {*environment(spec, facts, BrokerMode.MIGRATION), *environment(spec, facts, BrokerMode.KRAFT)}
+    present = (e["name"] for e in original.container.get("env", []))
+    paths: list[ownership.Path] = [(*container, f'k:{{"name":"{name}"}}') for name in present if name in ours]
+    source = spec.brokers.file
+    if source is not None:
+        paths.append((*pod, "f:volumes", f'k:{{"name":"{source.volume}"}}'))
+    return paths
 
 
 def changed_fields(

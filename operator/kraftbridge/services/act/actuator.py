@@ -57,7 +57,7 @@ from kraftbridge.models.report import GO_KEY, Go, Profile
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services import broker_records, original_secrets, original_state
+from kraftbridge.services import broker_records, original_secrets, original_state, ownership
 from kraftbridge.services.act import archives, rehearsals, removal
 from kraftbridge.services.certificates import IssuedSecrets
 from kraftbridge.services.clients import ClusterClients, shows_listener_certificate
@@ -71,6 +71,8 @@ from kraftbridge.storage.ports import KubernetesPort
 
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
 _SPARK_SECRET_BYTES = 48
+_CONFLICTS = 4
+"""Conflicts with the StatefulSet's controller after which an act is left to the next step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +234,10 @@ class Actuator:
         self._kubernetes.apply(overlays.overlay(step.spec, facts, name, mode), force=True)
 
     def _restore(self, step: Step, name: str) -> None:
-        self._give_back(step, name, self._broker_facts(step, name), BrokerMode.ZOOKEEPER)
+        facts, original = self._broker_facts(step, name), self._recorded(step, name)
+        self._give_back(step, name, facts, BrokerMode.ZOOKEEPER)
+        # Before the overlay goes: an operator that stops here finds the overlay, and begins anew.
+        self._return_fields(step, name, original, original_state.overwritten_paths(step.spec, original, facts), {})
         namespace = step.identity.namespace
         nothing = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "namespace": namespace}}
         self._kubernetes.apply(nothing, force=True)
@@ -243,6 +248,39 @@ class Actuator:
         patches = original_state.restoring_patches(step.spec, self._recorded(step, name), facts, mode)
         for manager, patch in patches:
             self._kubernetes.strategic_patch(*_STATEFUL_SET, namespace, name, patch, field_manager=manager)
+
+    def _return_fields(
+        self, step: Step, name: str, original: OriginalState, paths: list[ownership.Path], metadata: dict[str, Any]
+    ) -> None:
+        """Give fields back to their former owners, and patch the rest of the StatefulSet's metadata with them.
+
+        The StatefulSet's controller writes its status right after a change, so the resourceVersion that was read is often an old one.
+        """
+        for attempt in range(_CONFLICTS + 1):
+            try:
+                self._try_to_return_fields(step, name, original, paths, metadata)
+            except ConflictError:
+                if attempt == _CONFLICTS:
+                    raise
+            else:
+                return
+
+    def _try_to_return_fields(
+        self, step: Step, name: str, original: OriginalState, paths: list[ownership.Path], metadata: dict[str, Any]
+    ) -> None:
+        namespace = step.identity.namespace
+        stateful_set = self._kubernetes.get(*_STATEFUL_SET, namespace, name)
+        if stateful_set is None:
+            raise ActionError(f"StatefulSet {namespace}/{name} does not exist")
+        current = stateful_set["metadata"].get("managedFields") or []
+        entries = ownership.returned(current, original.managed_fields, paths)
+        # The API server takes an empty list for a wish to forget every owner.
+        changed = {"managedFields": entries} if entries and entries != current else {}
+        if not changed and not metadata:
+            return
+        version = stateful_set["metadata"]["resourceVersion"]
+        patch = {"metadata": {**metadata, **changed}}
+        self._kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch, resource_version=version)
 
     def _archive_znodes(self, step: Step) -> None:
         values = step.clients.zookeeper.payloads(["/controller", "/controller_epoch", "/migration"])
@@ -255,8 +293,13 @@ class Actuator:
         namespace = step.identity.namespace
         original = self._facts.recorded(step.identity, step.status, name)
         strategy = {"type": step.status.former_strategy(name)} if original is None else dict(original.update_strategy)
-        patch = {"metadata": {"annotations": {ANNOTATION_LOCK: None}}, "spec": {"updateStrategy": strategy}}
-        self._kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch)
+        unlocked = {"annotations": {ANNOTATION_LOCK: None}}
+        if original is None:
+            patch = {"metadata": unlocked, "spec": {"updateStrategy": strategy}}
+            self._kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch)
+            return
+        self._kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, {"spec": {"updateStrategy": strategy}})
+        self._return_fields(step, name, original, [("f:spec", "f:updateStrategy")], unlocked)
 
     def _broker_facts(self, step: Step, name: str) -> overlays.BrokerFacts:
         return self._facts.brokers(step.identity, step.spec, step.status, self._recorded(step, name))
