@@ -28,6 +28,7 @@ from kraftbridge.models.decision import (
     FenceRehearsal,
     HoldLease,
     IssueListenerCertificates,
+    KeepOriginal,
     LaunchRehearsal,
     LaunchVerification,
     LockStatefulSet,
@@ -64,6 +65,7 @@ from kraftbridge.models.observation import (
     Observation,
     PodState,
     QuorumState,
+    RecordedOriginal,
     RehearsalProgress,
     RehearsalRun,
     RehearsalState,
@@ -122,11 +124,28 @@ class Workload:
     drift: bool = False
     strategy: str = "RollingUpdate"
     lock: str = ""
+    originals: set[int] = field(default_factory=set)
+    """Which of the two Secrets hold the record of its original state."""
+    recorded: int = 0
+    """How many times it was recorded: each record has another digest."""
     observed_at: float = 0.0
     deleting: bool = False
     generation: int = 0
     """Of its spec; no two StatefulSets of a run share one."""
     pods: dict[int, Pod] = field(default_factory=dict)
+
+    @property
+    def bereft(self) -> bool:
+        """Whether it carries an overlay, and neither Secret holds its original state."""
+        return bool(self.configuration) and not self.originals
+
+    def record(self) -> None:
+        """Record the original state in both Secrets: from the one that holds it, or from a template that is the user's own."""
+        if self.bereft:
+            return
+        if not self.originals:
+            self.recorded += 1
+        self.originals = {0, 1}
 
     @property
     def of_brokers(self) -> bool:
@@ -362,12 +381,18 @@ class Cluster:
         match action:
             case LockStatefulSet(name):
                 brokers = self.broker_set(name)
+                brokers.record()
                 brokers.lock, brokers.strategy = self.identity.lock, "OnDelete"
                 self._change_spec(brokers)
+            case KeepOriginal(name):
+                brokers = self.broker_set(name)
+                if not brokers.originals:
+                    return "its original state is lost"
+                brokers.record()
             case ConfigureBrokers(name, mode):
                 brokers = self.broker_set(name)
-                if not brokers.lock:
-                    return "its former state is not on record yet"
+                if not brokers.originals:
+                    return "its original state is not on record"
                 brokers.configuration, brokers.drift = f"{mode}-hash", False
                 self.change_template(brokers)
             case RecordBroker(node):
@@ -376,12 +401,15 @@ class Cluster:
                 self.becoming.record(action, self.moment(self.time.now))
             case RestoreStatefulSet(name):
                 brokers = self.broker_set(name)
+                if not brokers.originals:
+                    return "its original state is not on record"
                 brokers.configuration, brokers.drift = "", False
                 self.change_template(brokers)
             case ReleaseStatefulSet(name):
                 brokers = self.broker_set(name)
                 brokers.lock, brokers.strategy = "", "RollingUpdate"
                 self._change_spec(brokers)
+                brokers.originals.clear()  # the next attempt has Secrets of its own
             case ApplyControllers(_, _, only) if only:
                 self.missing -= set(only)
             case ApplyControllers(mode, format_allowed):
@@ -751,7 +779,12 @@ class Cluster:
                 lease = LeaseState("us", ours=True, age_seconds=age)
             else:
                 lease = LeaseState("a frozen process", age_seconds=age, expired=age >= LEASE_SECONDS)
-        state = self._set_state(workload, lease)
+        digest = f"{workload.name}-{workload.recorded}" if workload.originals else ""
+        state = replace(
+            self._set_state(workload, lease),
+            overlay=workload.configuration,
+            original=RecordedOriginal(digest, complete=workload.originals == {0, 1}),
+        )
         return state if self.channel is None else replace(state, properties_from="ConfigMap/brokers")
 
     def _controllers(self, status: MigrationStatus) -> ControllersWorkload:

@@ -18,6 +18,7 @@ from kraftbridge.phases import (
     gates,
     healing,
     history,
+    originals,
     rehearsing,
     rollback,
     shared_settings,
@@ -138,6 +139,11 @@ def _an_act_is_what_was_decided(*_: Any) -> str:
     return ""
 
 
+def _nobody_misses_an_original(_step: StepContext) -> tuple[()]:
+    """Take every original state for recorded, as up to 87d037e."""
+    return ()
+
+
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
     "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
@@ -155,6 +161,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "credulous": (history, "track", _zookeeper_is_believed),
     "assuming": (gates, "controllers_gone", _what_is_absent_was_stopped),
     "bereft": (belongings, "restore", _nothing_is_created_again),
+    "oblivious": (originals, "lost", _nobody_misses_an_original),
     "believing": (rolls, "_ensure_compared", _every_broker_is_believed),
     "impatient": (sights, "recovering", _no_start_takes_long),
     "frozen": (shared_settings, "taken_anew", _preflight_has_seen_the_settings),

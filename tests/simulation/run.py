@@ -730,14 +730,17 @@ class Run:
                 f"TakingOver entered with {after.channel}, and {opened.reaching or 'no channel'} reaches the brokers"
             )
 
-    def _check_act(self, action: Action, sick: frozenset[int]) -> None:
-        kafka = self.cluster.kafka
-        words = (
+    def _trouble_of(self, action: Action) -> str:
+        """Return which promise an action breaks in the worlds that have their own."""
+        return (
             self.stores.trouble_of(self, action)
             or self.settings.trouble_of(self, action)
             or self.cluster.slow_starts.trouble_of(action, self.looked_at)
         )
-        if words:
+
+    def _check_act(self, action: Action, sick: frozenset[int]) -> None:
+        kafka = self.cluster.kafka
+        if words := self._trouble_of(action):
             self._break(words)
         # A rollback that never touched a StatefulSet needs no Lease: it only takes its own controllers away.
         own = isinstance(action, StopControllers) and not self.status.changed_fields

@@ -29,6 +29,9 @@ STUCK_CHANCE = 0.05
 """Of a look at an image that is not written to ZooKeeper, with which somebody restarts the active controller."""
 LOST_CHANCE, DELETED_CHANCE = 0.02, 0.02
 OBJECTS = ("Service/ours", "ConfigMap/ours", "NetworkPolicy/ours")
+SECRET_CHANCE = 0.02
+"""Of a step in which somebody deletes Secrets with the original state of a StatefulSet."""
+BOTH_CHANCE = 0.4
 SEEN_FOR = 2
 """Readings after which a contradiction is one."""
 
@@ -51,6 +54,67 @@ class Deleted(StrEnum):
     CLAIM = "deleted StatefulSet and claim"
 
 
+class Secrets(StrEnum):
+    """Which Secrets with the original state of a StatefulSet somebody deleted."""
+
+    ONE = "deleted original"
+    BOTH = "deleted originals"
+
+
+class Originals:
+    """What happens to the Secrets with the originals, drawn apart like `Stores`."""
+
+    def __init__(self, seed: int, *, troubled: bool) -> None:
+        self.random = Random(f"originals of {seed}")
+        self.chance = SECRET_CHANCE if troubled and self.random.random() < 0.5 else 0.0
+        self.back_at = 0.0
+        self.readings = 0
+        """Observations of a StatefulSet whose original state is lost."""
+
+    def happen(self, run: Run) -> str:
+        """Delete Secrets, or restore one from a backup; return what was deleted."""
+        cluster = run.cluster
+        if any(w.bereft for w in cluster.broker_sets) and cluster.time.now >= self.back_at:
+            self.give_back(run)
+        held = [w for w in cluster.broker_sets if w.originals]
+        if not held or self.random.random() >= self.chance:
+            return ""
+        workload = self.random.choice(held)
+        if self.random.random() >= BOTH_CHANCE:
+            workload.originals.discard(self.random.choice([0, 1]))
+            return Secrets.ONE
+        workload.originals.clear()
+        self.back_at = cluster.time.now + self.random.uniform(30.0, 600.0)
+        return Secrets.BOTH
+
+    def give_back(self, run: Run) -> None:
+        """Restore one Secret of each StatefulSet from a backup."""
+        for workload in run.cluster.broker_sets:
+            if workload.bereft:
+                workload.originals.add(self.random.choice([0, 1]))
+
+    def note_reading(self, run: Run) -> None:
+        """Count a published observation of a loss."""
+        self.readings = self.readings + 1 if any(w.bereft for w in run.cluster.broker_sets) else 0
+
+    def trouble_of(self, run: Run, action: Action) -> str:
+        """Return which promise an action breaks, ``""`` when none."""
+        if not self._is_seen(run) or not isinstance(action, RestartPod) or action.node_id not in BROKERS:
+            return ""
+        return f"broker {action.node_id} is restarted, and the original state of its StatefulSet is lost"
+
+    def trouble(self, run: Run) -> str:
+        """Return which promise the status breaks, ``""`` when none."""
+        said = condition(run.status.conditions, ConditionType.ROLLBACK_POSSIBLE)
+        if self._is_seen(run) and said is not None and said.status == "True":
+            return f"RollbackPossible is True ({said.reason}), and an original state is lost"
+        return ""
+
+    def _is_seen(self, run: Run) -> bool:
+        phase = run.status.phase
+        return self.readings >= SEEN_FOR and (phase in FORWARD or phase is Phase.ROLLING_BACK)
+
+
 class Stores:
     """What happens to the stores of one run, drawn apart: the other draws of a seed stay what they were."""
 
@@ -61,6 +125,7 @@ class Stores:
         self.back_at = self.claims_back_at = 0.0
         self.readings = self.rewrites = 0
         """Readings of a ZooKeeper that is lost, and failovers that the user asked for."""
+        self.originals = Originals(seed, troubled=troubled)
         self.worlds: Counter[tuple[str, str]] = Counter()
         """World and phase in which it began."""
 
@@ -77,10 +142,13 @@ class Stores:
             self._lose_zookeeper(run)
         if self.random.random() < self.deleted_chance:
             self._delete(run)
+        if deleted := self.originals.happen(run):
+            self._count(run, deleted)
 
     def calm_down(self, run: Run) -> None:
         """Give everything back; an older ZooKeeper waits for the user's word."""
         run.cluster.exchanged.clear()
+        self.originals.give_back(run)
         if run.cluster.kafka.lost not in ("", Lost.OLDER):
             self.give_back(run)
 
@@ -156,6 +224,7 @@ class Stores:
 
     def note_reading(self, run: Run, observation: Observation) -> None:
         """Count a reading of a ZooKeeper that is lost, once its status is published."""
+        self.originals.note_reading(run)
         if not run.cluster.kafka.lost:
             self.readings = 0
         elif isinstance(observation.zookeeper, ZooKeeperState):
@@ -163,6 +232,8 @@ class Stores:
 
     def trouble_of(self, run: Run, action: Action) -> str:
         """Return which promise an action breaks, ``""`` when none."""
+        if words := self.originals.trouble_of(run, action):
+            return words
         cluster, rollback = run.cluster, run.status.rollback
         phase = run.status.phase
         stopped = rollback is not None and rollback.attempt == run.status.attempt and rollback.controllers_stopped_at
@@ -201,6 +272,8 @@ class Stores:
 
     def trouble(self, run: Run) -> str:
         """Return which promise the status breaks, ``""`` when none."""
+        if words := self.originals.trouble(run):
+            return words
         if self.readings < SEEN_FOR or not run.cluster.kafka.lost:
             return ""
         said = condition(run.status.conditions, ConditionType.ROLLBACK_POSSIBLE)

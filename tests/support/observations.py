@@ -36,6 +36,7 @@ from kraftbridge.models.observation import (
     Observation,
     PodState,
     QuorumState,
+    RecordedOriginal,
     RehearsalState,
     RunState,
     StartLog,
@@ -174,6 +175,9 @@ NEEDED = GuardedStatefulSet(
 )
 
 
+RECORDED = RecordedOriginal("digest-of-the-original", complete=True)
+
+
 def broker_set(
     mode: BrokerMode | None = None, pods: Iterable[PodState] | None = None, **changes: Any
 ) -> StatefulSetState:
@@ -196,6 +200,8 @@ def broker_set(
         volumes=frozenset({"data"}),
         drift=(),
         lease=LEASE,
+        original=RecordedOriginal() if mode is None else RECORDED,
+        overlay=configuration,
         required=NEEDED if mode is BrokerMode.KRAFT else None,
         pods=tuple(pods)
         if pods is not None

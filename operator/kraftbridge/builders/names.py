@@ -34,11 +34,6 @@ def controllers_objects(controllers: str, mode: ControllerMode) -> list[tuple[st
     ]
 
 
-def before_secret(migration: str, uid: str, attempt: int) -> str:
-    """Return the name of the Secret that records, for one attempt, the original state of the user's objects."""
-    return _keyed(f"{migration}-before", uid, attempt)
-
-
 def log_access_secret(controllers: str) -> str:
     """Return the name of the Secret with the log servers' certificate, key and token."""
     return f"{controllers}-log-server"
@@ -78,6 +73,7 @@ def uid_in(name: str, migration: str) -> str:
     """Return the part of a UID that an object's name carries, ``""`` when it carries none."""
     parts = (
         r"kraft",
+        r"before-copy",
         r"before",
         r"rollback",
         r"abandoned",

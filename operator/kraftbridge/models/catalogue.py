@@ -226,6 +226,11 @@ class Code(StrEnum):
         "Objects of an earlier KafkaMigration of this name could not be listed: {reason}",
         "Let the operator list statefulsets, persistentvolumeclaims and configmaps in the migration's namespace",
     )
+    OVERLAY_LEFT = (
+        "OverlayLeft", _BLOCKING, _PREFLIGHT,
+        "The pod template carries the overlay of an earlier migration ({mark}), so it is not its owner's own",
+        "Put the owner's template back as docs/rollback.md describes for an abandoned migration, and restart the brokers with it",
+    )
     OWNED_BY_CONTROLLER = (
         "OwnedByController", _BLOCKING, _PREFLIGHT,
         "The StatefulSet belongs to {owner}, whose controller reverts changes of the template",
@@ -1133,6 +1138,11 @@ class Code(StrEnum):
         "ControllerClaimsLost", _BLOCKING, _GUARDS,
         "Of the claims that were recorded when the voters were formatted, {claims}. A claim with another UID counts as a blank volume, and the operator creates no StatefulSet over it",
         "Restore the claims with their volumes, if a backup keeps their UIDs. Otherwise replace one controller at a time as docs/kraft.md describes while the others are a majority, or roll back with spec.rollback.acceptLoss if ZooKeeper has what you need",
+    )
+    ORIGINALS_LOST = (
+        "OriginalsLost", _BLOCKING, _GUARDS,
+        "The original state of the StatefulSet is lost: neither Secret {first} nor Secret {second} holds the record that this migration made. Without it the operator can neither roll back nor configure the brokers for another mode",
+        "Restore one of the two Secrets from a backup; the operator recognizes the record and writes the other one. Without a backup: brokers that all run KRaft can be finalized, which needs no original state (spec.target KRaft); or put the template back by hand as docs/rollback.md describes",
     )
     ZOOKEEPER_CONTRADICTS = (
         "ZooKeeperContradicts", _BLOCKING, _GUARDS,

@@ -76,6 +76,7 @@ class Reason(StrEnum):
     RELEASED = "Released"
     CONTROLLERS_CHANGE_FAILED = "ControllersChangeFailed"
     CONTRADICTS = "ZooKeeperContradicts"
+    ORIGINALS_LOST = "OriginalsLost"
 
 
 Status = Literal["True", "False", "Unknown"]

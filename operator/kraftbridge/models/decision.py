@@ -14,9 +14,16 @@ from kraftbridge.models.status import FindingStatus, MigrationStatus
 
 @dataclass(frozen=True, slots=True)
 class LockStatefulSet:
-    """Lock the user's StatefulSet, record its update strategy, and set ``OnDelete``."""
+    """Record the original state of the user's StatefulSet, lock it, and set ``OnDelete``."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeepOriginal:
+    """Write the recorded original state of a StatefulSet into that of its two Secrets which lacks it."""
+
+    stateful_set: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +238,7 @@ class UpdateMetadataVersion:
 
 Action = (
     LockStatefulSet
+    | KeepOriginal
     | HoldLease
     | ReleaseLease
     | ConfigureBrokers

@@ -169,6 +169,16 @@ class LeaseState:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedOriginal:
+    """What the two Secrets hold of a StatefulSet's original state."""
+
+    digest: str = ""
+    """``""`` if neither holds it."""
+    complete: bool = False
+    """Whether both hold it."""
+
+
+@dataclass(frozen=True, slots=True)
 class StatefulSetState:
     """A StatefulSet and its pods."""
 
@@ -221,6 +231,9 @@ class StatefulSetState:
     """Variables of the template's Kafka container with which its image writes to ZooKeeper at each start."""
     generation: int = 0
     """``metadata.generation``: every change of its spec counts, a change of its status does not."""
+    original: RecordedOriginal = RecordedOriginal()
+    overlay: str = ""
+    """What shows that the template carries an overlay of the operator, ``""`` if it is the user's own."""
 
 
 @dataclass(frozen=True, slots=True)

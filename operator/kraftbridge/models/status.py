@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field
 from typing_extensions import override
@@ -622,6 +622,19 @@ class ChangedField(StatusModel):
     """Field manager that owned the field before."""
 
 
+UPDATE_STRATEGY: Final = "updateStrategy"
+"""Field of a StatefulSet whose former value `ChangedField` keeps."""
+
+
+class OriginalStatus(StatusModel):
+    """The record of the original state of a StatefulSet, which two Secrets keep."""
+
+    stateful_set: str
+    """Name of the StatefulSet."""
+    digest: str
+    """SHA-256 of the record, which is salted. A Secret with another one is not used."""
+
+
 class MetadataVersionState(StrEnum):
     """State of the change of metadata.version that ``spec.metadataVersion`` requests."""
 
@@ -912,6 +925,8 @@ class MigrationStatus(StatusModel):
     """ConfigMap with all findings. Unset while ``findings`` holds all of them."""
     changed_fields: tuple[ChangedField, ...] = ()
     """Fields of other owners' objects that the migration changed."""
+    originals: tuple[OriginalStatus, ...] = ()
+    """Records of the original state of the StatefulSets of brokers."""
     history: tuple[PhaseRecord, ...] = ()
     """Visits to phases, oldest first."""
     waiting: Waiting | None = None
@@ -926,6 +941,15 @@ class MigrationStatus(StatusModel):
     final_manifest: str = ""
     """Name of the ConfigMap with the manifests that the user's next release should contain."""
     zookeeper_history: ZooKeeperHistory | None = None
+
+    def has_changed(self, stateful_set: str) -> bool:
+        """Return whether this attempt has overlaid the template of a StatefulSet."""
+        return any(f.object == f"StatefulSet/{stateful_set}" for f in self.changed_fields)
+
+    def former_strategy(self, stateful_set: str) -> str:
+        """Return the update strategy that a StatefulSet had before; Kubernetes' default if it is not on record."""
+        fields = {(f.object, f.field): f.before for f in self.changed_fields}
+        return fields.get((f"StatefulSet/{stateful_set}", UPDATE_STRATEGY)) or "RollingUpdate"
 
     @property
     def followed_run(self) -> VerificationStatus | None:
@@ -987,6 +1011,12 @@ def controllers_name(migration: str, uid: str, attempt: int) -> str:
     """
     name = f"{migration}-kraft-{uid[:UID_LENGTH]}"
     return name if attempt == 1 else f"{name}-{attempt}"
+
+
+def before_secrets(migration: str, uid: str, attempt: int) -> tuple[str, str]:
+    """Return the names of the two Secrets that record, for one attempt, the original state of the StatefulSets of brokers."""
+    suffix = uid[:UID_LENGTH] if attempt == 1 else f"{uid[:UID_LENGTH]}-{attempt}"
+    return f"{migration}-before-{suffix}", f"{migration}-before-copy-{suffix}"
 
 
 def broker_record_name(migration: str, uid: str, node_id: int) -> str:

@@ -36,6 +36,7 @@ from kraftbridge.phases import (
     gates,
     healing,
     metadata_version,
+    originals,
     rehearsing,
     shared_settings,
     verifying,
@@ -365,10 +366,10 @@ def run_completed_phase(draft: Draft) -> Outcome:
         return Wait(str(sets), requeue_after=SLOW)
     draft.update(final_manifest=f"{draft.identity.name}-final-manifest-{draft.identity.uid[:UID_LENGTH]}")
     held = [s for s in sets if s.lock == draft.identity.lock]
-    if len(held) == len(sets) and (waiting := rolls.roll_brokers(draft, BrokerMode.KRAFT)) is not None:
+    whole = len(held) == len(sets) and not originals.lost(draft)
+    if whole and (waiting := rolls.roll_brokers(draft, BrokerMode.KRAFT)) is not None:
         return waiting  # another writer changed the operator's fields before the first release
-    if (waiting := begin_guard(draft, sets)) is not None:
-        return waiting
+    begin_guard(draft, sets)
     if held:
         # Both actions repeat until the lock is observed to be gone, so an operator that stops here loses neither.
         draft.act(PublishFinalManifest())
@@ -385,20 +386,21 @@ def run_completed_phase(draft: Draft) -> Outcome:
     return reached(". ".join(filter(None, (done, hand_over_summary(draft)))))
 
 
-def begin_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> Wait | None:
+def begin_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> None:
     """Record what each template needs, before the StatefulSets are given back: the admission policy reads it from status."""
     if draft.status.hand_over is not None:
-        return None
+        return
     known = tuple(s.required for s in sets if s.required is not None)
     if draft.spec.hand_over is HandOver.GUARD and len(known) != len(sets):
         unknown = next(s.name for s in sets if s.required is None)
         message = f"StatefulSet {unknown}: what its template needs for KRaft is not known, because its original state is not recorded"
-        if any(s.lock == draft.identity.lock for s in sets):
-            return Wait(message, requeue_after=SLOW)
-        draft.set_condition(ConditionType.HANDED_OVER, "False", Reason.NOT_GUARDED, message)  # given back before
-        return None
+        message = f"{message}. It is given back, and nothing refuses a template without it"
+        former = condition(draft.status.conditions, ConditionType.HANDED_OVER)
+        if former is None or former.reason is not Reason.NOT_GUARDED:
+            draft.tell(EventReason.ALARM, message, EventType.WARNING)
+        draft.set_condition(ConditionType.HANDED_OVER, "False", Reason.NOT_GUARDED, message)
+        return
     draft.update(hand_over=HandOverStatus(guarded=draft.spec.hand_over is HandOver.GUARD, stateful_sets=known))
-    return None
 
 
 def follow_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> Wait | None:

@@ -30,7 +30,7 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import FORWARD, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus, WaitKind
-from kraftbridge.phases import belongings, history, rollback
+from kraftbridge.phases import belongings, history, originals, rollback
 from kraftbridge.phases.draft import SLOW, Draft, Identity, StepContext, Wait
 from kraftbridge.phases.nodes import restarts
 
@@ -49,9 +49,11 @@ def enforce(draft: Draft) -> Wait | None:
     if draft.status.phase.at_rest and not _rolls_controllers(draft):
         _release_leases(draft)
         return belongings.restore(draft)
+    if (waiting := _hold_leases(draft)) is not None:
+        return waiting
+    originals.keep(draft)
     return (
-        _hold_leases(draft)
-        or _restore_migration_flag(draft)
+        _restore_migration_flag(draft)
         or belongings.restore(draft)
         or _refuse_other_zookeeper(draft)
         or _strangers(draft)

@@ -22,6 +22,7 @@ from kraftbridge.phases import (
     healing,
     history,
     metadata_version,
+    originals,
     rollback,
     shared_settings,
     verifying,
@@ -81,6 +82,7 @@ def decide(
     shared_settings.track(draft)
     certificates.track(draft)
     certificates.keep_issued(draft)
+    originals.track(draft)
     outcome = _run_phase(draft)
     # What ends a phase leaves nothing half-way, so a pause holds here even where `_paused` lets a rollback go on.
     if (
@@ -122,7 +124,7 @@ def _run_phase(draft: Draft) -> Outcome:
             requeue_after=SLOW,
         )
     if target is Target.ZOOKEEPER and phase not in (Phase.ROLLING_BACK, Phase.ROLLED_BACK):
-        return Enter(Phase.ROLLING_BACK)
+        return originals.blocked(draft) or Enter(Phase.ROLLING_BACK)
     match phase:
         case Phase.PREFLIGHT:
             return run_preflight_phase(draft)
@@ -311,7 +313,7 @@ def _set_rollback_possible(draft: Draft) -> None:
             kind, "True", Reason.NOTHING_CHANGED, "No broker was changed; a ZooKeeper-mode broker is controller"
         )
         return
-    if (decided := history.possible(draft)) is not None:
+    if (decided := originals.possible(draft) or history.possible(draft)) is not None:
         draft.set_condition(kind, *decided)
     elif not isinstance(zookeeper, ZooKeeperState):
         draft.set_condition(kind, "Unknown", Reason.UNKNOWN, str(zookeeper))

@@ -36,7 +36,7 @@ from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
 from kraftbridge.models.report import Profile
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import ControllersStatus, MigrationStatus, OperationKind, RollbackStatus, WaitKind
-from kraftbridge.phases import canary, gates, healing, history, verifying
+from kraftbridge.phases import canary, gates, healing, history, originals, verifying
 from kraftbridge.phases.draft import Draft, Enter, Outcome, StepContext, Wait
 from kraftbridge.phases.nodes import brokers, deadlines, restarts, rolls
 from kraftbridge.phases.nodes import controllers as controller_restarts
@@ -98,6 +98,10 @@ def run_rolling_back_phase(draft: Draft) -> Outcome:
     if (waiting := _finish_or_drop_restart(draft)) is not None:
         return waiting
     _forget_returned_broker(draft)
+    led_by_kraft = not gates.controllers_gone(draft) and not without_controller(draft.status)
+    if led_by_kraft and (waiting := originals.blocked(draft)) is not None:
+        # Without the original state no broker can leave migration mode, so the KRaft controllers go on leading.
+        return end_isolation(draft) or waiting
     if on_kraft and (waiting := _move_brokers_to(draft, BrokerMode.MIGRATION)) is not None:
         return waiting
     if not gates.controllers_gone(draft):
@@ -118,7 +122,7 @@ def run_rolling_back_phase(draft: Draft) -> Outcome:
     if held:
         draft.act(ReleaseStatefulSet(held[0].name))
         return Wait(f"StatefulSet {held[0].name} is being released")
-    draft.update(changed_fields=(), given_up=None)
+    draft.update(changed_fields=(), originals=(), given_up=None)
     return Enter(Phase.ROLLED_BACK)
 
 
@@ -196,7 +200,9 @@ def _restore(draft: Draft) -> Wait | None:
     if isinstance(sets, Unobserved):
         return Wait(str(sets))
     for item in sets:
-        if item.configuration:
+        if item.overlay:
+            if (waiting := originals.blocked(draft)) is not None:
+                return waiting
             draft.act(RestoreStatefulSet(item.name))
             return Wait(f"StatefulSet {item.name}: its original configuration is being restored")
         if not item.observed:

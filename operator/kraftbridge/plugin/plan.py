@@ -57,10 +57,10 @@ def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -
         stateful_set = kubernetes.get("apps/v1", "StatefulSet", migration.namespace, reference.name)
         if stateful_set is None:
             raise PluginError(f"StatefulSet {migration.namespace}/{reference.name} does not exist")
-        original = facts.original(identity, spec, status.attempt, stateful_set)
+        original = facts.original(identity, spec, status, stateful_set)
         if original is None:
             raise PluginError(
-                f"StatefulSet {reference.name} has no container {spec.brokers.container}: set spec.brokers.container"
+                f"StatefulSet {reference.name} has no container {spec.brokers.container} (set spec.brokers.container), or its template carries the overlay of a migration whose original state is not recorded"
             )
         broker_facts = facts.brokers(identity, spec, status, original)
         if not broker_facts.cluster_id:

@@ -235,7 +235,7 @@ class DryStarts:
             found = self._kubernetes.get("v1", kind, identity.namespace, name) or {}
             data.append((kind, name, found.get("data"), found.get("binaryData")))
         images = {(ordinal, c["name"]): c.get("imageID") for ordinal, p in live.items() for c in _statuses(p)}
-        original = self._facts.original(identity, spec, status.attempt, stateful_set)
+        original = self._facts.original(identity, spec, status, stateful_set)
         overlays: list[str] = []
         if original is not None:
             # The status has no cluster id before preflight passes; an id that becomes known changes no template.
@@ -336,10 +336,12 @@ class DryStarts:
         status = status.model_copy(update={"cluster_id": action.cluster_id})
         found: list[tuple[CopyFacts, Mapping[str, str]]] = []
         for source in sources:
-            original = self._facts.original(identity, spec, status.attempt, source.stateful_set)
+            original = self._facts.original(identity, spec, status, source.stateful_set)
             name = source.stateful_set["metadata"]["name"]
             if original is None:
-                raise ObservationError(f"StatefulSet {name}", f"it has no container {spec.brokers.container}")
+                raise ObservationError(
+                    f"StatefulSet {name}", f"it has no container {spec.brokers.container}, or it carries an overlay"
+                )
             brokers = self._facts.brokers(identity, spec, status, original)
             for key in dry_start.copies_of(name, sorted(source.pods)):
                 changed, files = builder.overlaid(spec, brokers, identity.name, source.stateful_set, key.mode)
@@ -382,7 +384,7 @@ class DryStarts:
             mounted = _referenced_files(self._kubernetes, identity.namespace, pod)
             for brokers in dry_start.other_channels(spec.brokers, pod, mounted):
                 other = spec.model_copy(update={"brokers": brokers})
-                original = self._facts.original(identity, other, status.attempt, each.stateful_set)
+                original = self._facts.original(identity, other, status, each.stateful_set)
                 if original is None:
                     continue
                 input_ = replace(self._facts.brokers(identity, other, status, original), cluster_id=each.cluster_id)

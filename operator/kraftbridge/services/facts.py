@@ -23,12 +23,14 @@ from kraftbridge.models.issued import IssuedListener
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services import original_state
+from kraftbridge.services import original_secrets, original_state
 from kraftbridge.services.certificates import IssuedSecrets, issued_principals
+from kraftbridge.services.original_secrets import KeptOriginal
 from kraftbridge.services.original_state import OriginalState
 from kraftbridge.storage.ports import KubernetesPort, Object
 
 CREDENTIALS_SECONDS: Final = 10.0
+ORIGINALS_SECONDS: Final = 5.0
 SURROUNDINGS_SECONDS: Final = 60.0
 ASSIGNED_USERS: Final = "openshift.io/sa.scc.uid-range"
 """Annotation of a namespace in which OpenShift assigns user ids (OpenShift, "About security context constraints")."""
@@ -37,14 +39,14 @@ ASSIGNED_USERS: Final = "openshift.io/sa.scc.uid-range"
 class Facts:
     """Reads the recorded state of the user's objects, and returns the facts of brokers and controllers.
 
-    Recorded states never change, so each is read once per process. `forget` removes those of one migration.
+    Recorded states never change, but their Secrets can be deleted, so each is read anew after `ORIGINALS_SECONDS`. `forget` removes those of one migration.
     """
 
     def __init__(self, kubernetes: KubernetesPort, settings: Settings) -> None:
         self._kubernetes = kubernetes
         self._settings = settings
-        self._recorded: dict[str, dict[tuple[int, str], OriginalState]] = {}
-        """Keys: UID of the migration, then attempt and StatefulSet."""
+        self._kept: dict[str, tuple[float, object, dict[str, KeptOriginal]]] = {}
+        """By UID of the migration: time, attempt and digests, and the recorded states by StatefulSet."""
         self._credentials: dict[str, tuple[float, str, dict[str, str]]] = {}
         """By UID of the migration: time, names of the Secrets, and their fingerprints."""
         self._issued: dict[str, tuple[float, str, IssuedListener]] = {}
@@ -86,35 +88,47 @@ class Facts:
 
     def forget(self, uid: str) -> None:
         """Remove the cached states of one migration."""
-        self._recorded.pop(uid, None)
+        self._kept.pop(uid, None)
         self._credentials.pop(uid, None)
         self._issued.pop(uid, None)
 
-    def recorded(self, identity: Identity, attempt: int, name: str) -> OriginalState | None:
-        """Return the recorded original state of a StatefulSet; None if nothing is recorded yet.
+    def kept(self, identity: Identity, status: MigrationStatus, name: str) -> KeptOriginal | None:
+        """Return the recorded original state of a StatefulSet; None if none is recorded, or it is lost.
 
         Raises
         ------
         ObservationError
-            The Secret cannot be read.
+            A Secret cannot be read.
         """
-        known = self._recorded.setdefault(identity.uid, {})
-        if (attempt, name) not in known:
-            found = original_state.read(self._kubernetes, identity, attempt)
-            known.update({(attempt, n): state for n, state in found.items()})
-        return known.get((attempt, name))
+        now, asked = time.monotonic(), (status.attempt, status.originals)
+        known = self._kept.get(identity.uid)
+        if known is None or known[1] != asked or now - known[0] >= ORIGINALS_SECONDS:
+            found = original_secrets.read(self._kubernetes, identity, status)
+            known = self._kept[identity.uid] = (now, asked, found)
+        return known[2].get(name)
+
+    def recorded(self, identity: Identity, status: MigrationStatus, name: str) -> OriginalState | None:
+        """Return the recorded original state of a StatefulSet; None if none is recorded, or it is lost.
+
+        Raises
+        ------
+        ObservationError
+            A Secret cannot be read.
+        """
+        kept = self.kept(identity, status, name)
+        return None if kept is None else kept.original
 
     def original(
-        self, identity: Identity, spec: MigrationSpec, attempt: int, stateful_set: Mapping[str, Any]
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, stateful_set: Mapping[str, Any]
     ) -> OriginalState | None:
         """Return the user's own state of a StatefulSet: the recorded state, or the current state if none is recorded.
 
         Returns
         -------
         OriginalState or None
-            None if the StatefulSet lacks the Kafka container.
+            None if the StatefulSet lacks the Kafka container, or carries an overlay and its original state is not recorded.
         """
-        recorded = self.recorded(identity, attempt, stateful_set["metadata"]["name"])
+        recorded = self.recorded(identity, status, stateful_set["metadata"]["name"])
         if recorded is not None:
             return recorded
         files = original_state.mounted_files(self._kubernetes, identity.namespace, spec, stateful_set)
@@ -156,7 +170,7 @@ class Facts:
             stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
             if stateful_set is None:
                 raise ObservationError(f"StatefulSet {identity.namespace}/{ref.name}", "it does not exist")
-            original = self.original(identity, spec, status.attempt, stateful_set)
+            original = self.original(identity, spec, status, stateful_set)
             if original is not None:
                 settings |= self.brokers(identity, spec, status, original).settings
             selectors.append(stateful_set["spec"]["selector"])

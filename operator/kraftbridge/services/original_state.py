@@ -1,15 +1,14 @@
-"""The original state of the user's StatefulSets. A Secret records it before the first change, and it is never overwritten."""
+"""The original state of the user's StatefulSets: the input of overlays, and what a rollback restores. `original_secrets` keeps it."""
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kraftbridge.builders import bitnami, names
+from kraftbridge.builders import bitnami
 from kraftbridge.builders.brokers import (
     INHERITED_OPTIONS,
     ISSUED_VOLUME,
@@ -20,12 +19,12 @@ from kraftbridge.builders.brokers import (
     setting_of,
 )
 from kraftbridge.builders.template import ContainerEnvironment, container_environment, overrides_of
-from kraftbridge.constants import OVERLAID_SETTINGS
+from kraftbridge.constants import ANNOTATION_CONFIGURATION, FIELD_MANAGER, OVERLAID_SETTINGS
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles, mounted_object
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import ChangedField
-from kraftbridge.phases.draft import Identity
+from kraftbridge.models.status import UPDATE_STRATEGY, ChangedField
+from kraftbridge.services import ownership
 from kraftbridge.services.observe.workloads import container_of, environment_of
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -60,15 +59,32 @@ class OriginalState:
         return overrides_of(self.container)
 
 
+def overlay_of(stateful_set: Mapping[str, Any]) -> str:
+    """Return what shows that a pod template carries an overlay of the operator, ``""`` if nothing does.
+
+    The annotation can be removed by hand, and a Helm 3 upgrade keeps entries that neither of its manifests names. Their owner stays the operator in
+    ``managedFields`` until another writer owns them.
+    """
+    template, metadata = stateful_set["spec"]["template"], stateful_set["metadata"]
+    mark = ((template.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION_CONFIGURATION, "")
+    if mark:
+        return f"annotation {ANNOTATION_CONFIGURATION}: {mark}"
+    for entry in metadata.get("managedFields") or []:
+        fields = (entry.get("fieldsV1") or {}).get("f:spec") or {}
+        if entry.get("manager") == FIELD_MANAGER and "f:template" in fields:
+            return f"fields of manager {FIELD_MANAGER} in managedFields"
+    return ""
+
+
 def capture(
     spec: MigrationSpec,
     stateful_set: Mapping[str, Any],
     files: MountedFiles | None,
     environment: ContainerEnvironment | None = None,
 ) -> OriginalState | None:
-    """Return the current state of a StatefulSet; None if it lacks the Kafka container."""
+    """Return the current state of a StatefulSet; None if it lacks the Kafka container, or carries an overlay, which is not the user's."""
     container = container_of(stateful_set, spec.brokers.container)
-    if container is None:
+    if container is None or overlay_of(stateful_set):
         return None
     return OriginalState(
         container={
@@ -82,46 +98,8 @@ def capture(
         managed_fields=tuple(stateful_set["metadata"].get("managedFields", [])),
         properties_text=files.text(spec.brokers.properties.key) if files and spec.brokers.properties else "",
         files=files,
-        environment=environment or _plain(container),
+        environment=environment or plain_environment(container),
     )
-
-
-def read(kubernetes: KubernetesPort, identity: Identity, attempt: int) -> dict[str, OriginalState]:
-    """Return the recorded states by StatefulSet."""
-    secret = kubernetes.get(
-        "v1", "Secret", identity.namespace, names.before_secret(identity.name, identity.uid, attempt)
-    )
-    data = (secret or {}).get("data") or {}
-    return {name: _decode(value) for name, value in data.items()}
-
-
-def record(
-    kubernetes: KubernetesPort, identity: Identity, attempt: int, stateful_set: str, original: OriginalState
-) -> None:
-    """Record a StatefulSet's original state if it is not recorded yet.
-
-    Raises
-    ------
-    ConflictError
-        The Secret changed at the same time; try again.
-    """
-    namespace, name = identity.namespace, names.before_secret(identity.name, identity.uid, attempt)
-    secret = kubernetes.get("v1", "Secret", namespace, name)
-    value = {stateful_set: _encode(original)}
-    if secret is None:
-        kubernetes.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "metadata": {"name": name, "namespace": namespace, "labels": names.labels(identity.name)},
-                "data": value,
-            }
-        )
-        return
-    if stateful_set in (secret.get("data") or {}):
-        return
-    version = secret["metadata"]["resourceVersion"]
-    kubernetes.merge_patch("v1", "Secret", namespace, name, {"data": value}, resource_version=version)
 
 
 def mounted_files(
@@ -193,7 +171,7 @@ def fixed_variables(spec: MigrationSpec, original: OriginalState, facts: BrokerF
     }
 
 
-def _plain(container: Mapping[str, Any]) -> ContainerEnvironment:
+def plain_environment(container: Mapping[str, Any]) -> ContainerEnvironment:
     """Return what an earlier release of the operator knew: plain values as they are written. The overlay of a running migration must not change."""
     references = frozenset(e["name"] for e in container.get("env") or [] if "valueFrom" in e)
     return ContainerEnvironment(environment_of(container), unknown=references, references=references)
@@ -240,6 +218,19 @@ def restoring_patches(
     return [(manager, {"spec": {"template": {"spec": pod}}}) for manager, pod in by_manager.items()]
 
 
+def overwritten_paths(spec: MigrationSpec, original: OriginalState, facts: BrokerFacts) -> list[ownership.Path]:
+    """Return the fields of the owner's template that a migration overwrites, as ``managedFields`` spells them."""
+    pod = ("f:spec", "f:template", "f:spec")
+    container = (*pod, "f:containers", f'k:{{"name":"{original.container["name"]}"}}', "f:env")
+    ours = {*environment(spec, facts, BrokerMode.MIGRATION), *environment(spec, facts, BrokerMode.KRAFT)}
+    present = (e["name"] for e in original.container.get("env", []))
+    paths: list[ownership.Path] = [(*container, f'k:{{"name":"{name}"}}') for name in present if name in ours]
+    source = spec.brokers.file
+    if source is not None:
+        paths.append((*pod, "f:volumes", f'k:{{"name":"{source.volume}"}}'))
+    return paths
+
+
 def changed_fields(
     spec: MigrationSpec, name: str, original: OriginalState, facts: BrokerFacts
 ) -> tuple[ChangedField, ...]:
@@ -270,7 +261,7 @@ def changed_fields(
         field_name = f"volume {ISSUED_VOLUME}"
         fields.append(ChangedField(object=f"StatefulSet/{name}", field=field_name, before="(not set)", owner=""))
     strategy = str(original.update_strategy.get("type", ""))
-    return (*fields, ChangedField(object=f"StatefulSet/{name}", field="updateStrategy", before=strategy, owner=""))
+    return (*fields, ChangedField(object=f"StatefulSet/{name}", field=UPDATE_STRATEGY, before=strategy, owner=""))
 
 
 def _owner(managed_fields: tuple[Mapping[str, Any], ...], *path: str) -> str:
@@ -282,39 +273,3 @@ def _owner(managed_fields: tuple[Mapping[str, Any], ...], *path: str) -> str:
         if node is not None and entry.get("subresource", "") == "":
             return str(entry.get("manager", "unknown"))
     return "unknown"
-
-
-def _encode(original: OriginalState) -> str:
-    raw = {
-        "container": original.container,
-        "volumes": original.volumes,
-        "updateStrategy": original.update_strategy,
-        "managedFields": original.managed_fields,
-        "propertiesText": original.properties_text,
-        "files": None if original.files is None else asdict(original.files),
-        "environment": {
-            k: sorted(v) if isinstance(v, frozenset) else v for k, v in asdict(original.environment).items()
-        },
-    }
-    return base64.b64encode(json.dumps(raw, default=str).encode()).decode()
-
-
-def _decode(value: str) -> OriginalState:
-    raw = json.loads(base64.b64decode(value))
-    files, environment = raw.get("files"), raw.get("environment")
-    return OriginalState(
-        raw["container"],
-        tuple(raw["volumes"]),
-        raw["updateStrategy"],
-        tuple(raw["managedFields"]),
-        raw["propertiesText"],
-        None if files is None else MountedFiles(**{**files, "kind": FilesKind(files["kind"])}),
-        _plain(raw["container"]) if environment is None else _decode_environment(environment),
-    )
-
-
-def _decode_environment(raw: Mapping[str, Any]) -> ContainerEnvironment:
-    return ContainerEnvironment(
-        values=dict(raw["values"]),
-        **{name: frozenset(raw[name]) for name in ("unknown", "references", "secret", "inherited")},
-    )

@@ -21,7 +21,7 @@ from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases.basis import Basis, intent
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services import original_state
+from kraftbridge.services import original_secrets, original_state
 from kraftbridge.services.act.actuator import Actuator, Step
 from kraftbridge.services.act.checked import CheckedKubernetes
 from kraftbridge.services.facts import Facts
@@ -134,7 +134,7 @@ def record(kubernetes: KubernetesStore, step: Step, name: str) -> None:
     values = original_state.environment_values(kubernetes, NAMESPACE, step.spec, stateful_set)
     original = original_state.capture(step.spec, stateful_set, None, values)
     assert original is not None
-    original_state.record(kubernetes, step.identity, step.status.attempt, name, original)
+    original_secrets.record(kubernetes, step.identity, step.status, name, original)
 
 
 def operator(kubernetes: KubernetesStore, name: str, prefix: str, *, generate: bool) -> tuple[Actuator, Step]:

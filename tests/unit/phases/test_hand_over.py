@@ -8,7 +8,7 @@ import pytest
 from tests.support.observations import BROKER_SET, NEEDED, NOW, Situation, broker_set, open_gate
 
 from kraftbridge.models.conditions import Condition, ConditionType, condition
-from kraftbridge.models.decision import Decision, ReleaseStatefulSet
+from kraftbridge.models.decision import Decision, PublishFinalManifest, ReleaseStatefulSet
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.spec import HandOver
@@ -36,11 +36,13 @@ def test_what_the_templates_need_is_on_record_before_the_lock_goes() -> None:
     assert ReleaseStatefulSet(BROKER_SET) in decision.actions
 
 
-def test_a_statefulset_is_kept_locked_while_its_needs_are_unknown() -> None:
+def test_a_statefulset_whose_needs_are_unknown_is_given_back_unguarded() -> None:
+    """Its original state is lost. A lock that nothing can end is worse than no guard, and the status says which it is."""
     unknown = replace(broker_set(BrokerMode.KRAFT), required=None)
     decision = open_gate(Phase.COMPLETED).observing(stateful_sets=(unknown,)).decide()
-    assert decision.actions == ()
-    assert "is not known" in decision.status.message
+    assert decision.actions == (PublishFinalManifest(), ReleaseStatefulSet(BROKER_SET))
+    assert said(decision).reason == "NotGuarded"
+    assert [e.message for e in decision.events if "is not known" in e.message]
     before = open_gate(Phase.COMPLETED).observing(stateful_sets=(replace(unknown, lock=""),)).decide()
     assert said(before).reason == "NotGuarded", "an older operator gave it back"
     assert before.status.hand_over is None

@@ -13,6 +13,7 @@ from tests.support.observations import (
     CONTROLLER_IDS,
     CONTROLLERS,
     NOW,
+    RECORDED,
     Situation,
     broker_set,
     cluster,
@@ -44,6 +45,7 @@ from kraftbridge.models.observation import (
     ControllersWorkload,
     ControllerZnode,
     PodState,
+    RecordedOriginal,
     StatefulSetState,
     TopicRedundancy,
 )
@@ -103,7 +105,10 @@ def test_before_the_first_restart_the_set_is_locked_then_configured_then_seen(
     untouched = rolling(phase, 0)
     user_owned = untouched.observing(stateful_sets=(broker_set(None),))
     assert user_owned.decide().actions[-1] == LockStatefulSet(BROKER_SET)
-    old = replace(broker_set(before), lock=partly_rolled(0, mode, before).lock, update_strategy="OnDelete")
+    locked = replace(broker_set(before), lock=partly_rolled(0, mode, before).lock, update_strategy="OnDelete")
+    unrecorded = replace(locked, overlay="", original=RecordedOriginal())
+    assert untouched.observing(stateful_sets=(unrecorded,)).decide().actions[-1] == LockStatefulSet(BROKER_SET)
+    old = replace(locked, original=RECORDED)
     assert untouched.observing(stateful_sets=(old,)).decide().actions[-1] == ConfigureBrokers(BROKER_SET, mode)
     unseen = untouched.observing(stateful_sets=(partly_rolled(0, mode, before, observed=False),))
     assert not restarts(unseen.decide())

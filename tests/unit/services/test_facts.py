@@ -17,7 +17,7 @@ from kraftbridge.models.phase import BrokerMode, ControllerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services import original_state
+from kraftbridge.services import original_secrets, original_state
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.original_state import OriginalState
 
@@ -67,12 +67,14 @@ def test_each_statefulset_has_the_file_that_its_own_volume_mounts() -> None:
     built = {}
     for name in ("kafka-a", "kafka-b"):
         stateful_set = kubernetes.get("apps/v1", "StatefulSet", "kafka", name) or {}
-        original = facts.original(identity, asked, 1, stateful_set)
+        original = facts.original(identity, asked, MigrationStatus(), stateful_set)
         assert original is not None
-        original_state.record(kubernetes, identity, 1, name, original)
+        original_secrets.record(kubernetes, identity, MigrationStatus(), name, original)
         # The volume now mounts the operator's copy; what was recorded counts.
         stateful_set["spec"]["template"]["spec"]["volumes"] = [{"name": "config", "configMap": {"name": "ours"}}]
-        again = Facts(kubernetes, Settings(operator_image="operator:test")).original(identity, asked, 1, stateful_set)
+        again = Facts(kubernetes, Settings(operator_image="operator:test")).original(
+            identity, asked, MigrationStatus(), stateful_set
+        )
         assert again is not None
         of_set = facts.brokers(identity, asked, MigrationStatus(), again)
         assert of_set.settings["broker.rack"] == name[-1]
@@ -112,10 +114,12 @@ def referring(kubernetes: FakeKubernetes) -> OriginalState:
     container |= REFERRING
     kubernetes.create(stateful_set)
     identity = Identity("kafka", "demo", "uid-1", 1)
-    seen = Facts(kubernetes, Settings(operator_image="operator:test")).original(identity, spec(), 1, stateful_set)
+    seen = Facts(kubernetes, Settings(operator_image="operator:test")).original(
+        identity, spec(), MigrationStatus(), stateful_set
+    )
     assert seen is not None
-    original_state.record(kubernetes, identity, 1, "kafka", seen)
-    again = Facts(kubernetes, Settings(operator_image="operator:test")).recorded(identity, 1, "kafka")
+    original_secrets.record(kubernetes, identity, MigrationStatus(), "kafka", seen)
+    again = Facts(kubernetes, Settings(operator_image="operator:test")).recorded(identity, MigrationStatus(), "kafka")
     assert again == seen
     return seen
 

@@ -34,7 +34,7 @@ from kraftbridge.models.status import (
     some,
     tuned_controllers,
 )
-from kraftbridge.phases import certificates, gates, healing, shared_settings, verifying
+from kraftbridge.phases import certificates, gates, healing, originals, shared_settings, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 from kraftbridge.phases.nodes import brokers, comparing, controllers, deadlines, restarts, sights, undoing
 from kraftbridge.phases.nodes.deadlines import PastDeadline
@@ -47,10 +47,17 @@ def configure_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
     sets = draft.stateful_sets()
     if isinstance(sets, Unobserved):
         return Wait(str(sets))
+    gone = {s.name for s in originals.lost(draft)}
     for item in sets:
-        if item.lock != draft.identity.lock or item.update_strategy != "OnDelete":
+        recorded = item.original.complete or item.name in gone
+        if item.lock != draft.identity.lock or item.update_strategy != "OnDelete" or not recorded:
             draft.act(LockStatefulSet(item.name))
-            return Wait(f"StatefulSet {item.name} is being locked and set to OnDelete")
+            return Wait(f"StatefulSet {item.name} is being recorded, locked and set to OnDelete")
+    if (waiting := originals.blocked(draft)) is not None:
+        return waiting
+    for item in sets:
+        if item.name in gone and not item.configuration.startswith(f"{mode}-"):
+            return originals.wait(draft, item)
         if not item.configuration.startswith(f"{mode}-") or item.drift:
             # Record the changed fields while they still hold the user's values; a Secret keeps these values.
             others = tuple(f for f in draft.status.changed_fields if f.object != f"StatefulSet/{item.name}")
@@ -77,7 +84,7 @@ def reassert_brokers(draft: Draft, mode: BrokerMode) -> None:
     for item in sets:
         if item.lock != draft.identity.lock or item.update_strategy != "OnDelete":
             draft.act(LockStatefulSet(item.name))
-        if item.drift or not item.configuration.startswith(f"{mode}-"):
+        if item.original.complete and (item.drift or not item.configuration.startswith(f"{mode}-")):
             draft.act(ConfigureBrokers(item.name, mode))
 
 

@@ -178,6 +178,9 @@ def _workloads(draft: Draft) -> Iterator[FindingStatus]:
         if not item.container_found:
             yield finding(Code.CONTAINER_MISSING, name, container=draft.spec.brokers.container)
             continue
+        if item.overlay and not item.original.digest:
+            yield finding(Code.OVERLAY_LEFT, name, mark=item.overlay)
+            continue
         yield from _stateful_set(draft, name, item)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -29,6 +30,7 @@ from kraftbridge.models.decision import (
     FenceRehearsal,
     HoldLease,
     IssueListenerCertificates,
+    KeepOriginal,
     LaunchRehearsal,
     LaunchVerification,
     LockStatefulSet,
@@ -55,7 +57,7 @@ from kraftbridge.models.report import GO_KEY, Go, Profile
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services import broker_records, original_state
+from kraftbridge.services import broker_records, original_secrets, original_state, ownership
 from kraftbridge.services.act import archives, rehearsals, removal
 from kraftbridge.services.act.checked import CheckedKubernetes
 from kraftbridge.services.certificates import IssuedSecrets
@@ -69,6 +71,8 @@ from kraftbridge.services.original_state import OriginalState
 
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
 _SPARK_SECRET_BYTES = 48
+_CONFLICTS = 4
+"""Conflicts with the StatefulSet's controller after which an act is left to the next step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,9 @@ class Actuator:
         match action:
             case LockStatefulSet(name):
                 self._lock(step, name)
+            case KeepOriginal(name):
+                if not original_secrets.keep(step.kubernetes, step.identity, step.status, name):
+                    raise ActionError(f"StatefulSet {step.identity.namespace}/{name}: its original state is lost")
             case HoldLease(name, resource_version):
                 self._leases.hold(step.identity, name, resource_version, datetime.now(UTC))
             case ReleaseLease(name):
@@ -191,12 +198,7 @@ class Actuator:
             raise ActionRefusedError(
                 f"StatefulSet {namespace}/{name} is locked by migration {lock}; finish or delete that one first"
             )
-        files = original_state.mounted_files(step.kubernetes, namespace, step.spec, stateful_set)
-        values = original_state.environment_values(step.kubernetes, namespace, step.spec, stateful_set)
-        original = original_state.capture(step.spec, stateful_set, files, values)
-        if original is None:
-            raise ActionRefusedError(f"StatefulSet {namespace}/{name} has no container {step.spec.brokers.container}")
-        original_state.record(step.kubernetes, step.identity, step.status.attempt, name, original)
+        self._record(step, name, stateful_set)
         # Not server-side apply: the user owns the defaulted rollingUpdate.partition, which is invalid together with OnDelete (422).
         patch = {
             "metadata": {"annotations": {ANNOTATION_LOCK: step.identity.lock}},
@@ -204,6 +206,25 @@ class Actuator:
         }
         # The generation that was decided on is compared again, so what is recorded is what is locked.
         step.kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch)
+
+    def _record(self, step: Step, name: str, stateful_set: Mapping[str, Any]) -> None:
+        """Record the original state. An overlay is never recorded as such: a StatefulSet whose record is lost is only locked."""
+        namespace, spec = step.identity.namespace, step.spec
+        if original_secrets.keep(step.kubernetes, step.identity, step.status, name):
+            return
+        mark = original_state.overlay_of(stateful_set)
+        if mark and step.status.has_changed(name):
+            return
+        if mark:
+            raise ActionRefusedError(
+                f"StatefulSet {namespace}/{name} carries the overlay of another migration ({mark})"
+            )
+        files = original_state.mounted_files(step.kubernetes, namespace, spec, stateful_set)
+        values = original_state.environment_values(step.kubernetes, namespace, spec, stateful_set)
+        original = original_state.capture(spec, stateful_set, files, values)
+        if original is None:
+            raise ActionRefusedError(f"StatefulSet {namespace}/{name} has no container {spec.brokers.container}")
+        original_secrets.record(step.kubernetes, step.identity, step.status, name, original)
 
     def _configure(self, step: Step, name: str, mode: BrokerMode) -> None:
         facts = self._broker_facts(step, name)
@@ -214,7 +235,10 @@ class Actuator:
         step.kubernetes.apply(overlays.overlay(step.spec, facts, name, mode), force=True)
 
     def _restore(self, step: Step, name: str) -> None:
-        self._give_back(step, name, self._broker_facts(step, name), BrokerMode.ZOOKEEPER)
+        facts, original = self._broker_facts(step, name), self._recorded(step, name)
+        self._give_back(step, name, facts, BrokerMode.ZOOKEEPER)
+        # Before the overlay goes: an operator that stops here finds the overlay, and begins anew.
+        self._return_fields(step, name, original, original_state.overwritten_paths(step.spec, original, facts), {})
         namespace = step.identity.namespace
         nothing = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "namespace": namespace}}
         step.kubernetes.apply(nothing, force=True)
@@ -226,6 +250,39 @@ class Actuator:
         for manager, patch in patches:
             step.kubernetes.strategic_patch(*_STATEFUL_SET, namespace, name, patch, field_manager=manager)
 
+    def _return_fields(
+        self, step: Step, name: str, original: OriginalState, paths: list[ownership.Path], metadata: dict[str, Any]
+    ) -> None:
+        """Give fields back to their former owners, and patch the rest of the StatefulSet's metadata with them.
+
+        The StatefulSet's controller writes its status right after a change, so the resourceVersion that was read is often an old one.
+        """
+        for attempt in range(_CONFLICTS + 1):
+            try:
+                self._try_to_return_fields(step, name, original, paths, metadata)
+            except ConflictError:
+                if attempt == _CONFLICTS:
+                    raise
+            else:
+                return
+
+    def _try_to_return_fields(
+        self, step: Step, name: str, original: OriginalState, paths: list[ownership.Path], metadata: dict[str, Any]
+    ) -> None:
+        namespace = step.identity.namespace
+        stateful_set = step.kubernetes.get(*_STATEFUL_SET, namespace, name)
+        if stateful_set is None:
+            raise ActionError(f"StatefulSet {namespace}/{name} does not exist")
+        current = stateful_set["metadata"].get("managedFields") or []
+        entries = ownership.returned(current, original.managed_fields, paths)
+        # The API server takes an empty list for a wish to forget every owner.
+        changed = {"managedFields": entries} if entries and entries != current else {}
+        if not changed and not metadata:
+            return
+        version = stateful_set["metadata"]["resourceVersion"]
+        patch = {"metadata": {**metadata, **changed}}
+        step.kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch, resource_version=version)
+
     def _archive_znodes(self, step: Step) -> None:
         values = step.clients.zookeeper.payloads(["/controller", "/controller_epoch", "/migration"])
         if values["/migration"] is None:
@@ -235,16 +292,21 @@ class Actuator:
 
     def _release(self, step: Step, name: str) -> None:
         namespace = step.identity.namespace
-        original = self._facts.recorded(step.identity, step.status.attempt, name)
-        strategy = dict(original.update_strategy) if original is not None else {"type": "RollingUpdate"}
-        patch = {"metadata": {"annotations": {ANNOTATION_LOCK: None}}, "spec": {"updateStrategy": strategy}}
-        step.kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch)
+        original = self._facts.recorded(step.identity, step.status, name)
+        strategy = {"type": step.status.former_strategy(name)} if original is None else dict(original.update_strategy)
+        unlocked = {"annotations": {ANNOTATION_LOCK: None}}
+        if original is None:
+            patch = {"metadata": unlocked, "spec": {"updateStrategy": strategy}}
+            step.kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch)
+            return
+        step.kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, {"spec": {"updateStrategy": strategy}})
+        self._return_fields(step, name, original, [("f:spec", "f:updateStrategy")], unlocked)
 
     def _broker_facts(self, step: Step, name: str) -> overlays.BrokerFacts:
         return self._facts.brokers(step.identity, step.spec, step.status, self._recorded(step, name))
 
     def _recorded(self, step: Step, name: str) -> OriginalState:
-        recorded = self._facts.recorded(step.identity, step.status.attempt, name)
+        recorded = self._facts.recorded(step.identity, step.status, name)
         if recorded is None:
             raise ActionError(f"StatefulSet {step.identity.namespace}/{name}: its original state is not recorded")
         return recorded
@@ -348,7 +410,11 @@ class Actuator:
     # --------------------------------------------------------------------------------------------- others
 
     def _publish_final_manifest(self, step: Step) -> None:
-        facts = {ref.name: self._broker_facts(step, ref.name) for ref in step.spec.brokers.stateful_sets}
+        facts = {
+            ref.name: self._facts.brokers(step.identity, step.spec, step.status, original)
+            for ref in step.spec.brokers.stateful_sets
+            if (original := self._facts.recorded(step.identity, step.status, ref.name)) is not None
+        }
         files = hand_over.broker_manifests(step.spec, facts, step.identity.name)
         files["controllers.yaml"] = self._controllers_manifest(step)
         if step.status.listener_certificates is not None:

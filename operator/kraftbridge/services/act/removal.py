@@ -14,7 +14,7 @@ from kraftbridge.exceptions import ActionError
 from kraftbridge.models.decision import AT_ONCE_SECONDS, StopControllers
 from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.status import MigrationStatus, before_secrets
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.observe.workloads import pods_selector
 from kraftbridge.storage.ports import KubernetesPort
@@ -128,8 +128,9 @@ def config_map(
 
 def _objects(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus) -> Iterator[str]:
     """Yield ``Kind/name`` of the existing objects."""
-    wanted = [("v1", "Secret", names.before_secret(identity.name, identity.uid, status.attempt))]
-    wanted += [
+    before = before_secrets(identity.name, identity.uid, status.attempt)
+    wanted = [
+        *(("v1", "Secret", name) for name in before),
         ("v1", "Secret", names.issuing_authority_secret(identity.name, identity.uid)),
         ("v1", "Secret", names.issued_brokers_secret(identity.name, identity.uid)),
     ]

@@ -31,6 +31,7 @@ from kraftbridge.models.observation import (
     FeatureAnswer,
     NodeFeatures,
     Observation,
+    RecordedOriginal,
     RehearsalState,
     StatefulSetState,
     TopicRedundancy,
@@ -59,7 +60,7 @@ from kraftbridge.services.observe import belongings, runs, workloads
 from kraftbridge.services.observe.runs import running_rehearsal
 from kraftbridge.services.observe.survey import Surveyor
 from kraftbridge.services.observe.workloads import LogReader
-from kraftbridge.services.original_state import changed_fields, fixed_variables, settings_of
+from kraftbridge.services.original_state import changed_fields, fixed_variables, overlay_of, settings_of
 from kraftbridge.services.pace import Lane
 from kraftbridge.storage.kafka_controllers import read_controller_metrics
 from kraftbridge.storage.ports import KubernetesPort
@@ -234,8 +235,9 @@ class Observer:
         if stateful_set is None:
             raise ObservationError(f"StatefulSet {identity.namespace}/{name}", "it does not exist")
         pods = self._kubernetes.list("v1", "Pod", identity.namespace, workloads.pods_selector(stateful_set))
-        recorded = self._facts.recorded(identity, status.attempt, name) is not None
-        original = self._facts.original(identity, spec, status.attempt, stateful_set)
+        kept = self._facts.kept(identity, status, name)
+        recorded = kept is not None
+        original = self._facts.original(identity, spec, status, stateful_set)
         if original is None:
             facts, drift, references = (
                 BrokerFacts(identity.namespace, "", identity.cluster_domain, "", {}, ""),
@@ -247,7 +249,12 @@ class Observer:
             _, references = settings_of(spec, original)
             drift = workloads.drift_of(spec, facts, stateful_set) if recorded else ()
         state = workloads.brokers_state(spec, stateful_set, pods, facts, drift, references)
-        state = replace(state, lease=self._leases.look(identity, name))
+        state = replace(
+            state,
+            lease=self._leases.look(identity, name),
+            original=RecordedOriginal() if kept is None else kept.record,
+            overlay=overlay_of(stateful_set),
+        )
         if status.phase is Phase.COMPLETED:
             state = _handed_over(
                 state, stateful_set, _needed(spec, status, facts if original and recorded else None, name)

@@ -36,7 +36,7 @@ from kraftbridge.exceptions import ActionError, ActionRefusedError, InvalidSpecE
 from kraftbridge.models.observation import NOT_NEEDED, Unobserved
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
+from kraftbridge.models.status import MigrationStatus, before_secrets, controllers_name, rendered_spec
 from kraftbridge.models.survey import (
     BrokerSetting,
     Budget,
@@ -336,9 +336,7 @@ class Surveyor:
         wanted: list[Object] = []
         for ref in spec.brokers.stateful_sets:
             stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
-            original = (
-                None if stateful_set is None else self._facts.original(identity, spec, status.attempt, stateful_set)
-            )
+            original = None if stateful_set is None else self._facts.original(identity, spec, status, stateful_set)
             if original is None:
                 continue  # another finding reports it
             facts = self._facts.brokers(identity, spec, status, original)
@@ -500,7 +498,7 @@ class Surveyor:
                 if uid and not identity.uid.startswith(uid):
                     found.add(f"{kind}/{obj['metadata']['name']}")
                     uids.add(uid)
-        for secret in (names.before_secret(identity.name, uid, 1) for uid in uids):
+        for secret in (name for uid in uids for name in before_secrets(identity.name, uid, 1)):
             if self._kubernetes.get("v1", "Secret", identity.namespace, secret) is not None:
                 found.add(f"Secret/{secret}")
         return tuple(sorted(found))

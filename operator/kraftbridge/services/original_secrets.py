@@ -1,0 +1,191 @@
+"""Keeps the original state of the user's StatefulSets in two Secrets, each written anew from the other when it is lost.
+
+Without it, no overlay can be rendered and nothing can be restored, and one deletion by hand must not take the way back. The status names the digest
+of each record, so that a Secret of another resource or from another time is not taken for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from kraftbridge.builders import names
+from kraftbridge.builders.template import ContainerEnvironment
+from kraftbridge.models.mounted_files import FilesKind, MountedFiles
+from kraftbridge.models.observation import RecordedOriginal
+from kraftbridge.models.status import MigrationStatus, before_secrets
+from kraftbridge.phases.draft import Identity
+from kraftbridge.services.original_state import OriginalState, plain_environment
+from kraftbridge.storage.ports import KubernetesPort, Object
+
+_SALT_BYTES: Final = 16
+"""A record may hold values behind references to Secrets, and the status shows its digest: without a salt such a value could be guessed."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptOriginal:
+    """The recorded original state of one StatefulSet."""
+
+    original: OriginalState
+    record: RecordedOriginal
+    value: bytes
+
+
+def read(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus) -> dict[str, KeptOriginal]:
+    """Return the recorded states by StatefulSet.
+
+    A value counts if it has the digest in the status. Before the status names one, it counts if it belongs to this attempt, and the two Secrets do not
+    contradict each other.
+
+    Raises
+    ------
+    ObservationError
+        A Secret cannot be read.
+    """
+    both = [_data(_secret(kubernetes, identity, name)) for name in _names(identity, status)]
+    digests = {o.stateful_set: o.digest for o in status.originals}
+    found = {}
+    for stateful_set in sorted({name for data in both for name in data}):
+        values = [data.get(stateful_set, b"") for data in both]
+        value = _genuine(identity, status, stateful_set, values, digests.get(stateful_set, ""))
+        if value:
+            record = RecordedOriginal(_digest(value), complete=all(v == value for v in values))
+            found[stateful_set] = KeptOriginal(_decode(json.loads(value)), record, value)
+    return found
+
+
+def record(
+    kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus, stateful_set: str, original: OriginalState
+) -> None:
+    """Record a StatefulSet's original state in both Secrets if it is not recorded yet.
+
+    Raises
+    ------
+    ConflictError
+        A Secret changed at the same time; try again.
+    """
+    if not keep(kubernetes, identity, status, stateful_set):
+        value = _encode(identity, status, stateful_set, original)
+        for name in _names(identity, status):
+            _write(kubernetes, identity, name, stateful_set, value)
+
+
+def keep(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus, stateful_set: str) -> bool:
+    """Write a recorded state into the Secret that lacks it; return False if it is in neither.
+
+    Raises
+    ------
+    ConflictError
+        A Secret changed at the same time; try again.
+    """
+    known = read(kubernetes, identity, status).get(stateful_set)
+    if known is None:
+        return False
+    value = known.value
+    if "salt" not in json.loads(value):  # of an earlier release of the operator
+        value = _encode(identity, status, stateful_set, known.original)
+    for name in reversed(_names(identity, status)):
+        _write(kubernetes, identity, name, stateful_set, value)
+    return True
+
+
+def _names(identity: Identity, status: MigrationStatus) -> tuple[str, str]:
+    return before_secrets(identity.name, identity.uid, status.attempt)
+
+
+def _secret(kubernetes: KubernetesPort, identity: Identity, name: str) -> Object | None:
+    return kubernetes.get("v1", "Secret", identity.namespace, name)
+
+
+def _data(secret: Object | None) -> dict[str, bytes]:
+    """Return the values of a Secret; a value that is not base64 is left out."""
+    found = {}
+    for name, value in ((secret or {}).get("data") or {}).items():
+        try:
+            found[name] = base64.b64decode(value)
+        except binascii.Error:
+            continue
+    return found
+
+
+def _write(kubernetes: KubernetesPort, identity: Identity, name: str, stateful_set: str, value: bytes) -> None:
+    secret, data = _secret(kubernetes, identity, name), {stateful_set: base64.b64encode(value).decode()}
+    if secret is None:
+        metadata = {"name": name, "namespace": identity.namespace, "labels": names.labels(identity.name)}
+        kubernetes.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+    elif _data(secret).get(stateful_set) != value:
+        version = secret["metadata"]["resourceVersion"]
+        kubernetes.merge_patch("v1", "Secret", identity.namespace, name, {"data": data}, resource_version=version)
+
+
+def _genuine(identity: Identity, status: MigrationStatus, stateful_set: str, values: list[bytes], digest: str) -> bytes:
+    """Return the value that is the recorded one, empty if none is."""
+    if digest:
+        return next((v for v in values if _digest(v) == digest), b"")
+    records = {v: _parsed(v) for v in values}
+    own = _owner(identity, status, stateful_set)
+    of_this = {v for v, raw in records.items() if raw is not None and raw.get("of", own) == own}
+    salted = {v for v in of_this if "salt" in (records[v] or {})}
+    found = salted or of_this
+    return next(iter(found)) if len(found) == 1 else b""
+
+
+def _digest(value: bytes) -> str:
+    return hashlib.sha256(value).hexdigest()
+
+
+def _owner(identity: Identity, status: MigrationStatus, stateful_set: str) -> dict[str, Any]:
+    return {"uid": identity.uid, "attempt": status.attempt, "statefulSet": stateful_set}
+
+
+def _encode(identity: Identity, status: MigrationStatus, stateful_set: str, original: OriginalState) -> bytes:
+    raw = {
+        "of": _owner(identity, status, stateful_set),
+        "salt": secrets.token_hex(_SALT_BYTES),
+        "container": original.container,
+        "volumes": original.volumes,
+        "updateStrategy": original.update_strategy,
+        "managedFields": original.managed_fields,
+        "propertiesText": original.properties_text,
+        "files": None if original.files is None else asdict(original.files),
+        "environment": {
+            k: sorted(v) if isinstance(v, frozenset) else v for k, v in asdict(original.environment).items()
+        },
+    }
+    return json.dumps(raw, default=str).encode()
+
+
+def _parsed(value: bytes) -> Mapping[str, Any] | None:
+    """Return a record; None if the value is none, as when somebody has cut it."""
+    try:
+        raw: Mapping[str, Any] = json.loads(value)
+        _decode(raw)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return raw
+
+
+def _decode(raw: Mapping[str, Any]) -> OriginalState:
+    files, environment = raw.get("files"), raw.get("environment")
+    return OriginalState(
+        raw["container"],
+        tuple(raw["volumes"]),
+        raw["updateStrategy"],
+        tuple(raw["managedFields"]),
+        raw["propertiesText"],
+        None if files is None else MountedFiles(**{**files, "kind": FilesKind(files["kind"])}),
+        plain_environment(raw["container"]) if environment is None else _decode_environment(environment),
+    )
+
+
+def _decode_environment(raw: Mapping[str, Any]) -> ContainerEnvironment:
+    return ContainerEnvironment(
+        values=dict(raw["values"]),
+        **{name: frozenset(raw[name]) for name in ("unknown", "references", "secret", "inherited")},
+    )

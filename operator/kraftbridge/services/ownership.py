@@ -1,0 +1,73 @@
+"""Returns fields to the owners that they had before, in ``metadata.managedFields``.
+
+A value that is written back is owned by its writer with the operation ``Update``. Whoever applies on the server (Helm 4, Flux, ``kubectl apply --server-side``)
+owns it with ``Apply`` and can only prune a field that nobody else owns: beside an ``Update`` of the same name the field would stay for ever (Kubernetes,
+"Server-Side Apply"). So the entries are written, too, as client-go's ``csaupgrade`` does.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Path = tuple[str, ...]
+
+
+def returned(
+    current: Iterable[Mapping[str, Any]], recorded: Iterable[Mapping[str, Any]], paths: Iterable[Path]
+) -> list[dict[str, Any]]:
+    """Return the entries of ``managedFields`` in which each path has the owners that are recorded, and no other.
+
+    Parameters
+    ----------
+    current, recorded
+        ``managedFields`` as it is, and as it was.
+    paths
+        Keys of ``fieldsV1``, from ``f:spec`` on.
+    """
+    entries = [copy.deepcopy(dict(e)) for e in current]
+    known = [e for e in recorded if not e.get("subresource")]
+    for path in paths:
+        for entry in entries:
+            if not entry.get("subresource"):
+                _remove(entry.get("fieldsV1") or {}, path)
+        for former in known:
+            node = _found(former.get("fieldsV1") or {}, path)
+            if node is not None:
+                _insert(_entry_of(entries, former)["fieldsV1"], path, node)
+    return [e for e in entries if e.get("fieldsV1") or e.get("subresource")]
+
+
+def _entry_of(entries: list[dict[str, Any]], former: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of the same manager and operation, a new one if there is none."""
+    keys = ("manager", "operation", "apiVersion")
+    for entry in entries:
+        if not entry.get("subresource") and all(entry.get(k) == former.get(k) for k in keys):
+            return entry
+    added = {**former, "fieldsV1": {}}
+    entries.append(added)
+    return added
+
+
+def _found(fields: Mapping[str, Any], path: Path) -> Any:
+    node: Any = fields
+    for step in path:
+        node = node.get(step) if isinstance(node, Mapping) else None
+    return node
+
+
+def _insert(fields: dict[str, Any], path: Path, node: Any) -> None:
+    for step in path[:-1]:
+        fields = fields.setdefault(step, {})
+    fields[path[-1]] = copy.deepcopy(node)
+
+
+def _remove(fields: dict[str, Any], path: Path) -> None:
+    """Remove a path, and the parents that it leaves empty; an empty node at the end of a path is a field."""
+    if path[0] not in fields:
+        return
+    if len(path) > 1:
+        _remove(fields[path[0]], path[1:])
+    if len(path) == 1 or not fields[path[0]]:
+        del fields[path[0]]
