@@ -93,7 +93,9 @@ def environment(stateful_set: dict[str, Any]) -> dict[str, str]:
     return {e["name"]: e.get("value", "") for e in container.get("env", [])}
 
 
-@pytest.mark.parametrize("through", [(BrokerMode.MIGRATION,), (BrokerMode.MIGRATION, BrokerMode.KRAFT, BrokerMode.MIGRATION)])
+@pytest.mark.parametrize(
+    "through", [(BrokerMode.MIGRATION,), (BrokerMode.MIGRATION, BrokerMode.KRAFT, BrokerMode.MIGRATION)]
+)
 @pytest.mark.parametrize("tool", TOOLS)
 def test_the_owner_of_a_statefulset_can_prune_each_field_after_a_rollback(
     cluster: Cluster,
