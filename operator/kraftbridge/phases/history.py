@@ -49,7 +49,7 @@ def track(draft: Draft) -> None:
     if what:
         _note_contradiction(draft, known, seen, what)
     elif known.contradiction is not None and known.contradiction.confirmed_at is not None and _comparable(draft, known):
-        _note_agreement(draft, known, known.contradiction)
+        _note_agreement(draft, known, seen, known.contradiction)
     else:
         _record(draft, known, seen)
 
@@ -237,7 +237,9 @@ def _note_contradiction(draft: Draft, known: ZooKeeperHistory, seen: ZooKeeperSt
     same_znode = bool(seen.migration_czxid) and str(seen.migration_czxid) == known.migration_czxid
     complete = isinstance(seen.migration, MigrationZnode) and seen.migration.kraft_metadata_offset >= 0
     rewritable = seen.cluster_id == known.cluster_id and same_znode and complete
-    if found is None:
+    if (
+        found is None or not found.what
+    ):  # the last one was not read any more: this is another one, with a word of its own
         found = ZooKeeperContradiction(
             id=f"attempt-{known.attempt}-{draft.now:%Y%m%dT%H%M%SZ}",
             what=what,
@@ -257,11 +259,16 @@ def _note_contradiction(draft: Draft, known: ZooKeeperHistory, seen: ZooKeeperSt
     _set_finding(draft, _finding(confirmed))
 
 
-def _note_agreement(draft: Draft, known: ZooKeeperHistory, found: ZooKeeperContradiction) -> None:
-    """Record that a confirmed contradiction is not read any more; a verification settles it."""
+def _note_agreement(draft: Draft, known: ZooKeeperHistory, seen: ZooKeeperState, found: ZooKeeperContradiction) -> None:
+    """Record that a confirmed contradiction is not read any more; a verification settles it.
+
+    Until then the record follows what is read: a ZooKeeper that is lost again meanwhile must not pass for a newer one.
+    """
     if found.what:
         settled = found.model_copy(update={"what": ""})
         draft.update(zookeeper_history=known.model_copy(update={"contradiction": settled}))
+    elif draft.now - known.seen_at >= RECORDED_EVERY:
+        draft.update(zookeeper_history=_taken(known, seen).model_copy(update={"seen_at": draft.now}))
 
 
 def _fail_over_once(draft: Draft, known: ZooKeeperHistory, found: ZooKeeperContradiction) -> Wait:

@@ -270,6 +270,23 @@ def test_a_store_that_is_back_is_trusted_after_a_verification() -> None:
     assert rollback_possible(decision) == ("False", Reason.CONTRADICTS)
 
 
+def test_a_store_that_is_lost_again_before_the_verification_is_compared_with_its_newest_reading() -> None:
+    case = remembering(open_gate(Phase.DUAL_WRITE), CONTRADICTIONS["another cluster's"])
+    again, _, _ = twice(case)
+    confirmed = again.after(again.decide()).later(1.0)
+    back = replace(TAKEN_OVER, migration=MigrationZnode(3000, 2, 9_000, 2), zxid=ZXID + 900)
+    settled = confirmed.observing(zookeeper=back)
+    followed = settled.after(settled.decide()).later(10.0)
+    known = followed.decide().status.zookeeper_history
+    assert known is not None
+    assert (known.migration_offset, known.zxid) == ("9000", str(ZXID + 900))
+    older = followed.after(followed.decide()).later(1.0).observing(zookeeper=replace(TAKEN_OVER, zxid=ZXID + 500))
+    found = older.decide().status.zookeeper_history
+    assert found is not None
+    assert found.contradiction is not None
+    assert "was 9000" in found.contradiction.what
+
+
 def test_before_the_copy_there_is_nothing_to_compare() -> None:
     fields = {"migration_offset": "-1", "claim_epoch": -1, "kraft_epoch": -1, "migration_czxid": ""}
     before = replace(zookeeper(taken_over=False), zxid=ZXID)
