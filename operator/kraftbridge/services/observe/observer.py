@@ -80,8 +80,8 @@ class Memory:
     """State that one migration's observer keeps between steps. Losing it costs time, not correctness."""
 
     redundancy: TopicRedundancy | None = None
-    survey: tuple[Phase, float, Survey] | None = None
-    """Phase and time in which it was made, and the survey."""
+    survey: tuple[float, Survey, Phase] | None = None
+    """Time of the survey, the survey, and the phase for which it was made."""
     channel: str = ""
     """Channel with which the parts below were read."""
     dry_start: tuple[float, str, tuple[BrokersSpec, ...]] | None = None
@@ -396,10 +396,10 @@ class Observer:
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients, memory: Memory
     ) -> Survey:
         known = memory.survey
-        if known is None or known[0] is not status.phase or time.monotonic() - known[1] > SURVEY_EVERY_SECONDS:
+        if known is None or known[2] is not status.phase or time.monotonic() - known[0] > SURVEY_EVERY_SECONDS:
             read = self._surveyor.survey if status.phase is Phase.PREFLIGHT else self._surveyor.settings
-            memory.survey = known = (status.phase, time.monotonic(), read(identity, spec, status, clients))
-        return known[2]
+            memory.survey = known = (time.monotonic(), read(identity, spec, status, clients), status.phase)
+        return known[1]
 
     def _dry_start(
         self,
