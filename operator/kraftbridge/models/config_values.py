@@ -122,6 +122,6 @@ def _java(value: float) -> str:
         plain = f"{Decimal(repr(value)):f}"
         return plain if "." in plain else f"{plain}.0"
     shortest = Decimal(repr(value)).normalize()
-    figures = max(len(shortest.as_tuple().digits), 2)  # Java shows two at least
-    mantissa, _, exponent = f"{value:.{figures - 1}e}".partition("e")
-    return f"{mantissa}E{int(exponent)}"
+    figures = "".join(map(str, shortest.as_tuple().digits)).ljust(2, "0")  # Java shows two at least
+    sign = "-" if value < 0 else ""
+    return f"{sign}{figures[0]}.{figures[1:]}E{shortest.adjusted()}"
