@@ -122,6 +122,8 @@ def _java(value: float) -> str:
         plain = f"{Decimal(repr(value)):f}"
         return plain if "." in plain else f"{plain}.0"
     shortest = Decimal(repr(value)).normalize()
-    figures = "".join(map(str, shortest.as_tuple().digits)).ljust(2, "0")  # Java shows two at least
+    if len(shortest.as_tuple().digits) == 1:  # Java shows two at least, the nearest ones
+        shortest = Decimal(f"{value:.1e}")
+    figures = "".join(map(str, shortest.as_tuple().digits))
     sign = "-" if value < 0 else ""
     return f"{sign}{figures[0]}.{figures[1:]}E{shortest.adjusted()}"
