@@ -12,14 +12,17 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 from kazoo.client import KazooClient
+from tests.integration.certificates import Authority
 from tests.support.fakes import FakeKubernetes
 from tests.support.kafka_processes import CHROOT, KRAFT, MIGRATION, ZOOKEEPER, KafkaProcesses, kafka_processes, wait_for
+from tests.support.programs import free_port
 
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord, Difference, DifferenceKind, Effect
 from kraftbridge.models.decision import RecordBroker
@@ -41,6 +44,7 @@ OLD = 100
 CALM = "log.initial.task.delay.ms=900000\n"
 HASTY = "log.initial.task.delay.ms=500\nlog.retention.check.interval.ms=1000\nlog.segment.delete.delay.ms=1000\n"
 IDENTITY = Identity("kafka", "demo", "0123456789", 1)
+KEY_STORE = "listener.name.secure.ssl.keystore.location"
 SASL = (
     "sasl.enabled.mechanisms=PLAIN\n"
     "listener.name.login.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -67,15 +71,27 @@ class Walk:
         self.kubernetes = FakeKubernetes(None)
         self.seen = Seen()
         self.clients = ClusterClients(None, None, None, lambda: BrokerRecordClient(processes.bootstrap_servers, {}))
+        self.secure_ports = {broker: free_port() for broker in processes.broker_ports}
         for broker, port in processes.broker_ports.items():
             self.listeners(broker, port)
 
     def listeners(self, broker: int, port: int) -> None:
         self.login_port = port + 1
+        secure = self.secure_ports[broker]
         self.processes.extra_broker_settings[broker] = (
-            f"listeners=PLAINTEXT://127.0.0.1:{port},LOGIN://127.0.0.1:{port + 1}\n"
-            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT\n" + SASL
+            f"listeners=PLAINTEXT://127.0.0.1:{port},LOGIN://127.0.0.1:{port + 1},SECURE://127.0.0.1:{secure}\n"
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,SECURE:SSL,CONTROLLER:PLAINTEXT\n"
+            "listener.name.secure.ssl.keystore.type=PEM\n"
+            f"listener.name.secure.ssl.keystore.location={self.key_store('static')}\n" + SASL
         )
+
+    def key_store(self, name: str) -> Path:
+        """Return a file with a key and its certificate. Kafka takes another one dynamically only if it has the same names."""
+        path = self.processes.directory / f"{name}.pem"
+        if not path.exists():
+            issued = Authority().issue("broker.example")
+            path.write_text(issued.key + issued.certificate)
+        return path
 
     def take(self, broker: int) -> BrokerRecord:
         self.processes.admin_client()
@@ -202,13 +218,23 @@ def seen() -> Iterator[Seen]:
             walk.restart(0, KRAFT, CALM)
             walk.compare("KRaft mode, after the steps", 0, before)
             port = processes.broker_ports[1]
-            advertised = f"advertised.listeners=[PLAINTEXT://localhost:{port},LOGIN://localhost:{port + 1}]"
+            secure = f"SECURE://localhost:{walk.secure_ports[1]}"
+            advertised = f"advertised.listeners=[PLAINTEXT://localhost:{port},LOGIN://localhost:{port + 1},{secure}]"
             walk.configs("--entity-name 1", "--add-config", advertised)
+            walk.configs(
+                "--entity-name 1",
+                "--add-config",
+                f"listener.name.secure.ssl.keystore.location={walk.key_store('dynamic')}",
+            )
             before = walk.take(1)
             walk.seen.refused["advertised"] = refusals(before.settings, {})
             walk.restart(1, KRAFT, CALM)
             walk.compare("KRaft mode, advertised listeners", 1, before)
-            walk.configs("--entity-name 1", "--delete-config", "advertised.listeners")
+            walk.configs(
+                "--entity-name 1",
+                "--delete-config",
+                "advertised.listeners,listener.name.secure.ssl.keystore.location",
+            )
             before = walk.take(1)
             walk.configs("--entity-default", "--delete-config", "log.retention.ms")
             walk.restart(1, KRAFT, HASTY)
@@ -266,10 +292,14 @@ def test_the_steps_of_the_finding_help(seen: Seen) -> None:
 
 
 def test_advertised_listeners_that_fall_cut_clients_off(seen: Seen) -> None:
-    (refused,) = seen.refused["advertised"]
-    assert refused.name == "advertised.listeners"
+    assert {refused.name for refused in seen.refused["advertised"]} == {"advertised.listeners", KEY_STORE}
     found = seen.differences["KRaft mode, advertised listeners"]
     assert any(d.what == "advertised.listeners" and d.effect is Effect.CUTS_OFF for d in found)
+
+
+def test_a_key_store_that_falls_cuts_clients_off(seen: Seen) -> None:
+    found = of(seen.differences["KRaft mode, advertised listeners"], DifferenceKind.REFUSED)
+    assert found[KEY_STORE].effect is Effect.CUTS_OFF
 
 
 def test_records_that_retention_does_not_explain_are_missed(seen: Seen) -> None:
