@@ -130,3 +130,6 @@ def test_the_owner_of_a_statefulset_can_prune_each_field_after_a_rollback(
         body["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": n, "value": v} for n, v in left.items()]
         applied(tool, body)
         assert environment(seen(cluster, name)) == left, field
+    body["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+    applied(tool, body)
+    assert seen(cluster, name)["spec"]["updateStrategy"] == body["spec"]["updateStrategy"]
