@@ -229,6 +229,8 @@ class StatefulSetState:
     """Secret with the brokers' certificate for the controllers' listener that the overlay mounts."""
     writes_to_zookeeper: tuple[str, ...] = ()
     """Variables of the template's Kafka container with which its image writes to ZooKeeper at each start."""
+    pods_refused: str = ""
+    """Why the API server refuses to create one of its pods, ``""`` if all exist."""
     generation: int = 0
     """``metadata.generation``: every change of its spec counts, a change of its status does not."""
     original: RecordedOriginal = RecordedOriginal()

@@ -5,6 +5,7 @@ A blocker is text for the status message. A part of the observation that is unkn
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -376,10 +377,12 @@ def is_slow(status: MigrationStatus, now: datetime) -> bool:
 
 
 def explained(step: StepContext, waiting: Wait) -> Wait:
-    """Return the wait with the first controller that is down and, after a while, with the meaning and fix of log lines."""
+    """Return the wait with the first controller that is down, with what keeps pods from being created and, after a while, with the meaning and fix of log lines."""
     pod, trouble = controller_in_trouble(step)
     if pod and pod not in waiting.message:
         waiting = replace(waiting, message=f"{waiting.message}. Down: pod {pod}: {trouble}")
+    for refusal in _refused_pods(step):
+        waiting = replace(waiting, message=f"{waiting.message}. {refusal}")
     clues = step.observation.clues
     if isinstance(clues, Unobserved) or not clues or waiting.kind is WaitKind.USER:
         return waiting
@@ -387,6 +390,19 @@ def explained(step: StepContext, waiting: Wait) -> Wait:
     spoken = telling or clues
     words = "; ".join(f"{node}: {_sentence(found)}" for node, found in sorted(spoken.items())[:MOST_NODES])
     return replace(waiting, message=f"{waiting.message}. Logs: {words}")
+
+
+def _refused_pods(step: StepContext) -> Iterator[str]:
+    workload = step.observation.controllers
+    items = [item for item in step.observation.stateful_sets if isinstance(item, StatefulSetState)]
+    if isinstance(workload, ControllersWorkload) and workload.stateful_set is not None:
+        items.append(workload.stateful_set)
+    for item in items:
+        if item.pods_refused:
+            yield (
+                f"StatefulSet {item.name} lacks a pod: {item.pods_refused}. "
+                "Change the quota, policy or webhook that refuses it; its controller tries again by itself"
+            )
 
 
 def _sentence(found: tuple[Clue, ...]) -> str:

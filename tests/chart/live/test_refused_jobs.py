@@ -1,4 +1,4 @@
-"""Why the API server refuses the pod of a Job, as a real Job controller reports it, and what the user is told."""
+"""Why the API server refuses the pods of Jobs and StatefulSets, as the real controllers report it, and what the user is told."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from kraftbridge.models.report import Profile
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, VerificationStatus
 from kraftbridge.phases.draft import Identity
+from kraftbridge.services.observe.refusals import LACKING_SECONDS, PodRefusals
 from kraftbridge.services.observe.runs import last_run
 from kraftbridge.storage.kubernetes import KubernetesStore
 
@@ -101,3 +102,15 @@ def test_a_standard_that_the_pod_does_not_meet_is_named(
     message = refused(store, of("ServiceAccount", "v1", ACCOUNT), wanted=root)
     assert 'violates PodSecurity "restricted:latest"' in message
     assert "change spec.pods.securityContext" in message
+
+
+def test_a_quota_that_keeps_a_broker_away_is_quoted(namespace: str, store: KubernetesStore) -> None:
+    store.apply(of("ResourceQuota", "v1", "no-pods", spec={"hard": {"pods": "0"}}), force=True)
+    labels = {"app": "kafka"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "kafka", "image": "kafka"}]}}
+    spec = {"serviceName": "kafka", "replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    made = store.apply(of("StatefulSet", "apps/v1", "kafka", spec=spec), force=True)
+    refusals = PodRefusals(store)
+    assert refusals.of(made, 1) == ""
+    eventually(lambda: "exceeded quota: no-pods" in refusals.of(made, 0), "the quota is named", LACKING_SECONDS + 60)
+    assert refusals.of(made, 1) == "", "its pod exists: what was refused before is over"

@@ -575,3 +575,14 @@ def test_an_eviction_that_has_not_happened_is_not_repeated_while_another_broker_
     under_way = restarting(phase, 0)
     another_fell = under_way.observing(cluster=cluster(under_replicated=("t-2",), under_replicated_count=1))
     assert not restarts(another_fell.decide())
+
+
+def test_what_keeps_a_pod_from_being_created_is_quoted() -> None:
+    fine = rolling(Phase.ROLLING_BROKERS, 1)
+    (item,) = fine.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    operation = Operation(kind=OperationKind.RESTART_BROKER, node_id=0, pod="kafka-0", pod_uid="gone", started_at=NOW)
+    lacking = replace(item, pods=item.pods[1:], pods_refused="the API server refuses it: exceeded quota: compute")
+    message = fine.with_status(operation=operation).observing(stateful_sets=(lacking,)).decide().status.message
+    assert "StatefulSet kafka lacks a pod: the API server refuses it: exceeded quota: compute" in message
+    assert "tries again by itself" in message

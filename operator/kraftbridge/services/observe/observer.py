@@ -57,6 +57,7 @@ from kraftbridge.services.dry_start import DryStarter
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe import belongings, runs, workloads
+from kraftbridge.services.observe.refusals import PodRefusals
 from kraftbridge.services.observe.runs import running_rehearsal
 from kraftbridge.services.observe.survey import Surveyor
 from kraftbridge.services.observe.workloads import LogReader
@@ -129,6 +130,7 @@ class Observer:
         self._facts = facts
         self._dry_starts = dry_starts
         self._logs = LogReader(kubernetes)
+        self._refusals = PodRefusals(kubernetes)
         self._surveyor = Surveyor(kubernetes, settings, facts)
 
     def observe(
@@ -254,6 +256,7 @@ class Observer:
             lease=self._leases.look(identity, name),
             original=RecordedOriginal() if kept is None else kept.record,
             overlay=overlay_of(stateful_set),
+            pods_refused=self._refusals.of(stateful_set, len(state.pods)),
         )
         if status.phase is Phase.COMPLETED:
             state = _handed_over(
@@ -304,6 +307,7 @@ class Observer:
         mounted = workloads.mounted_config_map(stateful_set)
         rendered = self._kubernetes.get("v1", "ConfigMap", identity.namespace, mounted) if mounted else None
         own = workloads.own_state(stateful_set, pods, KAFKA_CONTAINER)
+        own = replace(own, pods_refused=self._refusals.of(stateful_set, len(own.pods)))
         # A newer operator can render other objects from the same spec. That alone must not restart a voter.
         if status.controllers.format_allowed or status.controllers.change is not None:
             facts = self._facts.controllers(identity, spec, status)

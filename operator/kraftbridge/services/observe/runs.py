@@ -19,6 +19,7 @@ from kraftbridge.models.report import GO_KEY, MAXIMUM_SUMMARY_BYTES, READY_KEY, 
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.observe import workloads
+from kraftbridge.services.observe.refusals import failed_creates
 from kraftbridge.storage.ports import KubernetesPort, Object
 
 _MOST_CHARACTERS: Final = 4 * MAXIMUM_SUMMARY_BYTES
@@ -73,7 +74,6 @@ def _trouble(kubernetes: KubernetesPort, identity: Identity, run_id: str) -> str
 
 _FEW_REFUSALS: Final = 2
 """Refusals of a Job's pod after which it is not the API server's moment of weakness: the Job controller repeats within seconds."""
-_MOST_WORDS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,36 +85,23 @@ class _Places:
 
 
 def refusal(kubernetes: KubernetesPort, identity: Identity, job: Object, places: _Places) -> tuple[str, int]:
-    """Return why the API server refuses to create the pod of a Job, with what to do, and how often it refused; ``""`` if it does not.
-
-    Notes
-    -----
-    The Job's status does not tell: the Job controller posts the event ``FailedCreate`` with the API server's answer and tries again
-    (``RealPodControl.createPods``). Equal events are counted in one (``events.go``, ``EventCorrelator``).
-    """
+    """Return why the API server refuses to create the pod of a Job, with what to do, and how often it refused; ``""`` if it does not."""
     name, namespace = job["metadata"]["name"], identity.namespace
     status = job.get("status") or {}
     if any(status.get(count) for count in ("active", "ready", "succeeded", "failed")):
         return "", 0
-    selector = f"involvedObject.kind=Job,involvedObject.name={name},reason=FailedCreate"
     try:
-        events = kubernetes.list("v1", "Event", namespace, field_selector=selector)
+        found = failed_creates(kubernetes, job, "Job")
     except ObservationError as e:
         return (
             f"Job {name} has no pod, and why cannot be read ({e}). kubectl -n {namespace} describe job {name} tells",
             0,
         )
-    uid = job["metadata"].get("uid")
-    mine = [e for e in events if e.get("involvedObject", {}).get("uid") == uid]
-    if not mine:
+    if not found.words:
         return "", 0
-    last = max(mine, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""))
-    said = str(last.get("message", "")).removeprefix("Error creating: ").strip()
-    count = sum(int(e.get("count") or (e.get("series") or {}).get("count") or 1) for e in mine)
-    words = said if len(said) <= _MOST_WORDS else said[:_MOST_WORDS] + "…"
     return (
-        f"Job {name} has no pod, because the API server refuses it: {words}. {_advice(said, namespace, places)}",
-        count,
+        f"Job {name} has no pod, because the API server refuses it: {found.words}. {_advice(found.words, namespace, places)}",
+        found.count,
     )
 
 

@@ -1,0 +1,91 @@
+"""Reads why the API server refuses to create the pods of a workload: quota, Pod Security, admission policy or webhook."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from kraftbridge.exceptions import ObservationError
+from kraftbridge.storage.ports import KubernetesPort, Object
+
+_MOST_WORDS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCreates:
+    """What the controller of a workload was told."""
+
+    words: str
+    """The API server's last answer; empty if it refused nothing."""
+    count: int = 0
+    """How often it refused."""
+    last_at: str = ""
+    """When it refused last, by the API server's clock."""
+
+
+def failed_creates(kubernetes: KubernetesPort, workload: Object, kind: str) -> FailedCreates:
+    """Return what the controller of a Job or StatefulSet was told when it could not create a pod.
+
+    Raises
+    ------
+    ObservationError
+        The events cannot be read.
+
+    Notes
+    -----
+    The workload's status does not tell: its controller posts the event ``FailedCreate`` with the API server's answer and tries again
+    (``RealPodControl.createPods``, ``StatefulPodControl.recordPodEvent``). Equal events are counted in one (``events.go``, ``EventCorrelator``).
+    """
+    metadata = workload["metadata"]
+    selector = f"involvedObject.kind={kind},involvedObject.name={metadata['name']},reason=FailedCreate"
+    events = kubernetes.list("v1", "Event", metadata["namespace"], field_selector=selector)
+    mine = [e for e in events if e.get("involvedObject", {}).get("uid") == metadata.get("uid")]
+    if not mine:
+        return FailedCreates("")
+    last = max(mine, key=_last_at)
+    words = str(last.get("message", "")).removeprefix("Error creating: ").strip()
+    return FailedCreates(
+        words if len(words) <= _MOST_WORDS else words[:_MOST_WORDS] + "…",
+        sum(int(e.get("count") or (e.get("series") or {}).get("count") or 1) for e in mine),
+        _last_at(last),
+    )
+
+
+def _last_at(event: Object) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
+
+
+LACKING_SECONDS: Final = 10.0
+"""A pod is made within a second after its predecessor is gone; an older event may still tell of a refusal that is over."""
+READ_EVERY_SECONDS: Final = 5.0
+
+
+class PodRefusals:
+    """Tells why StatefulSets lack pods. The events are read while one lacks a pod for some time, and not at every step."""
+
+    def __init__(self, kubernetes: KubernetesPort) -> None:
+        self._kubernetes = kubernetes
+        self._lacking_since: dict[str, float] = {}
+        self._known: dict[str, tuple[float, str]] = {}
+
+    def of(self, stateful_set: Object, pods: int) -> str:
+        """Return why the API server refuses a pod of a StatefulSet that has so many; ``""`` if it refuses none."""
+        uid, now = stateful_set["metadata"]["uid"], time.monotonic()
+        if pods >= stateful_set["spec"].get("replicas", 1):
+            self._lacking_since.pop(uid, None)
+            self._known.pop(uid, None)
+            return ""
+        if now - self._lacking_since.setdefault(uid, now) < LACKING_SECONDS:
+            return ""
+        known = self._known.get(uid)
+        if known is None or now - known[0] >= READ_EVERY_SECONDS:
+            known = self._known[uid] = (now, self._read(stateful_set))
+        return known[1]
+
+    def _read(self, stateful_set: Object) -> str:
+        try:
+            found = failed_creates(self._kubernetes, stateful_set, "StatefulSet")
+        except ObservationError as e:
+            return f"why cannot be read ({e})"
+        return f"the API server refuses it (last at {found.last_at}): {found.words}" if found.words else ""
