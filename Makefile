@@ -116,11 +116,11 @@ lint: venv ## ruff (check and format), mypy --strict, import contracts, generate
 
 .PHONY: unit
 unit: venv ## pure tests: phases, gates, builders, models, simulated clusters, metadata library, repository layout
-	$(SAY) "unit tests and simulated clusters, without the search for planted bugs (make simulate-planted)"
+	$(SAY) "unit tests and simulated clusters, without the search for planted bugs and the worlds of their own (make simulate-planted)"
 	@$(PYTEST) -n logical --maxprocesses 4 tests/unit tests/simulation -m "not long" $(ARGS)
 
 .PHONY: simulate-planted
-simulate-planted: venv ## the simulation finds each bug that is planted into it (minutes)
+simulate-planted: venv ## the simulation finds each bug that is planted into it, and walks each world of its own (many minutes)
 	$(SAY) "planted bugs"
 	@$(PYTEST) -n logical --maxprocesses 4 tests/unit/phases -m long $(ARGS)
 

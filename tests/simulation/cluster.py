@@ -670,9 +670,9 @@ class Cluster:
             outcomes=outcomes,
         )
 
-    def _record(self, status: MigrationStatus) -> BrokerRecord | Unobserved:
+    def _record(self, status: MigrationStatus) -> BrokerRecord | None:
         name = status.broker_record.config_map if status.broker_record is not None else ""
-        return self.becoming.records.get(name, Unobserved(f"ConfigMap {name}", "it does not exist"))
+        return self.becoming.records.get(name)
 
     def _start_log(self, status: MigrationStatus) -> StartLog | Unobserved:
         assert status.watched_start is not None

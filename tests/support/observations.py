@@ -482,7 +482,7 @@ class Situation:
         decision = self.step()
         watched = decision.status.watched_start
         if watched is not None and self.observation.start_log == NOT_NEEDED:
-            return self.after(decision).observing(start_log=StartLog(watched.process)).decide()
+            return self.with_status(watched_start=watched).observing(start_log=StartLog(watched.process)).decide()
         looked = self.observation.broker_record != NOT_NEEDED or self.observation.broker_now != NOT_NEEDED
         for _ in range(2 * len(BROKER_IDS)):
             if looked or (seen := _as_before(decision, self.now)) is None:

@@ -577,8 +577,8 @@ class Observation:
     """Looked at in preflight and before the first broker restarts, where ``spec.rehearsal`` is enabled."""
     may_roll: bool = True
     """Whether the migration may begin to restart nodes: the operator limits how many do so at once."""
-    broker_record: BrokerRecord | Unobserved = NOT_NEEDED
-    """What is on record of the broker that status names."""
+    broker_record: BrokerRecord | Unobserved | None = NOT_NEEDED
+    """What is on record of the broker that status names; None if it was never written."""
     broker_now: BrokerNow | Unobserved = NOT_NEEDED
     """The broker that restarted last; asked while it is compared."""
     start_log: StartLog | Unobserved = NOT_NEEDED

@@ -74,25 +74,25 @@ def record(
         kubernetes.apply(_config_map(identity, action.config_map, number, len(parts), part, now), force=True)
 
 
-def read(kubernetes: KubernetesPort, namespace: str, name: str) -> BrokerRecord:
-    """Return the record in a ConfigMap.
+def read(kubernetes: KubernetesPort, namespace: str, name: str) -> BrokerRecord | None:
+    """Return the record in a ConfigMap; None if it was never written as a whole.
 
     Raises
     ------
     ObservationError
-        It does not exist, or a part of it is missing or of another record.
+        It cannot be read, or it is not a record.
     """
     source = f"ConfigMap {namespace}/{name}"
     first = kubernetes.get("v1", "ConfigMap", namespace, name)
     if first is None:
-        raise ObservationError(source, "the record of the broker does not exist")
+        return None
     annotations = first["metadata"].get("annotations") or {}
     data = _part(first)
     for number in range(1, int(annotations.get(ANNOTATION_PARTS, "1"))):
         part = kubernetes.get("v1", "ConfigMap", namespace, _name(name, number))
         taken = ((part or {}).get("metadata", {}).get("annotations") or {}).get(ANNOTATION_TAKEN)
         if part is None or taken != annotations.get(ANNOTATION_TAKEN):
-            raise ObservationError(source, f"part {number} of the record is missing, or of another record")
+            return None
         data += _part(part)
     try:
         return unpacked(data)

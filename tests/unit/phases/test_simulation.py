@@ -31,6 +31,7 @@ def test_a_failover_of_a_mirror_that_stands_still_archives_first() -> None:
     assert play_many(42422, 1, "", guarded=True)[1] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [145, 184, 296, 341, 382, 433, 521, 586, 610, 727, 784])
 def test_brokers_on_a_template_that_somebody_took_back_are_mended(seed: int) -> None:
     """Without an admission policy; each of these once waited for ever for a broker that only a restart could bring back."""
@@ -38,12 +39,14 @@ def test_brokers_on_a_template_that_somebody_took_back_are_mended(seed: int) -> 
     assert broken == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [118428, 136040, 143155, 166036, 416073, 515279])
 def test_waits_and_restarts_that_a_hundred_thousand_runs_found(seed: int) -> None:
     """In this order: an agreement on a past controller, a copy without a voter's registration, a quorum without voters during a restart (twice), a pause as a rollback ends, a controllers' roll in Completed without a Lease."""
     assert play_many(seed, 1, "", guarded=True)[1] == []
 
 
+@pytest.mark.long
 def test_a_rehearsal_that_fails_hangs_or_knows_nothing_keeps_the_gate_closed() -> None:
     coverage, broken = Coverage(), []
     for seed in range(3, 3 + 8 * 30, 8):
@@ -55,6 +58,7 @@ def test_a_rehearsal_that_fails_hangs_or_knows_nothing_keeps_the_gate_closed() -
     assert acts >= {"LaunchRehearsal", "FenceRehearsal", "CollectRehearsal", "RemoveRehearsal"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("plant", "seeds", "words"),
     [
@@ -70,6 +74,7 @@ def test_stores_that_are_not_what_they_were_are_found_out(plant: str, seeds: ran
     assert any(words in found for _, found in broken)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("plant", "seed", "words"),
     [
@@ -87,6 +92,7 @@ def test_settings_that_change_after_preflight_are_read_anew(plant: str, seed: in
     assert any(words in found for _, found in broken)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plant", ["", "unfenced"])
 def test_a_process_that_wakes_up_after_another_has_gone_on_changes_nothing(plant: str) -> None:
     """Frozen between publishing and acting: the default mix has it, and finds the old bug."""
@@ -103,6 +109,7 @@ def test_a_process_that_wakes_up_after_another_has_gone_on_changes_nothing(plant
 FENCED_SEEDS = [32 * n + remainder for n in range(10, 20) for remainder in FENCED]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plant", ["", "one-voiced"])
 def test_a_broker_that_the_quorum_fenced_holds_back_restarts(monkeypatch: pytest.MonkeyPatch, plant: str) -> None:
     """Its process runs and its pod is Ready: nothing but lost heartbeats goes wrong in these migrations."""
@@ -120,6 +127,7 @@ def test_a_broker_that_the_quorum_fenced_holds_back_restarts(monkeypatch: pytest
 OPEN = range(OPEN_CHANNEL, OPEN_CHANNEL + 11 * 40, 11)
 
 
+@pytest.mark.long
 def test_a_channel_that_is_left_open_is_found_and_kept_although_templates_change() -> None:
     coverage, broken = Coverage(), []
     for seed in OPEN:
@@ -132,6 +140,7 @@ def test_a_channel_that_is_left_open_is_found_and_kept_although_templates_change
     assert coverage.ends[Phase.COMPLETED] > 10
 
 
+@pytest.mark.long
 def test_a_guessed_channel_is_not_enough() -> None:
     found = [words for seed in OPEN for _, words in play_many(seed, 1, "guessing", guarded=True)[1]]
     assert any("reaches the brokers" in words for words in found)

@@ -83,8 +83,8 @@ def ensure_recorded(draft: Draft, pod: PodState, mode: BrokerMode) -> Wait | Non
 
 
 def forget_unwritten_record(draft: Draft) -> None:
-    """Forget a record that was asked for and is not to be read: the operator or the broker ended before it was written, so the comparison would wait for ever."""
-    if draft.status.broker_record is not None and not isinstance(draft.observation.broker_record, BrokerRecord):
+    """Forget a record that was asked for and never written: the operator or the broker ended before, so the comparison would wait for ever."""
+    if draft.status.broker_record is not None and draft.observation.broker_record is None:
         draft.update(broker_record=None)
 
 
@@ -190,6 +190,8 @@ def _record_of(step: StepContext, comparison: BrokerComparison) -> BrokerRecord 
         nothing = Unobserved(f"broker {comparison.node_id}", "it did not serve before its restart")
         return BrokerRecord(comparison.node_id, "", "", comparison.began_at, nothing, (), {})
     record = step.observation.broker_record
+    if record is None:
+        return Unobserved(f"record of broker {comparison.node_id}", "the record does not exist")
     if isinstance(record, BrokerRecord) and record.node_id != comparison.node_id:
         return Unobserved(f"record of broker {comparison.node_id}", f"it is one of broker {record.node_id}")
     return record

@@ -353,13 +353,15 @@ class Observer:
             for i in spec.controllers.node_ids
         }
 
-    def _record(self, identity: Identity, status: MigrationStatus, memory: Memory) -> BrokerRecord:
+    def _record(self, identity: Identity, status: MigrationStatus, memory: Memory) -> BrokerRecord | None:
         """Return what is on record of a broker; the actuator forgets it when it writes another one."""
         assert status.broker_record is not None
         name = status.broker_record.config_map
-        if memory.record is None or memory.record[0] != name:
-            memory.record = (name, broker_records.read(self._kubernetes, identity.namespace, name))
-        return memory.record[1]
+        if memory.record is not None and memory.record[0] == name:
+            return memory.record[1]
+        found = broker_records.read(self._kubernetes, identity.namespace, name)
+        memory.record = None if found is None else (name, found)
+        return found
 
     def _broker_now(
         self,
@@ -368,7 +370,7 @@ class Observer:
         status: MigrationStatus,
         clients: ClusterClients,
         sets: tuple[StatefulSetState | Unobserved, ...],
-        known: BrokerRecord | Unobserved,
+        known: BrokerRecord | Unobserved | None,
     ) -> BrokerNow:
         assert status.broker_comparison is not None
         node_id = status.broker_comparison.node_id
