@@ -254,3 +254,10 @@ def test_a_broker_that_came_back_by_itself_is_compared_before_the_next_one_resta
     assert not any(isinstance(a, RecordBroker | RestartPod) for a in decision.actions)
     refused = fine.after(decision).observing(broker_now=broker_now(1, settings=SEVEN_DAYS))
     assert Code.BROKER_DIFFERS in refused.step().status.message
+
+
+def test_a_broker_whose_copy_lost_records_is_to_be_refilled_before_it_leads() -> None:
+    lost = back(Phase.ROLLING_BROKERS, BrokerMode.KRAFT, offsets={("orders", 0): OffsetsNow(40, 100, 40, leads=True)})
+    message = lost.step().status.message
+    assert "LogStart orders-0 was 0 and is 40" in message
+    assert "kafka-reassign-partitions.sh" in message

@@ -10,7 +10,7 @@ import json
 from datetime import datetime, timedelta
 from typing import Final
 
-from kraftbridge.models.broker_record import BrokerNow, BrokerRecord, Difference, Effect
+from kraftbridge.models.broker_record import BrokerNow, BrokerRecord, Difference, DifferenceKind, Effect
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import EventReason, EventType, RecordBroker
@@ -203,11 +203,20 @@ def _differences(record: BrokerRecord, now: BrokerNow, at: datetime) -> list[Dif
     return sorted(found, key=lambda d: order.index(d.effect))
 
 
+_RECORDS_GONE: Final = frozenset({DifferenceKind.LOG_START, DifferenceKind.LOG_END})
+_REFILL: Final = (
+    "Records are gone from its copy, and as a leader it takes them from the other replicas, too: "
+    "move these partitions off it and back (kafka-reassign-partitions.sh), which fills its copy again, before it leads them"
+)
+
+
 def found_difference(comparison: BrokerComparison) -> FindingStatus:
     """Return the finding about a broker that is not what it was."""
     told = "; ".join(_words(d) for d in comparison.differences[:_SHOWN])
     if comparison.differing > _SHOWN:
         told = f"{told}; and {comparison.differing - _SHOWN} more in status.brokerComparison"
+    if any(d.kind in _RECORDS_GONE for d in comparison.differences):
+        told = f"{told}. {_REFILL}"
     broker = f"broker/{comparison.node_id}"
     return finding(Code.BROKER_DIFFERS, broker, broker=comparison.node_id, differences=told, object=broker)
 
