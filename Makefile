@@ -117,12 +117,12 @@ lint: venv ## ruff (check and format), mypy --strict, import contracts, generate
 .PHONY: unit
 unit: venv ## pure tests: phases, gates, builders, models, simulated clusters, metadata library, repository layout
 	$(SAY) "unit tests and simulated clusters, without the search for planted bugs and the worlds of their own (make simulate-planted)"
-	@$(PYTEST) -n logical --maxprocesses 4 tests/unit tests/simulation -m "not long" $(ARGS)
+	@$(PYTEST) -n logical --maxprocesses 4 --dist worksteal tests/unit tests/simulation -m "not long" $(ARGS)
 
 .PHONY: simulate-planted
 simulate-planted: venv ## the simulation finds each bug that is planted into it, and walks each world of its own (many minutes)
 	$(SAY) "planted bugs"
-	@$(PYTEST) -n logical --maxprocesses 4 tests/unit/phases -m long $(ARGS)
+	@$(PYTEST) -n logical --maxprocesses 4 --dist worksteal tests/unit/phases -m long $(ARGS)
 
 RUNS ?= 1000
 .PHONY: simulate
@@ -138,7 +138,7 @@ component: venv ## the operator in process against an in-process Kubernetes API
 .PHONY: chart
 chart: venv ## helm lint, rendered templates, values schema, CRD copy
 	$(SAY) "chart tests"
-	@$(PYTEST) -n logical --maxprocesses 4 tests/chart --ignore=tests/chart/live $(ARGS)
+	@$(PYTEST) -n logical --maxprocesses 4 --dist worksteal tests/chart --ignore=tests/chart/live $(ARGS)
 
 .PHONY: chart-live
 chart-live: venv ## CRD rules and admission policies against a running cluster's API server, or one of KUBERNETES_VERSION=1.30.14 (built once: minutes)
