@@ -186,7 +186,7 @@ integration: venv java ## storages and decoders against real ZooKeeper and Kafka
 	@$(PYTEST) tests/integration -m "not long" $(SECOND_TRY) $(ARGS)
 
 .PHONY: integration-long
-integration-long: venv java ## integration tests that wait for minutes: what Kafka itself does with odd trees, quotas and lost stores, and the watchers of the load through a migration
+integration-long: venv java ## integration tests that wait for minutes: what Kafka itself does with odd trees, quotas, lost stores, a rollback under writes and a renewed authority, and the watchers of the load through a migration
 	$(SAY) "long integration tests"
 	@$(PYTEST) tests/integration -m long $(SECOND_TRY) $(ARGS)
 

@@ -14,7 +14,7 @@ from kraftbridge.models.report import Profile, VerificationRequest, VoterAccess
 from kraftbridge.storage.kafka_controllers import ControllerClient
 from kraftbridge.verification.quorum import controller_security, describe_quorum
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.xdist_group("kafka-processes")]
 
 CONTROLLERS = (3000, 3001)
 CLUSTER_ID = "Zm9yLWNlcnQtbWFuYWdlcg"

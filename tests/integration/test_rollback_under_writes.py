@@ -25,7 +25,7 @@ from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient
 from kraftbridge.storage.zookeeper import ZooKeeperStore
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.xdist_group("kafka-processes")]
 
 BROKERS = (0, 1)
 LEAST_ACKNOWLEDGED = 20
