@@ -565,7 +565,7 @@ def _age(run: Run) -> str:
     began_ms = run.outcome.leader_note.get("copyBeganMs", -1)
     seconds = (began_ms - run.outcome.claim["writtenMs"]) / 1000
     if began_ms < 0 or seconds < 0:
-        return "at an unknown time (its file is younger than Kafka's copy)"
+        return "at an unknown time (its file is younger than Kafka's copy, or the log no longer tells when that began)"
     return f"{seconds:.0f} s before Kafka's copy began"
 
 
