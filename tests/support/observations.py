@@ -499,11 +499,7 @@ class Situation:
 
     def _sights(self) -> tuple[PodSight, ...]:
         known = {(sight.pod, sight.process): sight for sight in self.status.sights}
-        items = [item for item in self.observation.stateful_sets if isinstance(item, StatefulSetState)]
-        workload = self.observation.controllers
-        if isinstance(workload, ControllersWorkload) and workload.stateful_set is not None:
-            items.append(workload.stateful_set)
-        pods = [pod for item in items for pod in item.pods]
+        pods = [pod for item in self.observation.seen_sets for pod in item.pods]
         watched = (
             PodSight(
                 pod=pod.name,

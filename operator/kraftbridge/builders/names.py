@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from kraftbridge.constants import GROUP, LABEL_MIGRATION
 from kraftbridge.models.phase import ControllerMode
-from kraftbridge.models.status import UID_LENGTH
+from kraftbridge.models.status import UID_LENGTH, keyed_name
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "kraftbridge", "app.kubernetes.io/part-of": "kraftbridge"}
 
@@ -46,27 +46,27 @@ def issued_listener_secret(controllers: str) -> str:
 
 def issued_brokers_secret(migration: str, uid: str) -> str:
     """Return the name of the Secret with the certificate, the login and the trust of the brokers at the controllers' listener; every attempt uses the same."""
-    return _keyed(f"{migration}-listener-brokers", uid, 1)
+    return keyed_name(f"{migration}-listener-brokers", uid, 1)
 
 
 def spark_secret(migration: str, uid: str) -> str:
     """Return the name of the Secret with which driver and executors of a migration's verifications authenticate; every attempt uses the same."""
-    return _keyed(f"{migration}-spark", uid, 1)
+    return keyed_name(f"{migration}-spark", uid, 1)
 
 
 def issuing_authority_secret(migration: str, uid: str) -> str:
     """Return the name of the Secret with the authority of the controllers' listener and the passwords of its logins; every attempt uses the same."""
-    return _keyed(f"{migration}-listener-ca", uid, 1)
+    return keyed_name(f"{migration}-listener-ca", uid, 1)
 
 
 def archive_config_map(migration: str, uid: str, attempt: int) -> str:
     """Return the name of the ConfigMap with the znodes that a rollback removed."""
-    return _keyed(f"{migration}-rollback", uid, attempt)
+    return keyed_name(f"{migration}-rollback", uid, attempt)
 
 
 def abandoned_config_map(migration: str, uid: str) -> str:
     """Return the name of the ConfigMap that lists what an abandoned migration leaves behind."""
-    return _keyed(f"{migration}-abandoned", uid, 1)
+    return keyed_name(f"{migration}-abandoned", uid, 1)
 
 
 def uid_in(name: str, migration: str) -> str:
@@ -85,12 +85,6 @@ def uid_in(name: str, migration: str) -> str:
     )
     found = re.search(rf"(?:^|-){re.escape(migration)}-(?:(?:{'|'.join(parts)})-)?([^-]{{{UID_LENGTH}}})(?:-|$)", name)
     return found[1] if found else ""
-
-
-def _keyed(name: str, uid: str, attempt: int) -> str:
-    """Return a name that is unique to one resource and attempt; a new resource of the same name has another UID."""
-    keyed = f"{name}-{uid[:UID_LENGTH]}"
-    return keyed if attempt == 1 else f"{keyed}-{attempt}"
 
 
 def log_reader_secret(controllers: str) -> str:

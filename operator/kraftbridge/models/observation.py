@@ -588,6 +588,15 @@ class Observation:
     outcomes: tuple[ActionOutcome, ...] = ()
 
     @property
+    def seen_sets(self) -> tuple[StatefulSetState, ...]:
+        """The StatefulSets of brokers and controllers that were observed."""
+        brokers = tuple(item for item in self.stateful_sets if isinstance(item, StatefulSetState))
+        workload = self.controllers
+        if isinstance(workload, Unobserved) or workload.stateful_set is None:
+            return brokers
+        return (*brokers, workload.stateful_set)
+
+    @property
     def active_controller(self) -> ControllerMetrics | None:
         """Metrics of the one active KRaft controller; None when none or several say so."""
         active = [m for m in self.metrics.values() if isinstance(m, ControllerMetrics) and m.active]

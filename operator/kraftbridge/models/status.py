@@ -1003,20 +1003,26 @@ def tuned_controllers(spec: MigrationSpec, status: MigrationStatus) -> Controlle
     return controllers.model_copy(update={"heap_options": heap_options(measured)})
 
 
+def keyed_name(name: str, uid: str, attempt: int) -> str:
+    """Return a name that is unique to one resource and attempt; a new resource of the same name has another UID."""
+    keyed = f"{name}-{uid[:UID_LENGTH]}"
+    return keyed if attempt == 1 else f"{keyed}-{attempt}"
+
+
 def controllers_name(migration: str, uid: str, attempt: int) -> str:
     """Return the name of the controllers of an attempt.
 
     The name contains the migration's UID and the attempt. The controllers therefore never mount volumes of an earlier attempt or
     of an earlier resource of the same name.
     """
-    name = f"{migration}-kraft-{uid[:UID_LENGTH]}"
-    return name if attempt == 1 else f"{name}-{attempt}"
+    return keyed_name(f"{migration}-kraft", uid, attempt)
 
 
 def before_secrets(migration: str, uid: str, attempt: int) -> tuple[str, str]:
     """Return the names of the two Secrets that record, for one attempt, the original state of the StatefulSets of brokers."""
-    suffix = uid[:UID_LENGTH] if attempt == 1 else f"{uid[:UID_LENGTH]}-{attempt}"
-    return f"{migration}-before-{suffix}", f"{migration}-before-copy-{suffix}"
+    first = keyed_name(f"{migration}-before", uid, attempt)
+    second = keyed_name(f"{migration}-before-copy", uid, attempt)
+    return first, second
 
 
 def broker_record_name(migration: str, uid: str, node_id: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kraftbridge.models.decision import Decision, ReleaseLease
-from kraftbridge.models.observation import ControllersWorkload, LeaseState, Observation, StatefulSetState
+from kraftbridge.models.observation import LeaseState, Observation, StatefulSetState
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases.draft import Identity
 
@@ -77,14 +77,12 @@ def basis_of(identity: Identity, decision: Decision, seen: Observation) -> Basis
     sets = [s for s in seen.stateful_sets if isinstance(s, StatefulSetState)]
     released = {a.stateful_set for a in decision.actions if isinstance(a, ReleaseLease)}
     held = frozenset(s.name for s in sets if isinstance(s.lease, LeaseState) and s.lease.ours and not s.lease.expired)
-    if isinstance(seen.controllers, ControllersWorkload) and seen.controllers.stateful_set is not None:
-        sets.append(seen.controllers.stateful_set)
     return Basis(
         uid=identity.uid,
         generation=identity.generation,
         intent=intent(decision.status),
         leases=held - released,
-        stateful_sets={s.name: StatefulSetVersion(s.uid, s.generation, s.lock) for s in sets},
+        stateful_sets={s.name: StatefulSetVersion(s.uid, s.generation, s.lock) for s in seen.seen_sets},
     )
 
 

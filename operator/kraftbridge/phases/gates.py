@@ -393,11 +393,7 @@ def explained(step: StepContext, waiting: Wait) -> Wait:
 
 
 def _refused_pods(step: StepContext) -> Iterator[str]:
-    workload = step.observation.controllers
-    items = [item for item in step.observation.stateful_sets if isinstance(item, StatefulSetState)]
-    if isinstance(workload, ControllersWorkload) and workload.stateful_set is not None:
-        items.append(workload.stateful_set)
-    for item in items:
+    for item in step.observation.seen_sets:
         if item.pods_refused:
             yield (
                 f"StatefulSet {item.name} lacks a pod: {item.pods_refused}. "

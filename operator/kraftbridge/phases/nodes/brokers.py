@@ -186,11 +186,9 @@ def _is_absent_from_quorum(step: StepContext, stateful_set: StatefulSetState, po
 
 
 def _is_settled(step: StepContext, pod: PodState) -> bool:
-    if not pod.ready or pod.ready_since is None:
+    if not pod.ready or pod.ready_since is None or sights.recovering(step, pod) is not None:
         return False
-    loading = sights.recovering(step, pod)
-    since = pod.ready_since if loading is None or loading.recovery_at is None else loading.recovery_at
-    return step.now - since > LOST_AFTER
+    return step.now - pod.ready_since > LOST_AFTER
 
 
 _LED_BY_KRAFT = (

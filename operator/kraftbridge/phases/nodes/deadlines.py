@@ -77,30 +77,25 @@ def overdue(step: StepContext) -> tuple[Stage, PastDeadline] | None:
     operation = current(step)
     if operation is None:
         return None
-    seen = _stage(step, operation)
-    if seen is None:
+    pod = _pod_of(step, operation)
+    if isinstance(pod, Unobserved):
         return None
-    stage, since = seen
+    stage, since = _stage(step, operation, pod)
+    loaded_at = None if pod is None else sights.recovering(step, pod)
+    if loaded_at is not None:
+        since = max(since, loaded_at)  # the loading of partitions is progress
     direction = Direction.BACK if step.status.phase is Phase.ROLLING_BACK else Direction.FORWARD
     seconds = seconds_of(direction, stage, step.spec.strategy.termination_grace_seconds)
-    pod = _pod_of(step, operation)
-    if isinstance(pod, PodState) and (loading := sights.recovering(step, pod)) is not None and loading.recovery_at:
-        since = max(since, loading.recovery_at)  # the loading of partitions is progress
     if step.now - since <= timedelta(seconds=seconds):
         return None
     action = past_deadline(operation.kind, direction, stage)
-    if action is PastDeadline.RESTART_AGAIN and (
-        operation.repeated or not isinstance(pod, PodState) or sights.start_problem(step, pod)
-    ):
+    if action is PastDeadline.RESTART_AGAIN and (operation.repeated or pod is None or sights.start_problem(step, pod)):
         action = PastDeadline.WAIT
     return stage, action
 
 
-def _stage(step: StepContext, operation: Operation) -> tuple[Stage, datetime] | None:
-    """Return the stage of a restart and when the stage started; None if its pod could not be observed."""
-    pod = _pod_of(step, operation)
-    if isinstance(pod, Unobserved):
-        return None
+def _stage(step: StepContext, operation: Operation, pod: PodState | None) -> tuple[Stage, datetime]:
+    """Return the stage of a restart and when the stage started; None: its pod does not exist."""
     if pod is None or (pod.uid != operation.pod_uid and (not pod.ready or pod.deleting)):
         return Stage.STARTING, operation.started_at
     if pod.uid == operation.pod_uid:

@@ -269,8 +269,6 @@ def restart_lost_broker(draft: Draft, stateful_set: StatefulSetState, pod: PodSt
     It is not restarted while its log says that it loads its partitions, nor while nobody knows what its log says.
     """
     node_id = draft.status.broker_ids[pod.name]
-    if sights.recovering(draft, pod) is not None:
-        return Wait(f"broker {node_id} came back by itself{_start_of(draft, pod)}")
     if problem := sights.start_problem(draft, pod):
         return Wait(
             f"broker {node_id} came back by itself, and the quorum lacks it: {problem}. If it does not recover its logs, restart it: kubectl delete pod {pod.name}",

@@ -6,8 +6,9 @@ times of the observed pods by the operator's own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from kraftbridge.models.observation import (
     ControllersWorkload,
@@ -30,45 +31,32 @@ def record_sights(draft: Draft) -> None:
     """Record what is new of the pods, and give the observed pods the times of the records."""
     if draft.status.phase is Phase.PREFLIGHT:
         return  # nothing is restarted
+    seen = draft.observation
     known = {sight.pod: sight for sight in draft.status.sights}
-    sets = tuple(
-        item if isinstance(item, Unobserved) else _with_sights(draft, item) for item in draft.observation.stateful_sets
-    )
-    workload = draft.observation.controllers
+    pods = (pod for item in seen.seen_sets for pod in item.pods)
+    sights = known | {pod.name: _sight_of(draft, pod, known.get(pod.name)) for pod in pods}
+    sets = tuple(item if isinstance(item, Unobserved) else _timed(item, sights) for item in seen.stateful_sets)
+    workload = seen.controllers
     if isinstance(workload, ControllersWorkload) and workload.stateful_set is not None:
-        workload = replace(workload, stateful_set=_with_sights(draft, workload.stateful_set))
-    draft.observation = replace(draft.observation, stateful_sets=sets, controllers=workload)
-    seen = {pod.name: sight_of(draft, pod) for pod in _pods(draft)}
-    sights = tuple(sight for _, sight in sorted((known | seen).items()))
-    if sights != draft.status.sights:
-        draft.update(sights=sights)
+        workload = replace(workload, stateful_set=_timed(workload.stateful_set, sights))
+    draft.observation = replace(seen, stateful_sets=sets, controllers=workload)
+    recorded = tuple(sight for _, sight in sorted(sights.items()))
+    if recorded != draft.status.sights:
+        draft.update(sights=recorded)
 
 
-def _with_sights(step: StepContext, item: StatefulSetState) -> StatefulSetState:
-    return replace(item, pods=tuple(_with_sight(step, pod) for pod in item.pods))
+def _timed(item: StatefulSetState, sights: Mapping[str, PodSight]) -> StatefulSetState:
+    pods = (replace(pod, ready_since=sights[pod.name].ready_at, seen_since=sights[pod.name].since) for pod in item.pods)
+    return replace(item, pods=tuple(pods))
 
 
-def _with_sight(step: StepContext, pod: PodState) -> PodState:
-    sight = sight_of(step, pod)
-    return replace(pod, ready_since=sight.ready_at, seen_since=sight.since)
-
-
-def sight_of(step: StepContext, pod: PodState) -> PodSight:
+def _sight_of(step: StepContext, pod: PodState, known: PodSight | None) -> PodSight:
     """Return when a pod was first seen as it is, which is now if it was not."""
-    known = next((sight for sight in step.status.sights if sight.pod == pod.name), None)
     since = ready_at = step.now
     if known is not None and known.process == pod.process:
         since = min(known.since, step.now)  # the operator's own clock was set back
         ready_at = min(known.ready_at or step.now, step.now)
     return PodSight(pod=pod.name, process=pod.process, since=since, ready_at=ready_at if pod.ready else None)
-
-
-def _pods(step: StepContext) -> list[PodState]:
-    workload = step.observation.controllers
-    items = [item for item in step.observation.stateful_sets if isinstance(item, StatefulSetState)]
-    if isinstance(workload, ControllersWorkload) and workload.stateful_set is not None:
-        items.append(workload.stateful_set)
-    return [pod for item in items for pod in item.pods]
 
 
 def follow_start(draft: Draft, pod: PodState | None) -> None:
@@ -88,12 +76,12 @@ def follow_start(draft: Draft, pod: PodState | None) -> None:
         draft.update(watched_start=watched.model_copy(update={"recovery": log.recovery, "recovery_at": draft.now}))
 
 
-def recovering(step: StepContext, pod: PodState) -> WatchedStart | None:
-    """Return what a broker's log says about its start if it goes on loading partitions."""
+def recovering(step: StepContext, pod: PodState) -> datetime | None:
+    """Return when a broker's log last told of another partition, None if it does not go on loading them."""
     watched = step.status.watched_start
     if watched is None or watched.process != pod.process or watched.recovery_at is None:
         return None
-    return watched if step.now - watched.recovery_at <= RECOVERY_PATIENCE else None
+    return watched.recovery_at if step.now - watched.recovery_at <= RECOVERY_PATIENCE else None
 
 
 def start_problem(step: StepContext, pod: PodState) -> str:

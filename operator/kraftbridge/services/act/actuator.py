@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import yaml
@@ -59,7 +60,7 @@ from kraftbridge.models.status import MigrationStatus, controllers_name, rendere
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import broker_records, original_secrets, original_state, ownership
 from kraftbridge.services.act import archives, rehearsals, removal
-from kraftbridge.services.act.checked import CheckedKubernetes
+from kraftbridge.services.act.checked import CheckedKubernetes, tried_again
 from kraftbridge.services.certificates import IssuedSecrets
 from kraftbridge.services.clients import ClusterClients, shows_listener_certificate
 from kraftbridge.services.dry_start import DryStarter
@@ -71,7 +72,7 @@ from kraftbridge.services.original_state import OriginalState
 
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
 _SPARK_SECRET_BYTES = 48
-_CONFLICTS = 4
+_TRIES = 5
 """Conflicts with the StatefulSet's controller after which an act is left to the next step."""
 
 
@@ -257,14 +258,7 @@ class Actuator:
 
         The StatefulSet's controller writes its status right after a change, so the resourceVersion that was read is often an old one.
         """
-        for attempt in range(_CONFLICTS + 1):
-            try:
-                self._try_to_return_fields(step, name, original, paths, metadata)
-            except ConflictError:
-                if attempt == _CONFLICTS:
-                    raise
-            else:
-                return
+        tried_again(partial(self._try_to_return_fields, step, name, original, paths, metadata), _TRIES)
 
     def _try_to_return_fields(
         self, step: Step, name: str, original: OriginalState, paths: list[ownership.Path], metadata: dict[str, Any]

@@ -36,7 +36,7 @@ _STATEFUL_SET: Final = ("apps/v1", "StatefulSet")
 _T = TypeVar("_T")
 
 
-def tried_again(write: Callable[[], _T]) -> _T:
+def tried_again(write: Callable[[], _T], tries: int = _TRIES) -> _T:
     """Return the result of a write that reads its object first; a conflict begins it anew.
 
     Raises
@@ -44,7 +44,7 @@ def tried_again(write: Callable[[], _T]) -> _T:
     ConflictError
         The object changed at each try.
     """
-    for _ in range(_TRIES - 1):
+    for _ in range(tries - 1):
         with suppress(ConflictError):
             return write()
     return write()
