@@ -18,6 +18,7 @@ from typing_extensions import override
 from benchmarks.fleet.remote import connect
 from kraftbridge import handlers
 from kraftbridge.exceptions import ObservationError
+from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.models.observation import ControllerMetrics
 from kraftbridge.services import reconcile
 from kraftbridge.services.clients import ClusterClients, open_clients
@@ -25,6 +26,15 @@ from kraftbridge.services.observe import observer
 
 SILENT_SECONDS: Final = 10.0
 """How long the name server does not answer for the silent clusters."""
+
+_METADATA_LOG: Final = Path(__file__).resolve().parents[2] / "tests" / "data" / "metadata" / "dualwrite" / "c3000"
+
+
+class _Log(LocalLogFiles):
+    """The metadata log of a controller, of which the operator keeps a copy at each gate."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 class RemoteKafka:
@@ -90,7 +100,7 @@ def main(directory: Path) -> None:
         if namespace.startswith("gone-"):
             return open_clients(store, namespace, *rest)
         kafka = RemoteKafka(surroundings, namespace)
-        return ClusterClients(kafka, kafka, kafka, lambda: kafka)
+        return ClusterClients(kafka, kafka, kafka, lambda: kafka, open_log=lambda *_: _Log(_METADATA_LOG))
 
     socket.getaddrinfo = silent
     observer.read_controller_metrics = metrics  # type: ignore[assignment,attr-defined]

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.fakes import FakeBrokerRecords
+from tests.support.fakes import fake_clients
 
 from benchmarks.fleet.api import Clusters, FleetApi, FleetHttpApi
 from benchmarks.fleet.remote import KEY, Remote
@@ -128,7 +128,7 @@ class Surroundings:
 
     def _connections(self, namespace: str) -> ClusterClients:
         kafka = self.clusters.kafka[namespace]
-        return ClusterClients(kafka, kafka, kafka, lambda: FakeBrokerRecords(kafka))
+        return fake_clients(kafka)
 
     def _phase(self, namespace: str) -> str:
         return str(self.store.objects[KIND, namespace, "demo"].get("status", {}).get("phase"))

@@ -17,9 +17,9 @@ import pytest
 from kubernetes.config import kube_config
 from tests.support.fakes import (
     FaithfulDryStarts,
-    FakeBrokerRecords,
     FakeKafka,
     FakeKubernetes,
+    fake_clients,
     migration_object,
     surroundings,
     user_stateful_set,
@@ -178,7 +178,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         ) -> ClusterClients:
             if ".invalid" in spec.brokers.bootstrap_servers:
                 return open_clients(store, namespace, name, spec, *rest)
-            return ClusterClients(kafka, kafka, kafka, lambda: FakeBrokerRecords(kafka))
+            return fake_clients(kafka)
 
         dry_starts = FaithfulDryStarts(kafka)
 

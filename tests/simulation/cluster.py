@@ -28,6 +28,7 @@ from kraftbridge.models.decision import (
     FenceRehearsal,
     HoldLease,
     IssueListenerCertificates,
+    KeepCopy,
     KeepOriginal,
     LaunchRehearsal,
     LaunchVerification,
@@ -81,7 +82,7 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import BrokerMode, ControllerMode, ZkMigrationState
 from kraftbridge.models.rehearsal import Ending, Forecast, RehearsalResult, RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
-from kraftbridge.models.status import GuardedStatefulSet, MigrationStatus
+from kraftbridge.models.status import GuardedStatefulSet, KeptCopy, MigrationStatus, ZooKeeperBehind
 from kraftbridge.phases.basis import StatefulSetVersion
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import Part, needs
@@ -208,6 +209,8 @@ class Cluster:
         self.dry_start_ran = False
         self.images = Images(Random(f"images of {identity.uid}"))
         self.becoming = Becoming()
+        self.kept: dict[str, KeptCopy] = {}
+        """Copy of the metadata log by Secret."""
         self.slow_starts = SlowStarts()
         self.settings = Settings(0, troubled=False)
         self.channel: OpenChannel | None = None
@@ -395,6 +398,9 @@ class Cluster:
                     return "its original state is not on record"
                 brokers.configuration, brokers.drift = f"{mode}-hash", False
                 self.change_template(brokers)
+            case KeepCopy(run_id, secret):
+                if (words := self._keep_copy(run_id, secret)) is not None:
+                    return words
             case RecordBroker(node):
                 if not self.kafka.brokers[node].up:
                     return f"broker {node} does not answer"
@@ -662,6 +668,8 @@ class Cluster:
             broker_record=look(Part.BROKER_RECORD, lambda: self._record(status)),
             broker_now=look(Part.BROKER_NOW, lambda: self._broker_now(status)),
             start_log=look(Part.START_LOG, lambda: self._start_log(status)),
+            behind=look(Part.BEHIND, lambda: ZooKeeperBehind(read_at=at, partitions=0, topics=0, deleted_topics=0)),
+            kept_copy=look(Part.KEPT_COPY, lambda: self.kept.get(status.keeping.secret if status.keeping else "")),
             issued=issued_listener(exists=self.issued) if Part.ISSUED in wanted else None,
             archive=self.archives.get(status.healing.archive)
             if Part.ARCHIVE in wanted and status.healing is not None
@@ -673,6 +681,19 @@ class Cluster:
     def _record(self, status: MigrationStatus) -> BrokerRecord | None:
         name = status.broker_record.config_map if status.broker_record is not None else ""
         return self.becoming.records.get(name)
+
+    def _keep_copy(self, run_id: str, secret: str) -> str | None:
+        """Keep a copy of the log of one voter; return why it cannot be read, None if it is kept."""
+        pods = [] if self.controllers is None else [self._pod_state(p) for p in self.controllers.pods.values()]
+        up = [p.ordinal for p in pods if p.ready]
+        if not up:
+            return "no voter's metadata log can be read"
+        end = self.kafka.log_offset()
+        self.kept[secret] = KeptCopy(
+            id=f"offset-{end}-epoch-{self.kafka.epoch}", run_id=run_id, secret=secret, parts=1, digest="0" * 64, node_id=up[0],
+            end_offset=str(end), epoch=self.kafka.epoch, log_bytes=1, taken_at=self.moment(self.time.now),
+        )  # fmt: skip
+        return None
 
     def _start_log(self, status: MigrationStatus) -> StartLog | Unobserved:
         assert status.watched_start is not None

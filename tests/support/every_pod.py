@@ -6,7 +6,7 @@ import copy
 from dataclasses import replace
 from typing import Any
 
-from tests.support.observations import CLUSTER_ID, CONTROLLERS, IDENTITY, RUN_ID, spec_document
+from tests.support.observations import CLUSTER_ID, CONTROLLERS, IDENTITY, RUN_ID, kept_copy, spec_document
 from tests.unit.builders.test_dry_start import EACH
 
 from kraftbridge.builders import rehearsal, verification
@@ -16,11 +16,14 @@ from kraftbridge.builders.pods import PodDefaults, completed
 from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.report import Profile
 from kraftbridge.models.spec import MigrationSpec, Runner
+from kraftbridge.models.status import RestoredLog
 
 Pod = dict[str, Any]
 COPY = "dry start's copy"
-CONTROLLERS_OF = tuple(f"controller, {mode}" for mode in ControllerMode)
-VERIFIERS = ("verification Job", "copy's verification", "Spark driver", "Spark executor")
+RESTORED = "controller that is restored"
+_MODES = {f"controller, {mode}": mode for mode in ControllerMode}
+CONTROLLERS_OF = (*_MODES, RESTORED)
+VERIFIERS = ("verification Job", "copy's verification", "forecast's verification", "Spark driver", "Spark executor")
 KINDS = (*CONTROLLERS_OF, *VERIFIERS, "rehearsal", "dry start's probe", COPY)
 
 
@@ -93,11 +96,15 @@ def every_pod(
     spark = verification.application(spec, run, Runner.SPARK_APPLICATION)["spec"]
     found = {
         name: controllers_objects(spec, quorum, mode, format_allowed=False)[-1]["spec"]["template"]
-        for name, mode in zip(CONTROLLERS_OF, ControllerMode, strict=True)
+        for name, mode in _MODES.items()
     }
+    kept = kept_copy(parts=2)
+    restored = replace(quorum, restored=RestoredLog.of(kept, 1_002))
     return found | {
+        RESTORED: controllers_objects(spec, restored, ControllerMode.MIGRATION, format_allowed=False)[-1]["spec"]["template"],
         "verification Job": verification.application(spec, run, Runner.JOB)["spec"]["template"],
         "copy's verification": verification.application(spec, replace(run, profile=Profile.COPY), Runner.JOB)["spec"]["template"],
+        "forecast's verification": verification.application(spec, replace(run, kept=kept), Runner.JOB)["spec"]["template"],
         "Spark driver": spark["driver"]["template"],
         "Spark executor": spark["executor"]["template"],
         "rehearsal": rehearsal.job(spec, rehearsed)["spec"]["template"],

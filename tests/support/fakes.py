@@ -16,12 +16,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from kraftbridge.builders.brokers import parse_properties, setting_of
 from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_ROLE, LABEL_RUN, canary_topic
 from kraftbridge.dry_start import copies_of, described, likely_channels, other_channels
 from kraftbridge.exceptions import ConflictError, ObservationError
+from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.models.broker_record import (
     EffectiveSetting,
     ListenerState,
@@ -637,6 +639,9 @@ class FakeKafka:
     def users(self) -> ZooKeeperUsers:
         return ZooKeeperUsers()
 
+    def topics(self) -> frozenset[str]:
+        return frozenset()
+
     def payloads(self, paths: Sequence[str]) -> dict[str, bytes | None]:
         return dict.fromkeys(paths, b"{}")
 
@@ -731,6 +736,9 @@ class FakeKafka:
 
     def refusal(self, address: str, server_name: str, client_properties: Mapping[str, str]) -> str | None:
         return None
+
+    def leader_epochs(self) -> dict[tuple[str, int], int]:
+        return {}
 
     def serves_topic(self, topic: str) -> dict[int, bool | Unobserved]:
         return dict.fromkeys(self.broker_modes(), topic == canary_topic(self.canary or 0))
@@ -888,3 +896,22 @@ class FaithfulDryStarts:
         overlay = {} if key.mode is BrokerMode.ZOOKEEPER else {"kraftbridge.mode": str(key.mode)}
         reaches = {n: GivenSetting(v) for n, v in overlay.items()} if channel == self.reaching else {}
         return CopyOutcome(key, broker, KafkaStart(valid=True, settings={**settings, **reaches}), overlay=overlay)
+
+
+METADATA_LOG = Path(__file__).resolve().parents[1] / "data" / "metadata" / "dualwrite" / "c3000"
+
+
+class FakeLog(LocalLogFiles):
+    """The metadata log of a controller: that of a real one."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def fake_log(_host: str, _token: str, _authority: str) -> Any:
+    return FakeLog(METADATA_LOG)
+
+
+def fake_clients(kafka: FakeKafka) -> ClusterClients:
+    """Return the connections of a migration to a fake cluster."""
+    return ClusterClients(kafka, kafka, kafka, lambda: FakeBrokerRecords(kafka), open_log=fake_log)

@@ -56,6 +56,7 @@ from kraftbridge.models.status import (
     ChannelStatus,
     ControllersStatus,
     GuardedStatefulSet,
+    KeptCopy,
     MigrationOffset,
     MigrationStatus,
     NodeStatus,
@@ -67,6 +68,7 @@ from kraftbridge.models.status import (
     VerificationStatus,
     Waiting,
     WaitKind,
+    kept_copy_secrets,
 )
 from kraftbridge.models.survey import (
     AclEntry,
@@ -392,6 +394,23 @@ def record(
     return VerificationStatus(**(fields | changes))
 
 
+def kept_copy(run_id: str = RUN_ID, **changes: Any) -> KeptCopy:
+    """Return the copy that is kept after a verification."""
+    fields: dict[str, Any] = {
+        "id": "offset-5990-epoch-2",
+        "run_id": run_id,
+        "secret": kept_copy_secrets(IDENTITY.name, IDENTITY.uid, 1)[0],
+        "parts": 1,
+        "digest": "0" * 64,
+        "node_id": 3000,
+        "end_offset": "5990",
+        "epoch": 2,
+        "log_bytes": 100_000,
+        "taken_at": NOW - timedelta(seconds=4),
+    }
+    return KeptCopy(**(fields | changes))
+
+
 def gate_record(phase: Phase, verdict: Verdict | None = Verdict.CONSISTENT, **changes: Any) -> VerificationStatus:
     """Return the verification that opens the gate out of a phase."""
     purpose = COPY_PURPOSE if phase is Phase.TAKING_OVER else "entry"
@@ -483,6 +502,10 @@ class Situation:
         watched = decision.status.watched_start
         if watched is not None and self.observation.start_log == NOT_NEEDED:
             return self.with_status(watched_start=watched).observing(start_log=StartLog(watched.process)).decide()
+        keeping = decision.status.keeping
+        if keeping is not None and not keeping.given_up and self.observation.kept_copy == NOT_NEEDED:
+            made = kept_copy(keeping.run_id, secret=keeping.secret)
+            return self.with_status(keeping=keeping).observing(kept_copy=made).decide()
         looked = self.observation.broker_record != NOT_NEEDED or self.observation.broker_now != NOT_NEEDED
         for _ in range(2 * len(BROKER_IDS)):
             if looked or (seen := _as_before(decision, self.now)) is None:
@@ -596,6 +619,8 @@ def _status(phase: Phase, **changes: Any) -> MigrationStatus:
         if beyond_preflight
         else None,
     }
+    if beyond_preflight:
+        fields["kept_copy"] = kept_copy()
     if phase in GATE_RUN:
         fields["verifications"] = (gate_record(phase),)
         fields["verification_count"] = 1

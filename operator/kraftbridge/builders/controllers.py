@@ -34,6 +34,7 @@ from kraftbridge.models.broker_settings import COPIED
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.rehearsal import BEYOND_HEAP_BYTES, heap_bytes, heap_options
 from kraftbridge.models.spec import ControllersSpec, MigrationSpec
+from kraftbridge.models.status import RestoredLog
 
 Objects = list[dict[str, Any]]
 
@@ -149,6 +150,8 @@ class ControllersFacts:
     issued_principals: tuple[str, ...] = ()
     """Principals of the certificates or logins that the operator issues to the clients of the listener; empty if it issues none."""
     pod_defaults: pods.PodDefaults = field(default_factory=pods.PodDefaults)
+    restored: RestoredLog | None = None
+    """The kept copy from which the pods restore their volumes; None: they start from what is there."""
     minimum_batch_size: int | None = None
     """Least number of records in a batch of the copy, as a rehearsal calls for; None: Kafka's default."""
 
@@ -328,6 +331,8 @@ def _pod_template(spec: MigrationSpec, facts: ControllersFacts, mode: Controller
         volumes.append({"name": "zookeeper", "secret": {"secretName": spec.zookeeper.secret_name, "optional": True}})
     if _reads_certificates(spec):
         volumes.append({"name": "credentials", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
+    if facts.restored is not None:
+        volumes.append(pods.kept_copy_volume(facts.restored.secret, facts.restored.parts))
     spec_of_pod = {
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
@@ -338,6 +343,7 @@ def _pod_template(spec: MigrationSpec, facts: ControllersFacts, mode: Controller
         "initContainers": [
             _agent_container(spec, facts),
             *([_credentials_container(spec, facts)] if _reads_certificates(spec) else []),
+            *([_restoring_container(spec, facts, facts.restored)] if facts.restored is not None else []),
         ],
         "containers": [_kafka_container(spec, facts, mode), _log_server_container(spec, facts)],
         "volumes": volumes,
@@ -395,10 +401,7 @@ RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"
 def _kafka_container(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, Any]:
     controllers = spec.controllers
     env: Objects = [
-        {
-            "name": "NODE_ID",
-            "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['apps.kubernetes.io/pod-index']"}},
-        },
+        _node_id(),
         {"name": "CLUSTER_ID", "value": facts.cluster_id},
         {"name": "KAFKA_HEAP_OPTS", "value": controllers.heap_options or heap_options(None)},
         {"name": "JAVA_TOOL_OPTIONS", "value": SHORT_ADDRESS_CACHE},
@@ -491,6 +494,32 @@ def _credentials_container(spec: MigrationSpec, facts: ControllersFacts) -> dict
         "securityContext": {**RESTRICTED, "readOnlyRootFilesystem": True},
         "volumeMounts": [*_secret_mounts(spec), {"name": "credentials", "mountPath": CREDENTIALS}],
     }
+
+
+def _restoring_container(spec: MigrationSpec, facts: ControllersFacts, restored: RestoredLog) -> dict[str, Any]:
+    """Return the init container that puts the kept copy in the place of what the volume holds, once for each volume."""
+    voters = ",".join(map(str, spec.controllers.node_ids))
+    return {
+        "name": "restore",
+        "image": facts.operator_image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [
+            "python", "-m", "kraftbridge.restore", "volume", "--copy", pods.KEPT_COPY, "--sha256", restored.digest, "--directory", LOG_DIR,
+            "--id", restored.id, "--epoch", str(restored.epoch), "--voters", voters, "--node-id", "$(NODE_ID)",
+            # A cluster id may begin with a dash.
+            "--cluster-id=$(CLUSTER_ID)",
+        ],
+        "env": [_node_id(), {"name": "CLUSTER_ID", "value": facts.cluster_id}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "resources": _helper_resources(spec),
+        "securityContext": {**RESTRICTED, "readOnlyRootFilesystem": True},
+        "volumeMounts": [{"name": "data", "mountPath": DATA}, pods.kept_copy_mount()],
+    }  # fmt: skip
+
+
+def _node_id() -> dict[str, Any]:
+    field = {"fieldPath": "metadata.labels['apps.kubernetes.io/pod-index']"}
+    return {"name": "NODE_ID", "valueFrom": {"fieldRef": field}}
 
 
 def _helper_resources(spec: MigrationSpec) -> dict[str, Any]:

@@ -82,9 +82,19 @@ def uid_in(name: str, migration: str) -> str:
         r"listener-ca",
         r"listener-brokers",
         r"spark",
+        r"kept-[ab]",
     )
     found = re.search(rf"(?:^|-){re.escape(migration)}-(?:(?:{'|'.join(parts)})-)?([^-]{{{UID_LENGTH}}})(?:-|$)", name)
     return found[1] if found else ""
+
+
+KEPT_COPY_KEY = "log.tar.gz"
+"""Key of a Secret with a part of a kept copy."""
+
+
+def part_of(name: str, number: int) -> str:
+    """Return the name of the object with a part of something that one object cannot hold; the first part has the plain name."""
+    return name if number == 0 else f"{name}-part-{number}"
 
 
 def log_reader_secret(controllers: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kraftbridge.builders.names import KEPT_COPY_KEY, part_of
 from kraftbridge.models.spec import Placement, PodSettings, SecretReference
 
 Object = dict[str, Any]
@@ -73,6 +74,25 @@ def copied_with_settings(pod: Mapping[str, Any], pods: PodSettings) -> Object:
     """Return a copy of a broker's pod with the user's settings; its placement and security context are those of the copied pod."""
     kept = dict.fromkeys((*Placement.model_fields, "security_context"))
     return with_settings(pod, PodSettings.model_validate(pods.model_dump(exclude=set(kept))))
+
+
+KEPT_COPY = "/etc/kraftbridge-copy"
+"""Where the parts of a kept copy of the metadata log are mounted; their names sort in their order."""
+_KEPT_COPY_VOLUME = "kept-copy"
+
+
+def kept_copy_volume(secret: str, parts: int) -> dict[str, Any]:
+    """Return the volume with all parts of a kept copy."""
+    sources = [
+        {"secret": {"name": part_of(secret, i), "items": [{"key": KEPT_COPY_KEY, "path": f"part-{i:04}"}]}}
+        for i in range(parts)
+    ]
+    return {"name": _KEPT_COPY_VOLUME, "projected": {"sources": sources}}
+
+
+def kept_copy_mount() -> dict[str, Any]:
+    """Return the mount of that volume."""
+    return {"name": _KEPT_COPY_VOLUME, "mountPath": KEPT_COPY, "readOnly": True}
 
 
 def spread_over_nodes(selector: Mapping[str, str]) -> Object:

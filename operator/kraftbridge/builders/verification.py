@@ -25,6 +25,7 @@ from kraftbridge.models.report import (
     ZooKeeperAccess,
 )
 from kraftbridge.models.spec import MigrationSpec, Runner
+from kraftbridge.models.status import KeptCopy
 
 SPARK_API_VERSION = "sparkoperator.k8s.io/v1beta2"
 RBAC_API_VERSION = "rbac.authorization.k8s.io/v1"
@@ -52,6 +53,7 @@ _MOUNTS = "/etc/kraftbridge"
 _SPARK_FILE = "secret"
 _SPARK_MOUNT = "spark"
 _TREE_FOLDER = "/var/lib/kraftbridge"
+_KEPT_FOLDER = "/var/lib/kraftbridge-copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class RunFacts:
     image: str
     service_account: str
     pod_defaults: pods.PodDefaults = field(default_factory=pods.PodDefaults)
+    kept: KeptCopy | None = None
+    """The copy whose log is compared instead of the controllers' own logs."""
     listener_certificate: bool = False
     """Whether the job shows the controllers the certificate of their own listener, or uses the login beside it, for want of ``controller.properties``."""
 
@@ -81,6 +85,8 @@ def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
         VoterAccess(id=node_id, log_url=f"https://{host}:{LOG_SERVER_PORT}", host=host, port=CONTROLLER_PORT)
         for node_id, host in hosts.items()
     ]
+    if facts.kept is not None:
+        voters = [VoterAccess(id=facts.kept.node_id, log_url=f"file://{_KEPT_FOLDER}")]
     secret = spec.zookeeper.secret_name
     return VerificationRequest(
         run_id=facts.run_id,
@@ -121,6 +127,8 @@ def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
 def _compare_served(spec: MigrationSpec, facts: RunFacts) -> CompareServed:
     """Return whether the job asks the brokers. A rollback restarts all of them: with ``IfAllowed`` it does not wait for what they serve."""
     wanted = spec.verification.compare_served
+    if facts.kept is not None:
+        return CompareServed.NEVER
     if facts.profile is not Profile.DUAL_WRITE:
         return CompareServed.NEVER
     rollback = facts.gate in {Phase.ROLLING_BACK, Phase.ROLLED_BACK}
@@ -226,15 +234,17 @@ def tree_claim(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
 
 
 def application(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> dict[str, Any]:
-    """Return what runs the verification; profile `copy` is always a Job, whose only pod has the volume with the tree."""
+    """Return what runs the verification. Profile `copy` and the comparison of a kept copy are always Jobs, whose only pod has the volume that they read."""
     if facts.profile is Profile.COPY:
         return _copy_job(spec, facts)
+    if facts.kept is not None:
+        return _forecast_job(spec, facts, facts.kept)
     return _spark_application(spec, facts) if runner is Runner.SPARK_APPLICATION else _job(spec, facts)
 
 
 def has_executors(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> bool:
     """Return whether the run's driver creates pods. A Job and profile `copy` compare in their own pod."""
-    alone = runner is not Runner.SPARK_APPLICATION or facts.profile is Profile.COPY
+    alone = runner is not Runner.SPARK_APPLICATION or facts.profile is Profile.COPY or facts.kept is not None
     return not alone and spec.verification.executors > 0
 
 
@@ -426,6 +436,30 @@ def _job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
         resources=_job_resources(spec),
     )  # fmt: skip
     return _job_of(facts, template, 2 * verification.deadline_seconds)
+
+
+def _forecast_job(spec: MigrationSpec, facts: RunFacts, kept: KeptCopy) -> dict[str, Any]:
+    """Return the Job that compares ZooKeeper with a kept copy, which its init container unpacks."""
+    job = _job(spec, facts)
+    pod = job["spec"]["template"]["spec"]
+    pod["volumes"] += [pods.kept_copy_volume(kept.secret, kept.parts), {"name": "log", "emptyDir": {}}]
+    (verifier,) = pod["containers"]
+    mount = {"name": "log", "mountPath": _KEPT_FOLDER}
+    verifier["volumeMounts"].append(mount)
+    arguments = ["unpack", "--copy", pods.KEPT_COPY, "--sha256", kept.digest, "--directory", _KEPT_FOLDER]
+    pod["initContainers"] = [
+        {
+            "name": "unpack",
+            "image": facts.image,
+            "imagePullPolicy": spec.verification.image_pull_policy,
+            "command": ["python", "-m", "kraftbridge.restore", *arguments],
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "resources": verifier["resources"],
+            "securityContext": verifier["securityContext"],
+            "volumeMounts": [mount, pods.kept_copy_mount()],
+        }
+    ]
+    return job
 
 
 def _copy_job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:

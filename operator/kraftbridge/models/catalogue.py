@@ -1139,6 +1139,11 @@ class Code(StrEnum):
         "Of the claims that were recorded when the voters were formatted, {claims}. A claim with another UID counts as a blank volume, and the operator creates no StatefulSet over it",
         "Restore the claims with their volumes, if a backup keeps their UIDs. Otherwise replace one controller at a time as docs/kraft.md describes while the others are a majority, or roll back with spec.rollback.acceptLoss if ZooKeeper has what you need",
     )
+    QUORUM_LOST = (
+        "QuorumLost", _BLOCKING, _GUARDS,
+        "Controllers {voters} of {of} have lost their volumes. Without a majority no leader is elected again, and the operator restores nothing by itself",
+        "Bring the volumes back under their claims if you can. Otherwise choose what to lose. {way_one} {way_two}",
+    )
     ORIGINALS_LOST = (
         "OriginalsLost", _BLOCKING, _GUARDS,
         "The original state of the StatefulSet is lost: neither Secret {first} nor Secret {second} holds the record that this migration made. Without it the operator can neither roll back nor configure the brokers for another mode",

@@ -77,6 +77,7 @@ class Reason(StrEnum):
     CONTROLLERS_CHANGE_FAILED = "ControllersChangeFailed"
     CONTRADICTS = "ZooKeeperContradicts"
     ORIGINALS_LOST = "OriginalsLost"
+    QUORUM_LOST = "QuorumLost"
 
 
 Status = Literal["True", "False", "Unknown"]

@@ -9,7 +9,7 @@ from enum import StrEnum
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
 from kraftbridge.models.report import Profile
-from kraftbridge.models.status import FindingStatus, MigrationStatus
+from kraftbridge.models.status import FindingStatus, KeptCopy, MigrationStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,8 @@ class LaunchVerification:
     run_id: str
     profile: Profile
     gate: Phase
+    kept: KeptCopy | None = None
+    """The copy whose log is compared; None: the controllers' own logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,16 @@ class RestoreStatefulSet:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class KeepCopy:
+    """Copy the metadata log of the voter that has most of it into Secrets."""
+
+    run_id: str
+    """Verification that passed before."""
+    secret: str
+    """Secret for the first part."""
+
+
 AT_ONCE_SECONDS = 1
 """Grace period of controllers that all end together. A leader that shuts down waits five seconds for a successor that does not exist (``KafkaRaftClient.shutdown``)."""
 
@@ -258,6 +270,7 @@ Action = (
     | FenceRehearsal
     | CollectRehearsal
     | RemoveRehearsal
+    | KeepCopy
     | RestoreStatefulSet
     | StopControllers
     | RemoveControllerClaim

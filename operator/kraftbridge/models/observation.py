@@ -21,7 +21,7 @@ from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import ZkMigrationState
 from kraftbridge.models.rehearsal import RehearsalResult
 from kraftbridge.models.report import VerdictSummary
-from kraftbridge.models.status import ChangedField, GuardedStatefulSet
+from kraftbridge.models.status import ChangedField, GuardedStatefulSet, KeptCopy, ZooKeeperBehind
 from kraftbridge.models.survey import Survey
 from kraftbridge.models.survey import Unobserved as Unobserved  # noqa: PLC0414 - the rest of the package knows it from here
 
@@ -583,6 +583,10 @@ class Observation:
     """The broker that restarted last; asked while it is compared."""
     start_log: StartLog | Unobserved = NOT_NEEDED
     """Log of the broker whose start status watches."""
+    kept_copy: KeptCopy | Unobserved | None = NOT_NEEDED
+    """The copy of the metadata log in the Secrets that status names; None while there is no whole one."""
+    behind: ZooKeeperBehind | Unobserved = NOT_NEEDED
+    """What the brokers serve and ZooKeeper does not know; observed while the quorum is lost."""
     issued: IssuedListener | Unobserved | None = None
     """Certificates and logins of the controllers' listener that the operator issues; None without ``listener.generate``."""
     outcomes: tuple[ActionOutcome, ...] = ()

@@ -445,6 +445,8 @@ class MigrationSpec(Model):
     pods: PodSettings = PodSettings()
     strategy: StrategySpec = StrategySpec()
     rollback: RollbackSpec = RollbackSpec()
+    restore_controllers_from: Annotated[str, Field(max_length=63)] = ""
+    """Name of the kept copy (``status.keptCopy.id``) from which all controllers are restored, once a majority of their volumes is lost. Changes of the metadata after the copy are lost."""
     on_deletion: OnDeletion = OnDeletion.BLOCK
     """Reaction to a deletion of the resource during the migration. The deletion of the whole namespace never waits."""
     hand_over: HandOver = HandOver.GUARD

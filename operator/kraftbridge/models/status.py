@@ -32,6 +32,10 @@ UID_LENGTH = 8
 """Number of characters of a resource's UID in the names of its objects. They tell apart resources that had the same name in one namespace."""
 
 
+FORECAST: Final = "forecast-"
+"""Beginning of the purpose of a verification that compares ZooKeeper with a kept copy instead of the controllers' logs."""
+
+
 class StatusModel(Model):
     """Base of the parts of the status. Fields that a newer operator wrote are ignored."""
 
@@ -303,6 +307,11 @@ class VerificationStatus(StatusModel):
     report: str = ""
     """Name of the ConfigMap with the report."""
 
+    @property
+    def is_forecast(self) -> bool:
+        """Whether it compares a kept copy, and says nothing about what runs."""
+        return self.purpose.startswith(FORECAST)
+
 
 class HealingKind(StrEnum):
     """Problem that a controller failover heals."""
@@ -389,6 +398,117 @@ class RenderedPods(PodSettings):
     model_config = ConfigDict(extra="ignore")
 
 
+class KeptCopy(StatusModel):
+    """A copy of the metadata log that the operator keeps in Secrets: the newest snapshot and the log after it."""
+
+    id: str
+    """Name of the copy, for ``spec.restoreControllersFrom``."""
+    run_id: str
+    """Verification that passed before the copy was made, or the reading of the voter that was left."""
+    secret: str
+    """Secret with its first part. The others have the same name with ``-part-1`` and so on."""
+    parts: int
+    """Number of Secrets."""
+    digest: str
+    """SHA-256 of the whole, as it is in the Secrets."""
+    node_id: int
+    """Voter whose log was copied."""
+    end_offset: str
+    """Offset of the metadata log after the last record in the copy. A string, because it may exceed 53 bits."""
+    epoch: int
+    """Leader epoch of that record."""
+    log_bytes: int
+    """Size of its files, in bytes."""
+    taken_at: datetime
+    """Time at which it was made."""
+
+
+class KeepingStatus(StatusModel):
+    """A copy of the metadata log that is being kept."""
+
+    run_id: str
+    """Verification that passed before."""
+    secret: str
+    """Secret for its first part."""
+    started_at: datetime
+    """Time at which the copy was asked for."""
+    given_up: str = ""
+    """Why it was given up; the copy before it remains."""
+
+
+class RestoredLog(StatusModel):
+    """What a controller's pod restores its volume from."""
+
+    id: str
+    """Name of the kept copy."""
+    secret: str
+    """Secret with its first part."""
+    parts: int
+    """Number of Secrets."""
+    digest: str
+    """SHA-256 of the whole."""
+    epoch: int
+    """Leader epoch at which the voters begin: higher than every epoch that brokers and ZooKeeper know."""
+
+    @classmethod
+    def of(cls, copy: KeptCopy, epoch: int) -> RestoredLog:
+        """Return the source of a restoration from ``copy``."""
+        return cls(id=copy.id, secret=copy.secret, parts=copy.parts, digest=copy.digest, epoch=epoch)
+
+
+class Restoration(StatusModel):
+    """A restoration of all voters from one kept copy."""
+
+    attempt: int
+    """Attempt of the migration."""
+    copy_id: str
+    """Name of the kept copy."""
+    end_offset: str
+    """Offset of the metadata log after the last record in the copy. Later records are lost."""
+    epoch: int
+    """Leader epoch at which the voters began."""
+    began_at: datetime
+    """Time at which it was recorded, before any controller restarted."""
+    led_at: datetime | None = None
+    """Time at which the restored quorum had a leader."""
+    finished_at: datetime | None = None
+    """Time at which every broker followed that leader, or had been restarted because it did not."""
+
+
+class ZooKeeperBehind(StatusModel):
+    """What the brokers serve and ZooKeeper does not know. A return to ZooKeeper loses it."""
+
+    read_at: datetime
+    """Time at which brokers and ZooKeeper were read."""
+    partitions: int
+    """Partitions whose leader epoch at the brokers is higher than ZooKeeper's. Records that were written since are truncated."""
+    partition_names: tuple[str, ...] = ()
+    """The first of them."""
+    topics: int
+    """Topics that ZooKeeper lacks. They and their records are lost."""
+    topic_names: tuple[str, ...] = ()
+    """The first of them."""
+    deleted_topics: int
+    """Topics that only ZooKeeper has. They come back empty."""
+    deleted_topic_names: tuple[str, ...] = ()
+    """The first of them."""
+
+
+class LostQuorum(StatusModel):
+    """A majority of the controllers has lost its volumes: the quorum cannot elect a leader again."""
+
+    seen_at: datetime
+    """Time at which it was first seen."""
+    voters: tuple[int, ...]
+    """Node ids whose volumes are gone or exchanged."""
+    forecast_run: str = ""
+    """Verification that compares ZooKeeper with the kept copy: its differences are what a restoration would lose."""
+    forecast: str = ""
+    """What a restoration from the kept copy would lose, in words."""
+    behind: ZooKeeperBehind | None = None
+    """What ZooKeeper lacks of what the brokers serve."""
+
+
 class RenderedControllers(ControllersSpec):
     """``spec.controllers`` from which the controllers' objects are rendered. Fields that a newer operator wrote are ignored."""
 
@@ -400,6 +520,8 @@ class RenderedControllers(ControllersSpec):
     """``spec.pods``."""
     broker_settings: dict[str, str] | None = None
     """Settings that the controllers take over from the brokers. Unset by an earlier release of the operator: ``status.brokerSettings`` applies."""
+    restored: RestoredLog | None = None
+    """The kept copy from which the controllers' pods restore their volumes when they start. Set while a quorum is restored."""
 
     @classmethod
     def of(
@@ -941,6 +1063,14 @@ class MigrationStatus(StatusModel):
     final_manifest: str = ""
     """Name of the ConfigMap with the manifests that the user's next release should contain."""
     zookeeper_history: ZooKeeperHistory | None = None
+    kept_copy: KeptCopy | None = None
+    """The newest copy of the metadata log that the operator keeps."""
+    keeping: KeepingStatus | None = None
+    """The copy that is being made, or that was given up."""
+    lost_quorum: LostQuorum | None = None
+    """Set while a majority of the controllers has lost its volumes."""
+    restoration: Restoration | None = None
+    """The last restoration of the controllers from a kept copy."""
 
     def has_changed(self, stateful_set: str) -> bool:
         """Return whether this attempt has overlaid the template of a StatefulSet."""
@@ -1016,6 +1146,11 @@ def controllers_name(migration: str, uid: str, attempt: int) -> str:
     of an earlier resource of the same name.
     """
     return keyed_name(f"{migration}-kraft", uid, attempt)
+
+
+def kept_copy_secrets(migration: str, uid: str, attempt: int) -> tuple[str, str]:
+    """Return the names of the two places for a copy of the metadata log; the next copy goes to the one that the last is not in."""
+    return keyed_name(f"{migration}-kept-a", uid, attempt), keyed_name(f"{migration}-kept-b", uid, attempt)
 
 
 def before_secrets(migration: str, uid: str, attempt: int) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import ApplyControllers, EventReason, EventType
 from kraftbridge.models.observation import ControllersWorkload
-from kraftbridge.models.phase import ControllerMode, Phase
+from kraftbridge.models.phase import ControllerMode, Phase, Target
 from kraftbridge.models.status import ControllersStatus, FindingStatus, MigrationStatus, WaitKind, finding
 from kraftbridge.phases import history
 from kraftbridge.phases.draft import SLOW, Draft, Wait
@@ -57,11 +57,11 @@ def restore(draft: Draft) -> Wait | None:
             draft.act(ApplyControllers(mode, format_allowed=False, only=workload.missing))
         return None
     name = f"StatefulSet {known.name}"
-    if draft.status.phase is Phase.ROLLING_BACK and draft.spec.rollback.accept_loss:
+    if draft.spec.target is Target.ZOOKEEPER and draft.spec.rollback.accept_loss:
         return None  # the user does without what only the controllers have
     if workload.claims is None:
         return Wait(f"{name} is gone, and the claims of its volumes were not read yet")
-    if words := _claims_lost(known, workload):
+    if words := ", ".join(lost_claims(known, workload).values()):
         made = finding(Code.CONTROLLER_CLAIMS_LOST, name, claims=words)
         return Wait(f"{made.reason}. {made.fix}", WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
     _note_loss(draft, name)
@@ -70,19 +70,19 @@ def restore(draft: Draft) -> Wait | None:
     return Wait(f"{name} was deleted; it is being created again over its volumes{because}")
 
 
-def _claims_lost(known: ControllersStatus, workload: ControllersWorkload) -> str:
-    """Return which recorded claims are gone or exchanged, ``""`` when all are there or they were not read."""
+def lost_claims(known: ControllersStatus, workload: ControllersWorkload) -> dict[int, str]:
+    """Return what became of each recorded claim that is gone or exchanged, by node id; nothing while the claims were not read."""
     seen = workload.claims
     if seen is None:
-        return ""
-    found = []
+        return {}
+    found = {}
     for node_id, uid in sorted(known.volume_uids.items()):
         present = seen.get(int(node_id))
         if present is None:
-            found.append(f"that of controller {node_id} is gone")
+            found[int(node_id)] = f"that of controller {node_id} is gone"
         elif present != uid:
-            found.append(f"that of controller {node_id} is another one ({present}, not {uid})")
-    return ", ".join(found)
+            found[int(node_id)] = f"that of controller {node_id} is another one ({present}, not {uid})"
+    return found
 
 
 def _note_loss(draft: Draft, what: str) -> None:
@@ -94,7 +94,8 @@ def _set_findings(draft: Draft, known: ControllersStatus, workload: ControllersW
     if workload.claims is None or known.format_allowed:
         return
     others = tuple(f for f in draft.status.findings if f.code != Code.CONTROLLER_CLAIMS_LOST)
-    words, made = _claims_lost(known, workload), tuple[FindingStatus, ...]()
+    words = ", ".join(lost_claims(known, workload).values())
+    made = tuple[FindingStatus, ...]()
     if words:
         made = (finding(Code.CONTROLLER_CLAIMS_LOST, f"StatefulSet {known.name}", claims=words),)
     if (*made, *others) != draft.status.findings:

@@ -30,7 +30,7 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import FORWARD, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus, WaitKind
-from kraftbridge.phases import belongings, history, originals, rollback
+from kraftbridge.phases import belongings, history, lost_quorum, originals, rollback
 from kraftbridge.phases.draft import SLOW, Draft, Identity, StepContext, Wait
 from kraftbridge.phases.nodes import restarts
 
@@ -48,12 +48,13 @@ def enforce(draft: Draft) -> Wait | None:
         return waiting
     if draft.status.phase.at_rest and not _rolls_controllers(draft):
         _release_leases(draft)
-        return belongings.restore(draft)
+        return lost_quorum.enforce(draft) or belongings.restore(draft)
     if (waiting := _hold_leases(draft)) is not None:
         return waiting
     originals.keep(draft)
     return (
         _restore_migration_flag(draft)
+        or lost_quorum.enforce(draft)
         or belongings.restore(draft)
         or _refuse_other_zookeeper(draft)
         or _strangers(draft)
@@ -123,9 +124,10 @@ def _hold_leases(draft: Draft) -> Wait | None:
 
 
 def _rolls_controllers(step: StepContext) -> bool:
-    """Return whether a change of ``spec.controllers`` is rolled out, which restarts nodes in `Phase.COMPLETED`, too."""
+    """Return whether a change of ``spec.controllers`` is rolled out or the controllers are restored, which restarts nodes at a rest, too."""
     controllers = step.status.controllers
-    return controllers is not None and (controllers.change is not None or step.status.operation is not None)
+    changing = controllers is not None and (controllers.change is not None or step.status.operation is not None)
+    return changing or lost_quorum.is_under_way(step.status)
 
 
 def _held_by_another(item: StatefulSetState, holder: str, age_seconds: float) -> Wait:

@@ -195,7 +195,9 @@ def unarchived(step: StepContext, run_id: str) -> bool:
 
 def unhealed(step: StepContext) -> VerificationStatus | None:
     """Return the run with the last known differences of ZooKeeper, None if there is none."""
-    dual_write = (v for v in reversed(step.status.verifications) if v.profile is Profile.DUAL_WRITE)
+    dual_write = (
+        v for v in reversed(step.status.verifications) if v.profile is Profile.DUAL_WRITE and not v.is_forecast
+    )
     last = next((v for v in dual_write if v.verdict not in {None, Verdict.INCONCLUSIVE}), None)
     found = last is not None and last.verdict is Verdict.INCONSISTENT and not outlived(step, last)
     return last if found else None

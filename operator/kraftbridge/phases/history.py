@@ -45,7 +45,7 @@ def track(draft: Draft) -> None:
         known = _begun(draft)
     if known is None or not isinstance(seen, ZooKeeperState):
         return
-    what = contradiction(known, seen, own_rollback(draft.status))
+    what = contradiction(known, seen, own_rollback(draft.status), _restored_epoch(draft.status))
     if what:
         _note_contradiction(draft, known, seen, what)
     elif known.contradiction is not None and known.contradiction.confirmed_at is not None and _comparable(draft, known):
@@ -54,19 +54,23 @@ def track(draft: Draft) -> None:
         _record(draft, known, seen)
 
 
-def contradiction(known: ZooKeeperHistory, seen: ZooKeeperState, rollback: RollbackStatus | None) -> str:
+def contradiction(
+    known: ZooKeeperHistory, seen: ZooKeeperState, rollback: RollbackStatus | None, restored_epoch: int | None = None
+) -> str:
     """Return what ZooKeeper lacks, or shows in an older state than it was read in; ``""`` when it is the store that is known.
 
     Parameters
     ----------
     rollback
         The rollback of this attempt, which removes ``/controller`` and ``/migration`` itself.
+    restored_epoch
+        Epoch at which controllers began that were restored from a copy: their log is a shorter one.
     """
     if known.cluster_id and seen.cluster_id != known.cluster_id:
         return f"/cluster/id is {seen.cluster_id or 'missing'} and was {known.cluster_id}"
     found: list[str] = []
     if rollback is None or rollback.claim_removed_at is None:
-        found += _lost_znodes(known, seen)
+        found += _lost_znodes(known, seen, restored_epoch)
     if known.controller_epoch >= 0 and (
         seen.controller_epoch is None or seen.controller_epoch < known.controller_epoch
     ):
@@ -78,7 +82,12 @@ def contradiction(known: ZooKeeperHistory, seen: ZooKeeperState, rollback: Rollb
     return "; ".join(found)
 
 
-def _lost_znodes(known: ZooKeeperHistory, seen: ZooKeeperState) -> list[str]:
+def _restored_epoch(status: MigrationStatus) -> int | None:
+    current = status.restoration
+    return current.epoch if current is not None and current.attempt == status.attempt else None
+
+
+def _lost_znodes(known: ZooKeeperHistory, seen: ZooKeeperState, restored_epoch: int | None) -> list[str]:
     found: list[str] = []
     migration, controller = seen.migration, seen.controller
     if known.migration_czxid and migration is None:
@@ -86,7 +95,8 @@ def _lost_znodes(known: ZooKeeperHistory, seen: ZooKeeperState) -> list[str]:
     elif known.migration_czxid and seen.migration_czxid and seen.migration_czxid != int(known.migration_czxid):
         found.append("/migration was deleted and created anew")
     elif isinstance(migration, MigrationZnode):
-        if migration.kraft_metadata_offset < int(known.migration_offset):
+        restored = restored_epoch is not None and known.kraft_epoch < restored_epoch <= migration.kraft_controller_epoch
+        if migration.kraft_metadata_offset < int(known.migration_offset) and not restored:
             found.append(
                 f"the offset in /migration is {migration.kraft_metadata_offset} and was {known.migration_offset}"
             )

@@ -21,6 +21,7 @@ from kraftbridge.phases import (
     guards,
     healing,
     history,
+    lost_quorum,
     metadata_version,
     originals,
     rollback,
@@ -313,7 +314,7 @@ def _set_rollback_possible(draft: Draft) -> None:
             kind, "True", Reason.NOTHING_CHANGED, "No broker was changed; a ZooKeeper-mode broker is controller"
         )
         return
-    if (decided := originals.possible(draft) or history.possible(draft)) is not None:
+    if (decided := originals.possible(draft) or history.possible(draft) or lost_quorum.possible(draft)) is not None:
         draft.set_condition(kind, *decided)
     elif not isinstance(zookeeper, ZooKeeperState):
         draft.set_condition(kind, "Unknown", Reason.UNKNOWN, str(zookeeper))

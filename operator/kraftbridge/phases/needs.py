@@ -50,9 +50,13 @@ class Part(StrEnum):
     BROKER_RECORD = "broker_record"
     BROKER_NOW = "broker_now"
     START_LOG = "start_log"
+    KEPT_COPY = "kept_copy"
+    BEHIND = "behind"
 
 
-_ALWAYS: Final = frozenset({Part.STATEFUL_SETS, Part.CLUSTER, Part.RUN, Part.CLUES, Part.ISSUED, Part.START_LOG})
+_ALWAYS: Final = frozenset(
+    {Part.STATEFUL_SETS, Part.CLUSTER, Part.RUN, Part.CLUES, Part.ISSUED, Part.START_LOG, Part.KEPT_COPY, Part.BEHIND}
+)
 _QUORUM: Final = frozenset({Part.CONTROLLERS, Part.QUORUM, Part.METRICS})
 _RESTARTS: Final = frozenset({Part.CLUSTER_BY_BROKER, Part.REDUNDANCY})
 """Parts for the gate before each restart of a node."""
@@ -121,6 +125,10 @@ def _exists(part: Part, status: MigrationStatus, now: datetime) -> bool:
             return status.hand_over is None or status.hand_over.guarded
         case Part.BROKER_RECORD:
             return status.broker_record is not None
+        case Part.KEPT_COPY:
+            return status.keeping is not None and not status.keeping.given_up
+        case Part.BEHIND:
+            return status.lost_quorum is not None
         case Part.START_LOG:
             return status.watched_start is not None
         case Part.BROKER_NOW:

@@ -36,7 +36,7 @@ from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
 from kraftbridge.models.report import Profile
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import ControllersStatus, MigrationStatus, OperationKind, RollbackStatus, WaitKind
-from kraftbridge.phases import canary, gates, healing, history, originals, verifying
+from kraftbridge.phases import canary, gates, healing, history, lost_quorum, originals, verifying
 from kraftbridge.phases.draft import Draft, Enter, Outcome, StepContext, Wait
 from kraftbridge.phases.nodes import brokers, deadlines, restarts, rolls
 from kraftbridge.phases.nodes import controllers as controller_restarts
@@ -55,6 +55,8 @@ ISOLATED_FOR = timedelta(seconds=120)
 """Deadline for isolated controllers to mirror the log's end. They take 12 s, or 40 s on a busy machine; past it they return to the brokers, and the stop is tried anew."""
 ISOLATED_AGAIN_AFTER = timedelta(seconds=300)
 """Pause after an isolation that was given up: during each one the cluster has no controller."""
+KRAFT_GRACE_SECONDS = 20
+"""Grace period of KRaft brokers without a quorum: their controlled shutdown waits for a controller that does not answer (``BrokerServer.shutdown``: five minutes)."""
 HASTE = timedelta(seconds=0.1)
 """When to reconcile again while there is no controller."""
 
@@ -102,7 +104,8 @@ def run_rolling_back_phase(draft: Draft) -> Outcome:
     if led_by_kraft and (waiting := originals.blocked(draft)) is not None:
         # Without the original state no broker can leave migration mode, so the KRaft controllers go on leading.
         return end_isolation(draft) or waiting
-    if on_kraft and (waiting := _move_brokers_to(draft, BrokerMode.MIGRATION)) is not None:
+    alone = lost_quorum.may_go_back_without(draft)
+    if on_kraft and not alone and (waiting := _move_brokers_to(draft, BrokerMode.MIGRATION)) is not None:
         return waiting
     if not gates.controllers_gone(draft):
         return _repeat_stop(draft) or _stop_controllers(draft, zookeeper)
@@ -111,6 +114,8 @@ def run_rolling_back_phase(draft: Draft) -> Outcome:
     ):
         return _remove_claim(draft, zookeeper)
     _note_controller(draft, zookeeper)
+    if on_kraft and alone and (waiting := _take_all_from_kraft(draft)) is not None:
+        return waiting
     if (waiting := _controller_settled(draft)) is not None:
         return waiting
     if (waiting := _move_brokers_to(draft, BrokerMode.ZOOKEEPER)) is not None:
@@ -208,6 +213,25 @@ def _restore(draft: Draft) -> Wait | None:
         if not item.observed:
             return Wait(f"StatefulSet {item.name}: the StatefulSet controller has not observed its new revision yet")
     return None
+
+
+def _take_all_from_kraft(draft: Draft) -> Wait | None:
+    """Restart every broker in KRaft mode at once, without the controllers; return None once none is left.
+
+    One at a time, those that still run KRaft would go on leading partitions for which ZooKeeper's controller has chosen another leader.
+    """
+    if (waiting := _restore(draft)) is not None:
+        return waiting
+    sets = draft.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return Wait(str(sets))
+    pods = [p for s in sets for p in s.pods if p.configuration.startswith(BrokerMode.KRAFT)]
+    for pod in pods:
+        if not pod.deleting:
+            node_id = draft.status.broker_ids.get(pod.name, -1)
+            draft.act(RestartPod(pod.name, pod.uid, node_id, KRAFT_GRACE_SECONDS, ready=False))
+    names = ", ".join(p.name for p in pods)
+    return Wait(f"all brokers in KRaft mode restart in ZooKeeper mode at once: {names}", requeue_after=HASTE)
 
 
 def _repeat_stop(draft: Draft) -> Wait | None:
@@ -575,6 +599,7 @@ def run_rolled_back_phase(draft: Draft) -> Outcome:
     draft.update(
         attempt=draft.status.attempt + 1, controllers=None, quorum=None, migration_offset=None, canary=None, verifications=(),
         controller_agreed_since=None, hold_until=None, healing=None, zookeeper_history=None,
+        kept_copy=None, keeping=None, lost_quorum=None, restoration=None,
     )  # fmt: skip
     for kind in (
         ConditionType.QUORUM_READY, ConditionType.BROKERS_IN_MIGRATION_MODE, ConditionType.METADATA_MIGRATED, ConditionType.BROKERS_ON_KRAFT,

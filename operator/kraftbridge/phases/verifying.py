@@ -16,8 +16,8 @@ from kraftbridge.models.decision import (
 from kraftbridge.models.observation import RunState, Unobserved, VerificationRun
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
-from kraftbridge.models.status import VerificationStatus, WaitKind
-from kraftbridge.phases import healing
+from kraftbridge.models.status import FORECAST, KeptCopy, VerificationStatus, WaitKind
+from kraftbridge.phases import healing, keeping
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 
 RETRY_AFTER = timedelta(seconds=20)
@@ -81,8 +81,11 @@ def ensure_verdict(
         case Verdict.CONSISTENT if profile is Profile.DUAL_WRITE and healing.outlived(draft, record):
             _launch(draft, profile, gate, purpose)
             return _wait(f"a controller failover has rewritten ZooKeeper since {record.run_id}; verifying again")
+        case Verdict.CONSISTENT if keeping.precedes_restoration(draft.status, record):
+            _launch(draft, profile, gate, purpose)
+            return _wait(f"the controllers were restored from a copy since {record.run_id}; verifying again")
         case Verdict.CONSISTENT if record.released_at is not None and draft.now - record.released_at <= max_age:
-            return None
+            return keeping.ensure_kept_after(draft, record)
         case Verdict.CONSISTENT:
             _launch(draft, profile, gate, purpose)
             return _wait(f"the verdict of {record.run_id} is older than {max_age.seconds} s; verifying again")
@@ -104,6 +107,25 @@ def ensure_verdict(
             tries = _tries(draft, profile, gate, purpose)
             message = f"verification {record.run_id} ended without a verdict ({record.reason}); tried {tries} time(s), again in {RETRY_AFTER.seconds} s"
             return Wait(message, WaitKind.VERIFICATION, Reason.INCONCLUSIVE, stalled=tries >= MAX_INCONCLUSIVE)
+
+
+def ensure_forecast(draft: Draft, gate: Phase, copy_id: str) -> VerificationStatus | None:
+    """Return the comparison of ZooKeeper with a kept copy once it has ended, None until then.
+
+    A comparison that ended without a verdict is tried again, up to `MAX_INCONCLUSIVE` times.
+    """
+    purpose = f"{FORECAST}{copy_id}"
+    record = latest(draft, Profile.DUAL_WRITE, gate, purpose)
+    if record is None:
+        _launch(draft, Profile.DUAL_WRITE, gate, purpose)
+        return None
+    if record.finished_at is None:
+        _follow(draft, record)
+        return None
+    again = record.verdict in {None, Verdict.INCONCLUSIVE} and draft.now - record.finished_at >= RETRY_AFTER
+    if again and _tries(draft, Profile.DUAL_WRITE, gate, purpose) < MAX_INCONCLUSIVE:
+        _launch(draft, Profile.DUAL_WRITE, gate, purpose)
+    return record
 
 
 def counts(step: StepContext, gate: Phase, purpose: str) -> dict[str, int] | None:
@@ -240,7 +262,7 @@ def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
     for each in old:
         draft.act(RemoveVerification(each.run_id, keep_report=False))
     draft.update(verifications=tuple(v for v in runs if v not in old), verification_count=number)
-    draft.act(LaunchVerification(run_id, profile, gate))
+    draft.act(LaunchVerification(run_id, profile, gate, _compared_copy(draft, record)))
     draft.tell(EventReason.VERIFICATION_STARTED, f"Verification {run_id} ({profile}) for the gate of {gate} launched")
 
 
@@ -263,7 +285,11 @@ def _is_kept(step: StepContext, record: VerificationStatus) -> bool:
 
 def _relaunch(draft: Draft, record: VerificationStatus) -> None:
     """Repeat a launch that an interruption lost; the run's name makes it the same run."""
-    draft.act(LaunchVerification(record.run_id, record.profile, record.gate))
+    draft.act(LaunchVerification(record.run_id, record.profile, record.gate, _compared_copy(draft, record)))
+
+
+def _compared_copy(step: StepContext, record: VerificationStatus) -> KeptCopy | None:
+    return step.status.kept_copy if record.is_forecast else None
 
 
 def _give_up(draft: Draft, record: VerificationStatus, reason: str) -> None:
@@ -286,6 +312,8 @@ def _finish(
     message = (
         f"Verification {record.run_id} ({record.profile}): {verdict or 'no verdict'}{': ' + reason if reason else ''}"
     )
+    if record.is_forecast:
+        return  # it says what a copy lacks, and nothing about what runs
     if verdict is Verdict.CONSISTENT:
         if record.profile is Profile.DUAL_WRITE:
             healing.close_differences(draft)

@@ -89,7 +89,7 @@ def read(kubernetes: KubernetesPort, namespace: str, name: str) -> BrokerRecord 
     annotations = first["metadata"].get("annotations") or {}
     data = _part(first)
     for number in range(1, int(annotations.get(ANNOTATION_PARTS, "1"))):
-        part = kubernetes.get("v1", "ConfigMap", namespace, _name(name, number))
+        part = kubernetes.get("v1", "ConfigMap", namespace, names.part_of(name, number))
         taken = ((part or {}).get("metadata", {}).get("annotations") or {}).get(ANNOTATION_TAKEN)
         if part is None or taken != annotations.get(ANNOTATION_TAKEN):
             return None
@@ -192,10 +192,6 @@ def _protocols(settings: Mapping[str, EffectiveSetting]) -> dict[str, str]:
     return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs if name.strip()}
 
 
-def _name(config_map: str, number: int) -> str:
-    return config_map if number == 0 else f"{config_map}-part-{number}"
-
-
 def _part(config_map: Mapping[str, Any]) -> bytes:
     return base64.b64decode((config_map.get("binaryData") or {}).get(RECORD_KEY, ""))
 
@@ -206,7 +202,7 @@ def _config_map(identity: Identity, name: str, number: int, parts: int, data: by
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": _name(name, number),
+            "name": names.part_of(name, number),
             "namespace": identity.namespace,
             "labels": names.labels(identity.name),
             "annotations": {ANNOTATION_PARTS: str(parts), ANNOTATION_TAKEN: now.astimezone(UTC).isoformat()},

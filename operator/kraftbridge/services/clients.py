@@ -6,15 +6,16 @@ import base64
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from kraftbridge import bounds
 from kraftbridge import credentials as certificates
 from kraftbridge.builders import names
 from kraftbridge.builders.brokers import parse_properties
-from kraftbridge.constants import CONTROLLER_PORT
+from kraftbridge.constants import CONTROLLER_PORT, LOG_SERVER_PORT
 from kraftbridge.exceptions import InvalidSpecError
 from kraftbridge.kafka.client import inlined, resolve, resolve_all
+from kraftbridge.metadata.log.files import LogFiles, RemoteLogFiles
 from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.storage.broker_records import BrokerRecordClient
@@ -24,6 +25,18 @@ from kraftbridge.storage.ports import BrokerPort, BrokerRecordPort, ControllerPo
 from kraftbridge.storage.zookeeper import ZooKeeperStore, ZooKeeperTls
 
 _RESOLVE_SECONDS: Final = 2.0
+
+
+class ClosableLog(LogFiles, Protocol):
+    """Access to a metadata log over a connection."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+def open_controllers_log(host: str, token: str, authority: str) -> RemoteLogFiles:
+    """Return access to the metadata log of a controller, through the log server in its pod."""
+    return RemoteLogFiles(f"https://{host}:{LOG_SERVER_PORT}", None, token=token, authority=authority)
 
 
 @dataclass(slots=True)
@@ -37,6 +50,8 @@ class ClusterClients:
     """Opens a client that asks brokers by their own ids."""
     prober: Prober | None = None
     """Measures how long no controller accepts writes. None if nothing is measured."""
+    open_log: Callable[[str, str, str], ClosableLog] = open_controllers_log
+    """Opens the metadata log of the controller at a host, with the token and the authority of its log server."""
 
     def close(self) -> None:
         """Close all connections."""

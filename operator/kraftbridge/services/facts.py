@@ -183,6 +183,7 @@ class Facts:
             broker_settings=settings,
             broker_selectors=tuple(selectors),
             credentials=rendered.credentials if rendered else self.credentials(identity, spec, status),
+            restored=rendered.restored if rendered else None,
         )
 
     def credentials(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> dict[str, str]:

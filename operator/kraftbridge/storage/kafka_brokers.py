@@ -24,6 +24,7 @@ from kraftbridge.exceptions import InvalidSpecError, ObservationError
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.metadata import Metadata
 from kraftbridge.kafka.wire import NOT_CONTROLLER, UNKNOWN_TOPIC, Connection, WireError, error_name, host_ports
+from kraftbridge.models.broker_record import TopicPartition
 from kraftbridge.models.observation import ClusterState, ControllerProbe, NodeFeatures, TopicRedundancy, Unobserved
 from kraftbridge.models.survey import RELEVANT_DEFAULTS, BrokerSetting, SettingSource, Stated, Visibility
 
@@ -31,6 +32,8 @@ CONNECT_SECONDS: Final = 2.0
 REQUEST_SECONDS: Final = 3.0
 CALL_SECONDS: Final = 5.0
 """Time budget of one observation, over all addresses that it tries."""
+_EVERY_VIEW_SECONDS: Final = 30.0
+"""Time budget of an observation that asks every broker for all of its metadata."""
 VIEWS: Final = 3
 """Number of brokers that one observation asks for all of their metadata. The answers are large."""
 _UNKNOWN_TOPIC: Final = 3
@@ -166,6 +169,33 @@ class BrokerClient:
         if answer.error_code:
             raise ObservationError(self._source, f"ListPartitionReassignments answered {error_name(answer.error_code)}")
         return tuple(sorted(f"{t.name}-{p.partition_index}" for t in answer.topics for p in t.partitions))
+
+    def leader_epochs(self) -> dict[TopicPartition, int]:
+        """Return the highest leader epoch of each partition that any broker serves; every broker is asked.
+
+        Without a controller the brokers' views differ: some have heard of an election that others have not.
+
+        Raises
+        ------
+        ObservationError
+            No broker answered.
+        """
+        until = time.monotonic() + _EVERY_VIEW_SECONDS
+        known = self._known_brokers()
+        found: dict[TopicPartition, int] = {}
+        silent: list[Unobserved] = []
+        with self._each_lock:
+            self._close_gone(known)
+            for broker, address in known.items():
+                view = self._ask_kept(broker, address, until, _leader_epochs)
+                if isinstance(view, Unobserved):
+                    silent.append(view)
+                    continue
+                for partition, epoch in view.items():
+                    found[partition] = max(epoch, found.get(partition, epoch))
+        if len(silent) == len(known):
+            raise ObservationError(self._source, str(silent[0]) if silent else "Metadata lists no broker")
+        return found
 
     def serves_topic(self, topic: str) -> Mapping[int, bool | Unobserved]:
         """Ask each broker that Metadata lists whether it serves a topic with a leader for each partition.
@@ -498,6 +528,16 @@ def _view(connection: Connection, broker: int, until: float) -> ClusterState:
         return connection.all_topics(
             min(max(left, _LEAST_SECONDS), REQUEST_SECONDS), partial(_cluster_state, f"broker {broker}")
         )
+    except ObservationError as e:
+        raise WireError(e.reason) from e
+
+
+def _leader_epochs(connection: Connection) -> dict[TopicPartition, int]:
+    def epochs(answer: Metadata) -> dict[TopicPartition, int]:
+        return {(t.name, p.partition_index): p.leader_epoch for t in answer.topics for p in t.partitions}
+
+    try:
+        return connection.all_topics(REQUEST_SECONDS, epochs)
     except ObservationError as e:
         raise WireError(e.reason) from e
 

@@ -145,6 +145,9 @@ class ZooKeeperPort(Protocol):
     def users(self) -> ZooKeeperUsers:
         """Return what others keep there, and the addresses of clients that are neither brokers nor this client."""
 
+    def topics(self) -> frozenset[str]:
+        """See `ZooKeeperStore.topics`."""
+
     def payloads(self, paths: Sequence[str]) -> dict[str, bytes | None]:
         """Return the data of znodes; None for a znode that does not exist."""
 
@@ -181,6 +184,9 @@ class BrokerPort(Protocol):
 
     def refusal(self, address: str, server_name: str, client_properties: Mapping[str, str]) -> str | None:
         """Return why a broker does not let a client with these settings do a controller's work; None if it does."""
+
+    def leader_epochs(self) -> Mapping[TopicPartition, int]:
+        """See `BrokerClient.leader_epochs`."""
 
     def serves_topic(self, topic: str) -> Mapping[int, bool | Unobserved]:
         """Ask each broker whether it serves a topic."""

@@ -227,6 +227,20 @@ class ZooKeeperStore:
         except (KazooException, KazooTimeoutError, OSError) as e:
             raise ObservationError(self._source, self._explain(e)) from e
 
+    def topics(self) -> frozenset[str]:
+        """Return the names below ``/brokers/topics``.
+
+        Raises
+        ------
+        ObservationError
+            No session, no answer in time, or no permission.
+        """
+        deadline = time.monotonic() + _CALL_SECONDS
+        try:
+            return frozenset(_result(children(self._connected(deadline), "/brokers/topics"), deadline) or ())
+        except (KazooException, KazooTimeoutError, OSError) as e:
+            raise ObservationError(self._source, self._explain(e)) from e
+
     def payloads(self, paths: Sequence[str]) -> dict[str, bytes | None]:
         """Return the data of znodes, None for a znode that does not exist; reads in batches, each with its own time limit.
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 from tests.support.golden import assert_golden
-from tests.support.observations import CLUSTER_ID, CONTROLLERS, spec_document
+from tests.support.observations import CLUSTER_ID, CONTROLLERS, kept_copy, spec_document
 
+from kraftbridge import restore
 from kraftbridge.builders import controllers as quorum
 from kraftbridge.builders.brokers import parse_properties
 from kraftbridge.constants import ACL_AUTHORIZER, ANNOTATION_CONFIGURATION, STANDARD_AUTHORIZER
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.status import RestoredLog
 from kraftbridge.services.certificates import issued_principals
 
 FLAG = "zookeeper.metadata.migration.enable"
@@ -258,3 +260,21 @@ def test_the_principals_of_what_the_operator_issues_are_super_users_under_their_
     ):
         assert rule not in other
         assert "kraftbridge" not in other.get("super.users", "")
+
+
+def test_controllers_that_are_restored_read_the_copy_first_and_carry_nothing_of_it_afterwards() -> None:
+    copy = RestoredLog.of(kept_copy(parts=2), 1_002)
+    spec, mode = migration_spec(), ControllerMode.MIGRATION
+    restoring = replace(FACTS, restored=copy)
+    built = quorum.controllers_objects(spec, restoring, mode, format_allowed=False)
+    pod = built[-1]["spec"]["template"]["spec"]
+    container = pod["initContainers"][-1]
+    assert container["name"] == "restore"
+    command = [word.replace("$(NODE_ID)", "3001").replace("$(CLUSTER_ID)", "-a") for word in container["command"][3:]]
+    assert restore.main(command) == 1, "its arguments are known, and the copy is not here"
+    (volume,) = [v for v in pod["volumes"] if v["name"] == "kept-copy"]
+    assert [s["secret"]["name"] for s in volume["projected"]["sources"]] == [copy.secret, f"{copy.secret}-part-1"]
+    assert next(o for o in built if o["kind"] == "ConfigMap")["data"]["format"] == "refused"
+    plain = quorum.controllers_objects(spec, FACTS, mode, format_allowed=False)
+    assert "restore" not in json.dumps(plain)
+    assert quorum.configuration(spec, restoring, mode) != quorum.configuration(spec, FACTS, mode)

@@ -10,8 +10,9 @@ import pytest
 from pydantic import ValidationError
 from tests.support.every_pod import run_facts
 from tests.support.golden import assert_golden
-from tests.support.observations import CONTROLLERS, IDENTITY, RUN_ID, spec_document
+from tests.support.observations import CONTROLLERS, IDENTITY, RUN_ID, kept_copy, spec_document
 
+from kraftbridge import restore
 from kraftbridge.builders import names, verification
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import REQUEST_KEY, CompareServed, Profile, VerificationRequest
@@ -252,3 +253,23 @@ def test_the_job_uses_the_issued_login(listener: dict[str, Any], login: bool) ->
     spec = migration_spec(controllers={"listener": listener})
     assert verification.request(spec, replace(FACTS, listener_certificate=True)).listener_login is login
     assert not verification.request(spec, FACTS).listener_login
+
+
+def test_a_forecast_compares_the_kept_copy_in_one_pod_and_asks_nobody_else() -> None:
+    copy = kept_copy(parts=2)
+    facts = replace(FACTS, kept=copy)
+    built = VerificationRequest.model_validate_json(
+        verification.config_map(migration_spec(), facts)["data"][REQUEST_KEY]
+    )
+    assert [(v.id, v.log_url, v.host) for v in built.voters] == [(3000, "file:///var/lib/kraftbridge-copy", None)]
+    assert built.compare_served is CompareServed.NEVER
+    job = verification.application(migration_spec(), facts, Runner.SPARK_APPLICATION)
+    assert job["kind"] == "Job"
+    pod = job["spec"]["template"]["spec"]
+    (unpack,) = pod["initContainers"]
+    assert restore.main([*unpack["command"][3:], "--directory", "nowhere"]) == 1, (
+        "its arguments are known, and the copy is not here"
+    )
+    mounts = {m["name"]: m["mountPath"] for m in pod["containers"][0]["volumeMounts"]}
+    assert mounts["log"] == "/var/lib/kraftbridge-copy"
+    assert not verification.has_executors(migration_spec(), facts, Runner.SPARK_APPLICATION)

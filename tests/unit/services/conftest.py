@@ -12,10 +12,10 @@ from tests.support.fakes import (
     READ_VERBS,
     Clock,
     FaithfulDryStarts,
-    FakeBrokerRecords,
     FakeKafka,
     FakeKubernetes,
     Killed,
+    fake_clients,
     migration_object,
     surroundings,
     user_stateful_set,
@@ -28,7 +28,6 @@ from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.services import reconcile
 from kraftbridge.services.act import actuator
-from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.observe import observer
 
 POLICY = "kraftbridge-policy"
@@ -104,7 +103,7 @@ def _reconciler(kubernetes: FakeKubernetes, kafka: FakeKafka) -> reconcile.Recon
     return reconcile.Reconciler(
         kubernetes,
         settings,
-        lambda *_: ClusterClients(kafka, kafka, kafka, lambda: FakeBrokerRecords(kafka)),
+        lambda *_: fake_clients(kafka),
         FaithfulDryStarts(kafka),
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support.fakes import FakeBrokerRecords, FakeKafka
+from tests.support.fakes import FakeKafka, fake_clients
 from tests.unit.services.conftest import Operator
 
 from kraftbridge.config import Settings
@@ -100,7 +100,7 @@ def test_connections_are_opened_anew_when_a_secret_changes(operator: Operator, m
 
     def connections(*_: object) -> ClusterClients:
         opened.append(operator.kafka)
-        return ClusterClients(operator.kafka, operator.kafka, operator.kafka, lambda: FakeBrokerRecords(operator.kafka))
+        return fake_clients(operator.kafka)
 
     settings = Settings(operator_image="operator:test", verifier_image="verifier:test")
     reconciler = reconcile.Reconciler(operator.kubernetes, settings, connections)

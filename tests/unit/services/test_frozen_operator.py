@@ -8,14 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.fakes import FaithfulDryStarts, FakeBrokerRecords, migration_object
+from tests.support.fakes import FaithfulDryStarts, fake_clients, migration_object
 from tests.unit.services.conftest import POLICY, Operator
 
 from kraftbridge.config import Settings
 from kraftbridge.constants import ANNOTATION_LOCK, KIND
 from kraftbridge.models.phase import Phase
 from kraftbridge.services import reconcile
-from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.leases import Leases
 
 Call = tuple[str, str, str]
@@ -37,7 +36,7 @@ def another(operator: Operator) -> reconcile.Reconciler:
     found = reconcile.Reconciler(
         operator.kubernetes,
         settings,
-        lambda *_: ClusterClients(kafka, kafka, kafka, lambda: FakeBrokerRecords(kafka)),
+        lambda *_: fake_clients(kafka),
         FaithfulDryStarts(kafka),
     )
     leases = Leases(operator.kubernetes, "another", lambda: operator.clock.now.timestamp())  # noqa: PLW0108 - the clock moves

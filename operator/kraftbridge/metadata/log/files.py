@@ -153,10 +153,21 @@ class RemoteLogFiles:
         CA certificate that signed the server's certificate; the system's CAs by default.
     timeout_seconds
         Limit of each request.
+    token
+        The bearer token itself, instead of a file.
+    authority
+        The CA certificate itself (PEM), instead of a file.
     """
 
     def __init__(
-        self, url: str, token_path: Path | None, ca_path: Path | None = None, timeout_seconds: float = 15.0
+        self,
+        url: str,
+        token_path: Path | None,
+        ca_path: Path | None = None,
+        timeout_seconds: float = 15.0,
+        *,
+        token: str = "",
+        authority: str = "",
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "https" or not parts.hostname:
@@ -164,8 +175,9 @@ class RemoteLogFiles:
         self._host, self._port = parts.hostname, parts.port or 443
         self._prefix = parts.path.rstrip("/")
         self._token_path = token_path
+        self._token = token
         self._timeout_seconds = timeout_seconds
-        self._context = ssl.create_default_context(cafile=str(ca_path) if ca_path else None)
+        self._context = ssl.create_default_context(cafile=str(ca_path) if ca_path else None, cadata=authority or None)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._connection: http.client.HTTPSConnection | None = None
 
@@ -210,8 +222,9 @@ class RemoteLogFiles:
     def _get(self, path: str, byte_range: tuple[int, int] | None) -> bytes:
         headers = {}
         try:
-            if self._token_path is not None:
-                headers["Authorization"] = f"Bearer {self._token_path.read_text(encoding='utf-8').strip()}"
+            token = self._token if self._token_path is None else self._token_path.read_text(encoding="utf-8").strip()
+            if token:
+                headers["Authorization"] = f"Bearer {token}"
             if byte_range is not None:
                 headers["Range"] = f"bytes={byte_range[0]}-{byte_range[1] - 1}"
             status, reason, body = self._request(path, headers)

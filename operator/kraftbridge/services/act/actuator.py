@@ -31,6 +31,7 @@ from kraftbridge.models.decision import (
     FenceRehearsal,
     HoldLease,
     IssueListenerCertificates,
+    KeepCopy,
     KeepOriginal,
     LaunchRehearsal,
     LaunchVerification,
@@ -58,7 +59,7 @@ from kraftbridge.models.report import GO_KEY, Go, Profile
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services import broker_records, original_secrets, original_state, ownership
+from kraftbridge.services import broker_records, kept_copies, original_secrets, original_state, ownership
 from kraftbridge.services.act import archives, rehearsals, removal
 from kraftbridge.services.act.checked import CheckedKubernetes, tried_again
 from kraftbridge.services.certificates import IssuedSecrets
@@ -160,6 +161,10 @@ class Actuator:
                 rehearsals.carry_out(
                     step.kubernetes, self._facts, self._settings, step.identity, step.spec, step.status, action
                 )
+            case KeepCopy():
+                if step.status.controllers is not None:
+                    known = step.status.controllers
+                    kept_copies.keep(step.kubernetes, step.identity, step.clients, known, action, datetime.now(UTC))
             case RestoreStatefulSet(name):
                 self._restore(step, name)
             case StopControllers():
@@ -309,8 +314,10 @@ class Actuator:
 
     def _apply_controllers(self, step: Step, action: ApplyControllers) -> None:
         identity, attempt = step.identity, step.status.attempt
-        if not action.format_allowed and step.status.controllers is not None:
-            belongings.check_claims(step.kubernetes, identity.namespace, step.status.controllers)
+        known = step.status.controllers
+        restores = known is not None and known.rendered is not None and known.rendered.restored is not None
+        if not action.format_allowed and known is not None and not restores:
+            belongings.check_claims(step.kubernetes, identity.namespace, known)
         self._ensure_log_access(step, controllers_name(identity.name, identity.uid, attempt))
         facts = self._facts.controllers(identity, step.spec, step.status)
         spec = rendered_spec(step.spec, step.status)
@@ -349,6 +356,7 @@ class Actuator:
             run_id=action.run_id,
             profile=action.profile,
             gate=action.gate,
+            kept=action.kept,
             controllers=controllers_name(step.identity.name, step.identity.uid, step.status.attempt),
             cluster_domain=step.identity.cluster_domain,
             image=spec.verification.image or self._settings.verifier_image,

@@ -43,20 +43,23 @@ from kraftbridge.models.status import (
     ControllersStatus,
     GuardedStatefulSet,
     MigrationStatus,
+    ZooKeeperBehind,
     chooses_channel,
     rendered_spec,
     with_channel,
 )
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.lost_quorum import is_under_way
 from kraftbridge.phases.needs import Part, needs
-from kraftbridge.services import broker_records
+from kraftbridge.services import broker_records, kept_copies
 from kraftbridge.services.act import archives
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.dry_start import DryStarter
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe import belongings, runs, workloads
+from kraftbridge.services.observe.behind import zookeeper_behind
 from kraftbridge.services.observe.refusals import PodRefusals
 from kraftbridge.services.observe.runs import running_rehearsal
 from kraftbridge.services.observe.survey import Surveyor
@@ -67,6 +70,7 @@ from kraftbridge.storage.kafka_controllers import read_controller_metrics
 from kraftbridge.storage.ports import KubernetesPort
 
 T = TypeVar("T")
+BEHIND_EVERY = timedelta(seconds=60)
 REDUNDANCY_EVERY = timedelta(seconds=10)
 SURVEY_EVERY_SECONDS = 10.0
 DRY_START_EVERY_SECONDS = 5.0
@@ -107,6 +111,7 @@ class Memory:
     refusals: int = 0
     """Consecutive refusals of the status by the API server."""
     generation: int = -1
+    behind: ZooKeeperBehind | None = None
     belongings: tuple[float, str, tuple[str, ...], dict[int, str]] | None = None
     """Time of the reading, name and mode of the controllers, their missing objects, and their claims."""
 
@@ -185,6 +190,10 @@ class Observer:
         seen_controllers, seen_sets = self._result(controllers), tuple(self._result(s) for s in sets)
         clues = look(Part.CLUES, "logs", self._logs.clues, identity, spec, status, seen_sets, seen_controllers)
         started = look(Part.START_LOG, "log", self._logs.start, identity, spec, status, seen_sets)
+        kept = look(
+            Part.KEPT_COPY, "kept copy", kept_copies.read, self._kubernetes, identity.namespace, _copy_place(status)
+        )
+        behind = look(Part.BEHIND, "brokers and ZooKeeper", self._behind, clients, memory, now)
         known = self._result(record)
         now_is = look(
             Part.BROKER_NOW,
@@ -226,6 +235,8 @@ class Observer:
             broker_record=known,
             broker_now=self._result(now_is),
             start_log=self._result(started),
+            kept_copy=self._result(kept),
+            behind=self._result(behind),
             issued=issued.result() if issued is not None else None,
             outcomes=memory.outcomes,
         )
@@ -309,7 +320,8 @@ class Observer:
         own = workloads.own_state(stateful_set, pods, KAFKA_CONTAINER)
         own = replace(own, pods_refused=self._refusals.of(stateful_set, len(own.pods)))
         # A newer operator can render other objects from the same spec. That alone must not restart a voter.
-        if status.controllers.format_allowed or status.controllers.change is not None:
+        changing = status.controllers.change is not None or is_under_way(status)
+        if status.controllers.format_allowed or changing:
             facts = self._facts.controllers(identity, spec, status)
             wanted = controllers_configuration(rendered_spec(spec, status), facts, status.controllers.mode)
             own = replace(own, drift=() if own.configuration == wanted else ("configuration",))
@@ -324,6 +336,13 @@ class Observer:
             claims=claims,
             left=left,
         )
+
+    def _behind(self, clients: ClusterClients, memory: Memory, now: datetime) -> ZooKeeperBehind:
+        """Return what ZooKeeper lacks, at most `BEHIND_EVERY` old: it is read partition by partition."""
+        known = memory.behind
+        if known is None or now - known.read_at >= BEHIND_EVERY:
+            known = memory.behind = zookeeper_behind(clients, now)
+        return known
 
     def _belongings(
         self, identity: Identity, known: ControllersStatus, memory: Memory, *, whole: bool
@@ -512,3 +531,7 @@ def _probed(clients: ClusterClients, status: MigrationStatus, *, probe: bool) ->
 
 def _views(clients: ClusterClients) -> Mapping[int, int | Unobserved]:
     return clients.brokers.controller_by_broker()
+
+
+def _copy_place(status: MigrationStatus) -> str:
+    return "" if status.keeping is None else status.keeping.secret
