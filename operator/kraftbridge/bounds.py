@@ -63,6 +63,15 @@ REPORT_BYTES: Final = 8 * MIB
 REPORT_VALUES: Final = 500_000
 """Values in a report's JSON. Each takes up to 100 times its bytes once it is parsed."""
 
+RECORD_BYTES: Final = 32 * MIB
+"""A record of a broker, packed or unpacked. One of 200,000 partitions has 8 MiB."""
+
+RECORD_PARTITIONS: Final = 250_000
+"""Partitions in a record of a broker."""
+
+RECORD_VALUES: Final = 600_000
+"""Values in a record's JSON outside its offsets: two for each topic, and the settings."""
+
 RESULT_BYTES: Final = 256 * KIB
 """The result of a rehearsal, unpacked."""
 
@@ -180,25 +189,31 @@ _CHUNK_BYTES: Final = 64 * KIB
 # ------------------------------------------------------------------------------------------------ packed and nested
 
 
-def unpacked(packed: bytes, source: str, most: int, advice: str) -> bytes:
+def unpacked(packed: bytes, source: str, most: int, advice: str, *, zlib_format: bool = False) -> bytes:
     """Return what a gzip stream holds, without holding more than the bound at any moment.
+
+    Parameters
+    ----------
+    zlib_format
+        The stream is one of zlib (RFC 1950).
 
     Raises
     ------
     OSError
-        It is no whole gzip stream.
+        It is no whole stream.
     BoundExceededError
         It holds more than ``most`` bytes.
     """
-    stream = zlib.decompressobj(wbits=_GZIP)
+    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS if zlib_format else _GZIP)
+    kind = "zlib" if zlib_format else "gzip"
     try:
         found = stream.decompress(packed, most + 1)
     except zlib.error as e:
-        raise OSError(f"{source} is not packed with gzip: {e}") from e
+        raise OSError(f"{source} is not packed with {kind}: {e}") from e
     if len(found) > most:
         raise BoundExceededError(source, f"{size(len(packed))} unpack to more than {size(most)}", size(most), advice)
     if not stream.eof or stream.unused_data:
-        raise OSError(f"{source} is not one whole gzip stream")
+        raise OSError(f"{source} is not one whole {kind} stream")
     return found
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
-from collections.abc import Mapping
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from typing_extensions import override
+
+from kraftbridge import bounds
 from kraftbridge.models.config_values import ConfigType
 from kraftbridge.models.survey import DYNAMIC, SettingSource, Stated, Unobserved
 
-MAXIMUM_UNPACKED_BYTES: Final = 256 * 1024 * 1024
-"""Of a record: 200,000 partitions take about 8 MiB."""
+_ADVICE: Final = "Let the ConfigMap be as the operator wrote it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,71 @@ class PartitionOffsets:
 
 
 TopicPartition = tuple[str, int]
+
+
+class OffsetTable(Mapping[TopicPartition, PartitionOffsets]):
+    """Offsets by partition, in 45 bytes each: as objects in a dict they take 330, and a broker has up to 200,000 partitions.
+
+    A partition that is added once more keeps its first offsets.
+    """
+
+    def __init__(self, offsets: Mapping[TopicPartition, PartitionOffsets] | None = None) -> None:
+        self._topics: dict[str, tuple[str, array[int]]] = {}
+        """Id of the topic, and the rows of its partitions, in order."""
+        self._count = 0
+        for place, each in sorted((offsets or {}).items()):
+            self.add(place, each)
+
+    def add(self, place: TopicPartition, offsets: PartitionOffsets) -> None:
+        """Add a partition; it takes the less time the more partitions of its topic are smaller."""
+        topic, partition = place
+        if topic not in self._topics:
+            self._topics[topic] = (offsets.topic_id, array("q"))
+        _, rows = self._topics[topic]
+        position = len(rows) if not rows or rows[-_COLUMNS] < partition else _COLUMNS * _find(rows, partition)
+        if position < len(rows) and rows[position] == partition:
+            return
+        row = (partition, offsets.start, offsets.end, offsets.limit, offsets.retention_bytes)
+        rows[position:position] = array("q", row)
+        self._count += 1
+
+    def topics(self) -> Iterator[tuple[str, list[list[int]]]]:
+        """Yield each topic with its rows: partition, start, end, limit and ``retention.bytes``."""
+        for topic, (_, rows) in self._topics.items():
+            yield topic, [rows[at : at + _COLUMNS].tolist() for at in range(0, len(rows), _COLUMNS)]
+
+    def topic_ids(self) -> dict[str, str]:
+        """Return the id of each topic."""
+        return {topic: topic_id for topic, (topic_id, _) in self._topics.items()}
+
+    @override
+    def __getitem__(self, place: TopicPartition) -> PartitionOffsets:
+        topic, partition = place
+        topic_id, rows = self._topics[topic]
+        position = _COLUMNS * _find(rows, partition)
+        if position >= len(rows) or rows[position] != partition:
+            raise KeyError(place)
+        start, end, limit, retention_bytes = rows[position + 1 : position + _COLUMNS]
+        return PartitionOffsets(start, end, limit, retention_bytes, topic_id)
+
+    @override
+    def __iter__(self) -> Iterator[TopicPartition]:
+        for topic, (_, rows) in self._topics.items():
+            for position in range(0, len(rows), _COLUMNS):
+                yield topic, rows[position]
+
+    @override
+    def __len__(self) -> int:
+        return self._count
+
+
+_COLUMNS: Final = 5
+"""Partition, start, end, limit and ``retention.bytes``."""
+
+
+def _find(rows: array[int], partition: int) -> int:
+    """Return the first row whose partition is not smaller."""
+    return bisect_left(range(len(rows) // _COLUMNS), partition, key=lambda row: rows[_COLUMNS * row])
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,42 +248,85 @@ def packed(record: BrokerRecord) -> bytes:
             name: [s.value, s.sensitive, s.type, [[str(o.source), o.value] for o in s.stated]]
             for name, s in record.settings.items()
         }
-    topics: dict[str, list[list[int]]] = {}
-    for (topic, partition), o in record.offsets.items():
-        topics.setdefault(topic, []).append([partition, o.start, o.end, o.limit, o.retention_bytes])
-    ids = {topic: o.topic_id for (topic, _), o in record.offsets.items()}
-    document = {
+    head = {
         "nodeId": record.node_id,
         "podUid": record.pod_uid,
         "podIp": record.pod_ip,
         "takenAt": record.taken_at.isoformat(),
         "settings": settings,
         "listeners": [_listener(state) for state in record.listeners],
-        "offsets": topics,
-        "topicIds": ids,
     }
-    return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), level=6)
+    offsets = record.offsets if isinstance(record.offsets, OffsetTable) else OffsetTable(record.offsets)
+    stream = zlib.compressobj(level=6)
+    found = bytearray(stream.compress(_json(head)[:-1] + _OFFSETS))
+    for number, (topic, rows) in enumerate(offsets.topics()):
+        found += stream.compress((b"," if number else b"") + _json(topic) + b":" + _json(rows))
+    found += stream.compress(_TOPIC_IDS + _json(offsets.topic_ids()) + b"}")
+    return bytes(found + stream.flush())
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def unpacked(data: bytes) -> BrokerRecord:
     """Return the record of `packed` data.
 
+    The offsets are decoded topic by topic: as one JSON document those of 200,000 partitions take 100 MB.
+
     Raises
     ------
     ValueError
-        It is no record, or it is larger than `MAXIMUM_UNPACKED_BYTES`.
+        It is no record.
+    BoundExceededError
+        It is larger than `bounds.RECORD_BYTES`, or has more values or partitions than a record.
     """
-    reader = zlib.decompressobj()
     try:
-        text = reader.decompress(data, MAXIMUM_UNPACKED_BYTES)
-        if reader.unconsumed_tail:
-            raise ValueError(f"the record is larger than {MAXIMUM_UNPACKED_BYTES} bytes")
-        return _record(json.loads(text))
-    except (zlib.error, KeyError, TypeError, IndexError) as e:
+        text = bounds.unpacked(data, "the record", bounds.RECORD_BYTES, _ADVICE, zlib_format=True)
+    except bounds.BoundExceededError:
+        raise
+    except OSError as e:
+        raise ValueError(f"it is no record of a broker: {e}") from e
+    # No string of JSON has a quotation mark without a backslash before it, so these marks stand in none.
+    head, _, rest = text.partition(_OFFSETS)
+    rows, _, ids = rest.rpartition(_TOPIC_IDS)
+    try:
+        document = bounds.json_value(head + _TOPIC_IDS[1:] + ids, "the record", bounds.RECORD_VALUES, _ADVICE)
+        return _record(document, _offsets(rows, document["topicIds"]))
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError, ValueError) as e:
         raise ValueError(f"it is no record of a broker: {type(e).__name__}: {e}") from e
 
 
-def _record(document: Any) -> BrokerRecord:
+_OFFSETS: Final = b',"offsets":{'
+_TOPIC_IDS: Final = b'},"topicIds":'
+_TOPIC: Final = re.compile(rb'("(?:[^"\\]|\\.)*"):\[')
+_ROW: Final = re.compile(rb"\[" + rb",".join([rb"(-?\d{1,19})"] * 5) + rb"\],?")
+_END_OF_TOPIC: Final = re.compile(rb"\],?")
+
+
+def _offsets(rows: bytes, topic_ids: Mapping[str, str]) -> OffsetTable:
+    found = OffsetTable()
+    position = 0
+    while position < len(rows):
+        position, topic = _next(_TOPIC, rows, position)
+        name = json.loads(topic[1])
+        while (row := _ROW.match(rows, position)) is not None:
+            position = row.end()
+            partition, start, end, limit, retention_bytes = map(int, row.groups())
+            found.add((name, partition), PartitionOffsets(start, end, limit, retention_bytes, topic_ids[name]))
+            bounds.count("the record", len(found), bounds.RECORD_PARTITIONS, "partitions", _ADVICE)
+        position, _ = _next(_END_OF_TOPIC, rows, position)
+    return found
+
+
+def _next(pattern: re.Pattern[bytes], rows: bytes, position: int) -> tuple[int, re.Match[bytes]]:
+    found = pattern.match(rows, position)
+    if found is None:
+        raise ValueError(f"its offsets are broken at byte {position}")
+    return found.end(), found
+
+
+def _record(document: Any, offsets: OffsetTable) -> BrokerRecord:
     stored = document["settings"]
     settings: Mapping[str, EffectiveSetting] | Unobserved
     if isinstance(stored, list):
@@ -235,11 +348,7 @@ def _record(document: Any) -> BrokerRecord:
         taken_at=datetime.fromisoformat(document["takenAt"]),
         settings=settings,
         listeners=tuple(_listener_of(entry) for entry in document["listeners"]),
-        offsets={
-            (topic, partition): PartitionOffsets(start, end, limit, retention_bytes, document["topicIds"][topic])
-            for topic, rows in document["offsets"].items()
-            for partition, start, end, limit, retention_bytes in rows
-        },
+        offsets=offsets,
     )
 
 

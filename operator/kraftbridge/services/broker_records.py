@@ -9,6 +9,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from kraftbridge import bounds
 from kraftbridge.builders import names
 from kraftbridge.constants import API_VERSION, GROUP, KIND
 from kraftbridge.exceptions import ActionError, ObservationError
@@ -87,16 +88,25 @@ def read(kubernetes: KubernetesPort, namespace: str, name: str) -> BrokerRecord 
     if first is None:
         return None
     annotations = first["metadata"].get("annotations") or {}
-    data = _part(first)
-    for number in range(1, int(annotations.get(ANNOTATION_PARTS, "1"))):
+    advice = "Let the ConfigMap be as the operator wrote it"
+    try:
+        parts = int(annotations.get(ANNOTATION_PARTS, "1"))
+        bounds.count(source, parts, bounds.RECORD_BYTES // PART_BYTES, "parts", advice)
+        data = _part(first)
+    except (ValueError, OSError) as e:
+        raise ObservationError(source, str(e)) from e
+    for number in range(1, parts):
         part = kubernetes.get("v1", "ConfigMap", namespace, names.part_of(name, number))
         taken = ((part or {}).get("metadata", {}).get("annotations") or {}).get(ANNOTATION_TAKEN)
         if part is None or taken != annotations.get(ANNOTATION_TAKEN):
             return None
-        data += _part(part)
+        try:
+            data += _part(part)
+        except ValueError as e:
+            raise ObservationError(f"ConfigMap {namespace}/{names.part_of(name, number)}", str(e)) from e
     try:
         return unpacked(data)
-    except ValueError as e:
+    except (ValueError, OSError) as e:
         raise ObservationError(source, str(e)) from e
 
 

@@ -89,7 +89,10 @@ def test_a_broker_is_recorded_before_it_restarts(phase: Phase, mode: BrokerMode)
         replace(recorded, settings=Unobserved("broker", "silent")),
         Unobserved("ConfigMap", "gone"),
     ):
-        assert restarts(fine.after(first).observing(broker_record=wrong).step()) == [], wrong
+        decision = fine.after(first).observing(broker_record=wrong).step()
+        assert restarts(decision) == [], wrong
+        told = isinstance(wrong, Unobserved) and str(wrong) in decision.status.message
+        assert told is isinstance(wrong, Unobserved), decision.status.message
 
 
 def test_a_record_that_was_never_written_is_not_waited_for() -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.support.fakes import Clock, FakeKubernetes
-from tests.support.observations import IDENTITY, NOW, pod
+from tests.support.observations import IDENTITY, NOW, broker_record, pod
 
+from kraftbridge import bounds
 from kraftbridge.exceptions import ActionError, ObservationError
-from kraftbridge.models.broker_record import EffectiveSetting, ListenerState, OffsetsNow, PartitionOffsets
+from kraftbridge.models.broker_record import EffectiveSetting, ListenerState, OffsetsNow, PartitionOffsets, packed
 from kraftbridge.models.decision import RecordBroker
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.survey import SettingSource, Stated
@@ -132,3 +138,89 @@ def test_afterwards_listeners_are_looked_at_where_the_pod_is_now_and_the_log_is_
     later = broker_records.ask(kubernetes, IDENTITY.namespace, clients(brokers), None, 1, moved, "kafka")
     assert isinstance(later.refusals, Unobserved)
     assert (later.listeners, later.offsets) == ((), {})
+
+
+# ------------------------------------------------------------------------------------------------ bounds
+
+
+@contextmanager
+def at_most(mebibytes: int) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < mebibytes * bounds.MIB, bounds.size(peak)
+
+
+def stored(kubernetes: FakeKubernetes, data: bytes, parts: object = 1) -> None:
+    """Replace the record, as everybody can who may write ConfigMaps."""
+    annotations = {broker_records.ANNOTATION_PARTS: str(parts), broker_records.ANNOTATION_TAKEN: "2020"}
+    for name in (ACTION.config_map, *(f"{ACTION.config_map}-part-{i}" for i in range(1, 60))):
+        metadata = {"name": name, "namespace": IDENTITY.namespace, "annotations": annotations}
+        content = {broker_records.RECORD_KEY: base64.b64encode(data).decode()}
+        kubernetes.objects["ConfigMap", IDENTITY.namespace, name] = {"metadata": metadata, "binaryData": content}
+
+
+HEAD = b'{"nodeId":1,"podUid":"u","podIp":"","takenAt":"2026-01-01T00:00:00+00:00","settings":{},"listeners":[],"offsets":{'
+TAIL = b'},"topicIds":{"t":""}}'
+
+
+def rows(count: int) -> bytes:
+    return b'"t":[' + b",".join(b"[%d,1000,2000,1500,-1]" % i for i in range(count)) + b"]"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b'{"settings":[' + b"[]," * (24 * bounds.MIB), r"unpack to more than 32\.0 MiB"),
+        (b'{"settings":[' + b"[]," * (8 * bounds.MIB), "values, and 600,000 is the most"),
+        (b"[" * 200_000, "nested deeply"),
+        (HEAD + b'"t":[' + b"[]," * (8 * bounds.MIB) + b"[]]" + TAIL, "it is no record of a broker"),
+        (HEAD + b'"t":[' + b"[" * 200_000 + b"]" + TAIL, "it is no record of a broker"),
+        (HEAD + rows(300_000) + TAIL, "250,001 partitions, and 250,000 is the most"),
+        (HEAD + b'"t":[[0,1,2,3,' + b"9" * 30 + b"]]" + TAIL, "broken at byte 5"),
+        (HEAD + b'"t":[[0,1,2,3,9999999999999999999]]' + TAIL, "OverflowError"),
+        (HEAD + b'"t":[[0,1,2,3]]' + TAIL, "broken at byte 5"),
+        (HEAD + b'"other":[[0,1,2,3,4]]' + TAIL, "KeyError"),
+    ],
+    ids=[
+        "long",
+        "wide",
+        "deep",
+        "empty rows",
+        "deep rows",
+        "partitions",
+        "long number",
+        "large number",
+        "short row",
+        "no topic",
+    ],
+)
+def test_a_record_that_somebody_else_wrote_is_refused(kubernetes: FakeKubernetes, text: bytes, words: str) -> None:
+    stored(kubernetes, zlib.compress(text))
+    del text
+    with at_most(160), pytest.raises(ObservationError, match=words):
+        broker_records.read(kubernetes, IDENTITY.namespace, ACTION.config_map)
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [(10**9, r"it has 1,000,000,000 parts, and 47 is the most"), ("many", "invalid literal")],
+)
+def test_parts_without_end_are_not_read(kubernetes: FakeKubernetes, parts: object, words: str) -> None:
+    stored(kubernetes, b"x", parts)
+    with pytest.raises(ObservationError, match=words):
+        broker_records.read(kubernetes, IDENTITY.namespace, ACTION.config_map)
+
+
+def test_a_record_of_two_hundred_thousand_partitions_takes_little_memory(kubernetes: FakeKubernetes) -> None:
+    written = {(f"a-topic-with-a-name-{t:04}", p): PartitionOffsets(10**9, 10**9, 10**9) for t in range(4_000) for p in range(50)}  # fmt: skip
+    data = packed(broker_record(1, "u", offsets=written))
+    stored(kubernetes, data)
+    with at_most(64):
+        found = broker_records.read(kubernetes, IDENTITY.namespace, ACTION.config_map)
+    assert found is not None
+    assert len(found.offsets) == 200_000
+    assert found.offsets == written

@@ -44,7 +44,8 @@ def differing_offsets(record: BrokerRecord, now: BrokerNow, at: datetime) -> Ite
     if isinstance(now.offsets, Unobserved):
         return
     old = at - record.taken_at > RECORD_HOLDS_FOR
-    for (topic, partition), before in sorted(record.offsets.items()):
+    for topic, partition in sorted(record.offsets):
+        before = record.offsets[topic, partition]
         after = now.offsets.get((topic, partition))
         if not isinstance(after, OffsetsNow):
             continue

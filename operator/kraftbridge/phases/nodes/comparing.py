@@ -68,10 +68,12 @@ def ensure_recorded(draft: Draft, pod: PodState, mode: BrokerMode) -> Wait | Non
         and draft.now - record.taken_at <= RECORD_FRESH_FOR
     )
     if not fresh or not isinstance(record, BrokerRecord):
+        unread = str(record) if draft.status.broker_record == wanted and isinstance(record, Unobserved) else ""
         if draft.status.broker_record != wanted:
             draft.update(broker_record=wanted)
         draft.act(RecordBroker(node_id, pod.uid, pod.ip, name))
-        because = f": {draft.failure()}" if draft.failure() else ""
+        reason = draft.failure() or unread
+        because = f": {reason}" if reason else ""
         return Wait(f"broker {node_id}: what it is before its restart is being recorded{because}")
     if isinstance(record.settings, Unobserved):
         return Wait(f"before broker {node_id} restarts: {record.settings}")
