@@ -118,6 +118,7 @@ class BrokerClient:
         """Ask up to three brokers and return the cluster as each of them serves it; the next call asks the next three.
 
         A broker that the controller does not reach serves stale metadata (``MetadataCache``), so one broker's answer is not sufficient.
+        Only brokers that do not answer use up the time budget of the call.
 
         Raises
         ------
@@ -130,7 +131,14 @@ class BrokerClient:
             self._close_gone(known)
             first, self._next_view = self._next_view, self._next_view + VIEWS
             ids = [(*known,)[(first + i) % len(known)] for i in range(min(VIEWS, len(known)))]
-            return {i: self._ask_kept(i, known[i], until, partial(_view, broker=i, until=until)) for i in sorted(ids)}
+            found: dict[int, ClusterState | Unobserved] = {}
+            for i in sorted(ids):
+                began = time.monotonic()
+                found[i] = self._ask_kept(i, known[i], until, partial(_view, broker=i, until=until))
+                if not isinstance(found[i], Unobserved):
+                    # Reading the topics of a large cluster takes seconds, which are not the other brokers' silence.
+                    until += time.monotonic() - began
+            return found
 
     def _known_brokers(self) -> dict[int, tuple[str, int]]:
         """Return the brokers of the last metadata answer; ask for it if there is none yet."""

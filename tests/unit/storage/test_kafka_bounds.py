@@ -4,115 +4,31 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
+import time
 import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
 from kafka.protocol.metadata.metadata import MetadataResponse
+from tests.support.wire_servers import MEGA, PARTITION, KafkaNode, always, flooding, integers, metadata, topic, uv
 
 from kraftbridge import bounds
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import Connection, WireError
+from kraftbridge.models.observation import ClusterState
+from kraftbridge.storage import kafka_brokers as module
 from kraftbridge.storage.kafka_brokers import BrokerClient
 
-METADATA: Final = 3
-CONFIGS: Final = 32
-MEGA: Final = bytes(bounds.MIB)
 TOPIC_ID: Final = uuid.UUID(int=0x1234)
 
 
-def uv(value: int) -> bytes:
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
-
-
-def integers(*values: int) -> bytes:
-    return uv(len(values) + 1) + struct.pack(f">{len(values)}i", *values)
-
-
-PARTITION: Final = integers(0, 1, 2) + integers(0, 1, 2) + integers() + b"\0"
-
-
-def topic(name: str, partitions: int, body: bytes = PARTITION) -> bytes:
-    each = b"".join(struct.pack(">hiii", 0, i, 0, 5) + body for i in range(partitions))
-    head = struct.pack(">h", 0) + uv(len(name) + 1) + name.encode() + b"\0" + uv(partitions + 1)
-    return head + each + struct.pack(">i", 0) + b"\0"
-
-
-def answer(topics: bytes, count: int, brokers: int = 1) -> bytes:
-    """Return a Metadata answer of version 9 without its correlation id."""
-    broker = struct.pack(">i", 0) + uv(2) + b"h" + struct.pack(">i", 9092) + b"\0" + b"\0"
-    head = b"\0" + struct.pack(">i", 0) + uv(brokers + 1) + broker * brokers + uv(2) + b"c" + struct.pack(">i", 0)
-    return head + uv(count + 1) + topics + struct.pack(">i", 0) + b"\0"
-
-
-class Node:
-    """Answers ApiVersions, and a request with what is sent for it."""
-
-    def __init__(
-        self, send: Callable[[socket.socket, bytes], None], *, hostile: bool = False, metadata_version: int = 9
-    ) -> None:
-        self._send = send
-        self._metadata_version = metadata_version
-        self._hostile = hostile
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self.sent = 0
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection = self._listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError, struct.error):
-            while True:
-                (length,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
-                request = connection.recv(length, socket.MSG_WAITALL)
-                key, _, correlation = struct.unpack(">hh4s", request[:8])
-                if key == 18 and not self._hostile:
-                    keys = [(METADATA, 0, self._metadata_version), (18, 0, 3), (CONFIGS, 0, 4), (46, 0, 0), (60, 0, 1)]
-                    listed = b"".join(struct.pack(">hhh", *each) + b"\0" for each in keys)
-                    body = (
-                        correlation + struct.pack(">h", 0) + uv(len(keys) + 1) + listed + struct.pack(">i", 0) + b"\0"
-                    )
-                    connection.sendall(struct.pack(">i", len(body)) + body)
-                else:
-                    self._send(connection, correlation)
-
-
-def framed(body: bytes) -> Callable[[socket.socket, bytes], None]:
-    def send(connection: socket.socket, correlation: bytes) -> None:
-        connection.sendall(struct.pack(">i", len(body) + 4) + correlation + body)
-
-    return send
-
-
-def flood(connection: socket.socket, _: bytes) -> None:
-    connection.sendall(struct.pack(">i", 2**31 - 1))
-    for _ in range(300):
-        connection.sendall(MEGA)
-
-
 @contextmanager
-def node_of(send: Callable[[socket.socket, bytes], None], **how: Any) -> Iterator[Node]:
-    node = Node(send, **how)
+def node_of(send: Callable[[socket.socket, bytes], None], **how: Any) -> Iterator[KafkaNode]:
+    node = KafkaNode(send, **how)
     try:
         yield node
     finally:
@@ -121,7 +37,7 @@ def node_of(send: Callable[[socket.socket, bytes], None], **how: Any) -> Iterato
 
 @contextmanager
 def client_of(body: bytes) -> Iterator[BrokerClient]:
-    with node_of(framed(body)) as node:
+    with node_of(always(body)) as node:
         client = BrokerClient(f"127.0.0.1:{node.port}", {})
         try:
             yield client
@@ -173,7 +89,7 @@ def test_the_decoder_reads_what_kafka_python_writes(version: int) -> None:
     encoded = MetadataResponse(version=version, throttle_time_ms=0, **fields)
     encoded.with_header(correlation_id=0)
     body = bytes(encoded.encode(framed=False, header=True))[4:]
-    node_ = node_of(framed(body), metadata_version=version)
+    node_ = node_of(always(body), metadata_version=version)
     with node_ as node, Connection("127.0.0.1", node.port, Security(), 5.0) as connection:
         brokers, controller, topics = connection.all_topics(5.0, lambda m: (m.brokers, m.controller_id, list(m.topics)))
         assert connection.usable, "it is read to its end"
@@ -187,7 +103,7 @@ def test_the_decoder_reads_what_kafka_python_writes(version: int) -> None:
 @pytest.mark.parametrize("hostile", [True, False], ids=["before the login", "afterwards"])
 def test_an_answer_of_any_length_is_refused_before_it_is_read(hostile: bool) -> None:
     words = r"sends an answer of 2048\.0 MiB, and .* is the most.*spec\.brokers\.bootstrapServers"
-    with node_of(flood, hostile=hostile) as node, at_most(16), pytest.raises(WireError, match=words):
+    with node_of(flooding(300), hostile=hostile) as node, at_most(16), pytest.raises(WireError, match=words):
         Connection("127.0.0.1", node.port, Security(), 5.0).all_topics(5.0, lambda m: list(m.topics))
 
 
@@ -196,7 +112,10 @@ def test_partitions_of_many_replicas_and_with_tagged_fields_are_read() -> None:
     tagged = PARTITION[:-1] + uv(1) + uv(0) + uv(2) + b"xx"
     null = b"\0" + b"\0" + b"\0" + b"\0"
     topics = topic("many", 3, many) + topic("tagged", 3, tagged) + topic("null", 3, null) + topic("few", 3)
-    with node_of(framed(answer(topics, 4))) as node, Connection("127.0.0.1", node.port, Security(), 5.0) as connection:
+    with (
+        node_of(always(metadata(topics, 4))) as node,
+        Connection("127.0.0.1", node.port, Security(), 5.0) as connection,
+    ):
         found = connection.all_topics(5.0, lambda m: {t.name: t.partitions for t in m.topics})
     assert [len(p.replica_nodes) for p in found["many"]] == [12, 12, 12]
     assert [len(p.isr_nodes) for p in found["many"]] == [11, 11, 11]
@@ -208,7 +127,7 @@ def test_partitions_of_many_replicas_and_with_tagged_fields_are_read() -> None:
 def test_two_hundred_thousand_partitions_are_observed_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "KAFKA_METADATA_SECONDS", 120.0)  # tracing takes ten times longer
     each = topic("a-topic-with-a-name-of-thirty-c", 50)
-    body = answer(each * 4_000, 4_000)
+    body = metadata(each * 4_000, 4_000)
     assert len(body) > 8 * bounds.MIB
     with client_of(body) as client:
         client.cluster_state()
@@ -221,22 +140,22 @@ def test_tiny_topics_are_counted_and_refused() -> None:
     tiny = struct.pack(">h", 0) + uv(2) + b"t" + b"\0" + uv(1) + struct.pack(">i", 0) + b"\0"
     most = bounds.TOPICS + 1
     words = "250,001 topics, and 250,000 is the most"
-    with client_of(answer(tiny * most, most)) as client, at_most(24), pytest.raises(ObservationError, match=words):
+    with client_of(metadata(tiny * most, most)) as client, at_most(24), pytest.raises(ObservationError, match=words):
         client.cluster_state()
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (answer(struct.pack(">h", 0) + uv(10**6 + 1), 1), "bytes in a name, and 32,768"),
+        (metadata(struct.pack(">h", 0) + uv(10**6 + 1), 1), "bytes in a name, and 32,768"),
         (
-            answer(struct.pack(">h", 0) + uv(2) + b"t" + b"\0" + uv(10**6 + 1), 1),
+            metadata(struct.pack(">h", 0) + uv(2) + b"t" + b"\0" + uv(10**6 + 1), 1),
             "partitions of one topic, and 100,000",
         ),
-        (answer(topic("t", 1, uv(10**6)), 1), "replicas of one partition, and 2,000"),
-        (answer(b"", 0, brokers=2_001), "2,001 brokers, and 2,000"),
+        (metadata(topic("t", 1, uv(10**6)), 1), "replicas of one partition, and 2,000"),
+        (metadata(b"", 0, brokers=2_001), "2,001 brokers, and 2,000"),
         (b"\xff" * 100, "too long"),
-        (answer(topic("t", 1), 5), "ends in the middle|cannot|error|codec"),
+        (metadata(topic("t", 1), 5), "ends in the middle|cannot|error|codec"),
     ],
 )
 def test_what_exceeds_a_bound_is_named(body: bytes, words: str) -> None:
@@ -246,7 +165,7 @@ def test_what_exceeds_a_bound_is_named(body: bytes, words: str) -> None:
 
 def test_names_of_unhealthy_partitions_are_not_kept_without_end() -> None:
     unhealthy = integers(0, 1) + integers(0) + integers() + b"\0"
-    body = answer(topic("t", 90_000, unhealthy), 1)
+    body = metadata(topic("t", 90_000, unhealthy), 1)
     with client_of(body) as client:
         state = client.cluster_state()
     assert state.under_replicated_count == 90_000
@@ -263,3 +182,21 @@ def test_rubbish_is_a_wire_error() -> None:
     for body in (b"", b"\0\0", b"\xff" * 400):
         with client_of(body) as client, pytest.raises(ObservationError):
             client._ask(lambda connection: connection.metadata(3.0))
+
+
+def test_a_broker_that_answers_slowly_costs_the_next_ones_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CALL_SECONDS", 0.8)
+    nodes: list[KafkaNode] = []
+
+    def slow(connection: socket.socket, request: bytes) -> None:
+        time.sleep(0.5)
+        always(metadata(topic("t", 1), 1, brokers=3, port=nodes[0].port, host="127.0.0.1"))(connection, request)
+
+    with node_of(slow) as node:
+        nodes.append(node)
+        client = BrokerClient(f"127.0.0.1:{node.port}", {})
+        try:
+            seen = client.cluster_by_broker()
+        finally:
+            client.close()
+    assert {i: isinstance(each, ClusterState) for i, each in seen.items()} == dict.fromkeys(range(3), True), seen

@@ -9,9 +9,21 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any
 
 import pytest
+from tests.support.wire_servers import (
+    ACL,
+    CHILDREN,
+    GET,
+    MEGA,
+    STAT,
+    ZooKeeperServer,
+    empty_tree,
+    names,
+    text,
+    znode,
+)
 
 from kraftbridge import bounds
 from kraftbridge.exceptions import ObservationError
@@ -19,95 +31,12 @@ from kraftbridge.models.observation import Unobserved
 from kraftbridge.storage import zookeeper as module
 from kraftbridge.storage.zookeeper import ZooKeeperStore
 
-GET, ACL, CHILDREN, SYNC = 4, 6, 8, 9
-NO_NODE: Final = -101
-STAT: Final = struct.pack("!qqqqiiiqiiq", *[0] * 11)
-MEGA: Final = bytes(bounds.MIB)
-
-
-def text(value: str) -> bytes:
-    return struct.pack("!i", len(value)) + value.encode()
-
-
-def names(count: int, pattern: str = "{:013}") -> bytes:
-    return struct.pack("!i", count) + b"".join(text(pattern.format(i)) for i in range(count))
-
-
-class Server:
-    """Speaks ZooKeeper's protocol as far as a session and reads need it."""
-
-    def __init__(self, answer: Callable[[int, str], bytes | None], greeting: bytes | None = None) -> None:
-        self._answer = answer
-        self._greeting = greeting
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.sent = 0
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def close(self) -> None:
-        self._listener.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection = self._listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
-
-    def _talk(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError, struct.error):
-            self._frame(connection)
-            if self._greeting is not None:
-                connection.sendall(self._greeting)
-                self._flood(connection)
-                return
-            self._reply(connection, struct.pack("!iiqi", 0, 6000, 1, 16) + bytes(17))
-            while True:
-                request = self._frame(connection)
-                xid, kind = struct.unpack_from("!ii", request)
-                if kind == 11 or xid == -2:
-                    self._reply(connection, struct.pack("!iqi", xid, 1, 0))
-                    continue
-                length = struct.unpack_from("!i", request, 8)[0] if len(request) >= 12 else 0
-                found = self._answer(kind, request[12 : 12 + max(length, 0)].decode())
-                header = struct.pack("!iqi", xid, 1, 0 if found is not None else NO_NODE)
-                self._reply(connection, header + (found or b""))
-
-    def _flood(self, connection: socket.socket) -> None:
-        for _ in range(200):
-            connection.sendall(MEGA)
-            self.sent += len(MEGA)
-
-    @staticmethod
-    def _frame(connection: socket.socket) -> bytes:
-        def exactly(count: int) -> bytes:
-            found = b""
-            while len(found) < count:
-                found += connection.recv(count - len(found)) or b""
-                if not found:
-                    raise OSError
-            return found
-
-        return exactly(struct.unpack("!i", exactly(4))[0])
-
-    @staticmethod
-    def _reply(connection: socket.socket, body: bytes) -> None:
-        connection.sendall(struct.pack("!i", len(body)) + body)
-
-
-def honest(kind: int, path: str) -> bytes | None:
-    """Answer as an empty tree."""
-    if kind == SYNC:
-        return text(path)
-    return {CHILDREN: struct.pack("!i", 0)}.get(kind)
-
 
 @contextmanager
 def store_of(
-    answer: Callable[[int, str], bytes | None] = honest, greeting: bytes | None = None
-) -> Iterator[tuple[Any, Server]]:
-    server = Server(answer, greeting)
+    answer: Callable[[int, str], bytes | None] = empty_tree, greeting: bytes | None = None
+) -> Iterator[tuple[Any, ZooKeeperServer]]:
+    server = ZooKeeperServer(answer, greeting)
     store = ZooKeeperStore(server.address)
     try:
         yield store, server
@@ -154,7 +83,7 @@ def test_a_reply_of_any_length_is_refused_before_it_is_read(monkeypatch: pytest.
 )
 def test_what_is_no_reply_in_kind_is_an_observation(kind: int, body: bytes) -> None:
     def answer(asked: int, path: str) -> bytes | None:
-        return body if asked == kind else honest(asked, path)
+        return body if asked == kind else empty_tree(asked, path)
 
     with store_of(answer) as (store, _), pytest.raises(ObservationError, match="a reply cannot be read"):
         store.observe()
@@ -164,7 +93,7 @@ def test_a_list_of_children_of_4_mebibytes_passes() -> None:
     most = 4 * bounds.MIB // 17
 
     def answer(kind: int, path: str) -> bytes | None:
-        return names(most) if (kind, path) == (CHILDREN, "/admin/delete_topics") else honest(kind, path)
+        return names(most) if (kind, path) == (CHILDREN, "/admin/delete_topics") else empty_tree(kind, path)
 
     with store_of(answer) as (store, _):
         assert len(store.observe().pending_topic_deletions) == most > 240_000
@@ -181,7 +110,7 @@ def test_more_children_than_the_bound_are_named(path: str, count: int, words: st
     body = names(count, "{}")
 
     def answer(kind: int, asked: str) -> bytes | None:
-        return body if (kind, asked) == (CHILDREN, path) else honest(kind, asked)
+        return body if (kind, asked) == (CHILDREN, path) else empty_tree(kind, asked)
 
     with store_of(answer) as (store, _), at_most(24), pytest.raises(ObservationError, match=words):
         store.observe()
@@ -192,7 +121,7 @@ def test_acls_without_end_are_named() -> None:
     body = struct.pack("!i", 100_000) + entry * 100_000 + STAT
 
     def answer(kind: int, path: str) -> bytes | None:
-        return body if kind == ACL else honest(kind, path)
+        return body if kind == ACL else empty_tree(kind, path)
 
     with (
         store_of(answer) as (store, _),
@@ -206,7 +135,7 @@ def test_many_large_replies_together_are_refused() -> None:
     body = struct.pack("!i", 7 * bounds.MIB) + bytes(7 * bounds.MIB) + STAT
 
     def answer(kind: int, path: str) -> bytes | None:
-        return body if kind == GET else honest(kind, path)
+        return body if kind == GET else empty_tree(kind, path)
 
     with store_of(answer) as (store, _), at_most(80), pytest.raises(ObservationError):
         store.payloads([f"/{i}" for i in range(100)])
@@ -220,8 +149,7 @@ def test_many_large_replies_together_are_refused() -> None:
 @pytest.mark.parametrize("path", ["/controller", "/migration"])
 def test_a_payload_that_is_deep_or_large_is_an_observation(path: str, payload: bytes) -> None:
     def answer(kind: int, asked: str) -> bytes | None:
-        found = struct.pack("!i", len(payload)) + payload + STAT
-        return found if (kind, asked) == (GET, path) else honest(kind, asked)
+        return znode(payload) if (kind, asked) == (GET, path) else empty_tree(kind, asked)
 
     with store_of(answer) as (store, _), at_most(24):
         if path == "/migration":
