@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from itertools import islice
 from typing import Any, Final
 
 from kafka.protocol.admin.cluster import DescribeLogDirsRequest
@@ -20,6 +21,7 @@ from kraftbridge.models.broker_record import (
     EffectiveSetting,
     ListenerState,
     OffsetsNow,
+    OffsetTable,
     PartitionOffsets,
     TopicPartition,
 )
@@ -32,6 +34,8 @@ _BATCH_TOPICS: Final = 200
 """Topics whose settings one request asks for."""
 _BATCH_PARTITIONS: Final = 5000
 """Partitions whose offsets one request asks for."""
+_PART_PARTITIONS: Final = 15_000
+"""Partitions that are asked for together, at three leaders or so."""
 _EARLIEST: Final = -2
 _LATEST: Final = -1
 _CONSUMER: Final = -1
@@ -95,7 +99,7 @@ class BrokerRecordClient:
             raise ObservationError(f"settings of broker {broker}", str(e)) from e
         return {str(c.name): _setting(c) for c in configs}
 
-    def offsets(self, broker: int, holds_for: timedelta) -> dict[TopicPartition, PartitionOffsets]:
+    def offsets(self, broker: int, holds_for: timedelta) -> Mapping[TopicPartition, PartitionOffsets]:
         """Return where the partitions of a broker begin and end, as their leaders answer, and how far retention may go within ``holds_for``.
 
         Partitions without a leader are left out.
@@ -106,7 +110,19 @@ class BrokerRecordClient:
             A leader does not answer for a partition, or the principal may not read a topic's configuration.
         """
         served, _ = self._partitions(broker)
-        partitions = {tp: of for tp, of in served.items() if of[0] >= 0}
+        partitions = iter([(tp, of) for tp, of in served.items() if of[0] >= 0])
+        del served
+        found = OffsetTable()
+        # In parts: what is asked of 200,000 partitions takes 150 MiB until it is in the table.
+        while part := dict(islice(partitions, _PART_PARTITIONS)):
+            for tp, offsets in self._offsets_of(part, holds_for).items():
+                found.add(tp, offsets)
+        return found
+
+    def _offsets_of(
+        self, partitions: Mapping[TopicPartition, tuple[int, str]], holds_for: timedelta
+    ) -> dict[TopicPartition, PartitionOffsets]:
+        """Return the offsets of partitions, by their leaders and topic ids."""
         leaders = {tp: leader for tp, (leader, _) in partitions.items()}
         ends = self._of_leaders(leaders, dict.fromkeys(leaders, _LATEST))
         starts = self._of_leaders(leaders, dict.fromkeys(leaders, _EARLIEST))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from kafka.protocol.metadata.api_versions import ApiVersionsResponse
 from kafka.protocol.metadata.metadata import MetadataResponse
+from tests.support.wire_servers import Cluster, topic_names
 from tests.unit.storage.servers import KafkaNode
 
-from kraftbridge.models.broker_record import PartitionOffsets
+from kraftbridge.models.broker_record import OffsetTable, PartitionOffsets
+from kraftbridge.storage import broker_records as module
 from kraftbridge.storage.broker_records import BrokerRecordClient
 
 METADATA = MetadataResponse.API_KEY
@@ -65,3 +68,17 @@ def test_only_what_every_broker_calls_unknown_is_deleted(
     found = client.offsets_now(0, RECORD)
     client.close()
     assert (why in str(found["orders", 0])) if why else (found == {})
+
+
+def test_offsets_of_many_partitions_are_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = BrokerRecordClient(Cluster(topics=10, partitions=50).address, {})
+    try:
+        whole = client.offsets(0, timedelta(hours=1))
+        monkeypatch.setattr(module, "_PART_PARTITIONS", 70)
+        parts = client.offsets(0, timedelta(hours=1))
+    finally:
+        client.close()
+    assert isinstance(parts, OffsetTable), "a dict of 200,000 partitions takes 60 MiB"
+    assert len(parts) == 500
+    assert parts == whole
+    assert parts[topic_names(1)[0], 49] == PartitionOffsets(0, 10, 0)
