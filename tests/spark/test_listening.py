@@ -17,6 +17,7 @@ import pyspark
 import pytest
 from tests.support.every_pod import run_facts
 from tests.support.observations import spec_document
+from tests.support.strangers import KUBERNETES, QUIET, STRANGER, TALK
 
 from kraftbridge.builders import verification
 from kraftbridge.models.report import Profile
@@ -136,30 +137,6 @@ def test_a_driver_without_executors_listens_on_loopback_only(pod: str, tmp_path:
     assert set(told[0]["listening"]) <= LOOPBACK
 
 
-STRANGER: Final = """
-import sys
-from pyspark import SparkConf, SparkContext
-host, port, master, *options = sys.argv[1:]
-conf = SparkConf().setMaster(master)
-for each in (*options, "spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"):
-    conf.set(*each.split("=", 1))
-jvm = SparkContext(conf=conf)._jvm
-env = jvm.org.apache.spark.SparkEnv.get()
-to = jvm.org.apache.spark.SparkConf()
-to.set("spark.driver.host", host)
-to.set("spark.driver.port", port)
-to.set("spark.rpc.lookupTimeout", "30s")
-driver = jvm.org.apache.spark.util.RpcUtils.makeDriverRef("BlockManagerMaster", to, env.rpcEnv())
-def module(name):
-    found = jvm.java.lang.Class.forName(name)
-    return getattr(found, "getField")("MODULE$").get(None)
-message = module("org.apache.spark.storage.BlockManagerMessages$GetMemoryStatus$")
-answer = driver.askSync(message, module("scala.reflect.ClassTag$").Any())
-manager = answer.keys().head()
-print("ANSWERED " + manager.toString(), flush=True)
-"""
-"""As the review's attack: ask the block manager's master for its managers. Whoever gets them fetches what they hold."""
-
 VICTIM: Final = """
 import sys
 from kraftbridge.verification.run import open_session
@@ -169,15 +146,7 @@ sys.stdin.read()
 session.stop()
 """
 
-KUBERNETES: Final = "k8s://http://127.0.0.1:1"
-"""A secret comes from a file only with a master of this kind (``SecurityManager``). No API server listens here, and so no executor ever starts."""
 OUTSIDE: Final = {"KUBECONFIG": "/nonexistent"}
-QUIET: Final = (
-    "spark.kubernetes.executor.enableApiWatcher=false",
-    "spark.kubernetes.executor.enableApiPolling=false",
-    "spark.kubernetes.container.image=none",
-    "spark.kubernetes.executor.disableConfigMap=true",
-)
 
 
 def secured(folder: Path) -> list[str]:
@@ -218,11 +187,19 @@ def victim(folder: Path, settings: list[str]) -> Iterator[str]:
 def stranger(folder: Path, port: str, settings: list[str], master: str = KUBERNETES) -> str:
     """Return what a process that knows host and port gets from a driver."""
     (folder / "stranger.py").write_text(STRANGER)
-    command = [sys.executable, str(folder / "stranger.py"), own_address(), port, master, *settings, *QUIET]
+    command = [sys.executable, str(folder / "stranger.py"), f"{own_address()}:{port}", master, *settings, *QUIET]
     environment = {k: v for k, v in os.environ.items() if k != "PYSPARK_SUBMIT_ARGS"} | OUTSIDE
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS)
     print(done.stdout, done.stderr[-3000:])
+    assert "ASKED" in done.stdout, "this test's own stranger asks"
     return done.stdout
+
+
+def talked(port: str) -> dict[str, str]:
+    """Return what is answered to words of several protocols."""
+    command = [sys.executable, "-c", TALK, own_address(), port]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS)
+    return dict(json.loads(done.stdout.partition("TOLD ")[2]))
 
 
 def test_a_driver_with_executors_answers_only_who_has_the_secret_in_the_file(tmp_path: Path) -> None:
@@ -230,13 +207,15 @@ def test_a_driver_with_executors_answers_only_who_has_the_secret_in_the_file(tmp
     assert "a" * 64 not in " ".join(settings)
     with victim(tmp_path, settings) as port:
         assert port
+        assert set(talked(port).values()) == {""}, "nothing is answered to any word"
         assert "ANSWERED" not in stranger(tmp_path, port, [], "local[1]")
         guessed = tmp_path / "guess"
         guessed.write_text("b" * 64)
         wrong = [each.replace(str(tmp_path / "secret"), str(guessed)) for each in settings]
         assert "ANSWERED" not in stranger(tmp_path, port, wrong)
         answer = stranger(tmp_path, port, settings)
-    assert "ANSWERED" in answer, "this test's own stranger knows how to ask"
+    for what in ("block managers", "scheduler"):
+        assert f"ANSWERED {what}" in answer, "this test's own stranger knows how to ask"
 
 
 def test_a_driver_that_would_answer_everybody_does_not_start(tmp_path: Path) -> None:
