@@ -96,6 +96,8 @@ RUN echo 'kraftbridge:x:65532:65532:kraftbridge:/nonexistent:/usr/sbin/nologin' 
  && echo 'kraftbridge:x:65532:' >>/etc/group
 # No module is ever taken from the directory in which the process happens to start.
 ENV PYTHONSAFEPATH=1
+# Dozens of threads take turns in reading answers of many MiB. A large buffer goes back to the kernel at once, and a thread has no arena of its own.
+ENV GLIBC_TUNABLES=glibc.malloc.arena_max=2:glibc.malloc.mmap_threshold=262144
 USER 65532:65532
 ENTRYPOINT ["kraftbridge"]
 COPY --from=code /out /opt/kraftbridge

@@ -276,7 +276,7 @@ bench-quorum: venv java ## the same cluster on ZooKeeper, in dual-write and on K
 	@PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks quorum --kafka-home "$(KAFKA_LIBRARIES)" --output out/bench-quorum --html out/bench-quorum/page.html $(ARGS)
 
 .PHONY: bench-fleet
-bench-fleet: venv ## 100 idle, 100 unreachable and 10 rolling migrations on fakes: processor, memory, writes, health, steps (8 minutes)
+bench-fleet: venv ## 100 idle, 100 unreachable and 10 rolling migrations on fakes: processor, memory, writes, health, steps; one of 200,000 partitions beside 10 hostile ones (16 minutes; ARGS="--only tenants")
 	$(SAY) "fleet benchmark"
 	@PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks fleet $(ARGS)
 

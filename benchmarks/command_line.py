@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.fleet import tenants
 from benchmarks.fleet.goals import goals, measure
 from benchmarks.quorum.samples import MODES
 from kraftbridge.exceptions import MigrationError
@@ -43,13 +44,22 @@ def _add_fleet_arguments(kinds: argparse._SubParsersAction[argparse.ArgumentPars
     fleet.add_argument("--rolling", type=int, default=10, metavar="N", help="migrations that roll, for ever")
     fleet.add_argument("--settle", type=float, default=240.0, metavar="SECONDS", help="until the fleet is at rest")
     fleet.add_argument("--seconds", type=float, default=120.0, help="how long each state is measured")
+    fleet.add_argument("--topics", type=_positive, default=4_000, help="of the honest migration beside hostile ones")
+    fleet.add_argument("--partitions", type=_positive, default=50, help="of each of these topics")
+    fleet.add_argument("--only", choices=("rest", "tenants"), help="leave out the other half")
     fleet.set_defaults(act=_fleet)
 
 
 def _fleet(options: argparse.Namespace) -> int:
-    alone, fleet = measure(options.idle, options.unreachable, options.rolling, options.settle, options.seconds)
-    print(json.dumps({"alone": alone, "fleet": fleet}, indent=2))
-    found = goals(alone, fleet)
+    found = []
+    if options.only != "tenants":
+        alone, fleet = measure(options.idle, options.unreachable, options.rolling, options.settle, options.seconds)
+        print(json.dumps({"alone": alone, "fleet": fleet}, indent=2))
+        found += goals(alone, fleet)
+    if options.only != "rest":
+        reports = tenants.measure(options.topics, options.partitions, options.seconds)
+        print(json.dumps(reports, indent=2))
+        found += tenants.goals(reports)
     for goal in found:
         print(f"{'met' if goal.met else 'MISSED':8}{goal.what}: {goal.measured}, goal {goal.wanted}")
     return 0 if all(goal.met for goal in found) else 1

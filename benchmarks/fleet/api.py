@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import functools
+import gzip
+import io
 import json
+import zlib
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 from tests.support.fakes import FakeKafka, FakeKubernetes, Object, migration_object, surroundings, user_stateful_set
@@ -12,10 +17,35 @@ from tests.support.http_api import HttpApi
 from tests.support.observations import spec_document
 from typing_extensions import override
 
-from benchmarks.fleet.remote import POLICY
+from benchmarks.fleet.remote import POLICY, namespace_of
 from kraftbridge.constants import KIND
 from kraftbridge.models.observation import ControllerMetrics
-from kraftbridge.models.report import REQUEST_KEY
+from kraftbridge.models.report import REPORT_KEY, REQUEST_KEY, VERDICT_KEY, Profile, Verdict, VerdictSummary
+from kraftbridge.services.broker_records import RECORD_KEY
+
+HOSTILE_REPORT: Final = namespace_of("report")
+"""Namespace whose reports unpack to gigabytes."""
+HOSTILE_RECORD: Final = namespace_of("record")
+"""Namespace whose records of brokers do."""
+_BOMB_MEBIBYTES: Final = 700
+
+
+@functools.cache
+def report_bomb() -> str:
+    """Return 900 KiB of text that unpack to 700 MiB."""
+    found = io.BytesIO()
+    with gzip.GzipFile(fileobj=found, mode="wb", compresslevel=9, mtime=0) as stream:
+        for _ in range(_BOMB_MEBIBYTES):
+            stream.write(bytes(1 << 20))
+    return base64.b64encode(found.getvalue()).decode()
+
+
+@functools.cache
+def record_bomb() -> str:
+    """Return 900 KiB of text that unpack to 700 MiB of empty lists."""
+    stream, lists = zlib.compressobj(9), b"[]," * (1 << 20)
+    packed = stream.compress(b'{"settings":[') + b"".join(stream.compress(lists) for _ in range(_BOMB_MEBIBYTES // 3))
+    return base64.b64encode(packed + stream.flush()).decode()
 
 
 class RealClock:
@@ -37,9 +67,23 @@ class FleetApi(FakeKubernetes):
 
     @override
     def _store(self, key: tuple[str, str | None, str], obj: Object) -> None:
+        if key[:2] == ("ConfigMap", HOSTILE_RECORD) and RECORD_KEY in obj.get("binaryData", {}):
+            obj["binaryData"] = {RECORD_KEY: record_bomb()}
         super()._store(key, obj)
         self._keys.setdefault(key[1], set()).add(key)
         self._dirty.add(key[1])
+
+    @override
+    def _settle_verification(self, config_map: Object) -> None:
+        super()._settle_verification(config_map)
+        data = config_map["data"]
+        if config_map["metadata"]["namespace"] != HOSTILE_REPORT or VERDICT_KEY not in data or REPORT_KEY in data:
+            return
+        summary = VerdictSummary.model_validate_json(data[VERDICT_KEY])
+        if summary.profile is Profile.DUAL_WRITE:
+            counts = dict.fromkeys(("differing", "mirror_differing", "partition_state_differing"), 1)
+            data[VERDICT_KEY] = summary.model_copy(update={"verdict": Verdict.INCONSISTENT, **counts}).to_json()
+            data[REPORT_KEY] = report_bomb()
 
     @override
     def _called(self, verb: str, kind: str, name: str) -> None:
@@ -119,7 +163,11 @@ class Clusters:
     def add(self, namespace: str, **spec: Any) -> None:
         """Create a namespace with brokers and a migration."""
         self.api.create({"kind": "Namespace", "metadata": {"name": namespace}})
-        self.api.create(user_stateful_set(namespace))
+        stateful_set = user_stateful_set(namespace)
+        if (connect := spec.get("zookeeper", {}).get("connect")) is not None:
+            (container,) = stateful_set["spec"]["template"]["spec"]["containers"]
+            container["env"][0] = {"name": "KAFKA_ZOOKEEPER_CONNECT", "value": connect}
+        self.api.create(stateful_set)
         self.kafka[namespace] = FakeKafka(self.api, RealClock(), namespace)  # type: ignore[arg-type]
         strategy = {"addressCacheSeconds": 1, "shortAddressCacheSeconds": 0, "sessionTimeoutHoldSeconds": 1}
         document = spec_document(strategy=strategy) | {"controllers": {}, "rehearsal": {"enabled": False}} | spec

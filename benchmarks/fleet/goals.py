@@ -62,10 +62,12 @@ def goals(alone: dict[str, Any], fleet: dict[str, Any]) -> list[Goal]:
     Raises
     ------
     RuntimeError
-        A scenario took no step of a migration that rolls, or the health endpoint never answered.
+        A scenario took no step of a migration that rolls, none of them arrived, or the health endpoint never answered.
     """
     if fleet["roll_step_p99_ms"] is None or alone["roll_step_p99_ms"] is None:
         raise RuntimeError("no migration took a step while it rolled: nothing can be compared")
+    if not fleet["roll_turns"] or not alone["roll_turns"]:
+        raise RuntimeError(f"no migration that rolls has arrived: {fleet['roll_phases']}")
     if fleet["health_max_seconds"] is None:
         raise RuntimeError("the health endpoint never answered")
     limit = max(P99_FACTOR * alone["roll_step_p99_ms"], alone["roll_step_p99_ms"] + P99_NOISE_MS)

@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ import kopf
 from kubernetes.config import kube_config
 from typing_extensions import override
 
-from benchmarks.fleet.remote import connect
+from benchmarks.fleet.remote import HONEST, WIRED, connect, namespace_of
 from kraftbridge import handlers
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.metadata.log.files import LocalLogFiles
@@ -48,6 +49,30 @@ class RemoteKafka:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class OverTheWire(RemoteKafka):
+    """Asks the questions whose answers grow with the cluster over real sockets, and the fakes all others."""
+
+    def __init__(self, surroundings: Any, namespace: str, wired: Any, questions: frozenset[str]) -> None:
+        super().__init__(surroundings, namespace)
+        self._wired, self._questions = wired, questions
+
+    @override
+    def __getattr__(self, question: str) -> Callable[..., Any]:
+        if question in self._questions:
+            found: Callable[..., Any] = getattr(self._wired, question)
+            return found
+        return super().__getattr__(question)
+
+    @override
+    def close(self) -> None:
+        self._wired.close()
+
+
+_OF_ZOOKEEPER: Final = frozenset({"observe", "acls", "users", "payloads", "broker_session_count"})
+_OF_BROKERS: Final = frozenset({"cluster_state", "cluster_by_broker", "topic_redundancy", "visibility"})
+_OF_RECORDS: Final = frozenset({"offsets", "offsets_now"})
 
 
 def _answer(found: tuple[bool, Any]) -> Any:
@@ -97,10 +122,24 @@ def main(directory: Path) -> None:
         return found
 
     def connections(store: Any, namespace: str, *rest: Any) -> ClusterClients:
-        if namespace.startswith("gone-"):
+        if namespace.startswith(WIRED):
             return open_clients(store, namespace, *rest)
         kafka = RemoteKafka(surroundings, namespace)
-        return ClusterClients(kafka, kafka, kafka, lambda: kafka, open_log=lambda *_: _Log(_METADATA_LOG))
+
+        def log(*_: str) -> _Log:
+            return _Log(_METADATA_LOG)
+
+        if namespace == namespace_of(HONEST):
+            opened = open_clients(store, namespace, *rest)
+            wired = partial(OverTheWire, surroundings, namespace)
+            return ClusterClients(
+                wired(opened.zookeeper, _OF_ZOOKEEPER),
+                wired(opened.brokers, _OF_BROKERS),
+                kafka,
+                lambda: wired(opened.broker_records(), _OF_RECORDS),
+                open_log=log,
+            )
+        return ClusterClients(kafka, kafka, kafka, lambda: kafka, open_log=log)
 
     socket.getaddrinfo = silent
     observer.read_controller_metrics = metrics  # type: ignore[assignment,attr-defined]

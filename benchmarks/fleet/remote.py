@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from multiprocessing.managers import BaseManager
@@ -12,15 +13,50 @@ KEY: Final = b"fleet"
 """Both ends are processes of one benchmark, on a socket in a private directory."""
 POLICY: Final = "fleet-policy"
 """Name of the admission policy that the fakes have."""
+HONEST: Final = "honest"
+"""Migration of a large cluster, whose large answers come over sockets."""
+HOSTILE: Final = (
+    "frame",
+    "children",
+    "replies",
+    "cons",
+    "topics",
+    "partitions",
+    "answer",
+    "truststore",
+    "report",
+    "record",
+)
+"""What the hostile migrations do, each in a namespace of its own."""
+WALKING: Final = frozenset({HONEST, "report", "record"})
+"""Those that go beyond preflight, so the fakes are their controllers."""
+WIRED: Final = ("gone-", "wired-")
+"""Namespaces whose ZooKeeper and brokers are asked over sockets only."""
+
+
+def namespace_of(name: str) -> str:
+    """Return the namespace of an honest or hostile migration."""
+    return f"walks-{name}" if name in WALKING else f"wired-{name}"
 
 
 class Remote(BaseManager):
     """Connects the processes of the benchmark."""
 
 
+def tunables() -> str:
+    """Return how the operator's image allocates memory."""
+    found = re.search(
+        r"^ENV GLIBC_TUNABLES=(\S+)$", (Path(__file__).parents[2] / "Dockerfile").read_text(), re.MULTILINE
+    )
+    if found is None:
+        raise RuntimeError("the Dockerfile sets no GLIBC_TUNABLES")
+    return found[1]
+
+
 def settings_of_the_operator(rolling: int) -> dict[str, str]:
     """Return the environment of the operator, and of whoever walks a migration to `Completed` for it."""
     return {
+        "GLIBC_TUNABLES": tunables(),
         "KRAFTBRIDGE_OPERATOR_IMAGE": "operator:bench",
         "KRAFTBRIDGE_VERIFIER_IMAGE": "verifier:bench",
         "KRAFTBRIDGE_ADMISSION_POLICY": POLICY,

@@ -81,6 +81,7 @@ class Scenario:
             "roll_fakes_cpu_percent": percent[1],
             "roll_steps": len(both),
             "roll_phases": self.surroundings.rolling_phases(),
+            "roll_turns": self.surroundings.turns(),
             "roll_step_p50_ms": _quantile(both, 0.5),
             "roll_step_p99_ms": _quantile(both, 0.99),
             "roll_lag_p99_ms": _quantile(sorted(lag for lag, _ in measured), 0.99),
@@ -117,11 +118,11 @@ def scenario(idle: int, unreachable: int, rolling: int) -> Iterator[Scenario]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     settings = settings_of_the_operator(rolling) | {"KRAFTBRIDGE_LIVENESS_PORT": str(port)}
-    fakes = _start(directory, "surroundings", {}, json.dumps(settings))
+    fakes = start(directory, "surroundings", {}, json.dumps(settings))
     try:
         surroundings = connect(directory)
         surroundings.add(idle, unreachable, 0)  # an operator would walk the idle ones, too
-        operator = _start(directory, "operator", settings)
+        operator = start(directory, "operator", settings)
         try:
             found = Scenario(directory, operator, surroundings, port)
             threading.Thread(target=found.probe, daemon=True).start()
@@ -130,14 +131,19 @@ def scenario(idle: int, unreachable: int, rolling: int) -> Iterator[Scenario]:
                 said = (directory / "operator.log").read_text()[-2000:]
                 raise RuntimeError(f"the operator ended by itself with code {operator.returncode}: {said}")
         finally:
-            operator.kill()
-            operator.wait(30)
+            ended(operator)
     finally:
-        fakes.kill()
-        fakes.wait(30)
+        ended(fakes)
 
 
-def _start(directory: Path, module: str, settings: Mapping[str, str], *arguments: str) -> subprocess.Popen[bytes]:
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process."""
+    process.kill()
+    process.wait(30)
+
+
+def start(directory: Path, module: str, settings: Mapping[str, str], *arguments: str) -> subprocess.Popen[bytes]:
+    """Start a module of this package, which gets the directory as its first argument; its output goes to a file there."""
     command = [sys.executable, "-m", f"benchmarks.fleet.{module}", str(directory), *arguments]
     with (directory / f"{module}.log").open("wb") as log:
         return subprocess.Popen(command, env={**os.environ, **settings}, stdout=log, stderr=subprocess.STDOUT)  # noqa: S603 - our own module

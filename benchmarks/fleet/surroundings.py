@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from tests.support.fakes import fake_clients
+from tests.support.wire_servers import ZooKeeperServer, topic_names, tree
 
-from benchmarks.fleet.api import Clusters, FleetApi, FleetHttpApi
-from benchmarks.fleet.remote import KEY, Remote
+from benchmarks.fleet import znodes
+from benchmarks.fleet.api import Clusters, FleetApi, FleetHttpApi, record_bomb, report_bomb
+from benchmarks.fleet.remote import HONEST, KEY, WALKING, Remote, namespace_of
+from benchmarks.fleet.servers import SMALL, sessions
 from kraftbridge.config import Settings
 from kraftbridge.constants import KIND
 from kraftbridge.exceptions import ObservationError
@@ -24,6 +29,8 @@ from kraftbridge.services.reconcile import Reconciler
 
 AT_REST_SECONDS: Final = 4.0
 """A migration that is looked at less often than this has nothing left to do."""
+_GROUPS: Final = 240_000
+"""Children with names of 13 characters that have 4 MB together."""
 _NO_CHANGE: Final = ("/selfsubjectaccessreviews",)
 """Requests by POST that change nothing."""
 
@@ -36,7 +43,8 @@ class Surroundings:
         self.clusters = Clusters(self.store)
         self.api = FleetHttpApi(self.store)
         self._kubeconfig = kubeconfig
-        self._rolling = 0
+        self._rolling: list[str] = []
+        self._turns = 0
         self._serving = self.api.running()
         self._serving.__enter__()
         self.api.write_kubeconfig(kubeconfig)
@@ -50,12 +58,61 @@ class Surroundings:
             zookeeper = {"connect": f"zk-{i}.unreachable.invalid:2181"}
             brokers = {"statefulSets": [{"name": "kafka"}], "bootstrapServers": f"kafka-{i}.unreachable.invalid:9092"}
             self.clusters.add(f"gone-{i}", zookeeper=zookeeper, brokers=brokers)
-        first = self._rolling
+        first = len(self._rolling)
         for i in range(first, first + rolling):
             self.clusters.add(f"roll-{i}", target="KRaftBrokers")
-        self._rolling += rolling
-        if rolling and not first:
-            threading.Thread(target=self._turn, daemon=True).start()
+            self._turn_also(f"roll-{i}")
+
+    def add_tenants(self, addresses: Mapping[str, tuple[str, str]], names: Collection[str], topics: int) -> None:
+        """Create an honest migration with a large cluster, or hostile ones.
+
+        Parameters
+        ----------
+        addresses
+            ZooKeeper and Kafka by name, as `benchmarks.fleet.servers` tells them.
+        names
+            ``honest``, and names of hostile ones.
+        topics
+            Of the honest one.
+        """
+        report_bomb(), record_bomb()  # here, and not while a request waits
+        for name in names:
+            zookeeper, brokers = addresses.get(name, addresses[SMALL])
+            namespace = namespace_of(name)
+            found: dict[str, Any] = {"statefulSets": [{"name": "kafka"}], "configStyle": "Env"}
+            if name == HONEST:
+                zookeeper = self._honest_zookeeper(namespace, topics)
+            if name == "truststore":
+                found["clientConfigSecret"] = self._truststore(namespace)
+            self.clusters.add(
+                namespace,
+                zookeeper={"connect": zookeeper},
+                brokers=found | {"bootstrapServers": brokers},
+                target="KRaftBrokers" if name in WALKING else "KRaft",
+            )
+            if name in WALKING:
+                self._turn_also(namespace)
+
+    def told(self) -> dict[str, str]:
+        """Return the status of each migration as text, by namespace."""
+        found = [(key, obj) for key, obj in list(self.store.objects.items()) if key[0] == KIND]
+        return {str(namespace): json.dumps(obj.get("status") or {}) for (_, namespace, _), obj in found}
+
+    def _honest_zookeeper(self, namespace: str, topics: int) -> str:
+        """Serve a namespace's znodes as its fake has them; its list of consumers has 4 MB."""
+        lists = {"/brokers/topics": topic_names(topics), "/consumers": [f"{i:013}" for i in range(_GROUPS)]}
+        server = ZooKeeperServer(
+            tree(lambda: znodes.of(self.clusters.kafka[namespace].observe()), lists), cons=sessions
+        )
+        return server.address
+
+    def _truststore(self, namespace: str) -> str:
+        """Create the Secret of a client whose truststore never ends; return its name."""
+        text = "security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location=/dev/zero\n"
+        data = {"client.properties": base64.b64encode(text.encode()).decode()}
+        metadata = {"name": "client", "namespace": namespace}
+        self.store.create({"kind": "Secret", "metadata": metadata, "data": data})
+        return "client"
 
     def uid(self, namespace: str) -> str:
         """Return the UID of a namespace's migration."""
@@ -63,7 +120,11 @@ class Surroundings:
 
     def rolling_phases(self) -> dict[str, int]:
         """Return how many of the migrations that roll are in which phase."""
-        return dict(Counter(self._phase(f"roll-{i}") for i in range(self._rolling)))
+        return dict(Counter(self._phase(namespace) for namespace in self._rolling))
+
+    def turns(self) -> int:
+        """Return how often a migration that rolls has arrived and was sent back."""
+        return self._turns
 
     def cpu_seconds(self) -> float:
         """Return the processor time of the fakes: near a whole core they, and not the operator, would be measured."""
@@ -112,17 +173,23 @@ class Surroundings:
         for i in range(1, idle):
             self.clusters.clone("idle-0", f"idle-{i}", i)
 
+    def _turn_also(self, namespace: str) -> None:
+        self._rolling.append(namespace)
+        if len(self._rolling) == 1:
+            threading.Thread(target=self._turn, daemon=True).start()
+
     def _turn(self) -> None:
         """Send each migration back when it arrives, and then forward again."""
         while True:
             time.sleep(0.3)
             with self.store._lock:  # noqa: SLF001 - a fake's own lock
                 self.store.settle()
-            for i in range(self._rolling):
-                place = (KIND, f"roll-{i}", "demo")
-                spec, phase = self.store.objects[place]["spec"], self._phase(f"roll-{i}")
+            for namespace in list(self._rolling):
+                place = (KIND, namespace, "demo")
+                spec, phase = self.store.objects[place]["spec"], self._phase(namespace)
                 if phase == "AwaitingFinalization" and spec["target"] == "KRaftBrokers":
                     self.store.merge_patch("", *place, {"spec": {"target": "ZooKeeper"}})
+                    self._turns += 1
                 elif phase == "RolledBack" and spec["target"] == "ZooKeeper":
                     self.store.merge_patch("", *place, {"spec": {"target": "KRaftBrokers"}})
 

@@ -251,7 +251,7 @@ class FakeKubernetes:
     ) -> Object:
         key = (kind, namespace, name)
         with self._writing("strategic_patch", key):
-            self._store(key, _merged(self._at_version(key, resource_version), dict(patch)))
+            self._store(key, _merged(self._at_version(key, resource_version), _without_directives(patch)))
         return copy.deepcopy(self.objects[key])
 
     def replace_status(
@@ -502,6 +502,13 @@ def _merged(live: Any, wanted: Any) -> Any:
         by_name |= {i["name"]: _merged(by_name.get(i["name"], {}), i) for i in wanted}
         return list(by_name.values())
     return copy.deepcopy(wanted)
+
+
+def _without_directives(patch: Any) -> Any:
+    """Return a strategic patch without what it says of the order of lists."""
+    if isinstance(patch, Mapping):
+        return {k: _without_directives(v) for k, v in patch.items() if not k.startswith("$setElementOrder")}
+    return [_without_directives(each) for each in patch] if isinstance(patch, list) else patch
 
 
 def _json_merged(live: Any, patch: Mapping[str, Any]) -> Any:

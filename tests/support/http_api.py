@@ -242,6 +242,10 @@ class HttpApi:
             k: {n: v for n, v in value.items() if n != "resourceVersion"} if k == "metadata" else value
             for k, value in fields.items()
         }
+        if content_type == "application/strategic-merge-patch+json":
+            return self.store.strategic_patch(
+                "", kind, namespace, name, fields, field_manager="", resource_version=version
+            )
         patched = self.store.merge_patch("", kind, namespace, name, fields, resource_version=version)
         if patched["metadata"].get("deletionTimestamp") and not patched["metadata"].get("finalizers"):
             self.store.delete("", kind, namespace, name)
