@@ -1136,7 +1136,7 @@ class Code(StrEnum):
     )
     CONTROLLER_CLAIMS_LOST = (
         "ControllerClaimsLost", _BLOCKING, _GUARDS,
-        "Of the claims that were recorded when the voters were formatted, {claims}. A claim with another UID counts as a blank volume, and the operator creates no StatefulSet over it",
+        "Of the claims that were recorded when the voters were formatted, {claims}. A claim with another UID counts as a blank volume until its voter has caught up, and the operator creates no StatefulSet over it",
         "Restore the claims with their volumes, if a backup keeps their UIDs. Otherwise replace one controller at a time as docs/kraft.md describes while the others are a majority, or roll back with spec.rollback.acceptLoss if ZooKeeper has what you need",
     )
     QUORUM_LOST = (

@@ -297,6 +297,7 @@ class EventReason(StrEnum):
     CONTROLLER_RESTARTING = "ControllerRestarting"
     CONTROLLERS_CHANGING = "ControllersChanging"
     CONTROLLERS_CHANGED = "ControllersChanged"
+    CONTROLLER_REPLACED = "ControllerReplaced"
     CERTIFICATES_RENEWED = "CertificatesRenewed"
     VERIFICATION_STARTED = "VerificationStarted"
     VERIFICATION_PASSED = "VerificationPassed"

@@ -1,7 +1,8 @@
 """The controllers' objects: which of them belong to a phase, and the restoration of those that somebody deleted. Pure.
 
 An object that is absent was deleted, unless a rollback has recorded that it removes it. Claims and the issuing authority are never created anew: a new
-claim is a blank volume, and a voter on a blank volume can elect a leader that lacks committed records.
+claim is a blank volume, and a voter on a blank volume can elect a leader that lacks committed records. A person may allow one to be formatted; once its
+voter has what the others have, its claim is recorded, and formatting is refused again.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import ApplyControllers, EventReason, EventType
-from kraftbridge.models.observation import ControllersWorkload
-from kraftbridge.models.phase import ControllerMode, Phase, Target
+from kraftbridge.models.observation import ControllerMetrics, ControllersWorkload
+from kraftbridge.models.phase import ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.status import ControllersStatus, FindingStatus, MigrationStatus, WaitKind, finding
-from kraftbridge.phases import history
+from kraftbridge.phases import gates, history
 from kraftbridge.phases.draft import SLOW, Draft, Wait
 
 
@@ -48,6 +49,7 @@ def restore(draft: Draft) -> Wait | None:
     mode = wanted(draft.status.phase, draft.status)
     if mode is None or known is None or not isinstance(workload, ControllersWorkload):
         return None
+    known = _record_replaced(draft, known, workload)
     _set_findings(draft, known, workload)
     if known.format_allowed:
         return None  # the phase that creates them applies all of them
@@ -55,6 +57,8 @@ def restore(draft: Draft) -> Wait | None:
         if workload.missing:
             _note_loss(draft, ", ".join(workload.missing))
             draft.act(ApplyControllers(mode, format_allowed=False, only=workload.missing))
+        elif workload.format_allowed and workload.claims is not None and not lost_claims(known, workload):
+            draft.act(ApplyControllers(mode, format_allowed=False))
         return None
     name = f"StatefulSet {known.name}"
     if draft.spec.target is Target.ZOOKEEPER and draft.spec.rollback.accept_loss:
@@ -68,6 +72,30 @@ def restore(draft: Draft) -> Wait | None:
     draft.act(ApplyControllers(mode, format_allowed=False))
     because = f": {draft.failure()}" if draft.failure() else ""
     return Wait(f"{name} was deleted; it is being created again over its volumes{because}")
+
+
+def _record_replaced(draft: Draft, known: ControllersStatus, workload: ControllersWorkload) -> ControllersStatus:
+    """Record the claims of voters that a person replaced, once the quorum is whole with them: they hold what the others hold."""
+    exchanged = {str(i): uid for i, uid in (workload.claims or {}).items() if known.volume_uids.get(str(i), uid) != uid}
+    stateful_set = workload.stateful_set
+    if not exchanged or known.format_allowed or stateful_set is None or gates.quorum_blockers(draft):
+        return known
+    serving = {p.ordinal for p in stateful_set.pods if p.ready and not p.deleting}
+    for node_id in exchanged:
+        metrics = draft.observation.metrics.get(int(node_id))
+        loaded = (
+            isinstance(metrics, ControllerMetrics) and metrics.zk_migration_state is not ZkMigrationState.NOT_LOADED
+        )
+        if int(node_id) not in serving or not loaded:
+            return known
+    known = known.model_copy(update={"volume_uids": {**known.volume_uids, **exchanged}})
+    draft.update(controllers=known)
+    words = ", ".join(sorted(exchanged))
+    draft.tell(
+        EventReason.CONTROLLER_REPLACED,
+        f"Controller {words} has caught up on another claim, which is recorded from now on",
+    )
+    return known
 
 
 def lost_claims(known: ControllersStatus, workload: ControllersWorkload) -> dict[int, str]:
@@ -99,4 +127,6 @@ def _set_findings(draft: Draft, known: ControllersStatus, workload: ControllersW
     if words:
         made = (finding(Code.CONTROLLER_CLAIMS_LOST, f"StatefulSet {known.name}", claims=words),)
     if (*made, *others) != draft.status.findings:
+        if made and made[0] not in draft.status.findings:
+            draft.tell(EventReason.ALARM, f"{made[0].object}: {made[0].reason}", EventType.WARNING)
         draft.update(findings=(*made, *others))

@@ -55,9 +55,12 @@ def ensure_issued(draft: Draft) -> Wait | None:
 
 
 def keep_issued(draft: Draft) -> None:
-    """Renew what is due once there are controllers, and issue anew what was deleted, by the same authority."""
+    """Renew what is due once there are controllers, and issue anew what was deleted, by the same authority.
+
+    A pause holds a renewal back, after which the controllers restart. What was deleted returns in a pause as everything else that was: without it no pod starts.
+    """
     seen = draft.observation.issued
-    if draft.status.controllers is None or draft.spec.paused or seen is None or isinstance(seen, Unobserved):
+    if draft.status.controllers is None or seen is None or isinstance(seen, Unobserved):
         return
     if draft.status.phase in (Phase.PREFLIGHT, Phase.ROLLED_BACK) or not seen.authority_holds:
         return
@@ -65,7 +68,8 @@ def keep_issued(draft: Draft) -> None:
         return
     lost = [s.name for s in seen.secrets if not s.exists]
     if not lost:
-        _launch_renewal(draft, seen)
+        if not draft.spec.paused:
+            _launch_renewal(draft, seen)
         return
     if not _failure(draft):
         draft.tell(

@@ -18,6 +18,7 @@ from tests.support.observations import (
     controllers_workload,
     open_gate,
     pod,
+    quorum,
     zookeeper,
 )
 from tests.unit.phases.test_rollback import GONE, REMOVED, UNKNOWN, going_back, isolated
@@ -28,6 +29,7 @@ from kraftbridge.models.decision import (
     Action,
     ApplyControllers,
     ConfigureBrokers,
+    Decision,
     HoldLease,
     LaunchVerification,
     ReleaseStatefulSet,
@@ -36,8 +38,8 @@ from kraftbridge.models.decision import (
     RestoreStatefulSet,
     StopControllers,
 )
-from kraftbridge.models.observation import ControllersWorkload
-from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
+from kraftbridge.models.observation import ControllerMetrics, ControllersWorkload, Unobserved
+from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.status import HandOverStatus, RollbackStatus, ZooKeeperBehind
 from kraftbridge.phases.belongings import wanted
 
@@ -113,12 +115,100 @@ def test_claims_that_were_not_read_are_no_claims() -> None:
     assert done(without(open_gate(Phase.DUAL_WRITE), claims=None).decide().actions) == []
 
 
-def test_an_exchanged_claim_is_named_while_the_voters_run_on() -> None:
-    workload = replace(controllers_workload(), claims=CLAIMS | {3002: "pvc-new"})
-    decision = open_gate(Phase.AWAITING_FINALIZATION, Target.KRAFT_BROKERS).observing(controllers=workload).decide()
+BLANK = "3002 cannot be reached"
+
+
+def exchanged(case: Situation, **workload: Any) -> Situation:
+    """Return the same after somebody deleted the claim and the pod of controller 3002: its voter waits on a blank volume."""
+    seen = case.observation.controllers
+    assert isinstance(seen, ControllersWorkload)
+    waiting = {**case.observation.metrics, 3002: Unobserved("controller 3002", BLANK)}
+    changed = replace(seen, **({"claims": CLAIMS | {3002: "pvc-new"}} | workload))
+    return case.observing(controllers=changed, metrics=waiting)
+
+
+def caught_up(case: Situation, fine: Situation) -> Situation:
+    return case.observing(metrics=fine.observation.metrics)
+
+
+def claims_in(decision: Decision) -> dict[str, str]:
+    known = decision.status.controllers
+    assert known is not None
+    return known.volume_uids
+
+
+@pytest.mark.parametrize("phase", [*KEPT, Phase.PROVISIONING_QUORUM])
+def test_an_exchanged_claim_is_named_while_the_voters_run_on(phase: Phase) -> None:
+    fine = open_gate(phase)
+    decision = exchanged(fine).decide()
     assert [f.code for f in decision.status.findings] == [Code.CONTROLLER_CLAIMS_LOST]
-    mended = replace(workload, claims=CLAIMS)
-    assert not open_gate(Phase.DUAL_WRITE).after(decision).observing(controllers=mended).decide().status.findings
+    assert any("another one (pvc-new, not pvc-3002)" in e.message for e in decision.events)
+    again = exchanged(fine).after(decision).decide()
+    assert not any("pvc-new" in e.message for e in again.events), "once"
+    workload = fine.observation.controllers
+    assert isinstance(workload, ControllersWorkload)
+    mended = fine.after(decision).observing(controllers=replace(workload, claims=CLAIMS))
+    assert not mended.decide().status.findings
+
+
+@pytest.mark.parametrize("phase", [*KEPT, Phase.PROVISIONING_QUORUM])
+def test_a_voter_that_a_person_replaced_is_recorded_once_it_has_caught_up(phase: Phase) -> None:
+    """Up to 912dfab the finding stayed for ever, and a StatefulSet that was deleted later did not come back."""
+    fine = open_gate(phase)
+    first = exchanged(fine).decide()
+    assert claims_in(first)["3002"] == "pvc-3002"
+    # The person allows it: nothing refuses it before the voter has what the others have.
+    allowed = exchanged(fine.after(first), format_allowed=True)
+    decision = allowed.decide()
+    assert not [a for a in decision.actions if isinstance(a, ApplyControllers)]
+    assert claims_in(decision)["3002"] == "pvc-3002"
+    after = caught_up(allowed.after(decision), fine)
+    decision = after.decide()
+    assert claims_in(decision) == {"3000": "pvc-3000", "3001": "pvc-3001", "3002": "pvc-new"}
+    assert not decision.status.findings
+    assert "Controller 3002 has caught up" in " ".join(e.message for e in decision.events)
+    refused = [a for a in decision.actions if isinstance(a, ApplyControllers)]
+    assert refused
+    assert not any(a.format_allowed for a in refused), "the next lost volume waits for a person, too"
+
+
+@pytest.mark.parametrize("behind", [5, 6_001])
+def test_a_voter_that_lacks_records_is_not_recorded(behind: int) -> None:
+    """A lag above `gates.MAX_LAG_RECORDS`, and a voter that has not fetched from the leader."""
+    fine = open_gate(Phase.DUAL_WRITE)
+    case = caught_up(exchanged(fine, format_allowed=True), fine).observing(quorum=quorum(lags={3002: behind}))
+    decision = case.decide()
+    assert claims_in(decision)["3002"] == "pvc-3002"
+    assert [f.code for f in decision.status.findings] == [Code.CONTROLLER_CLAIMS_LOST]
+
+
+def test_a_voter_without_an_image_or_a_ready_pod_is_not_recorded() -> None:
+    fine = open_gate(Phase.DUAL_WRITE)
+    case = caught_up(exchanged(fine, format_allowed=True), fine)
+    seen = case.observation.metrics[3002]
+    assert isinstance(seen, ControllerMetrics)
+    loading = {**case.observation.metrics, 3002: replace(seen, zk_migration_state=ZkMigrationState.NOT_LOADED)}
+    assert claims_in(case.observing(metrics=loading).decide())["3002"] == "pvc-3002"
+    workload = case.observation.controllers
+    assert isinstance(workload, ControllersWorkload)
+    assert workload.stateful_set is not None
+    *others, last = workload.stateful_set.pods
+    for changes in ({"ready": False}, {"deleting": True}):
+        pods = (*others, replace(last, **changes))
+        down = replace(workload, stateful_set=replace(workload.stateful_set, pods=pods))
+        assert claims_in(case.observing(controllers=down).decide())["3002"] == "pvc-3002"
+
+
+@pytest.mark.parametrize("phase", KEPT)
+def test_what_a_person_allowed_and_forgot_is_refused_again(phase: Phase) -> None:
+    """Otherwise the next volume that is lost is formatted by nobody's decision."""
+    fine = open_gate(phase)
+    workload = fine.observation.controllers
+    assert isinstance(workload, ControllersWorkload)
+    decision = fine.observing(controllers=replace(workload, format_allowed=True, claims=CLAIMS)).decide()
+    applied = [a for a in decision.actions if isinstance(a, ApplyControllers)]
+    assert applied
+    assert not any(a.format_allowed for a in applied)
 
 
 @pytest.mark.parametrize("mode", [BrokerMode.MIGRATION, BrokerMode.KRAFT])

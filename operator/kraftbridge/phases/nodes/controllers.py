@@ -30,7 +30,7 @@ def keep_controllers(draft: Draft, mode: ControllerMode) -> None:
     if stateful_set is None and not status.format_allowed:
         return  # belongings.restore creates it anew, over the claims that were recorded
     outdated = stateful_set is None or not stateful_set.configuration.startswith(f"{mode}-") or bool(stateful_set.drift)
-    if outdated or workload.format_allowed is not status.format_allowed:
+    if outdated or (status.format_allowed and not workload.format_allowed):
         draft.act(ApplyControllers(mode, status.format_allowed))
 
 
