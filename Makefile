@@ -193,8 +193,8 @@ integration-long: venv java ## integration tests that wait for minutes: what Kaf
 .PHONY: e2e
 e2e: venv cluster-up images ## bad input, and a migration of a real Kafka cluster on a real Kubernetes
 	$(SAY) "end-to-end tests on $(or $(KUBE_CONTEXT),the embedded cluster)"
-	@PYTHONPATH=$(CURDIR) $(PYTEST) -s e2e -m "not long" --ignore e2e/test_3_rollback.py --ignore e2e/test_4_dry_start.py $(ARGS)
-	$(SAY) "not run: the way back (make rollback-live), copies of pods that would not start as they should (make dry-start-live), metadata.version down and up; make e2e-long runs all"
+	@PYTHONPATH=$(CURDIR) $(PYTEST) -s e2e -m "not long" --ignore e2e/test_3_rollback.py --ignore e2e/test_4_dry_start.py --ignore e2e/test_5_deleted.py $(ARGS)
+	$(SAY) "not run: the way back (make rollback-live), copies of pods that would not start as they should (make dry-start-live), deleted objects in four phases (make deletions-live), metadata.version down and up; make e2e-long runs all"
 
 .PHONY: e2e-long
 e2e-long: venv cluster-up images ## all end-to-end tests, also those that are not part of make test
@@ -210,6 +210,12 @@ rollback-live: venv cluster-up images ## end-to-end tests of the way back and of
 dry-start-live: venv cluster-up images ## end-to-end tests of the dry start, which are not part of make test (6 minutes)
 	$(SAY) "dry start on $(or $(KUBE_CONTEXT),the embedded cluster)"
 	@PYTHONPATH=$(CURDIR) $(PYTEST) -s e2e/test_4_dry_start.py $(ARGS)
+
+.PHONY: deletions-live
+deletions-live: venv cluster-up images ## end-to-end test in which the operator's objects are deleted in four phases; results in docs/measured/deletions (40 minutes; DELETIONS=claim,service restricts it)
+	$(SAY) "deleted objects on $(or $(KUBE_CONTEXT),the embedded cluster)"
+	@PYTHONPATH=$(CURDIR) $(PYTEST) -s -x e2e/test_5_deleted.py $(ARGS)
+	@mkdir -p docs/measured/deletions && cp $(ARTIFACTS)/deletions/deletions.jsonl docs/measured/deletions/$$(date -u +%Y%m%dT%H%M%SZ).jsonl && $(PYTHON) docs/generate.py
 
 VENDOR ?=
 .PHONY: e2e-layouts

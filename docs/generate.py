@@ -1,7 +1,7 @@
 """Write the generated pages: ``python docs/generate.py [--check]``.
 
 ``api.md`` comes from the CRD and the closed sets of the models, ``findings.md`` from ``kraftbridge.models.catalogue``,
-``faults.md`` from the results of ``make e2e-matrix``, ``layouts.md`` from those of ``make e2e-layouts``. With ``--check`` nothing
+``faults.md`` from the results of ``make e2e-matrix`` and ``make deletions-live``, ``layouts.md`` from those of ``make e2e-layouts``. With ``--check`` nothing
 is written; the exit code says whether the pages are up to date.
 """
 
@@ -193,9 +193,10 @@ def faults_page() -> str:
     """Return the matrix fault by phase, from the results that are kept beside this file."""
     # The harness is no installed package, and this script may run with Python's safe path.
     sys.path.insert(0, str(DOCS.parent))
-    from e2e.harness import cells, matrix_page  # noqa: PLC0415
+    from e2e.harness import cells, deletions, deletions_page, matrix_page  # noqa: PLC0415
 
-    return matrix_page.page(cells.read(DOCS / "measured/faults"))
+    deleted = deletions.read(DOCS / "measured/deletions")
+    return matrix_page.page(cells.read(DOCS / "measured/faults")) + deletions_page.section(deleted)
 
 
 def layouts_page() -> str:

@@ -13,7 +13,7 @@ from e2e.harness.kube import REPOSITORY, CommandFailedError, eventually, run
 from e2e.harness.load import Load, client_impact
 from e2e.harness.matrix import Attempt, Column, Fault, Run
 from e2e.harness.migration import View, manifest
-from e2e.harness.operator_install import OPERATOR_SELECTOR
+from e2e.harness.operator_install import OPERATOR_SELECTOR, OperatorInstall
 from e2e.harness.promises import broken_restarts, brokers_down_by_us, stops
 from e2e.harness.small_volumes import STORAGE_CLASS
 from e2e.harness.striker import Striker, Visit, epoch
@@ -58,7 +58,7 @@ class Row:
         """Do it; return the cells that were struck."""
         cluster, migration = self.strikes.cluster, self.strikes.migration
         load, vitals, watch = Load(cluster), Vitals(cluster), PodWatch(cluster)
-        versions = self._versions()
+        tried = versions(self.strikes.operator)
         load.start()
         vitals.start()
         watch.start()
@@ -98,7 +98,7 @@ class Row:
             "longest_stall_s": impact.longest_produce_stall_s, "inventory_differences": differences,
             "not_serving": serving, "offline_after": offline_at_end(seen),
             "brokers_down_at_once_by_us": brokers_down_by_us(watch.samples, brokers, struck),
-            "seconds": round(time.monotonic() - self.begin), **versions,
+            "seconds": round(time.monotonic() - self.begin), **tried,
             "hold_s": self.hold_s, "style": str(cluster.style), "runner": self.runner,
         }  # fmt: skip
 
@@ -241,13 +241,6 @@ class Row:
             errors=errors, broken=tuple(broken), figures=figures, run=facts,
         )  # fmt: skip
 
-    def _versions(self) -> dict[str, str]:
-        operator = self.strikes.operator
-        pods = operator.kube.list("pods", operator.namespace, OPERATOR_SELECTOR)
-        statuses = [s for pod in pods for s in pod["status"].get("containerStatuses", [])]
-        commit = _commit()
-        return {"commit": commit, "operator_image": statuses[0]["imageID"][-12:] if statuses else "unknown"}
-
     def _keep(self, seen: list[dict[str, Any]], lines: list[dict[str, Any]], watch: PodWatch) -> None:
         """Write the evidence of this run to files. The operator's log is that of its last pod."""
         view = self.strikes.migration.view()
@@ -274,6 +267,13 @@ class Row:
         for record in history:
             if record.get("leftAt"):
                 self.say(f"  {record['phase']:22} {epoch(record['leftAt']) - epoch(record['enteredAt']):5.0f} s")
+
+
+def versions(operator: OperatorInstall) -> dict[str, str]:
+    """Return the commit and the image of the operator that is tried."""
+    pods = operator.kube.list("pods", operator.namespace, OPERATOR_SELECTOR)
+    statuses = [s for pod in pods for s in pod["status"].get("containerStatuses", [])]
+    return {"commit": _commit(), "operator_image": statuses[0]["imageID"][-12:] if statuses else "unknown"}
 
 
 def _commit() -> str:
