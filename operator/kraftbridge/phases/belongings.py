@@ -57,7 +57,7 @@ def restore(draft: Draft) -> Wait | None:
         if workload.missing:
             _note_loss(draft, ", ".join(workload.missing))
             draft.act(ApplyControllers(mode, format_allowed=False, only=workload.missing))
-        elif workload.format_allowed and workload.claims is not None and not lost_claims(known, workload):
+        elif workload.format_allowed is not False and not lost_claims(known, workload):
             draft.act(ApplyControllers(mode, format_allowed=False))
         return None
     name = f"StatefulSet {known.name}"
