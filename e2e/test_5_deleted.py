@@ -68,6 +68,7 @@ class Story:
         for thing in Thing:
             if not ONLY or any(part in thing.lower() for part in ONLY.split(",")):
                 self.done.append(self.deleter.delete(thing, rest))
+                write(ARTIFACTS / "unjudged.jsonl", self.done)
         found = inventory_differences(self.inventory, self.cluster.inventory(), OF_THE_LOAD)
         self.differences += [f"{rest}: {what}" for what in found]
         wrong = [f"{d.thing}: {what}" for d in self.done if d.rest is rest for what in d.troubles]
@@ -166,7 +167,6 @@ def _keep(story: Story, operator: OperatorInstall) -> None:
     """Keep what is needed to find a cause."""
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     view = story.migration.view()
-    write(ARTIFACTS / "unjudged.jsonl", story.done)
     (ARTIFACTS / "kafkamigration.json").write_text(json.dumps(view.resource if view else {}, indent=1))
     (ARTIFACTS / "operator.log").write_text(operator.log(5000))
     events = story.cluster.kube.kubectl("get", "events", "-n", NAMESPACE, "--sort-by=.lastTimestamp")
