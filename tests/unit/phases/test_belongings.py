@@ -39,7 +39,7 @@ from kraftbridge.models.decision import (
     StopControllers,
 )
 from kraftbridge.models.observation import ControllerMetrics, ControllersWorkload, Unobserved
-from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
+from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, ZkMigrationState
 from kraftbridge.models.status import HandOverStatus, RollbackStatus, ZooKeeperBehind
 from kraftbridge.phases.belongings import wanted
 
