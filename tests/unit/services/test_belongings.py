@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 from tests.unit.services.conftest import Operator
 
 from kraftbridge.builders import names
+from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.catalogue import Code
+from kraftbridge.models.observation import ControllerMetrics
 from kraftbridge.models.phase import Phase
+from kraftbridge.models.status import MigrationStatus
 from kraftbridge.services.observe import observer
 
 PHASES = (Phase.TAKING_OVER, Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION)
@@ -87,6 +91,54 @@ def test_over_a_claim_that_is_not_the_recorded_one_nothing_is_created(
     kubernetes.objects["PersistentVolumeClaim", "kafka", claim] = kept
     operator.step()
     assert ("StatefulSet", "kafka", name) in kubernetes.objects
+
+
+def named(status: MigrationStatus) -> bool:
+    return Code.CONTROLLER_CLAIMS_LOST in {f.code for f in status.findings}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_controller_is_replaced_as_documented(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch, phase: Phase
+) -> None:
+    """docs/kraft.md, "Replace a controller", while the migration is paused: word by word, and then the StatefulSet comes back over the new claim."""
+    operator.walk(phase)
+    operator.edit(paused=True)
+    kubernetes, name = operator.kubernetes, operator.controllers()
+    claim = ("PersistentVolumeClaim", "kafka", names.controller_claim(name, 3001))
+    config_map = ("ConfigMap", "kafka", f"{name}-migration")
+    blank, answer = True, observer.read_controller_metrics
+
+    def metrics(node_id: int, *arguments: Any, **named: Any) -> ControllerMetrics:
+        if blank and node_id == 3001:
+            raise ObservationError("controller 3001", "it waits on a blank volume")
+        return answer(node_id, *arguments, **named)
+
+    monkeypatch.setattr(observer, "read_controller_metrics", metrics)
+    before = kubernetes.objects.pop(claim)["metadata"]["uid"]
+    kubernetes.delete("v1", "Pod", "kafka", f"{name}-3001")
+    status = operator.rest(20)
+    new = kubernetes.objects[claim]["metadata"]["uid"]
+    assert new != before
+    assert named(status)
+    assert kubernetes.objects[config_map]["data"]["format"] == "refused"
+    kubernetes.merge_patch("v1", "ConfigMap", "kafka", config_map[2], {"data": {"format": "allowed"}})
+    kubernetes.delete("v1", "Pod", "kafka", f"{name}-3001")
+    status = operator.rest(20)
+    assert kubernetes.objects[config_map]["data"]["format"] == "allowed", "the voter has not formatted its volume yet"
+    assert named(status)
+    blank = False
+    status = operator.rest(20)
+    assert not named(status)
+    assert status.controllers is not None
+    assert status.controllers.volume_uids["3001"] == new
+    assert kubernetes.objects[config_map]["data"]["format"] == "refused"
+    assert [e.reason for e in kubernetes.events if "3001 has caught up" in e.message] == ["ControllerReplaced"]
+    kubernetes.delete("apps/v1", "StatefulSet", "kafka", name)
+    operator.rest(20)
+    assert ("StatefulSet", "kafka", name) in kubernetes.objects
+    operator.edit(paused=False, target="KRaft")
+    operator.walk(Phase.COMPLETED)
 
 
 def test_after_a_rollback_nothing_comes_back(operator: Operator) -> None:
