@@ -194,7 +194,7 @@ integration-long: venv java ## integration tests that wait for minutes: what Kaf
 e2e: venv cluster-up images ## bad input, and a migration of a real Kafka cluster on a real Kubernetes
 	$(SAY) "end-to-end tests on $(or $(KUBE_CONTEXT),the embedded cluster)"
 	@PYTHONPATH=$(CURDIR) $(PYTEST) -s e2e -m "not long" --ignore e2e/test_3_rollback.py --ignore e2e/test_4_dry_start.py --ignore e2e/test_5_deleted.py $(ARGS)
-	$(SAY) "not run: the way back (make rollback-live), copies of pods that would not start as they should (make dry-start-live), deleted objects in four phases (make deletions-live), metadata.version down and up; make e2e-long runs all"
+	$(SAY) "not run: the way back (make rollback-live), copies of pods that would not start as they should (make dry-start-live), deleted objects in four phases (make deletions-live), a lost quorum (make lost-quorum-live), metadata.version down and up; make e2e-long runs all"
 
 .PHONY: e2e-long
 e2e-long: venv cluster-up images ## all end-to-end tests, also those that are not part of make test
@@ -216,6 +216,11 @@ deletions-live: venv cluster-up images ## end-to-end test in which the operator'
 	$(SAY) "deleted objects on $(or $(KUBE_CONTEXT),the embedded cluster)"
 	@PYTHONPATH=$(CURDIR) $(PYTEST) -s -x e2e/test_5_deleted.py $(ARGS)
 	@mkdir -p docs/measured/deletions && cp $(ARTIFACTS)/deletions/deletions.jsonl docs/measured/deletions/$$(date -u +%Y%m%dT%H%M%SZ).jsonl && $(PYTHON) docs/generate.py
+
+.PHONY: lost-quorum-live
+lost-quorum-live: venv cluster-up images ## end-to-end test in which all controllers lose their volumes, and both ways out are taken (25 minutes)
+	$(SAY) "a quorum that is lost for good, on $(or $(KUBE_CONTEXT),the embedded cluster)"
+	@PYTHONPATH=$(CURDIR) $(PYTEST) -s -x e2e/test_6_lost_quorum.py $(ARGS)
 
 VENDOR ?=
 .PHONY: e2e-layouts
