@@ -23,7 +23,7 @@ from tests.unit.phases.test_rollback import claim_gone
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import Decision, RestartPod
-from kraftbridge.models.observation import ControllerMetrics, PodState, StatefulSetState
+from kraftbridge.models.observation import ControllerMetrics, PodState, RecordedOriginal, StatefulSetState
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import Operation, OperationKind
 from kraftbridge.phases.nodes.deadlines import Direction, PastDeadline, Stage, past_deadline, seconds_of
@@ -71,6 +71,16 @@ def test_a_broker_that_never_registers_is_stalled_and_restarted_again() -> None:
     assert not [a for a in early.actions if isinstance(a, RestartPod)]
     late = unregistered(200).decide()
     assert [a.node_id for a in late.actions if isinstance(a, RestartPod)] == [0]
+
+
+def test_it_is_not_restarted_again_while_the_original_state_of_its_stateful_set_is_lost() -> None:
+    """What runs goes on running (docs/rollback.md). A simulated run (seed 1000046) stopped it once more."""
+    late = unregistered(200)
+    (item,) = late.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    lost = late.observing(stateful_sets=(replace(item, original=RecordedOriginal()),)).decide()
+    assert not [a for a in lost.actions if isinstance(a, RestartPod)]
+    assert stalled(lost) == ("True", Reason.ORIGINALS_LOST)
 
 
 def test_it_is_stalled_and_not_restarted_while_another_broker_is_away() -> None:

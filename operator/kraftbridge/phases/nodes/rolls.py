@@ -241,6 +241,8 @@ def _start_of(step: StepContext, pod: PodState) -> str:
 
 def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, *, repeated: bool = False) -> Wait:
     """Record and start the restart of one broker; the caller has checked that no other node is down."""
+    if (waiting := originals.blocked(draft)) is not None:
+        return waiting  # a restart that is repeated or ends early gets here without `configure_brokers`
     if stateful_set.drift:
         return Wait(
             f"StatefulSet {stateful_set.name} does not render our configuration: {', '.join(stateful_set.drift)}"
