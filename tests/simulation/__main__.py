@@ -15,6 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from tests.simulation.aims import table
 from tests.simulation.planted import PLANTED, planted
 from tests.simulation.run import BrokenPromiseError, Coverage, Run
 
@@ -136,7 +137,8 @@ def _print_report(chunks: list[Record]) -> int:
     print(f"{runs} runs, {steps} steps, {timedelta(seconds=round(seconds))} of CPU ({rate:.0f} runs/min/core)")
     print(f"ended in: {_counts(ends)}")
     print(f"{len(faults)} kinds of faults: {_counts(faults)}")
-    print(f"stores that were not what they were, by the phase in which it happened: {_counts(worlds)}")
+    print("worlds, by the phase in which each began:")
+    print("\n".join(table(worlds)))
     print(f"{len(states)} distinct states (phase, act): {_counts(states)}")
     missing = sorted({" → ".join(map(str, t)) for t in POSSIBLE} - set(transitions))
     print(f"{len(transitions)} of {len(POSSIBLE)} possible transitions: {_counts(transitions)}")

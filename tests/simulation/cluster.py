@@ -326,9 +326,10 @@ class Cluster:
         pod.deleting = True
 
         def gone() -> None:
+            if workload.pods.get(node) is not pod:
+                return  # it went with its StatefulSet
             self._stop(workload, pod)
-            if workload.pods.get(node) is pod:
-                del workload.pods[node]
+            del workload.pods[node]
             self.time.after(self.random.uniform(0.2, 1.5), lambda: self._new_pod(workload, node))
 
         self.time.after(self.random.uniform(0.2, 3.0), gone)
@@ -491,6 +492,7 @@ class Cluster:
             return
         if orphan:
             self.orphans = {n: p for n, p in workload.pods.items() if p.ready_since is not None and not p.deleting}
+        workload.pods.clear()  # what was to become of them does not happen to their successors
         for node in CONTROLLERS:
             if node not in self.orphans:
                 self.kafka.stop_controller(node)
@@ -507,6 +509,7 @@ class Cluster:
     def _stop_controllers(self, *, volumes: bool) -> None:
         workload = self.controllers
         if workload is None:
+            self.volumes = None  # the operator may not delete claims, and the StatefulSet that would is gone
             self._stop_orphans()
             return
         if workload.deleting:

@@ -26,7 +26,7 @@ from kraftbridge.phases.draft import Identity
 if TYPE_CHECKING:
     from tests.simulation.run import Run
 
-FREEZE_CHANCE = 0.04
+FREEZE_CHANCE = 0.015
 """Of an act, with which the process freezes before it."""
 WORLD = "frozen operator"
 
@@ -51,6 +51,8 @@ class FrozenOperators:
     def __init__(self, seed: int, *, troubled: bool) -> None:
         self.random = Random(f"frozen operators of {seed}")
         self.chance = FREEZE_CHANCE if troubled and self.random.random() < 0.5 else 0.0
+        self.is_due = False
+        """Whether the process freezes before its next act."""
         self.asleep: Asleep | None = None
         self.ends: Counter[str] = Counter()
         """How the woken ended: overtaken, or it acted."""
@@ -58,8 +60,10 @@ class FrozenOperators:
     def freezes(self, run: Run, decision: Decision, done: int, observation: Observation, sick: frozenset[int]) -> bool:
         """Let the process freeze before its next act; another one begins."""
         now = run.cluster.time.now
-        if not self.chance or self.asleep is not None or now >= run.faults_end or self.random.random() >= self.chance:
+        by_chance = self.chance and now < run.faults_end and self.random.random() < self.chance
+        if self.asleep is not None or not (by_chance or self.is_due):
             return False
+        self.is_due = False
         self.asleep = Asleep(
             process=run.cluster.process,
             identity=run.identity,
@@ -74,6 +78,11 @@ class FrozenOperators:
         run.coverage.faults[WORLD] += 1
         run.coverage.worlds[WORLD, self.asleep.phase] += 1
         return True
+
+    def freeze_soon(self) -> bool:
+        """Let the process freeze before its next act; return whether none is frozen yet."""
+        self.is_due = self.asleep is None
+        return self.is_due
 
     def wake(self, run: Run) -> None:
         """Let the frozen process go on where it was, compare, and end."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
 
+from tests.simulation.aims import Aims
 from tests.simulation.channels import OpenChannel, channels
 from tests.simulation.cluster import BROKER_SETS, Cluster, Trouble, Workload
 from tests.simulation.frozen import FrozenOperators
@@ -201,6 +202,7 @@ class Run:
         self.decided_at = self.cluster.moment(0.0)
         """Time of the last decision, by the clock of the operator."""
         self.frozen = FrozenOperators(seed, troubled=self.faults != Faults())
+        self.aims = Aims(seed, troubled=self.faults != Faults())
         # Of their own: the other draws of a seed stay what they were.
         self.lone_random = Random(f"lone topics of {seed}") if seed % 16 in LONE_TOPICS else None
         self.fenced_random = Random(f"heartbeats of {seed}") if seed % 32 in FENCED else None
@@ -236,6 +238,8 @@ class Run:
         """The healing that ended last, to tell the next one's failovers from its."""
         self.controllers_of: dict[str, str] = {}
         """Name of the controllers' StatefulSet, which their volumes carry, and the UID of the resource that made it."""
+        self.rested_in = ("", 0)
+        """UID and attempt of the last rollback that came to rest."""
         self.trail: list[str] = []
 
     def _leave_the_channel_open(self, random: Random) -> None:
@@ -277,6 +281,9 @@ class Run:
             if now >= self.faults_end and calm_until is None:
                 calm_until = now + PATIENCE.total_seconds()
                 self._calm_down()
+            self.stores.recover(self)
+            if self.aims.happen(self) and calm_until is not None:
+                calm_until = now + PATIENCE.total_seconds()
             if calm_until is None:
                 self.stores.happen(self)
                 self.settings.happen(self)
@@ -291,24 +298,28 @@ class Run:
             if calm_until is not None:
                 if self._at_rest():
                     self._check_end()
-                    if (
-                        self.status.phase is Phase.ROLLED_BACK
-                        and self.status.attempt <= 2
-                        and self.random.random() < 0.3
-                    ):
+                    if self._migrates_again():
                         if self.random.random() < SAME_NAME:
                             self._create_again()
                         self._edit(target=Target.KRAFT)  # and migrates again
                         calm_until = self.cluster.time.now + PATIENCE.total_seconds()
                         continue
-                    self.coverage.ends[self.status.phase] += 1
-                    return
+                    if self.frozen.asleep is None:
+                        self.coverage.ends[self.status.phase] += 1
+                        return
                 self._lend_a_hand()
                 if self.cluster.time.now > calm_until:
                     self._break(
                         f"not at rest {PATIENCE} after the last fault: {self.status.phase}: {self.status.message}"
                     )
         self._break(f"not at rest after {MAX_STEPS} steps: {self.status.phase}: {self.status.message}")
+
+    def _migrates_again(self) -> bool:
+        """Whether the user tries again after a rollback; asked once after each."""
+        if self.status.phase is not Phase.ROLLED_BACK or self.rested_in == (self.identity.uid, self.status.attempt):
+            return False
+        self.rested_in = (self.identity.uid, self.status.attempt)
+        return self.status.attempt <= 2 and self.random.random() < 0.3
 
     def step(self) -> None:
         """Observe, decide, publish, act; then let time pass."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,18 @@ from kraftbridge.phases.shared_settings import FOLLOWED
 if TYPE_CHECKING:
     from tests.simulation.run import Run
 
-CHANGED_CHANCE = 0.01
+CHANGED_CHANCE = 0.005
 MENDED_CHANCE = 0.2
 SHARED = "min.insync.replicas"
 REFUSED = "create.topic.policy.class.name"
 _STEPS = frozenset({Phase.TAKING_OVER, Phase.ROLLING_BROKERS, Phase.FINALIZING})
+
+
+class Changed(StrEnum):
+    """What the owner did."""
+
+    SHARED = "a changed shared setting"
+    REFUSED = "a setting that preflight refuses"
 
 
 class Settings:
@@ -65,16 +73,20 @@ class Settings:
         """Let the owner change a setting, and take back what the migration refuses."""
         if self.refused and self.random.random() < MENDED_CHANCE:
             self.mend(run)
-        if run.status.phase not in FOLLOWED or self.random.random() >= self.chance:
-            return
-        if self.random.random() < 0.3:
-            self.refused = True
-            world = "a setting that preflight refuses"
-        else:
+        if run.status.phase in FOLLOWED and self.random.random() < self.chance:
+            self.change(run, Changed.REFUSED if self.random.random() < 0.3 else Changed.SHARED)
+
+    def change(self, run: Run, kind: Changed) -> bool:
+        """Let the owner change a setting; return whether it is another one now."""
+        if kind is Changed.SHARED:
             self.shared = self.random.choice([v for v in ("", "1", "2") if v != self.shared])
-            world = "a changed shared setting"
-        run.coverage.faults[world] += 1
-        run.coverage.worlds[world, str(run.status.phase)] += 1
+        elif self.refused:
+            return False
+        else:
+            self.refused = True
+        run.coverage.faults[kind] += 1
+        run.coverage.worlds[kind, str(run.status.phase)] += 1
+        return True
 
     def mend(self, run: Run) -> None:
         """Let the owner take back what the message names."""

@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 STUCK_CHANCE = 0.05
 """Of a look at an image that is not written to ZooKeeper, with which somebody restarts the active controller."""
-LOST_CHANCE, DELETED_CHANCE = 0.02, 0.02
+LOST_CHANCE, DELETED_CHANCE = 0.005, 0.006
 OBJECTS = ("Service/ours", "ConfigMap/ours", "NetworkPolicy/ours")
-SECRET_CHANCE = 0.02
+SECRET_CHANCE = 0.006
 """Of a step in which somebody deletes Secrets with the original state of a StatefulSet."""
 BOTH_CHANCE = 0.4
+BACK_AFTER_SECONDS = (30.0, 400.0)
 SEEN_FOR = 2
 """Readings after which a contradiction is one."""
 
@@ -43,6 +44,10 @@ class Lost(StrEnum):
     FOREIGN = "foreign ZooKeeper"
     CUT = "ZooKeeper without /migration and /controller"
     OLDER = "older ZooKeeper"
+
+
+_COPIED = frozenset({Lost.CUT, Lost.OLDER})
+"""What can only happen to a ZooKeeper that the quorum has claimed."""
 
 
 class Deleted(StrEnum):
@@ -72,20 +77,28 @@ class Originals:
         """Observations of a StatefulSet whose original state is lost."""
 
     def happen(self, run: Run) -> str:
-        """Delete Secrets, or restore one from a backup; return what was deleted."""
-        cluster = run.cluster
-        if any(w.bereft for w in cluster.broker_sets) and cluster.time.now >= self.back_at:
-            self.give_back(run)
-        held = [w for w in cluster.broker_sets if w.originals]
-        if not held or self.random.random() >= self.chance:
+        """Delete Secrets, perhaps; return what was deleted."""
+        if self.random.random() >= self.chance:
+            return ""
+        return self.delete(run, Secrets.ONE if self.random.random() >= BOTH_CHANCE else Secrets.BOTH)
+
+    def delete(self, run: Run, kind: Secrets) -> str:
+        """Delete Secrets of a StatefulSet that has some; return what was deleted."""
+        held = [w for w in run.cluster.broker_sets if w.originals]
+        if not held:
             return ""
         workload = self.random.choice(held)
-        if self.random.random() >= BOTH_CHANCE:
+        if kind is Secrets.ONE:
             workload.originals.discard(self.random.choice([0, 1]))
-            return Secrets.ONE
-        workload.originals.clear()
-        self.back_at = cluster.time.now + self.random.uniform(30.0, 600.0)
-        return Secrets.BOTH
+        else:
+            workload.originals.clear()
+            self.back_at = run.cluster.time.now + self.random.uniform(*BACK_AFTER_SECONDS)
+        return kind
+
+    def recover(self, run: Run) -> None:
+        """Restore a Secret from a backup once somebody has noticed."""
+        if run.cluster.time.now >= self.back_at and any(w.bereft for w in run.cluster.broker_sets):
+            self.give_back(run)
 
     def give_back(self, run: Run) -> None:
         """Restore one Secret of each StatefulSet from a backup."""
@@ -129,24 +142,28 @@ class Stores:
         self.worlds: Counter[tuple[str, str]] = Counter()
         """World and phase in which it began."""
 
-    def happen(self, run: Run) -> None:
-        """Let stores be lost and come back, and somebody act on what the status asks for."""
-        cluster, kafka, now = run.cluster, run.cluster.kafka, run.cluster.time.now
-        if kafka.lost and now >= self.back_at:
+    def recover(self, run: Run) -> None:
+        """Let what was lost come back in time."""
+        cluster, now = run.cluster, run.cluster.time.now
+        if cluster.kafka.lost and now >= self.back_at:
             self.give_back(run)
         if cluster.exchanged and now >= self.claims_back_at:
             cluster.exchanged.clear()
-        if kafka.lost == Lost.OLDER and self.random.random() < 0.1:
+        self.originals.recover(run)
+
+    def happen(self, run: Run) -> None:
+        """Let stores be lost, and somebody act on what the status asks for."""
+        if run.cluster.kafka.lost == Lost.OLDER and self.random.random() < 0.1:
             self.say_the_word(run)
-        if not kafka.lost and self.random.random() < self.lost_chance:
-            self._lose_zookeeper(run)
+        if self.random.random() < self.lost_chance:
+            self.lose_zookeeper(run, self.random.choice(list(Lost)))
         if self.random.random() < self.deleted_chance:
-            self._delete(run)
+            self.delete(run, self.random.choice(list(Deleted)))
         if deleted := self.originals.happen(run):
             self._count(run, deleted)
 
     def calm_down(self, run: Run) -> None:
-        """Give everything back; an older ZooKeeper waits for the user's word."""
+        """Give everything back; an older ZooKeeper waits for the user's word where the operator asks for it."""
         run.cluster.exchanged.clear()
         self.originals.give_back(run)
         if run.cluster.kafka.lost not in ("", Lost.OLDER):
@@ -180,28 +197,33 @@ class Stores:
         if differs and run.cluster.controllers is not None and kafka.active is not None:
             run.cluster.crash(run.cluster.controllers, kafka.active)
 
-    def _lose_zookeeper(self, run: Run) -> None:
+    def lose_zookeeper(self, run: Run, kind: Lost) -> bool:
+        """Let ZooKeeper be another than it was; return whether it can be."""
         kafka, phase = run.cluster.kafka, run.status.phase
-        if phase not in FORWARD and phase is not Phase.ROLLING_BACK:
-            return
-        kinds = [Lost.WIPED, Lost.FOREIGN]
-        if kafka.claim_epoch >= 0 and kafka.migration_znode:
-            kinds.append(Lost.CUT)
-            seen = run.status.zookeeper_history
-            # Nobody can tell an older ZooKeeper that shows all that was ever read of it.
-            if seen is not None and int(seen.migration_offset) > max(100, kafka.offset_in_zookeeper() - 100):
-                kinds.append(Lost.OLDER)
-        kafka.lost = self.random.choice(kinds)
+        if kafka.lost or phase is Phase.COMPLETED or (kind in _COPIED and not self._has_copy(run, kind)):
+            return False
+        kafka.lost = kind
         kafka.older_offset, kafka.lost_zxid = kafka.mirrored_offset - 100, kafka.zxid() - 1000
-        self.back_at = run.cluster.time.now + self.random.uniform(30.0, 600.0)
+        self.back_at = run.cluster.time.now + self.random.uniform(*BACK_AFTER_SECONDS)
         self.readings = 0
-        self._count(run, kafka.lost)
+        self._count(run, kind)
+        return True
 
-    def _delete(self, run: Run) -> None:
+    def _has_copy(self, run: Run, kind: Lost) -> bool:
+        """Whether ZooKeeper holds what can be gone from it, or be older."""
+        kafka, seen = run.cluster.kafka, run.status.zookeeper_history
+        if kafka.claim_epoch < 0 or not kafka.migration_znode:
+            return False
+        if kind is Lost.CUT:
+            return True
+        # Nobody can tell an older ZooKeeper that shows all that was ever read of it.
+        return seen is not None and int(seen.migration_offset) > max(100, kafka.offset_in_zookeeper() - 100)
+
+    def delete(self, run: Run, kind: Deleted) -> bool:
+        """Let somebody delete objects of the controllers; return whether there are any."""
         cluster = run.cluster
-        if cluster.controllers is None or cluster.controllers.deleting or run.status.phase is Phase.PROVISIONING_QUORUM:
-            return
-        kind = self.random.choice(list(Deleted))
+        if cluster.controllers is None or cluster.controllers.deleting:
+            return False
         match kind:
             case Deleted.OBJECT:
                 cluster.missing.add(self.random.choice(OBJECTS))
@@ -214,6 +236,14 @@ class Stores:
                 self.claims_back_at = cluster.time.now + self.random.uniform(30.0, 300.0)
                 cluster.lose_controllers(orphan=False)
         self._count(run, kind)
+        return True
+
+    def delete_secrets(self, run: Run, kind: Secrets) -> bool:
+        """Let somebody delete Secrets with an original state; return whether there are any."""
+        deleted = self.originals.delete(run, kind)
+        if deleted:
+            self._count(run, deleted)
+        return bool(deleted)
 
     def _count(self, run: Run, world: str) -> None:
         self.worlds[world, str(run.status.phase)] += 1

@@ -198,7 +198,8 @@ def _begun(step: StepContext) -> ZooKeeperHistory | None:
     status, offset = step.status, step.status.migration_offset
     rollback = own_rollback(status)
     stopped = rollback is not None and rollback.controllers_stopped_at is not None
-    if status.phase is Phase.ROLLING_BACK and (offset is None or stopped):
+    # A rollback from before the takeover has read nothing but the cluster's ID: that is enough to tell another ZooKeeper.
+    if status.phase is Phase.ROLLING_BACK and (stopped or (offset is None and not status.cluster_id)):
         return None
     return ZooKeeperHistory(
         attempt=status.attempt,

@@ -28,6 +28,7 @@ from kraftbridge.models.decision import (
     LaunchVerification,
     RemoveControllerClaim,
     RestartPod,
+    StopControllers,
 )
 from kraftbridge.models.observation import MigrationZnode, ZooKeeperState
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
@@ -298,6 +299,17 @@ def test_before_the_copy_there_is_nothing_to_compare() -> None:
     assert decision.status.zookeeper_history is not None
     assert decision.status.zookeeper_history.contradiction is None
     assert not decision.status.findings
+
+
+@pytest.mark.parametrize("name", ["wiped", "another cluster's"])
+def test_a_rollback_from_before_the_takeover_waits_for_its_own_zookeeper(name: str) -> None:
+    """A simulated run (seed 5000021) ended on the word of a wiped ZooKeeper, and ``/migration`` was left in the one that came back."""
+    case = going_back().with_status(zookeeper_history=None, migration_offset=None, verifications=())
+    again, first, second = twice(case.observing(zookeeper=CONTRADICTIONS[name]))
+    assert harmful(first) == harmful(second) == []
+    assert second.status.phase is Phase.ROLLING_BACK
+    back = again.after(second).later(1.0).observing(zookeeper=replace(zookeeper(taken_over=False), zxid=ZXID)).decide()
+    assert any(isinstance(a, StopControllers) for a in back.actions)
 
 
 def test_the_next_attempt_begins_a_record_of_its_own() -> None:

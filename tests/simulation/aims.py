@@ -1,0 +1,124 @@
+"""The worlds of the default mix, by the phases in which each can occur, and the strikes that make each of them occur there often enough.
+
+A fault with a fixed chance at every step strikes in the long phases, and hardly ever in the short and the late ones. So most runs also aim: on entering
+a phase they draw a world that can occur in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from tests.simulation.frozen import WORLD as FROZEN
+from tests.simulation.settings import Changed
+from tests.simulation.stores import Deleted, Lost, Secrets
+
+from kraftbridge.models.phase import Phase
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+_NO_COPY = "the quorum has not claimed ZooKeeper, so /migration holds no offset that could be gone or older"
+_NOT_READ = "the operator reads ZooKeeper no more (phases.needs)"
+_NO_CONTROLLERS = "the controllers do not exist"
+_NOT_RECORDED = "no StatefulSet is locked, so no original state is on record"
+_NOT_FOLLOWED = "the operator reads no settings of the brokers (phases.needs)"
+_COPIED: Final = {
+    Phase.PREFLIGHT: _NO_COPY,
+    Phase.PROVISIONING_QUORUM: _NO_COPY,
+    Phase.COMPLETED: _NOT_READ,
+    Phase.ROLLED_BACK: _NO_COPY,
+}
+_RECORDED: Final = {
+    Phase.PREFLIGHT: _NOT_RECORDED,
+    Phase.PROVISIONING_QUORUM: _NOT_RECORDED,
+    Phase.ROLLED_BACK: _NOT_RECORDED,
+}
+_FOLLOWED: Final = {
+    Phase.FINALIZING: _NOT_FOLLOWED,
+    Phase.COMPLETED: _NOT_FOLLOWED,
+    Phase.ROLLING_BACK: _NOT_FOLLOWED,
+    Phase.ROLLED_BACK: _NOT_FOLLOWED,
+}
+CANNOT: Final[Mapping[str, Mapping[Phase, str]]] = {
+    Lost.WIPED: {Phase.COMPLETED: _NOT_READ},
+    Lost.FOREIGN: {Phase.COMPLETED: _NOT_READ},
+    Lost.CUT: _COPIED,
+    Lost.OLDER: _COPIED,
+    **dict.fromkeys(Deleted, {Phase.PREFLIGHT: _NO_CONTROLLERS, Phase.ROLLED_BACK: _NO_CONTROLLERS}),
+    **dict.fromkeys(Secrets, _RECORDED),
+    **dict.fromkeys(Changed, _FOLLOWED),
+    FROZEN: {},
+}
+"""Every world, and the phases in which it cannot occur, with the reason."""
+_CHANCE: Final[Mapping[Phase, float]] = {
+    Phase.PREFLIGHT: 0.2,
+    Phase.PROVISIONING_QUORUM: 0.3,
+    Phase.TAKING_OVER: 0.3,
+    Phase.DUAL_WRITE: 0.5,
+    Phase.ROLLING_BROKERS: 0.5,
+    Phase.AWAITING_FINALIZATION: 0.5,
+    Phase.FINALIZING: 0.5,
+    Phase.COMPLETED: 0.5,
+    Phase.ROLLING_BACK: 1.0,
+    Phase.ROLLED_BACK: 0.5,
+}
+"""Part of the entries of a phase that draw a world."""
+_AT_ONCE: Final = 0.4
+"""Of a step, with which a world that was drawn strikes: in some runs at once, in others later in the phase."""
+
+
+def can_occur(phase: Phase) -> list[str]:
+    """Return the worlds that can occur in a phase."""
+    return [world for world, cannot in CANNOT.items() if phase not in cannot]
+
+
+class Aims:
+    """What one run aims at, drawn apart: the other draws of a seed stay what they were."""
+
+    def __init__(self, seed: int, *, troubled: bool) -> None:
+        self.random = Random(f"aims of {seed}")
+        self.troubled = troubled
+        self.phase: Phase | None = None
+        self.world = ""
+        """What shall strike in this phase and has not yet."""
+
+    def happen(self, run: Run) -> bool:
+        """Draw a world on entering a phase, and let it strike once it can; return whether it did."""
+        phase = run.status.phase
+        if phase is not self.phase:
+            self.phase = phase
+            drawn = self.troubled and self.random.random() < _CHANCE[phase]
+            self.world = self.random.choice(can_occur(phase)) if drawn else ""
+        if not self.world or self.random.random() >= _AT_ONCE or not self._strike(run, self.world):
+            return False
+        self.world = ""
+        return True
+
+    def _strike(self, run: Run, world: str) -> bool:
+        """Let a world begin; return whether it can now."""
+        if world in list(Lost):
+            return run.stores.lose_zookeeper(run, Lost(world))
+        if world in list(Deleted):
+            return run.stores.delete(run, Deleted(world))
+        if world in list(Secrets):
+            return run.stores.delete_secrets(run, Secrets(world))
+        if world in list(Changed):
+            return run.settings.change(run, Changed(world))
+        return run.frozen.freeze_soon()
+
+
+def table(worlds: Mapping[str, int]) -> list[str]:
+    """Return the lines of a table: how often each world began in each phase. Keys are ``world → phase``."""
+    reasons = list(dict.fromkeys(reason for cannot in CANNOT.values() for reason in cannot.values()))
+    lines = [f"| World | {' | '.join(Phase)} |", f"|---|{'---|' * len(Phase)}"]
+    for world, cannot in CANNOT.items():
+        cells = [
+            f"cannot ({reasons.index(cannot[phase]) + 1})"
+            if phase in cannot
+            else str(worlds.get(f"{world} → {phase}", 0))
+            for phase in Phase
+        ]
+        lines.append(f"| {world} | {' | '.join(cells)} |")
+    return [*lines, "", *(f"({number}) {reason}" for number, reason in enumerate(reasons, 1))]
