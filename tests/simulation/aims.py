@@ -14,7 +14,7 @@ from tests.simulation.frozen import WORLD as FROZEN
 from tests.simulation.settings import Changed
 from tests.simulation.stores import Deleted, Lost, Secrets
 
-from kraftbridge.models.phase import Phase
+from kraftbridge.models.phase import Phase, Target
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
@@ -30,6 +30,7 @@ _COPIED: Final = {
     Phase.COMPLETED: _NOT_READ,
     Phase.ROLLED_BACK: _NO_COPY,
 }
+_CONTROLLED: Final = {Phase.PREFLIGHT: _NO_CONTROLLERS, Phase.ROLLED_BACK: _NO_CONTROLLERS}
 _RECORDED: Final = {
     Phase.PREFLIGHT: _NOT_RECORDED,
     Phase.PROVISIONING_QUORUM: _NOT_RECORDED,
@@ -46,7 +47,7 @@ CANNOT: Final[Mapping[str, Mapping[Phase, str]]] = {
     Lost.FOREIGN: {Phase.COMPLETED: _NOT_READ},
     Lost.CUT: _COPIED,
     Lost.OLDER: _COPIED,
-    **dict.fromkeys(Deleted, {Phase.PREFLIGHT: _NO_CONTROLLERS, Phase.ROLLED_BACK: _NO_CONTROLLERS}),
+    **dict.fromkeys(Deleted, _CONTROLLED),
     **dict.fromkeys(Secrets, _RECORDED),
     **dict.fromkeys(Changed, _FOLLOWED),
     FROZEN: {},
@@ -56,15 +57,22 @@ _CHANCE: Final[Mapping[Phase, float]] = {
     Phase.PREFLIGHT: 0.2,
     Phase.PROVISIONING_QUORUM: 0.3,
     Phase.TAKING_OVER: 0.3,
-    Phase.DUAL_WRITE: 0.5,
-    Phase.ROLLING_BROKERS: 0.5,
-    Phase.AWAITING_FINALIZATION: 0.5,
-    Phase.FINALIZING: 0.5,
-    Phase.COMPLETED: 0.5,
+    Phase.DUAL_WRITE: 0.6,
+    Phase.ROLLING_BROKERS: 0.6,
+    Phase.AWAITING_FINALIZATION: 0.7,
+    Phase.FINALIZING: 0.7,
+    Phase.COMPLETED: 0.7,
     Phase.ROLLING_BACK: 1.0,
-    Phase.ROLLED_BACK: 0.5,
+    Phase.ROLLED_BACK: 0.7,
 }
 """Part of the entries of a phase that draw a world."""
+_AGAIN: Final = 0.5
+"""Part of the strikes in a rollback that draw another world: few migrations roll back."""
+_TURNS_BACK: Final = 0.06
+"""Part of the entries of a phase after the copy at which the user rolls back: few others do so that late."""
+_AFTER_COPY: Final = frozenset({Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION})
+_RARELY: Final = {Lost.CUT: 2.0, Lost.OLDER: 3.0}
+"""Weight of what can only begin in a part of a phase."""
 _AT_ONCE: Final = 0.4
 """Of a step, with which a world that was drawn strikes: in some runs at once, in others later in the phase."""
 
@@ -89,12 +97,20 @@ class Aims:
         phase = run.status.phase
         if phase is not self.phase:
             self.phase = phase
-            drawn = self.troubled and self.random.random() < _CHANCE[phase]
-            self.world = self.random.choice(can_occur(phase)) if drawn else ""
+            self._draw(_CHANCE[phase])
+            if self.troubled and phase in _AFTER_COPY and self.random.random() < _TURNS_BACK:
+                run._edit(target=Target.ZOOKEEPER)
         if not self.world or self.random.random() >= _AT_ONCE or not self._strike(run, self.world):
             return False
-        self.world = ""
+        self._draw(_AGAIN if phase is Phase.ROLLING_BACK else 0.0)
         return True
+
+    def _draw(self, chance: float) -> None:
+        """Draw what shall strike in this phase, or nothing."""
+        self.world = ""
+        if self.phase is not None and self.troubled and self.random.random() < chance:
+            worlds = can_occur(self.phase)
+            (self.world,) = self.random.choices(worlds, [_RARELY.get(world, 1.0) for world in worlds])
 
     def _strike(self, run: Run, world: str) -> bool:
         """Let a world begin; return whether it can now."""
