@@ -56,6 +56,9 @@ def main() -> int:
     parser.add_argument(
         "--unguarded", action="store_true", help="without an admission policy: others may take our fields back"
     )
+    parser.add_argument(
+        "--until-found", action="store_true", help="with --plant: stop at the first run that breaks a promise, print it"
+    )
     parser.add_argument("--trail", type=int, metavar="SEED", help="print the steps of one run")
     parser.add_argument(
         "--results",
@@ -68,6 +71,8 @@ def main() -> int:
     guarded = not arguments.unguarded
     if arguments.trail is not None:
         return _print_trail(arguments.trail, arguments.plant, guarded=guarded)
+    if arguments.until_found:
+        return _print_first(range(arguments.seed, arguments.seed + arguments.runs), arguments.plant, guarded=guarded)
     setting = {"sources": sources_digest(), "plant": arguments.plant, "guarded": guarded}
     known = _recorded(arguments.results, setting)
     wanted = range(arguments.seed, arguments.seed + arguments.runs, CHUNK)
@@ -126,6 +131,16 @@ def _print_trail(seed: int, plant: str, *, guarded: bool) -> int:
             return 1
     print("\n".join(run.trail))
     return 0
+
+
+def _print_first(seeds: range, plant: str, *, guarded: bool) -> int:
+    """Print the first run that a bug makes break a promise; return 1 when there is none."""
+    for number, seed in enumerate(seeds, 1):
+        for _, words in play_many(seed, 1, plant, guarded=guarded)[1]:
+            print(f"{plant}: run {number} (seed {seed}): {words}")
+            return 0
+    print(f"{plant}: not found in {len(seeds)} runs")
+    return 1
 
 
 def _print_report(chunks: list[Record]) -> int:

@@ -32,7 +32,7 @@ OBJECTS = ("Service/ours", "ConfigMap/ours", "NetworkPolicy/ours")
 SECRET_CHANCE = 0.006
 """Of a step in which somebody deletes Secrets with the original state of a StatefulSet."""
 BOTH_CHANCE = 0.4
-BACK_AFTER_SECONDS = (30.0, 400.0)
+BACK_AFTER_SECONDS = (20.0, 200.0)
 SEEN_FOR = 2
 """Readings after which a contradiction is one."""
 
@@ -233,7 +233,7 @@ class Stores:
                 cluster.lose_controllers(orphan=False)
             case Deleted.CLAIM:
                 cluster.exchanged[self.random.choice(CONTROLLERS)] = self.random.choice([None, "pvc-another"])
-                self.claims_back_at = cluster.time.now + self.random.uniform(30.0, 300.0)
+                self.claims_back_at = cluster.time.now + self.random.uniform(*BACK_AFTER_SECONDS)
                 cluster.lose_controllers(orphan=False)
         self._count(run, kind)
         return True

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 from tests.simulation.__main__ import main, play_many
+from tests.simulation.aims import CANNOT, can_occur, table
 from tests.simulation.planted import PLANTED
 from tests.simulation.run import FENCED, LONE_TOPICS, OPEN_CHANNEL, REFUSING, SLOW_STARTS, Coverage, Faults, Run
+from tests.simulation.settings import Changed
+from tests.simulation.stores import Lost
 
 from kraftbridge.models.phase import FORWARD, Phase
+from kraftbridge.phases.needs import NEEDS, Part
 
 RUNS = 150
 WOKEN_SEEDS = (13, 45, 84, 102, 145)
@@ -24,6 +28,23 @@ def test_no_promise_is_broken() -> None:
     assert coverage.ends[Phase.COMPLETED] > RUNS // 4
     assert coverage.ends[Phase.ROLLED_BACK] > RUNS // 20
     assert len(coverage.faults) >= 15
+    assert coverage.worlds.keys() <= {(world, str(phase)) for phase in Phase for world in can_occur(phase)}
+    assert {world for world, _ in coverage.worlds} == set(CANNOT)
+
+
+def test_the_table_of_the_worlds_says_why_a_world_cannot_occur() -> None:
+    lines = table({"frozen operator → Completed": 7})
+    assert len(lines) == 2 + len(CANNOT) + 1 + len({reason for cannot in CANNOT.values() for reason in cannot.values()})
+    (frozen,) = (line.split(" | ") for line in lines if line.startswith("| frozen operator"))
+    assert frozen[1 + list(Phase).index(Phase.COMPLETED)] == "7"
+    assert "| deleted object | cannot (3) |" in "\n".join(lines)
+    assert "(3) the controllers do not exist" in lines
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_world_cannot_occur_where_the_operator_does_not_read_what_changes(phase: Phase) -> None:
+    for part, worlds in ((Part.ZOOKEEPER, [Lost.WIPED, Lost.FOREIGN]), (Part.SURVEY, list(Changed))):
+        assert all((world in can_occur(phase)) is (part in NEEDS[phase]) for world in worlds)
 
 
 def test_a_failover_of_a_mirror_that_stands_still_archives_first() -> None:
