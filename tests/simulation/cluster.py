@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.simulation.becoming import Becoming
 from tests.simulation.channels import OpenChannel
@@ -768,7 +769,7 @@ class Cluster:
             "CrashLoopBackOff of container kafka" if pod.mixed else "", images=frozenset({("kafka", pod.image)}),
         )  # fmt: skip
 
-    def _set_state(self, workload: Workload, lease: LeaseState = NO_LEASE) -> StatefulSetState:
+    def _set_state(self, workload: Workload, lease: LeaseState = NO_LEASE, **more: Any) -> StatefulSetState:
         return StatefulSetState(
             name=workload.name,
             uid=f"uid-{workload.name}",
@@ -789,6 +790,7 @@ class Cluster:
             lease=lease,
             required=GuardedStatefulSet(name=workload.name, container="kafka"),
             generation=workload.generation,
+            **more,
         )
 
     def _broker_set(self, workload: Workload) -> StatefulSetState:
@@ -804,12 +806,13 @@ class Cluster:
             else:
                 lease = LeaseState("a frozen process", age_seconds=age, expired=age >= LEASE_SECONDS)
         digest = f"{workload.name}-{workload.recorded}" if workload.originals else ""
-        state = replace(
-            self._set_state(workload, lease),
+        return self._set_state(
+            workload,
+            lease,
             overlay=workload.configuration,
             original=RecordedOriginal(digest, complete=workload.originals == {0, 1}),
+            **({} if self.channel is None else {"properties_from": "ConfigMap/brokers"}),
         )
-        return state if self.channel is None else replace(state, properties_from="ConfigMap/brokers")
 
     def _controllers(self, status: MigrationStatus) -> ControllersWorkload:
         uids = {i: f"pvc-{status.attempt}-{i}" for i in CONTROLLERS}
@@ -918,11 +921,7 @@ class Cluster:
 
     def _served_by(self, node: int) -> ClusterState:
         kafka = self.kafka
-        up, in_sync = kafka.metadata_of(node)
-        lacking = tuple(f"t-{i}" for i in BROKERS if i not in in_sync)
-        offline = () if in_sync else ("t-0",)
-        lagging = frozenset(BROKERS) - in_sync
-        return ClusterState(up, kafka.zk_controller or -1, 300, lacking, len(lacking), offline, len(offline), lagging)
+        return _served(*kafka.metadata_of(node), kafka.zk_controller or -1)
 
     def _canaries(self) -> dict[int, bool | Unobserved]:
         return {
@@ -962,3 +961,11 @@ class Cluster:
             finished_at=now,
         )
         return VerificationRun(record.run_id, RunState.FINISHED, verdict=verdict)
+
+
+@cache
+def _served(up: frozenset[int], in_sync: frozenset[int], controller: int) -> ClusterState:
+    lacking = tuple(f"t-{i}" for i in BROKERS if i not in in_sync)
+    offline = () if in_sync else ("t-0",)
+    lagging = frozenset(BROKERS) - in_sync
+    return ClusterState(up, controller, 300, lacking, len(lacking), offline, len(offline), lagging)

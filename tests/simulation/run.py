@@ -73,6 +73,8 @@ LONE_TOPIC_CHANCE = 0.02
 LONE_TOPIC_SEEN_SECONDS = 30.0
 """Age from which a topic must hold back the restart of its broker: how old a reading of the redundancy may be."""
 SYNC_PATIENCE_SECONDS = 20
+SKEW_SECONDS = 200.0
+"""How much the operator's clock may be off, in either direction."""
 SPEC = MigrationSpec.model_validate(
     {
         "zookeeper": {"connect": "zk:2181"},
@@ -307,6 +309,7 @@ class Run:
                     if self.frozen.asleep is None:
                         self.coverage.ends[self.status.phase] += 1
                         return
+                    self.cluster.time.advance(max(0.0, self.frozen.asleep.wakes_at - self.cluster.time.now))
                 self._lend_a_hand()
                 if self.cluster.time.now > calm_until:
                     self._break(
@@ -541,7 +544,7 @@ class Run:
         if self._happens("time_jump"):
             cluster.time.advance(random.uniform(60.0, 4000.0))
         if self._happens("clock_skew"):
-            self.skew = random.choice([0.0, random.uniform(-200.0, 200.0)])
+            self.skew = random.choice([0.0, random.uniform(-SKEW_SECONDS, SKEW_SECONDS)])
         if self._happens("pause"):
             self._edit(paused=not self.spec.paused)
         if self._happens("controllers_edited"):
@@ -664,6 +667,10 @@ class Run:
     def _break(self, words: str) -> None:
         raise BrokenPromiseError(words)
 
+    def _oldest(self, max_age: float) -> float:
+        """Return how old a verdict may really be that is not too old by the operator's clock: a decision takes its time, and the clock may jump."""
+        return max_age + 5 + 2 * (SKEW_SECONDS if self.faults.clock_skew else 90)
+
     def _passed_at(self, status: MigrationStatus, profile: Profile, gate: Phase) -> list[float]:
         """Return when runs that really passed, and that we released, read the data."""
         records: tuple[VerificationStatus, ...] = status.verifications
@@ -686,7 +693,7 @@ class Run:
             self._break(words)
         if self.spec.paused and after.phase is not Phase.ROLLING_BACK:
             self._break(f"{before.phase} was left for {after.phase} although paused")
-        fresh = MAX_AGE_SECONDS + 5 + 2 * 90  # the clocks may be off, and a decision takes its time
+        fresh = self._oldest(MAX_AGE_SECONDS)
         needs = {
             Phase.TAKING_OVER: Profile.ZOOKEEPER,
             Phase.ROLLING_BROKERS: Profile.DUAL_WRITE,
@@ -708,7 +715,7 @@ class Run:
                 for r in self.cluster.rehearsals.values()
                 if r.ended_at is not None and r.fenced and r.verdict is RehearsalVerdict.WORKS
             ]
-            if not any(now - at <= REHEARSAL_MAX_AGE_SECONDS + 185 for at in ended):
+            if not any(now - at <= self._oldest(REHEARSAL_MAX_AGE_SECONDS) for at in ended):
                 self._break(f"{after.phase} entered without a fresh rehearsal that works")
         word = self.spec.verification.accepted_copy
         accepted = any(
@@ -817,7 +824,7 @@ class Run:
                 # What the operator could know is a step old: a copy that began in between has not been written to.
                 if kafka.mirrored_offset >= 0 and not self.spec.rollback.accept_loss:
                     read = self._passed_at(self.status, Profile.DUAL_WRITE, Phase.ROLLING_BACK)
-                    if not any(self.cluster.time.now - at <= MAX_AGE_SECONDS + 185 for at in read):
+                    if not any(self.cluster.time.now - at <= self._oldest(MAX_AGE_SECONDS) for at in read):
                         self._break("controllers are stopped without proof that ZooKeeper has everything")
                     if any(c.up and c.mode is not ControllerMode.ISOLATED for c in kafka.controllers.values()):
                         self._break(

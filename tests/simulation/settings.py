@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cache
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,21 @@ REFUSED = "create.topic.policy.class.name"
 _STEPS = frozenset({Phase.TAKING_OVER, Phase.ROLLING_BROKERS, Phase.FINALIZING})
 
 
+@cache
+def _brokers(shared: str, refused: bool) -> dict[int, tuple[BrokerSetting, ...]]:
+    found = [*RUNNING, setting("num.network.threads", "4")]
+    if shared:
+        found.append(setting(SHARED, shared))
+    if refused:
+        found.append(setting(REFUSED, "com.example.Policy"))
+    return dict.fromkeys(BROKERS, tuple(found))
+
+
+@cache
+def _survey(shared: str, refused: bool) -> Survey:
+    return survey(brokers=_brokers(shared, refused))
+
+
 class Changed(StrEnum):
     """What the owner did."""
 
@@ -46,16 +62,11 @@ class Settings:
 
     def brokers(self) -> dict[int, tuple[BrokerSetting, ...]]:
         """Return what each broker runs with."""
-        found = [*RUNNING, setting("num.network.threads", "4")]
-        if self.shared:
-            found.append(setting(SHARED, self.shared))
-        if self.refused:
-            found.append(setting(REFUSED, "com.example.Policy"))
-        return dict.fromkeys(BROKERS, tuple(found))
+        return _brokers(self.shared, self.refused)
 
     def survey(self) -> Survey:
         """Return what the operator observes."""
-        return survey(brokers=self.brokers())
+        return _survey(self.shared, self.refused)
 
     def rendered(self, status: MigrationStatus) -> str:
         """Return the part of the controllers' configuration that comes from the brokers."""

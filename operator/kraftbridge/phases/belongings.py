@@ -15,6 +15,7 @@ from kraftbridge.models.phase import ControllerMode, Phase, Target, ZkMigrationS
 from kraftbridge.models.status import ControllersStatus, FindingStatus, MigrationStatus, WaitKind, finding
 from kraftbridge.phases import gates, history
 from kraftbridge.phases.draft import SLOW, Draft, Wait
+from kraftbridge.phases.nodes import brokers
 
 
 def wanted(phase: Phase, status: MigrationStatus) -> ControllerMode | None:
@@ -61,8 +62,9 @@ def restore(draft: Draft) -> Wait | None:
             draft.act(ApplyControllers(mode, format_allowed=False))
         return None
     name = f"StatefulSet {known.name}"
-    if draft.spec.target is Target.ZOOKEEPER and draft.spec.rollback.accept_loss:
-        return None  # the user does without what only the controllers have
+    gives_up = draft.spec.target is Target.ZOOKEEPER and draft.spec.rollback.accept_loss
+    if gives_up and (draft.status.lost_quorum is not None or not brokers.some_on_kraft(draft)):
+        return None  # the user does without what only the controllers have, and no broker needs them
     if workload.claims is None:
         return Wait(f"{name} is gone, and the claims of its volumes were not read yet")
     if words := ", ".join(lost_claims(known, workload).values()):

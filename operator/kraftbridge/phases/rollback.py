@@ -92,9 +92,6 @@ def run_rolling_back_phase(draft: Draft) -> Outcome:
     zookeeper, sets = draft.observation.zookeeper, draft.stateful_sets()
     if isinstance(zookeeper, Unobserved) or isinstance(sets, Unobserved):
         return Wait(str(zookeeper if isinstance(zookeeper, Unobserved) else sets))
-    on_kraft = any(s.configuration.startswith(BrokerMode.KRAFT) for s in sets) or any(
-        p.configuration.startswith(BrokerMode.KRAFT) for s in sets for p in s.pods
-    )
     if not gates.controllers_gone(draft) and not without_controller(draft.status):
         rolls.give_up_change(draft)
     if (waiting := _finish_or_drop_restart(draft)) is not None:
@@ -104,7 +101,7 @@ def run_rolling_back_phase(draft: Draft) -> Outcome:
     if led_by_kraft and (waiting := originals.blocked(draft)) is not None:
         # Without the original state no broker can leave migration mode, so the KRaft controllers go on leading.
         return end_isolation(draft) or waiting
-    alone = lost_quorum.may_go_back_without(draft)
+    on_kraft, alone = brokers.some_on_kraft(draft), lost_quorum.may_go_back_without(draft)
     if on_kraft and not alone and (waiting := _move_brokers_to(draft, BrokerMode.MIGRATION)) is not None:
         return waiting
     if not gates.controllers_gone(draft):

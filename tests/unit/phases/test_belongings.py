@@ -17,6 +17,7 @@ from tests.support.observations import (
     broker_set,
     controllers_workload,
     open_gate,
+    partly_rolled,
     pod,
     quorum,
     zookeeper,
@@ -241,6 +242,14 @@ def test_with_accepted_loss_a_rollback_needs_no_controllers_but_records_their_st
     assert decision.status.rollback is not None
     assert decision.status.rollback.controllers_stopped_at == NOW
     assert done(case.after(decision).later(1).decide().actions) == [RemoveControllerClaim(2)]
+
+
+def test_with_accepted_loss_the_controllers_come_back_while_a_broker_is_on_kraft() -> None:
+    """Without them no broker leaves KRaft mode. A simulated run (seed 6000183) waited for ever for a full ISR."""
+    item = partly_rolled(1, BrokerMode.MIGRATION, BrokerMode.KRAFT)
+    case = without(going_back(stateful_sets=(item,)))
+    case = case.asking(rollback=case.spec.rollback.model_copy(update={"accept_loss": True}))
+    assert done(case.decide().actions) == [ApplyControllers(ControllerMode.MIGRATION, format_allowed=False)]
 
 
 def test_a_stop_ends_when_no_pod_is_left_whoever_owns_it() -> None:

@@ -56,6 +56,16 @@ def roll_of(step: StepContext) -> Roll | Unobserved:
     return Roll(done=expected - len(pending), pending=tuple(pending))
 
 
+def some_on_kraft(step: StepContext) -> bool:
+    """Return whether a StatefulSet renders KRaft mode, or a broker runs it."""
+    sets = step.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return True
+    return any(
+        c.startswith(BrokerMode.KRAFT) for s in sets for c in (s.configuration, *(p.configuration for p in s.pods))
+    )
+
+
 def is_outdated(stateful_set: StatefulSetState, pod: PodState) -> bool:
     """Return whether a pod runs an older template than its StatefulSet has."""
     return pod.configuration != stateful_set.configuration or pod.revision != stateful_set.update_revision
