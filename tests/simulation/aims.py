@@ -54,12 +54,12 @@ CANNOT: Final[Mapping[str, Mapping[Phase, str]]] = {
 }
 """Every world, and the phases in which it cannot occur, with the reason."""
 _CHANCE: Final[Mapping[Phase, float]] = {
-    Phase.PREFLIGHT: 0.2,
-    Phase.PROVISIONING_QUORUM: 0.3,
+    Phase.PREFLIGHT: 0.15,
+    Phase.PROVISIONING_QUORUM: 0.2,
     Phase.TAKING_OVER: 0.3,
     Phase.DUAL_WRITE: 0.6,
-    Phase.ROLLING_BROKERS: 0.6,
-    Phase.AWAITING_FINALIZATION: 0.7,
+    Phase.ROLLING_BROKERS: 0.9,
+    Phase.AWAITING_FINALIZATION: 1.0,
     Phase.FINALIZING: 0.7,
     Phase.COMPLETED: 0.7,
     Phase.ROLLING_BACK: 1.0,
@@ -71,9 +71,9 @@ _AGAIN: Final = 0.5
 _TURNS_BACK: Final = 0.06
 """Part of the entries of a phase after the copy at which the user rolls back: few others do so that late."""
 _AFTER_COPY: Final = frozenset({Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION})
-_RARELY: Final = {Lost.CUT: 2.0, Lost.OLDER: 3.0}
+_RARELY: Final = {Lost.CUT: 1.5, Lost.OLDER: 2.0}
 """Weight of what can only begin in a part of a phase."""
-_AT_ONCE: Final = 0.4
+_AT_ONCE: Final = 0.55
 """Of a step, with which a world that was drawn strikes: in some runs at once, in others later in the phase."""
 
 
