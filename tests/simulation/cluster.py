@@ -493,6 +493,7 @@ class Cluster:
             return
         if orphan:
             self.orphans = {n: p for n, p in workload.pods.items() if p.ready_since is not None and not p.deleting}
+        self.volumes = None  # the operator may not delete claims, and the StatefulSet that would is gone
         workload.pods.clear()  # what was to become of them does not happen to their successors
         for node in CONTROLLERS:
             if node not in self.orphans:
@@ -510,7 +511,6 @@ class Cluster:
     def _stop_controllers(self, *, volumes: bool) -> None:
         workload = self.controllers
         if workload is None:
-            self.volumes = None  # the operator may not delete claims, and the StatefulSet that would is gone
             self._stop_orphans()
             return
         if workload.deleting:
