@@ -13,7 +13,7 @@ from datetime import timedelta
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import Reason, Status
 from kraftbridge.models.decision import EventReason, EventType
-from kraftbridge.models.observation import MigrationZnode, Unobserved, ZooKeeperState
+from kraftbridge.models.observation import ControllersWorkload, MigrationZnode, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Profile
 from kraftbridge.models.status import (
@@ -148,6 +148,8 @@ def enforce(draft: Draft) -> Wait | None:
         if found.rewritable and draft.spec.verification.accepted_rewrite == found.id and found.rewritten_at is None:
             return _fail_over_once(draft, known, found)
         return _stalled(found)
+    if _does_without_controllers(draft):
+        return _settle(draft, known, "no controller compares it, and spec.rollback.acceptLoss goes on without")
     if (waiting := healing.finish_failover(draft)) is not None:
         return waiting
     under_way = draft.status.healing
@@ -163,10 +165,21 @@ def enforce(draft: Draft) -> Wait | None:
     waiting = verifying.ensure_verdict(draft, Profile.DUAL_WRITE, draft.status.phase, purpose, heals=False)
     if waiting is not None:
         return waiting
+    return _settle(draft, known, "a verification passed")
+
+
+def _settle(draft: Draft, known: ZooKeeperHistory, because: str) -> Wait:
     draft.update(zookeeper_history=known.model_copy(update={"contradiction": None}))
     _set_finding(draft, None)
-    draft.tell(EventReason.HEALED, "ZooKeeper is again what this migration has read, and a verification passed")
+    draft.tell(EventReason.HEALED, f"ZooKeeper is again what this migration has read: {because}")
     return Wait("ZooKeeper is again what this migration has read from it")
+
+
+def _does_without_controllers(step: StepContext) -> bool:
+    """Return whether a rollback goes on without the controllers that somebody deleted (`belongings.restore`)."""
+    workload = step.observation.controllers
+    accepted = step.status.phase is Phase.ROLLING_BACK and step.spec.rollback.accept_loss
+    return accepted and isinstance(workload, ControllersWorkload) and workload.stateful_set is None
 
 
 def way_out(found: ZooKeeperContradiction) -> str:

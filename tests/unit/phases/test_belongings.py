@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support.observations import (
     BROKER_SET,
+    CLUSTER_ID,
     CONTROLLER_IDS,
     CONTROLLERS,
     FORWARD,
@@ -39,9 +40,21 @@ from kraftbridge.models.decision import (
     RestoreStatefulSet,
     StopControllers,
 )
-from kraftbridge.models.observation import ControllerMetrics, ControllersWorkload, Unobserved
-from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, ZkMigrationState
-from kraftbridge.models.status import HandOverStatus, RollbackStatus, ZooKeeperBehind
+from kraftbridge.models.status import (
+    BrokerMode,
+    ControllerMetrics,
+    ControllerMode,
+    ControllersWorkload,
+    HandOverStatus,
+    Phase,
+    RollbackStatus,
+    Target,
+    Unobserved,
+    ZkMigrationState,
+    ZooKeeperBehind,
+    ZooKeeperContradiction,
+    ZooKeeperHistory,
+)
 from kraftbridge.phases.belongings import wanted
 
 CLAIMS = {i: f"pvc-{i}" for i in CONTROLLER_IDS}
@@ -250,6 +263,22 @@ def test_with_accepted_loss_the_controllers_come_back_while_a_broker_is_on_kraft
     case = without(going_back(stateful_sets=(item,)))
     case = case.asking(rollback=case.spec.rollback.model_copy(update={"accept_loss": True}))
     assert done(case.decide().actions) == [ApplyControllers(ControllerMode.MIGRATION, format_allowed=False)]
+
+
+def test_with_accepted_loss_no_controller_has_to_compare_a_zookeeper_that_is_back() -> None:
+    """Only they could, and nobody creates them again. A simulated run (seed 131) waited for ever for their answer."""
+    case = without(going_back())
+    case = case.asking(rollback=case.spec.rollback.model_copy(update={"accept_loss": True}))
+    found = ZooKeeperContradiction(id="first", what="", seen_at=NOW, confirmed_at=NOW)
+    history = ZooKeeperHistory(
+        attempt=1, cluster_id=CLUSTER_ID, migration_offset="5000", seen_at=NOW, contradiction=found
+    )
+    settled = case.with_status(zookeeper_history=history).decide()
+    assert done(settled.actions) == []
+    known = settled.status.zookeeper_history
+    assert known is not None
+    assert known.contradiction is None
+    assert done(case.after(settled).later(1).decide().actions) == [StopControllers(CONTROLLERS, CONTROLLER_IDS)]
 
 
 def test_a_stop_ends_when_no_pod_is_left_whoever_owns_it() -> None:
