@@ -87,7 +87,7 @@ def test_a_rehearsal_that_fails_hangs_or_knows_nothing_keeps_the_gate_closed() -
         ("credulous", range(4, 28), "RollbackPossible is True"),
         ("bereft", range(80, 88), "not at rest"),
         ("oblivious", range(4, 28), "an original state is lost"),
-        ("assuming", range(4), "nobody has stopped the controllers"),
+        ("assuming", range(12), "nobody has stopped the controllers"),
     ],
 )
 def test_stores_that_are_not_what_they_were_are_found_out(plant: str, seeds: range, words: str) -> None:
