@@ -40,17 +40,11 @@ from kraftbridge.models.decision import (
     RestoreStatefulSet,
     StopControllers,
 )
+from kraftbridge.models.observation import ControllerMetrics, ControllersWorkload, Unobserved
+from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, ZkMigrationState
 from kraftbridge.models.status import (
-    BrokerMode,
-    ControllerMetrics,
-    ControllerMode,
-    ControllersWorkload,
     HandOverStatus,
-    Phase,
     RollbackStatus,
-    Target,
-    Unobserved,
-    ZkMigrationState,
     ZooKeeperBehind,
     ZooKeeperContradiction,
     ZooKeeperHistory,
