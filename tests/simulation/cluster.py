@@ -210,6 +210,8 @@ class Cluster:
         self.dry_start_ran = False
         self.images = Images(Random(f"images of {identity.uid}"))
         self.becoming = Becoming()
+        self.claims_of: dict[tuple[int, int], str] = {}
+        """UID of a claim by attempt and voter, where it is not the first one."""
         self.kept: dict[str, KeptCopy] = {}
         """Copy of the metadata log by Secret."""
         self.slow_starts = SlowStarts()
@@ -815,7 +817,7 @@ class Cluster:
         )
 
     def _controllers(self, status: MigrationStatus) -> ControllersWorkload:
-        uids = {i: f"pvc-{status.attempt}-{i}" for i in CONTROLLERS}
+        uids = {i: self.claims_of.get((status.attempt, i), f"pvc-{status.attempt}-{i}") for i in CONTROLLERS}
         claims = {i: uid for i, known in uids.items() if (uid := self.exchanged.get(i, known)) is not None}
         missing, left = tuple(sorted(self.missing)), tuple(self._pod_state(p) for p in self.orphans.values())
         if self.controllers is None:

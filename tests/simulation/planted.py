@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
-from kraftbridge.models.status import FindingStatus
+from kraftbridge.models.status import FindingStatus, KeptCopy, LostQuorum
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases import (
     basis,
@@ -18,6 +18,7 @@ from kraftbridge.phases import (
     gates,
     healing,
     history,
+    lost_quorum,
     originals,
     rehearsing,
     rollback,
@@ -27,6 +28,8 @@ from kraftbridge.phases import (
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 from kraftbridge.phases.nodes import deadlines, rolls, sights
 from kraftbridge.phases.preflight import channel
+
+_record_ways_out = lost_quorum._record_ways_out
 
 
 def _verdict_is_taken_for_granted(*_: Any) -> None:
@@ -134,6 +137,14 @@ def _nothing_is_created_again(_draft: Draft) -> Wait | None:
     """Wait for controllers that somebody deleted, as up to 87d037e."""
 
 
+def _the_operator_chooses(draft: Draft, lost: LostQuorum, kept: KeptCopy | None) -> Wait:
+    """Restore a lost quorum from the kept copy without being asked."""
+    known = draft.status.controllers
+    if kept is None or known is None:
+        return _record_ways_out(draft, lost, kept)
+    return lost_quorum._begin(draft, known, kept)
+
+
 def _an_act_is_what_was_decided(*_: Any) -> str:
     """Act on what was decided whatever has become of it since, as up to 7ed954f."""
     return ""
@@ -161,6 +172,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "credulous": (history, "track", _zookeeper_is_believed),
     "assuming": (gates, "controllers_gone", _what_is_absent_was_stopped),
     "bereft": (belongings, "restore", _nothing_is_created_again),
+    "generous": (lost_quorum, "_record_ways_out", _the_operator_chooses),
     "oblivious": (originals, "lost", _nobody_misses_an_original),
     "believing": (rolls, "_ensure_compared", _every_broker_is_believed),
     "impatient": (sights, "recovering", _no_start_takes_long),

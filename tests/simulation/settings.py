@@ -78,7 +78,9 @@ class Settings:
     def rendering(self, run: Run) -> str:
         """Return what the controllers' objects are rendered from: the brokers' settings, and the heap of the spec."""
         heap = rendered_spec(run.spec, run.status).controllers.heap_options or ""
-        return f"{self.rendered(run.status)}-{heap}"
+        rendered = run.status.controllers.rendered if run.status.controllers is not None else None
+        restored = rendered.restored.id if rendered is not None and rendered.restored is not None else ""
+        return f"{self.rendered(run.status)}-{heap}{restored}"
 
     def happen(self, run: Run) -> None:
         """Let the owner change a setting, and take back what the migration refuses."""

@@ -18,8 +18,9 @@ from kraftbridge.models.decision import (
     StopControllers,
 )
 from kraftbridge.models.observation import Observation, ZooKeeperState
-from kraftbridge.models.phase import Phase
+from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.status import HealingKind
+from kraftbridge.phases import lost_quorum
 from kraftbridge.phases.history import FORWARD
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ OBJECTS = ("Service/ours", "ConfigMap/ours", "NetworkPolicy/ours")
 SECRET_CHANCE = 0.006
 """Of a step in which somebody deletes Secrets with the original state of a StatefulSet."""
 BOTH_CHANCE = 0.4
+RESTORED_CHANCE = 0.5
 BACK_AFTER_SECONDS = (20.0, 200.0)
 SEEN_FOR = 2
 """Readings after which a contradiction is one."""
@@ -57,6 +59,8 @@ class Deleted(StrEnum):
     ORPHANED = "deleted StatefulSet whose pods stay"
     OBJECT = "deleted object"
     CLAIM = "deleted StatefulSet and claim"
+    QUORUM = "lost quorum"
+    """The claims of a majority, with the StatefulSet."""
 
 
 class Secrets(StrEnum):
@@ -138,6 +142,8 @@ class Stores:
         self.back_at = self.claims_back_at = 0.0
         self.readings = self.rewrites = 0
         """Readings of a ZooKeeper that is lost, and failovers that the user asked for."""
+        self.restores = False
+        """Whether the user restores the controllers from the kept copy; else the volumes come back."""
         self.originals = Originals(seed, troubled=troubled)
         self.worlds: Counter[tuple[str, str]] = Counter()
         """World and phase in which it began."""
@@ -147,9 +153,37 @@ class Stores:
         cluster, now = run.cluster, run.cluster.time.now
         if cluster.kafka.lost and now >= self.back_at:
             self.give_back(run)
-        if cluster.exchanged and now >= self.claims_back_at:
+        self._follow_restoration(run)
+        if cluster.exchanged and now >= self.claims_back_at and not self._may_restore(run):
             cluster.exchanged.clear()
         self.originals.recover(run)
+
+    def _may_restore(self, run: Run) -> bool:
+        """Whether the user restores a lost quorum: the word is given once the operator asks for it."""
+        status = run.status
+        if lost_quorum.is_under_way(status):
+            return True
+        kept = status.kept_copy
+        if not self.restores or kept is None or status.lost_quorum is None:
+            return False
+        if run.spec.restore_controllers_from != kept.id:
+            run._edit(restore_controllers_from=kept.id)
+        return run.spec.target is not Target.ZOOKEEPER or not run.spec.rollback.accept_loss
+
+    def _follow_restoration(self, run: Run) -> None:
+        """Give restored voters blank volumes of their own, and the epoch at which they begin."""
+        current, cluster = run.status.restoration, run.cluster
+        if current is None or current.attempt != run.status.attempt:
+            return
+        if current.finished_at is not None:
+            self.restores = False
+            return
+        if cluster.controllers is None:
+            return
+        for node in CONTROLLERS:
+            cluster.claims_of[run.status.attempt, node] = f"pvc-restored-{current.epoch}-{node}"
+        cluster.exchanged.clear()
+        cluster.kafka.epoch = max(cluster.kafka.epoch, current.epoch)
 
     def happen(self, run: Run) -> None:
         """Let stores be lost, and somebody act on what the status asks for."""
@@ -235,6 +269,15 @@ class Stores:
                 cluster.exchanged[self.random.choice(CONTROLLERS)] = self.random.choice([None, "pvc-another"])
                 self.claims_back_at = cluster.time.now + self.random.uniform(*BACK_AFTER_SECONDS)
                 cluster.lose_controllers(orphan=False)
+            case Deleted.QUORUM:
+                known = run.status.controllers
+                if known is None or known.format_allowed or lost_quorum.is_under_way(run.status):
+                    return False
+                for node in self.random.sample(CONTROLLERS, self.random.choice([2, 3])):
+                    cluster.exchanged[node] = self.random.choice([None, f"pvc-another-{node}"])
+                self.restores = self.random.random() < RESTORED_CHANCE
+                self.claims_back_at = cluster.time.now + self.random.uniform(*BACK_AFTER_SECONDS)
+                cluster.lose_controllers(orphan=False)
         self._count(run, kind)
         return True
 
@@ -276,8 +319,11 @@ class Stores:
             and cluster.controllers is None
             and not action.format_allowed
             and cluster.exchanged
+            and not lost_quorum.is_under_way(run.status)
         ):
             return "the controllers' StatefulSet is created over claims that were not recorded"
+        if run.status.lost_quorum is not None and not lost_quorum.is_under_way(run.status):
+            return self._trouble_of_lost_quorum(run, action)
         if not cluster.kafka.lost or not self.readings or (phase not in FORWARD and phase is not Phase.ROLLING_BACK):
             return ""
         match action:
@@ -300,10 +346,19 @@ class Stores:
             case _:
                 return ""
 
+    def _trouble_of_lost_quorum(self, run: Run, action: Action) -> str:
+        """Return which promise an action breaks while the quorum is lost and nobody has given the word."""
+        gives_up = run.spec.target is Target.ZOOKEEPER and run.spec.rollback.accept_loss
+        if gives_up or not isinstance(action, RestartPod | ApplyControllers | StopControllers | RemoveControllerClaim):
+            return ""
+        return f"{type(action).__name__} although the quorum is lost and nobody has chosen a way out"
+
     def trouble(self, run: Run) -> str:
         """Return which promise the status breaks, ``""`` when none."""
         if words := self.originals.trouble(run):
             return words
+        if lost_quorum.is_under_way(run.status) and not run.spec.restore_controllers_from:
+            return "a restoration that nobody asked for"
         if self.readings < SEEN_FOR or not run.cluster.kafka.lost:
             return ""
         said = condition(run.status.conditions, ConditionType.ROLLBACK_POSSIBLE)

@@ -86,6 +86,7 @@ def test_a_rehearsal_that_fails_hangs_or_knows_nothing_keeps_the_gate_closed() -
     [
         ("credulous", range(4, 28), "RollbackPossible is True"),
         ("bereft", range(80, 88), "not at rest"),
+        ("generous", range(1000, 1060), "a restoration that nobody asked for"),
         ("oblivious", range(4, 28), "an original state is lost"),
     ],
 )
