@@ -22,7 +22,7 @@ from tests.support.traps import SETTINGS, TRAPS, planted, stored_dump
 
 from kraftbridge.metadata.copying import copy_span
 from kraftbridge.metadata.log.files import LocalLogFiles
-from kraftbridge.metadata.log.replay import append_timestamp_ms
+from kraftbridge.metadata.log.scanning import append_timestamp_ms
 from kraftbridge.models.report import ZooKeeperAccess
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
 from kraftbridge.verification.command_line import main

@@ -20,7 +20,7 @@ from kraftbridge.builders import names
 from kraftbridge.constants import API_VERSION, GROUP, KIND
 from kraftbridge.exceptions import ActionError, LogUnavailableError, ObservationError
 from kraftbridge.metadata.log.keeping import archive_log
-from kraftbridge.metadata.log.replay import log_end
+from kraftbridge.metadata.log.scanning import log_end
 from kraftbridge.models.decision import KeepCopy
 from kraftbridge.models.status import ControllersStatus, KeptCopy
 from kraftbridge.phases.draft import Identity

@@ -10,7 +10,7 @@ from typing import Final
 
 from kraftbridge.exceptions import LogUnavailableError, MetadataError
 from kraftbridge.metadata.log.files import LOG_FOLDER, FilesOwner, LocalLogFiles, open_log_files
-from kraftbridge.metadata.log.replay import LogEnd, log_end
+from kraftbridge.metadata.log.scanning import LogEnd, log_end
 from kraftbridge.metadata.zookeeper.reader import split_connect
 from kraftbridge.models.report import (
     BrokerAccess,

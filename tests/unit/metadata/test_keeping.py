@@ -18,7 +18,8 @@ from kraftbridge import restore
 from kraftbridge.exceptions import LogUnavailableError
 from kraftbridge.metadata.log.files import LOG_FOLDER, LocalLogFiles
 from kraftbridge.metadata.log.keeping import KeptCopyError, archive_log, quorum_state, unpack_log
-from kraftbridge.metadata.log.replay import FileScan, LogReplay, log_end
+from kraftbridge.metadata.log.replay import LogReplay
+from kraftbridge.metadata.log.scanning import FileScan, log_end
 
 SOURCE = DATA / "c3000"
 VOTERS = (3000, 3001, 3002)

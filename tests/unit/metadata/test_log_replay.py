@@ -22,7 +22,8 @@ from kraftbridge.metadata.log import replay as replay_module
 from kraftbridge.metadata.log.batches import BatchScan
 from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.files import FileVanishedError, LocalLogFiles
-from kraftbridge.metadata.log.replay import LogReplay, batches, decoded_record, log_end
+from kraftbridge.metadata.log.replay import LogReplay, decoded_record
+from kraftbridge.metadata.log.scanning import batches, log_end
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata" / "dualwrite"
 NODES = ("c3000", "c3001", "c3002", "b0")

@@ -15,7 +15,7 @@ from tests.unit.metadata.test_copying import DATA
 from kraftbridge.builders import names
 from kraftbridge.exceptions import ActionError, LogUnavailableError, ObservationError
 from kraftbridge.metadata.log.files import LocalLogFiles
-from kraftbridge.metadata.log.replay import log_end
+from kraftbridge.metadata.log.scanning import log_end
 from kraftbridge.models.decision import KeepCopy
 from kraftbridge.models.status import ControllersStatus
 from kraftbridge.services import kept_copies

@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from kraftbridge.exceptions import LogUnavailableError
 from kraftbridge.metadata.log.files import LogFiles, LogListing, Segment, listing
-from kraftbridge.metadata.log.replay import FileScan
+from kraftbridge.metadata.log.scanning import FileScan
 
 EPOCHS: Final = "leader-epoch-checkpoint"
 QUORUM_STATE: Final = "quorum-state"

@@ -23,10 +23,9 @@ from kraftbridge.metadata.log.blocks import Columns, Int64s, RecordBlock, array,
 from kraftbridge.metadata.log.definitions import Decoder, Fields, decoder, record_definitions, unsigned_varint
 from kraftbridge.metadata.log.files import FileVanishedError, LogFiles, LogListing, Segment, Snapshot, listing
 from kraftbridge.metadata.log.image import PARTITION, PARTITION_CHANGE, ChangeRun, MetadataImage, PartitionRun
+from kraftbridge.metadata.log.scanning import FileScan
 
 _LISTING_ATTEMPTS = 5
-_CHUNK_BYTES = 16 << 20
-"""Bytes of a file that are in memory at a time. A segment can have a gigabyte (`metadata.log.segment.bytes`)."""
 _NO_OP: Final = "NoOpRecord"
 _NO_OP_BYTES: Final = 4  # frame, type, version, no tagged fields
 _ONE_BY_ONE: Final = 0
@@ -35,34 +34,6 @@ _BLOCK_BYTES: Final = 2 << 20
 """Size of a block whose columns fit into a processor's cache."""
 
 _decoders: dict[tuple[int, int], tuple[str, Decoder]] = {}
-
-
-@dataclass(slots=True)
-class FileScan:
-    """Iterates over the batches of a file in chunks, like `BatchScan` for files that do not fit into memory.
-
-    Attributes
-    ----------
-    torn_bytes
-        Bytes after the last complete batch; valid after the iteration.
-    """
-
-    files: LogFiles
-    name: str
-    size_bytes: int
-    torn_bytes: int = 0
-
-    def __iter__(self) -> Iterator[RecordBatch]:
-        position, rest = 0, b""
-        while position < self.size_bytes:
-            data = self.files.read(self.name, position, min(self.size_bytes, position + _CHUNK_BYTES))
-            if not data:
-                break
-            scan = BatchScan(rest + data if rest else data, self.name, position - len(rest))
-            position += len(data)
-            yield from scan
-            rest = scan.data[scan.end :]
-        self.torn_bytes = len(rest)
 
 
 @dataclass(slots=True)
@@ -92,7 +63,7 @@ class LogReplay:
     _epochs: list[tuple[int, int]] = field(default_factory=list)
     _segment: Segment | None = None
     _position: int = 0
-    _chunk_bytes: int = _CHUNK_BYTES
+    _chunk_bytes: int = CHUNK_BYTES
     _waiting: list[RecordBatch] = field(default_factory=list)
     _next_offset: int = 0
     _started: bool = False
@@ -211,7 +182,7 @@ class LogReplay:
         self._position += scan.end
         if end < current.size_bytes:
             self._chunk_bytes = (
-                _CHUNK_BYTES if scan.end else 2 * self._chunk_bytes
+                CHUNK_BYTES if scan.end else 2 * self._chunk_bytes
             )  # a batch that is longer than the chunk
             return True
         self.torn_tail_bytes = scan.torn_bytes
@@ -247,51 +218,6 @@ class LogReplay:
         if not batch.is_control:
             self._waiting.append(batch)
         self.end_offset = batch.last_offset + 1
-
-
-@dataclass(frozen=True, slots=True)
-class LogEnd:
-    """The end of a log: the offset after its last complete batch, and that batch's append time in milliseconds (-1 if unknown)."""
-
-    offset: int
-    append_timestamp_ms: int = -1
-
-
-def log_end(files: LogFiles) -> LogEnd:
-    """Return the end of a log; reads only the last segment."""
-    found = listing(files)
-    if not found.segments and not found.snapshots:
-        raise LogUnavailableError(f"{files.place}: there is neither a log segment nor a snapshot")
-    for segment in reversed(found.segments):
-        last: LogEnd | None = None
-        for batch in FileScan(files, segment.name, segment.size_bytes):
-            last = LogEnd(batch.last_offset + 1, batch.append_timestamp_ms)
-        if last is not None:
-            return last
-        if segment.base_offset:
-            return LogEnd(segment.base_offset)
-    return LogEnd(found.snapshots[-1].end_offset if found.snapshots else 0)
-
-
-def append_timestamp_ms(files: LogFiles, offset: int) -> int:
-    """Return the append time of the batch that holds an offset, in milliseconds since the epoch; -1 if no segment holds it.
-
-    Raises
-    ------
-    MetadataError
-        The log cannot be read.
-    """
-    holding = [segment for segment in listing(files).segments if segment.base_offset <= offset]
-    for segment in holding[-1:]:
-        for batch in FileScan(files, segment.name, segment.size_bytes):
-            if batch.base_offset <= offset <= batch.last_offset:
-                return batch.append_timestamp_ms
-    return -1
-
-
-def batches(files: LogFiles, name: str) -> Iterator[RecordBatch]:
-    """Yield the complete batches of one file."""
-    yield from FileScan(files, name, files.sizes()[name])
 
 
 def records_of(files: LogFiles, types: AbstractSet[str]) -> Iterator[tuple[int, str, Fields]]:

@@ -25,7 +25,8 @@ from kraftbridge.metadata.log.entities import (
 )
 from kraftbridge.metadata.log.files import LOG_FOLDER, META_PROPERTIES, open_log_files
 from kraftbridge.metadata.log.image import MetadataImage, config_identity
-from kraftbridge.metadata.log.replay import LogReplay, append_timestamp_ms
+from kraftbridge.metadata.log.replay import LogReplay
+from kraftbridge.metadata.log.scanning import append_timestamp_ms
 from kraftbridge.models.entities import ENTITY_KINDS, Mirror
 from kraftbridge.verification.sources.rows import (
     LOG,

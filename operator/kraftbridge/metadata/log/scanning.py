@@ -1,0 +1,87 @@
+"""Reads the batches of a log's files in chunks, and finds its end. Nothing of their records is decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kraftbridge.exceptions import LogUnavailableError
+from kraftbridge.metadata.log.batches import BatchScan, RecordBatch
+from kraftbridge.metadata.log.files import LogFiles, listing
+
+CHUNK_BYTES: Final = 16 << 20
+"""Bytes of a file that are in memory at a time. A segment can have a gigabyte (`metadata.log.segment.bytes`)."""
+
+
+@dataclass(slots=True)
+class FileScan:
+    """Iterates over the batches of a file in chunks, like `BatchScan` for files that do not fit into memory.
+
+    Attributes
+    ----------
+    torn_bytes
+        Bytes after the last complete batch; valid after the iteration.
+    """
+
+    files: LogFiles
+    name: str
+    size_bytes: int
+    torn_bytes: int = 0
+
+    def __iter__(self) -> Iterator[RecordBatch]:
+        position, rest = 0, b""
+        while position < self.size_bytes:
+            data = self.files.read(self.name, position, min(self.size_bytes, position + CHUNK_BYTES))
+            if not data:
+                break
+            scan = BatchScan(rest + data if rest else data, self.name, position - len(rest))
+            position += len(data)
+            yield from scan
+            rest = scan.data[scan.end :]
+        self.torn_bytes = len(rest)
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The end of a log: the offset after its last complete batch, and that batch's append time in milliseconds (-1 if unknown)."""
+
+    offset: int
+    append_timestamp_ms: int = -1
+
+
+def log_end(files: LogFiles) -> LogEnd:
+    """Return the end of a log; reads only the last segment."""
+    found = listing(files)
+    if not found.segments and not found.snapshots:
+        raise LogUnavailableError(f"{files.place}: there is neither a log segment nor a snapshot")
+    for segment in reversed(found.segments):
+        last: LogEnd | None = None
+        for batch in FileScan(files, segment.name, segment.size_bytes):
+            last = LogEnd(batch.last_offset + 1, batch.append_timestamp_ms)
+        if last is not None:
+            return last
+        if segment.base_offset:
+            return LogEnd(segment.base_offset)
+    return LogEnd(found.snapshots[-1].end_offset if found.snapshots else 0)
+
+
+def append_timestamp_ms(files: LogFiles, offset: int) -> int:
+    """Return the append time of the batch that holds an offset, in milliseconds since the epoch; -1 if no segment holds it.
+
+    Raises
+    ------
+    MetadataError
+        The log cannot be read.
+    """
+    holding = [segment for segment in listing(files).segments if segment.base_offset <= offset]
+    for segment in holding[-1:]:
+        for batch in FileScan(files, segment.name, segment.size_bytes):
+            if batch.base_offset <= offset <= batch.last_offset:
+                return batch.append_timestamp_ms
+    return -1
+
+
+def batches(files: LogFiles, name: str) -> Iterator[RecordBatch]:
+    """Yield the complete batches of one file."""
+    yield from FileScan(files, name, files.sizes()[name])
