@@ -19,6 +19,7 @@ from kraftbridge.exceptions import (
 )
 from kraftbridge.metadata.entities import Form, Secrets
 from kraftbridge.metadata.log import replay as replay_module
+from kraftbridge.metadata.log import scanning as scanning_module
 from kraftbridge.metadata.log.batches import BatchScan
 from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.files import FileVanishedError, LocalLogFiles
@@ -329,7 +330,8 @@ def test_snapshots_and_segments_are_streamed_whatever_the_chunk(monkeypatch, chu
     """Chunks that are smaller than a batch, too; no more than a chunk, or the longest batch, is in memory of a file."""
     whole = LogReplay(LocalLogFiles(VOTER))
     expected = whole.advance()
-    monkeypatch.setattr(replay_module, "_CHUNK_BYTES", chunk)
+    for module in (replay_module, scanning_module):
+        monkeypatch.setattr(module, "CHUNK_BYTES", chunk)
     CountedFiles.largest = 0
     streamed = LogReplay(CountedFiles(VOTER), _chunk_bytes=chunk)
     assert streamed.advance() == expected
@@ -345,6 +347,7 @@ def test_a_corrupt_batch_in_a_later_chunk_is_named_by_its_place_in_the_file(monk
     data = bytearray(path.read_bytes())
     data[40 * len(noop) + 30] ^= 1
     path.write_bytes(data)
-    monkeypatch.setattr(replay_module, "_CHUNK_BYTES", 3 * len(noop))
+    for module in (replay_module, scanning_module):
+        monkeypatch.setattr(module, "CHUNK_BYTES", 3 * len(noop))
     with pytest.raises(CorruptBatchError, match=f"byte {40 * len(noop)} "):
         LogReplay(LocalLogFiles(tmp_path), _chunk_bytes=3 * len(noop)).advance()

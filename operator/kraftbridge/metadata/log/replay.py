@@ -23,7 +23,7 @@ from kraftbridge.metadata.log.blocks import Columns, Int64s, RecordBlock, array,
 from kraftbridge.metadata.log.definitions import Decoder, Fields, decoder, record_definitions, unsigned_varint
 from kraftbridge.metadata.log.files import FileVanishedError, LogFiles, LogListing, Segment, Snapshot, listing
 from kraftbridge.metadata.log.image import PARTITION, PARTITION_CHANGE, ChangeRun, MetadataImage, PartitionRun
-from kraftbridge.metadata.log.scanning import FileScan
+from kraftbridge.metadata.log.scanning import CHUNK_BYTES, FileScan
 
 _LISTING_ATTEMPTS = 5
 _NO_OP: Final = "NoOpRecord"
