@@ -149,7 +149,7 @@ def enforce(draft: Draft) -> Wait | None:
             return _fail_over_once(draft, known, found)
         return _stalled(found)
     if _does_without_controllers(draft):
-        return _settle(draft, known, "no controller compares it, and spec.rollback.acceptLoss goes on without")
+        return _close(draft, known, "no controller compares it, and spec.rollback.acceptLoss goes on without")
     if (waiting := healing.finish_failover(draft)) is not None:
         return waiting
     under_way = draft.status.healing
@@ -165,10 +165,10 @@ def enforce(draft: Draft) -> Wait | None:
     waiting = verifying.ensure_verdict(draft, Profile.DUAL_WRITE, draft.status.phase, purpose, heals=False)
     if waiting is not None:
         return waiting
-    return _settle(draft, known, "a verification passed")
+    return _close(draft, known, "a verification passed")
 
 
-def _settle(draft: Draft, known: ZooKeeperHistory, because: str) -> Wait:
+def _close(draft: Draft, known: ZooKeeperHistory, because: str) -> Wait:
     draft.update(zookeeper_history=known.model_copy(update={"contradiction": None}))
     _set_finding(draft, None)
     draft.tell(EventReason.HEALED, f"ZooKeeper is again what this migration has read: {because}")
