@@ -185,11 +185,11 @@ def test_rubbish_is_a_wire_error() -> None:
 
 
 def test_a_broker_that_answers_slowly_costs_the_next_ones_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CALL_SECONDS", 2.5)
+    monkeypatch.setattr(module, "CALL_SECONDS", 1.4)
     nodes: list[KafkaNode] = []
 
     def slow(connection: socket.socket, request: bytes) -> None:
-        time.sleep(1.3)
+        time.sleep(0.5)
         always(metadata(topic("t", 1), 1, brokers=3, port=nodes[0].port, host="127.0.0.1"))(connection, request)
 
     with node_of(slow) as node:
