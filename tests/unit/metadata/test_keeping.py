@@ -40,8 +40,12 @@ def test_a_copy_holds_what_the_log_held(tmp_path: Path) -> None:
     target = io.BytesIO()
     made = archive_log(LocalLogFiles(SOURCE), target)
     assert made.end_offset == log_end(LocalLogFiles(SOURCE)).offset
-    unpack_log(io.BytesIO(target.getvalue()), tmp_path, 1 << 30)
+    folder = tmp_path / LOG_FOLDER
+    folder.mkdir()
+    unpack_log(io.BytesIO(target.getvalue()), folder, 1 << 30)
     assert image_of(tmp_path) == image_of(SOURCE)
+    # A verification reads it only if it says whose log it is.
+    assert LocalLogFiles(tmp_path).owner() == LocalLogFiles(SOURCE).owner()
 
 
 @given(st.integers(1, 5_000))

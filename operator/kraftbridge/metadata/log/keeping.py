@@ -19,12 +19,12 @@ from typing import IO, Any, Final
 from typing_extensions import override
 
 from kraftbridge.exceptions import LogUnavailableError
-from kraftbridge.metadata.log.files import LogFiles, LogListing, Segment, listing
+from kraftbridge.metadata.log.files import META_PROPERTIES, LogFiles, LogListing, Segment, listing
 from kraftbridge.metadata.log.scanning import FileScan
 
 EPOCHS: Final = "leader-epoch-checkpoint"
 QUORUM_STATE: Final = "quorum-state"
-_ARCHIVED_NAME: Final = re.compile(rf"\d{{20}}\.log|\d{{20}}-\d{{10}}\.checkpoint|{EPOCHS}")
+_ARCHIVED_NAME: Final = re.compile(rf"\d{{20}}\.log|\d{{20}}-\d{{10}}\.checkpoint|{EPOCHS}|{META_PROPERTIES}")
 _READ_BYTES: Final = 8 << 20
 _COMPRESSION_LEVEL: Final = 6
 
@@ -81,6 +81,8 @@ def archive_log(files: LogFiles, target: IO[bytes]) -> LogCopy:
     if epoch < 0:
         raise LogUnavailableError(f"{files.place}: the log holds no complete batch")
     epochs = files.read(EPOCHS, 0, files.sizes().get(EPOCHS, 0))
+    owner = files.owner()
+    about = b"" if owner is None else f"node.id={owner.node_id}\ncluster.id={owner.cluster_id}\n".encode()
     with (
         gzip.GzipFile(fileobj=target, mode="wb", compresslevel=_COMPRESSION_LEVEL, mtime=0) as packed,
         tarfile.open(mode="w|", fileobj=packed) as archive,
@@ -89,14 +91,15 @@ def archive_log(files: LogFiles, target: IO[bytes]) -> LogCopy:
             member = tarfile.TarInfo(part.name)
             member.size = part.size_bytes
             archive.addfile(member, io.BufferedReader(_Reader(files, part)))
-        member = tarfile.TarInfo(EPOCHS)
-        member.size = len(epochs)
-        archive.addfile(member, io.BytesIO(epochs))
+        for name, data in ((EPOCHS, epochs), (META_PROPERTIES, about)):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
     return LogCopy(end_offset, epoch, sum(part.size_bytes for part in parts))
 
 
 def unpack_log(source: IO[bytes], folder: Path, most_bytes: int) -> None:
-    """Write the files of an archive into an existing folder.
+    """Write the files of an archive into an existing folder, and beside it whose log it is.
 
     Raises
     ------
@@ -114,7 +117,8 @@ def unpack_log(source: IO[bytes], folder: Path, most_bytes: int) -> None:
                     raise KeptCopyError(f"the archive is larger than {most_bytes} bytes")
                 content = archive.extractfile(member)
                 if content is not None:
-                    _write(content, folder / member.name)
+                    place = folder.parent if member.name == META_PROPERTIES else folder
+                    _write(content, place / member.name)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise KeptCopyError(f"the archive cannot be read: {error}") from error
 
