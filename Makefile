@@ -143,8 +143,13 @@ chart: venv ## helm lint, rendered templates, values schema, CRD copy
 .PHONY: chart-live
 chart-live: venv ## CRD rules and admission policies against a running cluster's API server, or one of KUBERNETES_VERSION=1.30.14 (built once: minutes)
 	$(SAY) "CRD rules and admission policies on $(or $(and $(KUBERNETES_VERSION),an API server $(KUBERNETES_VERSION)),$(KUBE_CONTEXT),the embedded cluster)"
-	@$(if $(KUBERNETES_VERSION),$(CLUSTER) with-api-server $(KUBERNETES_VERSION)) $(PYTEST) tests/chart/live $(SECOND_TRY) $(ARGS)
-	$(if $(KUBERNETES_VERSION),,$(SAY) "not run: other versions of the API server; make chart-live KUBERNETES_VERSION=1.30.14")
+	@$(if $(KUBERNETES_VERSION),$(CLUSTER) with-api-server $(KUBERNETES_VERSION)) $(PYTEST) tests/chart/live -m "not long" $(SECOND_TRY) $(ARGS)
+	$(if $(KUBERNETES_VERSION),,$(SAY) "not run: other versions of the API server (make chart-live KUBERNETES_VERSION=1.30.14), attacks on verifications (make strangers-live)")
+
+.PHONY: strangers-live
+strangers-live: venv cluster-up images ## attacks on verifications from a pod of the same namespace, with their NetworkPolicy and without it (10 minutes)
+	$(SAY) "attacks on verifications on the embedded cluster"
+	@$(PYTEST) tests/chart/live/test_strangers.py $(ARGS)
 
 .PHONY: alerts
 alerts: venv ## alerts by promtool, alerts and dashboard in a real Prometheus (its build takes minutes once; not part of make test)

@@ -27,6 +27,8 @@ from kraftbridge.models.spec import MigrationSpec, Runner
 
 from .conftest import Cluster, eventually
 
+pytestmark = pytest.mark.long
+
 NAMESPACE: Final = "chart-test-strangers"
 IMAGE: Final = "localhost/kraftbridge-verifier:dev"
 PYTHON: Final = "/opt/kraftbridge/venv/bin/python"
