@@ -73,11 +73,13 @@ _IN_ZOOKEEPER: Final = frozenset({Phase.TAKING_OVER, Phase.DUAL_WRITE, Phase.ROL
 """Phases in which ZooKeeper mirrors the log."""
 
 
-def lost_voters(step: StepContext) -> tuple[int, ...]:
-    """Return the voters whose recorded claims are gone or exchanged if they are a majority, else nothing."""
+def lost_voters(step: StepContext) -> tuple[int, ...] | None:
+    """Return the voters whose recorded claims are gone or exchanged if they are a majority, else nothing; None while the claims are not known."""
     known, workload = step.status.controllers, step.observation.controllers
-    if known is None or known.format_allowed or not isinstance(workload, ControllersWorkload):
+    if known is None or known.format_allowed:
         return ()
+    if not isinstance(workload, ControllersWorkload) or workload.claims is None:
+        return None
     lost = tuple(sorted(belongings.lost_claims(known, workload)))
     return lost if 2 * len(lost) > len(known.node_ids) else ()
 
@@ -119,10 +121,17 @@ def enforce(draft: Draft) -> Wait | None:
     if is_under_way(draft.status) and draft.status.restoration is not None:
         return _follow(draft, known, draft.status.restoration)
     voters = lost_voters(draft)
+    lost = draft.status.lost_quorum
+    if voters is None:
+        # What was seen holds until something else is seen.
+        return (
+            None
+            if lost is None
+            else Wait(f"the quorum is lost, and its claims were not read: {draft.observation.controllers}")
+        )
     if not voters:
         _forget(draft)
         return None
-    lost = draft.status.lost_quorum
     if lost is None or lost.voters != voters:
         if lost is None:
             words = ", ".join(map(str, voters))

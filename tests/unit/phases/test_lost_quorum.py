@@ -112,6 +112,16 @@ def test_claims_that_were_not_read_are_not_lost() -> None:
     assert unread.decide().status.lost_quorum is None
 
 
+@pytest.mark.parametrize(
+    "unread", [Unobserved("controllers", "no answer"), replace(controllers_workload(), claims=None)]
+)
+def test_a_lost_quorum_stays_lost_while_its_claims_are_not_read(unread: ControllersWorkload | Unobserved) -> None:
+    lost, _ = settled(without_volumes(Phase.DUAL_WRITE))
+    decision = lost.observing(controllers=unread).decide()
+    assert changes_of(decision) == []
+    assert decision.status.lost_quorum == lost.status.lost_quorum
+
+
 def test_the_finding_goes_when_the_volumes_are_back() -> None:
     lost, _ = settled(without_volumes(Phase.DUAL_WRITE))
     back = lost.observing(controllers=replace(controllers_workload(), claims=claims(0)), quorum=quorum()).decide()
