@@ -12,7 +12,7 @@ from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.decision import RestartPod
 from kraftbridge.models.observation import ControllerMetrics, PodState, StartLog, StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase, Target
-from kraftbridge.models.status import Operation, OperationKind
+from kraftbridge.models.status import Operation, OperationKind, WatchedStart
 from kraftbridge.phases.machine import decide
 
 HOUR_SECONDS = 3600
@@ -192,3 +192,20 @@ def test_processes_in_one_pod_are_told_apart() -> None:
     pod = broker_set(BrokerMode.KRAFT).pods[0]
     assert isinstance(pod, PodState)
     assert replace(pod, running_since=NOW).process != replace(pod, running_since=NOW + timedelta(seconds=1)).process
+
+
+def test_a_look_in_which_another_broker_seems_away_forgets_no_recovery() -> None:
+    """Found by the simulation: the log of one broker at a time is read, and a reading of another one made the first look idle."""
+    long_ago = NOW - timedelta(minutes=10)
+    item = broker_set(BrokerMode.MIGRATION)
+    # Broker 2 loads its partitions; broker 1 is missing in this look alone.
+    pods = tuple(replace(p, running_since=long_ago, ready_since=long_ago) for p in item.pods)
+    loading = pods[2]
+    watched = WatchedStart(pod=loading.name, process=loading.process, recovery="partition 7", recovery_at=NOW)
+    seen = cluster(brokers=frozenset({0}))
+    situation = open_gate(Phase.DUAL_WRITE).with_status(watched_start=watched).observing(
+        stateful_sets=(replace(item, pods=pods),), cluster=seen, cluster_by_broker={0: seen}, start_log=StartLog(loading.process, "partition 7")
+    )  # fmt: skip
+    decision = situation.step()
+    assert decision.status.watched_start == watched
+    assert not [a for a in decision.actions if isinstance(a, RestartPod)]

@@ -121,7 +121,9 @@ def starting_broker(step: StepContext) -> PodState | None:
     restarted = "" if operation is None else operation.pod
     replaced = [p for _, p in running if p.name == restarted and operation is not None and p.uid != operation.pod_uid]
     away = [p for s, p in running if not p.ready or _is_missed(step, p) or _is_absent_from_quorum(step, s, p)]
-    away.sort(key=lambda pod: pod.name != restarted)
+    # What is known of a start is of one process: a look in which another broker seems to be away must not forget it.
+    watched = step.status.watched_start
+    away.sort(key=lambda pod: (pod.name != restarted, watched is None or pod.process != watched.process))
     return next(iter([*away, *replaced]), None)
 
 
@@ -196,8 +198,11 @@ def _is_absent_from_quorum(step: StepContext, stateful_set: StatefulSetState, po
 
 
 def _is_settled(step: StepContext, pod: PodState) -> bool:
+    watched = step.status.watched_start
     if not pod.ready or pod.ready_since is None or sights.recovering(step, pod) is not None:
         return False
+    if watched is not None and watched.process != pod.process:
+        return False  # another broker's log is read, so it is not known whether this one loads its partitions
     return step.now - pod.ready_since > LOST_AFTER
 
 
