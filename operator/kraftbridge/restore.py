@@ -68,7 +68,7 @@ def restore_volume(
     log = made / LOG_FOLDER
     log.mkdir(parents=True)
     unpack_log(archive, log, MOST_BYTES)
-    (log / QUORUM_STATE).write_text(quorum_state(None, voters, epoch), encoding="utf-8")
+    (log / QUORUM_STATE).write_text(quorum_state(voters, epoch), encoding="utf-8")
     (made / META_PROPERTIES).write_text(_meta_properties(node_id, cluster_id), encoding="utf-8")
     (made / MARK).write_text(copy_id, encoding="utf-8")
     if directory.exists():

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-WRITERS = frozenset({"update", "act", "tell", "set_condition"})
+WRITERS = frozenset({"update", "act", "tell", "set_condition", "set_findings"})
 """Methods of `Draft` that change it."""
 READ_ONLY = "StepContext"
 TYPES = frozenset({"Draft", READ_ONLY})

@@ -6,14 +6,12 @@ import base64
 import gzip
 import io
 import os
-import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from tests.support.fakes import Clock, FakeKubernetes
+from tests.support.memory import at_most
 from tests.support.observations import IDENTITY, RUN_ID, record
 
 from kraftbridge import bounds
@@ -43,18 +41,6 @@ from kraftbridge.verification.configmap import bounded_report
 from kraftbridge.verification.quorum import ConnectionSettingsError, read_security
 
 PEM = {"security.protocol": "SSL", "ssl.truststore.type": "PEM"}
-
-
-@contextmanager
-def at_most(mebibytes: int) -> Iterator[None]:
-    """Fail if Python allocates more at any moment of the block."""
-    tracemalloc.start()
-    try:
-        yield
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < mebibytes * bounds.MIB, bounds.size(peak)
 
 
 class UnopenedError(Exception):

@@ -12,7 +12,7 @@ from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import ApplyControllers, EventReason, EventType
 from kraftbridge.models.observation import ControllerMetrics, ControllersWorkload
 from kraftbridge.models.phase import ControllerMode, Phase, Target, ZkMigrationState
-from kraftbridge.models.status import ControllersStatus, FindingStatus, MigrationStatus, WaitKind, finding
+from kraftbridge.models.status import ControllersStatus, MigrationStatus, WaitKind, finding
 from kraftbridge.phases import gates, history
 from kraftbridge.phases.draft import SLOW, Draft, Wait
 from kraftbridge.phases.nodes import brokers
@@ -123,12 +123,9 @@ def _note_loss(draft: Draft, what: str) -> None:
 def _set_findings(draft: Draft, known: ControllersStatus, workload: ControllersWorkload) -> None:
     if workload.claims is None or known.format_allowed:
         return
-    others = tuple(f for f in draft.status.findings if f.code != Code.CONTROLLER_CLAIMS_LOST)
     words = ", ".join(lost_claims(known, workload).values())
-    made = tuple[FindingStatus, ...]()
-    if words:
-        made = (finding(Code.CONTROLLER_CLAIMS_LOST, f"StatefulSet {known.name}", claims=words),)
-    if (*made, *others) != draft.status.findings:
-        if made and made[0] not in draft.status.findings:
-            draft.tell(EventReason.ALARM, f"{made[0].object}: {made[0].reason}", EventType.WARNING)
-        draft.update(findings=(*made, *others))
+    made = [finding(Code.CONTROLLER_CLAIMS_LOST, f"StatefulSet {known.name}", claims=words)] if words else []
+    for new in made:
+        if new not in draft.status.findings:
+            draft.tell(EventReason.ALARM, f"{new.object}: {new.reason}", EventType.WARNING)
+    draft.set_findings(Code.CONTROLLER_CLAIMS_LOST, *made)

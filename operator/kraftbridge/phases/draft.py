@@ -11,12 +11,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from kraftbridge.constants import DEFAULT_CLUSTER_DOMAIN
+from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import ConditionType, Reason, Status, with_condition
 from kraftbridge.models.decision import Action, Event, EventReason, EventType
 from kraftbridge.models.observation import Observation, StatefulSetState, Unobserved
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import MigrationStatus, WaitKind
+from kraftbridge.models.status import FindingStatus, MigrationStatus, WaitKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,12 @@ class Draft(StepContext):
     def tell(self, reason: EventReason, message: str, kind: EventType = EventType.NORMAL) -> None:
         """Add an event to this step."""
         self.events.append(Event(kind, reason, message))
+
+    def set_findings(self, code: Code, *made: FindingStatus) -> None:
+        """Replace the findings of one code, by nothing if none is given."""
+        others = tuple(each for each in self.status.findings if each.code != code)
+        if (*made, *others) != self.status.findings:
+            self.update(findings=(*made, *others))
 
     def set_condition(self, kind: ConditionType, status: Status, reason: Reason, message: str) -> None:
         """Set one condition of the status."""

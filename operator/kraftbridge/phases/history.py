@@ -170,7 +170,7 @@ def enforce(draft: Draft) -> Wait | None:
 
 def _close(draft: Draft, known: ZooKeeperHistory, because: str) -> Wait:
     draft.update(zookeeper_history=known.model_copy(update={"contradiction": None}))
-    _set_finding(draft, None)
+    draft.set_findings(Code.ZOOKEEPER_CONTRADICTS)
     draft.tell(EventReason.HEALED, f"ZooKeeper is again what this migration has read: {because}")
     return Wait("ZooKeeper is again what this migration has read from it")
 
@@ -225,7 +225,7 @@ def _begun(step: StepContext) -> ZooKeeperHistory | None:
 def _record(draft: Draft, known: ZooKeeperHistory, seen: ZooKeeperState) -> None:
     """Record a reading that fits: at once where it is another znode or epoch, else every `RECORDED_EVERY`."""
     if known.contradiction is not None:
-        _set_finding(draft, None)
+        draft.set_findings(Code.ZOOKEEPER_CONTRADICTS)
     newer = _taken(known, seen).model_copy(update={"seen_at": draft.now, "contradiction": None})
     moving = {"seen_at": known.seen_at, "zxid": known.zxid, "migration_offset": known.migration_offset}
     offset = draft.status.migration_offset
@@ -280,7 +280,7 @@ def _note_contradiction(draft: Draft, known: ZooKeeperHistory, seen: ZooKeeperSt
     if found.confirmed_at is None:
         draft.tell(EventReason.ALARM, f"ZooKeeper contradicts the migration: {what}", EventType.WARNING)
     draft.update(zookeeper_history=known.model_copy(update={"contradiction": confirmed}))
-    _set_finding(draft, _finding(confirmed))
+    draft.set_findings(Code.ZOOKEEPER_CONTRADICTS, _finding(confirmed))
 
 
 def _note_agreement(draft: Draft, known: ZooKeeperHistory, seen: ZooKeeperState, found: ZooKeeperContradiction) -> None:
@@ -313,11 +313,6 @@ def _stalled(found: ZooKeeperContradiction) -> Wait:
 
 def _finding(found: ZooKeeperContradiction) -> FindingStatus:
     return finding(Code.ZOOKEEPER_CONTRADICTS, "ZooKeeper", what=found.what, way_out=way_out(found))
-
-
-def _set_finding(draft: Draft, made: FindingStatus | None) -> None:
-    others = tuple(f for f in draft.status.findings if f.code != Code.ZOOKEEPER_CONTRADICTS)
-    draft.update(findings=others if made is None else (made, *others))
 
 
 def possible(step: StepContext) -> tuple[Status, Reason, str] | None:

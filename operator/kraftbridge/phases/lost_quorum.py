@@ -38,7 +38,7 @@ from kraftbridge.models.observation import (
     Unobserved,
     ZooKeeperState,
 )
-from kraftbridge.models.phase import Phase, Target
+from kraftbridge.models.phase import BrokerMode, Phase, Target
 from kraftbridge.models.report import Verdict
 from kraftbridge.models.status import (
     ControllersStatus,
@@ -123,12 +123,10 @@ def enforce(draft: Draft) -> Wait | None:
     voters = lost_voters(draft)
     lost = draft.status.lost_quorum
     if voters is None:
+        if lost is None:
+            return None
         # What was seen holds until something else is seen.
-        return (
-            None
-            if lost is None
-            else Wait(f"the quorum is lost, and its claims were not read: {draft.observation.controllers}")
-        )
+        return Wait(f"the quorum is lost, and its claims were not read: {draft.observation.controllers}")
     if not voters:
         _forget(draft)
         return None
@@ -175,9 +173,7 @@ def _record_ways_out(draft: Draft, lost: LostQuorum, kept: KeptCopy | None) -> W
         way_one=_way_one(lost, kept),
         way_two=_way_two(draft, lost),
     )
-    others = tuple(f for f in draft.status.findings if f.code != Code.QUORUM_LOST)
-    if (made, *others) != draft.status.findings:
-        draft.update(findings=(made, *others))
+    draft.set_findings(Code.QUORUM_LOST, made)
     message = f"{made.reason}.{refused} {made.fix}"
     return Wait(message, WaitKind.USER, Reason.QUORUM_LOST, stalled=True, requeue_after=SLOW)
 
@@ -233,7 +229,7 @@ def _offline_meanwhile(step: StepContext) -> str:
     sets = step.stateful_sets()
     if isinstance(sets, Unobserved):
         return "Brokers in KRaft mode restart all at once."
-    on_kraft = sum(p.configuration.startswith("KRaft") for s in sets for p in s.pods)
+    on_kraft = sum(p.configuration.startswith(BrokerMode.KRAFT) for s in sets for p in s.pods)
     total = sum(len(s.pods) for s in sets)
     if not on_kraft:
         return "The brokers serve meanwhile, and restart one at a time."
@@ -249,8 +245,8 @@ def _forget(draft: Draft) -> None:
     """Remove what was recorded of a loss that is mended: the volumes are there again."""
     if draft.status.lost_quorum is None:
         return
-    others = tuple(f for f in draft.status.findings if f.code != Code.QUORUM_LOST)
-    draft.update(lost_quorum=None, findings=others)
+    draft.set_findings(Code.QUORUM_LOST)
+    draft.update(lost_quorum=None)
 
 
 # ------------------------------------------------------------------------------------------- forecasts
@@ -402,12 +398,11 @@ def _finish(draft: Draft, known: ControllersStatus, current: Restoration) -> Wai
     workload = draft.observation.controllers
     claims: Mapping[int, str] = (workload.claims or {}) if isinstance(workload, ControllersWorkload) else {}
     uids = {str(node_id): uid for node_id, uid in claims.items()}
-    others = tuple(f for f in draft.status.findings if f.code not in (Code.QUORUM_LOST, Code.CONTROLLER_CLAIMS_LOST))
+    _forget(draft)
+    draft.set_findings(Code.CONTROLLER_CLAIMS_LOST)
     draft.update(
         controllers=known.model_copy(update={"volume_uids": uids}),
         restoration=current.model_copy(update={"finished_at": draft.now}),
-        lost_quorum=None,
-        findings=others,
         # Offsets of the log that is gone say nothing about this one.
         migration_offset=None,
         quorum=None,

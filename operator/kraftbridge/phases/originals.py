@@ -100,12 +100,9 @@ def _finding(step: StepContext, item: StatefulSetState) -> FindingStatus:
 
 
 def _set_findings(draft: Draft) -> None:
-    others = tuple(f for f in draft.status.findings if f.code != Code.ORIGINALS_LOST)
     made = tuple(_finding(draft, item) for item in lost(draft))
-    if (*made, *others) == draft.status.findings:
-        return
     known = {f.object for f in draft.status.findings if f.code == Code.ORIGINALS_LOST}
     for each in made:
         if each.object not in known:
             draft.tell(EventReason.ALARM, f"{each.object}: {each.reason}", EventType.WARNING)
-    draft.update(findings=(*made, *others))
+    draft.set_findings(Code.ORIGINALS_LOST, *made)

@@ -101,7 +101,7 @@ def test_a_broken_archive_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_voter_begins_without_leader_and_vote() -> None:
-    assert json.loads(quorum_state(None, VOTERS, 1007)) == {
+    assert json.loads(quorum_state(VOTERS, 1007)) == {
         "clusterId": "", "leaderId": -1, "leaderEpoch": 1007, "votedId": -1, "appliedOffset": 0,
         "currentVoters": [{"voterId": voter} for voter in VOTERS], "data_version": 0,
     }  # fmt: skip

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import base64
-import tracemalloc
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.support.fakes import Clock, FakeKubernetes
+from tests.support.memory import at_most
 from tests.support.observations import IDENTITY, NOW, broker_record, pod
 
 from kraftbridge import bounds
@@ -141,17 +139,6 @@ def test_afterwards_listeners_are_looked_at_where_the_pod_is_now_and_the_log_is_
 
 
 # ------------------------------------------------------------------------------------------------ bounds
-
-
-@contextmanager
-def at_most(mebibytes: int) -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < mebibytes * bounds.MIB, bounds.size(peak)
 
 
 def stored(kubernetes: FakeKubernetes, data: bytes, parts: object = 1) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import struct
 import time
-import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 from kafka.protocol.metadata.metadata import MetadataResponse
+from tests.support.memory import at_most
 from tests.support.wire_servers import MEGA, PARTITION, KafkaNode, always, flooding, integers, metadata, topic, uv
 
 from kraftbridge import bounds
@@ -43,17 +43,6 @@ def client_of(body: bytes) -> Iterator[BrokerClient]:
             yield client
         finally:
             client.close()
-
-
-@contextmanager
-def at_most(mebibytes: int) -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < mebibytes * bounds.MIB, bounds.size(peak)
 
 
 @pytest.mark.parametrize("version", [9, 10])

@@ -6,12 +6,12 @@ import socket
 import struct
 import threading
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
+from tests.support.memory import at_most
 from tests.support.wire_servers import (
     ACL,
     CHILDREN,
@@ -43,17 +43,6 @@ def store_of(
     finally:
         store.close()
         server.close()
-
-
-@contextmanager
-def at_most(mebibytes: int) -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < mebibytes * bounds.MIB, bounds.size(peak)
 
 
 @pytest.fixture(autouse=True)

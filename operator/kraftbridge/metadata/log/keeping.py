@@ -123,21 +123,15 @@ def unpack_log(source: IO[bytes], folder: Path, most_bytes: int) -> None:
         raise KeptCopyError(f"the archive cannot be read: {error}") from error
 
 
-def quorum_state(text: str | None, voters: Sequence[int], epoch: int) -> str:
+def quorum_state(voters: Sequence[int], epoch: int) -> str:
     """Return the content of a ``quorum-state`` with which a voter begins at ``epoch``, without a leader and without a vote.
-
-    Parameters
-    ----------
-    text
-        The file of this voter, None where it has none. Fields that are not known here stay.
 
     Notes
     -----
     ``QuorumStateData``, version 0, which Kafka 3.9 writes for a static quorum.
     """
-    known: dict[str, Any] = {} if text is None else json.loads(text)
-    known |= {
-        "clusterId": known.get("clusterId", ""),
+    state = {
+        "clusterId": "",
         "leaderId": -1,
         "leaderEpoch": epoch,
         "votedId": -1,
@@ -145,7 +139,7 @@ def quorum_state(text: str | None, voters: Sequence[int], epoch: int) -> str:
         "currentVoters": [{"voterId": voter} for voter in voters],
         "data_version": 0,
     }
-    return json.dumps(known, separators=(",", ":"))
+    return json.dumps(state, separators=(",", ":"))
 
 
 def _snapshot(found: LogListing) -> Iterator[_Part]:
