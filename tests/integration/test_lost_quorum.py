@@ -114,7 +114,7 @@ class Lab:
             consumer.close()
 
     def served(self) -> set[str]:
-        return {topic for topic, _ in self.brokers.leader_epochs() if not topic.startswith("__")}
+        return {topic for topic, _ in self.brokers.leader_epochs()[0] if not topic.startswith("__")}
 
     def directory(self, name: str) -> Path:
         return self.processes.directory / name

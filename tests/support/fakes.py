@@ -744,8 +744,8 @@ class FakeKafka:
     def refusal(self, address: str, server_name: str, client_properties: Mapping[str, str]) -> str | None:
         return None
 
-    def leader_epochs(self) -> dict[tuple[str, int], int]:
-        return {}
+    def leader_epochs(self) -> tuple[dict[tuple[str, int], int], frozenset[int]]:
+        return {}, frozenset()
 
     def serves_topic(self, topic: str) -> dict[int, bool | Unobserved]:
         return dict.fromkeys(self.broker_modes(), topic == canary_topic(self.canary or 0))

@@ -492,6 +492,8 @@ class ZooKeeperBehind(StatusModel):
     """Topics that only ZooKeeper has. They come back empty."""
     deleted_topic_names: tuple[str, ...] = ()
     """The first of them."""
+    silent: tuple[int, ...] = ()
+    """Brokers that did not answer. What they alone know is not counted."""
 
 
 class LostQuorum(StatusModel):

@@ -212,7 +212,10 @@ def described(behind: ZooKeeperBehind) -> str:
             f"the deletion of {behind.deleted_topics} topic(s) ({_some(behind.deleted_topic_names, behind.deleted_topics)})"
         )
     topics = ", ".join(found) or "no topic and no partition"
-    return f"{topics}, and changes of configs, quotas, ACLs and credentials that ZooKeeper lacks"
+    unasked = ""
+    if behind.silent:
+        unasked = f", and what broker {', '.join(map(str, behind.silent))} alone knows, which did not answer"
+    return f"{topics}, and changes of configs, quotas, ACLs and credentials that ZooKeeper lacks{unasked}"
 
 
 def _unmirrored(step: StepContext) -> str:

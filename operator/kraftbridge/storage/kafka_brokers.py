@@ -178,8 +178,8 @@ class BrokerClient:
             raise ObservationError(self._source, f"ListPartitionReassignments answered {error_name(answer.error_code)}")
         return tuple(sorted(f"{t.name}-{p.partition_index}" for t in answer.topics for p in t.partitions))
 
-    def leader_epochs(self) -> dict[TopicPartition, int]:
-        """Return the highest leader epoch of each partition that any broker serves; every broker is asked.
+    def leader_epochs(self) -> tuple[dict[TopicPartition, int], frozenset[int]]:
+        """Return the highest leader epoch of each partition that any broker serves, and the brokers that did not answer; every broker is asked.
 
         Without a controller the brokers' views differ: some have heard of an election that others have not.
 
@@ -191,19 +191,20 @@ class BrokerClient:
         until = time.monotonic() + _EVERY_VIEW_SECONDS
         known = self._known_brokers()
         found: dict[TopicPartition, int] = {}
-        silent: list[Unobserved] = []
+        silent: dict[int, Unobserved] = {}
         with self._each_lock:
             self._close_gone(known)
             for broker, address in known.items():
                 view = self._ask_kept(broker, address, until, _leader_epochs)
                 if isinstance(view, Unobserved):
-                    silent.append(view)
+                    silent[broker] = view
                     continue
                 for partition, epoch in view.items():
                     found[partition] = max(epoch, found.get(partition, epoch))
         if len(silent) == len(known):
-            raise ObservationError(self._source, str(silent[0]) if silent else "Metadata lists no broker")
-        return found
+            first = next(iter(silent.values()), "Metadata lists no broker")
+            raise ObservationError(self._source, str(first))
+        return found, frozenset(silent)
 
     def serves_topic(self, topic: str) -> Mapping[int, bool | Unobserved]:
         """Ask each broker that Metadata lists whether it serves a topic with a leader for each partition.

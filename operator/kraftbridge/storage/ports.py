@@ -185,7 +185,7 @@ class BrokerPort(Protocol):
     def refusal(self, address: str, server_name: str, client_properties: Mapping[str, str]) -> str | None:
         """Return why a broker does not let a client with these settings do a controller's work; None if it does."""
 
-    def leader_epochs(self) -> Mapping[TopicPartition, int]:
+    def leader_epochs(self) -> tuple[Mapping[TopicPartition, int], frozenset[int]]:
         """See `BrokerClient.leader_epochs`."""
 
     def serves_topic(self, topic: str) -> Mapping[int, bool | Unobserved]:

@@ -102,6 +102,13 @@ def test_nothing_is_restored_and_nothing_rolled_back_unasked(phase: Phase, lost:
     assert [f.code for f in decision.status.findings].count(Code.QUORUM_LOST) == 1
 
 
+def test_a_broker_that_did_not_answer_is_named_in_what_the_way_back_loses() -> None:
+    """Its partitions may have had elections that nobody else has heard of."""
+    behind = BEHIND.model_copy(update={"silent": (1,)})
+    _, decision = settled(without_volumes(Phase.DUAL_WRITE).observing(behind=behind))
+    assert "what broker 1 alone knows, which did not answer" in decision.status.message
+
+
 def test_one_lost_volume_of_three_is_no_lost_quorum() -> None:
     decision = without_volumes(Phase.DUAL_WRITE, 1).decide()
     assert decision.status.lost_quorum is None

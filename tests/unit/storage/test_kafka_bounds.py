@@ -189,3 +189,23 @@ def test_a_broker_that_answers_slowly_costs_the_next_ones_no_time(monkeypatch: p
         finally:
             client.close()
     assert {i: isinstance(each, ClusterState) for i, each in seen.items()} == dict.fromkeys(range(3), True), seen
+
+
+def test_leader_epochs_name_the_brokers_that_did_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        closed = reserved.getsockname()[1]
+    nodes: list[KafkaNode] = []
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        always(metadata(topic("t", 1), 1, brokers=2, port=nodes[0].port, host="127.0.0.1"))(connection, request)
+
+    with node_of(answer) as node:
+        nodes.append(node)
+        client = BrokerClient(f"127.0.0.1:{node.port}", {})
+        client._known = {0: ("127.0.0.1", node.port), 1: ("127.0.0.1", closed)}
+        try:
+            epochs, silent = client.leader_epochs()
+        finally:
+            client.close()
+    assert set(epochs) == {("t", 0)}
+    assert silent == frozenset({1})

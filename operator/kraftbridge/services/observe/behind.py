@@ -25,7 +25,7 @@ def zookeeper_behind(clients: ClusterClients, now: datetime) -> ZooKeeperBehind:
     ObservationError
         No broker answers, or ZooKeeper cannot be read.
     """
-    served = clients.brokers.leader_epochs()
+    served, silent = clients.brokers.leader_epochs()
     topics = clients.zookeeper.topics()
     paths = {
         f"/brokers/topics/{topic}/partitions/{index}/state": (topic, index)
@@ -49,6 +49,7 @@ def zookeeper_behind(clients: ClusterClients, now: datetime) -> ZooKeeperBehind:
         topic_names=tuple(only_served[:_NAMED]),
         deleted_topics=len(only_stored),
         deleted_topic_names=tuple(only_stored[:_NAMED]),
+        silent=tuple(sorted(silent)),
     )
 
 
