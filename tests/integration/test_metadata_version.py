@@ -1,11 +1,13 @@
 """metadata.version on real Kafka 3.9.1 processes: what the quorum allows, and the operator's own decisions carried out against it.
 
 Three voters and two brokers that never had a ZooKeeper. `decide` is given what the real clients see; its verification compares the voters' logs
-on disk with the library that the Spark job uses. Kubernetes is left out: its part of the observation is a healthy one.
+on disk with the library that the Spark job uses. Kubernetes is left out: its part of the observation is a healthy one, and the Secrets with the
+copies of the log are in a fake API.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 import signal
 import subprocess
@@ -14,13 +16,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 from kafka.protocol.admin.topics import CreateTopicsRequest
+from tests.support.fakes import Clock, FakeKubernetes, FakeLog
 from tests.support.kafka_processes import FINAL, KRAFT, KafkaProcesses, kafka_libraries, kafka_processes, wait_for
 from tests.support.observations import IDENTITY, broker_set, open_gate
 
+from kraftbridge.builders import names
 from kraftbridge.exceptions import ActionRefusedError, ObservationError
 from kraftbridge.kafka.wire import Connection, Security
 from kraftbridge.metadata.entities import Secrets
@@ -28,7 +32,13 @@ from kraftbridge.metadata.log.entities import Form, log_entities
 from kraftbridge.metadata.log.files import open_log_files
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.models.conditions import ConditionType, condition
-from kraftbridge.models.decision import Decision, LaunchVerification, ReleaseVerification, UpdateMetadataVersion
+from kraftbridge.models.decision import (
+    Decision,
+    KeepCopy,
+    LaunchVerification,
+    ReleaseVerification,
+    UpdateMetadataVersion,
+)
 from kraftbridge.models.entities import EntityKind, KindCounts
 from kraftbridge.models.metadata_version import FEATURE, VERSIONS, Upgrade, lowest_without_loss
 from kraftbridge.models.observation import (
@@ -43,8 +53,10 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import Phase, ZkMigrationState
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.spec import ControllersSpec, MigrationSpec
-from kraftbridge.models.status import MetadataVersionState, MetadataVersionStatus, MigrationStatus
+from kraftbridge.models.status import KeptCopy, MetadataVersionState, MetadataVersionStatus, MigrationStatus
 from kraftbridge.phases.machine import decide
+from kraftbridge.services import kept_copies
+from kraftbridge.services.clients import ClusterClients
 from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient, read_controller_metrics
 
@@ -75,6 +87,19 @@ class Cluster:
         self.released: set[str] = set()
         self.verdicts: dict[str, VerdictSummary] = {}
         self.sent: list[UpdateMetadataVersion] = []
+        self.kubernetes = FakeKubernetes(Clock())
+        assert self.status.controllers is not None
+        self.kubernetes.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {
+                    "name": names.log_reader_secret(self.status.controllers.name),
+                    "namespace": IDENTITY.namespace,
+                },
+                "data": {key: base64.b64encode(b"of the log servers").decode() for key in ("token", "ca.crt")},
+            }
+        )
 
     def start(self) -> None:
         """Bring everything up, with some metadata in it."""
@@ -124,6 +149,8 @@ class Cluster:
                     self.verdicts.pop(run_id, None)
                 case ReleaseVerification(run_id):
                     self.verdicts[run_id] = self._verdict(run_id)
+                case KeepCopy():
+                    self._keep(action)
                 case _:
                     pass
         return decision
@@ -160,7 +187,21 @@ class Cluster:
             features=seen(lambda: {**self.brokers.features(), **self.controllers.features()}),
             feature_answer=answer,
             run=None if run is None else self._run(run.run_id),
+            kept_copy=self._kept_copy(),
         )
+
+    def _keep(self, action: KeepCopy) -> None:
+        assert self.status.controllers is not None
+        clients = ClusterClients(*[cast(Any, None)] * 4, open_log=self._log)
+        kept_copies.keep(self.kubernetes, IDENTITY, clients, self.status.controllers, action, datetime.now(UTC))
+
+    def _log(self, host: str, _token: str, _authority: str) -> FakeLog:
+        node_id = host.partition(".")[0].rpartition("-")[2]
+        return FakeLog(self.processes.directory / f"controller-{node_id}")
+
+    def _kept_copy(self) -> KeptCopy | None:
+        under_way = self.status.keeping
+        return None if under_way is None else kept_copies.read(self.kubernetes, IDENTITY.namespace, under_way.secret)
 
     def _run(self, run_id: str) -> VerificationRun:
         verdict = self.verdicts.get(run_id)
