@@ -80,13 +80,13 @@ from kraftbridge.models.observation import (
     VoterState,
     ZooKeeperState,
 )
-from kraftbridge.models.phase import BrokerMode, ControllerMode, ZkMigrationState
+from kraftbridge.models.phase import BrokerMode, ControllerMode, Part, ZkMigrationState
 from kraftbridge.models.rehearsal import Ending, Forecast, RehearsalResult, RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.status import GuardedStatefulSet, KeptCopy, MigrationStatus, ZooKeeperBehind
 from kraftbridge.phases.basis import StatefulSetVersion
 from kraftbridge.phases.draft import Identity
-from kraftbridge.phases.needs import Part, needs
+from kraftbridge.phases.needs import needs
 
 T = TypeVar("T")
 START = datetime(2026, 1, 1, tzinfo=UTC)

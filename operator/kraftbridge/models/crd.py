@@ -178,6 +178,8 @@ def _plain_text(docstring: str) -> str:
 
 # ------------------------------------------------------------------------------------------------ CEL rules
 
+_OPEN: Final = [phase for phase in Phase if phase.at_rest and phase.reversible]
+"""Phases in which everything may be edited: the migration has not begun, or it is taken back."""
 _PHASE = "(has(self.status) && has(self.status.phase) ? self.status.phase : 'Preflight')"
 _OLD_PHASE = "(has(oldSelf.status) && has(oldSelf.status.phase) ? oldSelf.status.phase : 'Preflight')"
 
@@ -206,7 +208,7 @@ otherwise an image that cannot be pulled or an expired credential would end a mi
 def fixed_field_rules() -> list[Schema]:
     """Return the rules that keep the identity of a migration from changing while it is under way."""
     optional = {"brokers.properties", "controllers.passwordEncoderSecret"}
-    open_phases = _cel_list([Phase.PREFLIGHT, Phase.ROLLED_BACK])
+    open_phases = _cel_list(_OPEN)
     return [
         {
             "rule": f"{_OLD_PHASE} in {open_phases} || {_equal(field, optional=field in optional)}",
@@ -232,7 +234,7 @@ def channel_rules() -> list[Schema]:
     An operator of an earlier release knows no channel, and would remove it with the first status that it writes.
     """
     new, old = "self.status.channel", "oldSelf.status.channel"
-    open_phases = _cel_list([Phase.PREFLIGHT, Phase.ROLLED_BACK])
+    open_phases = _cel_list(_OPEN)
     same = " && ".join(
         f"has({new}.{field}) == has({old}.{field}) && (!has({new}.{field}) || {new}.{field} == {old}.{field})"
         for field in ("configStyle", "envPrefix", "volume", "key")
@@ -255,7 +257,7 @@ def target_rules() -> list[Schema]:
     moment: the API server refuses the operator's entry into ``Finalizing`` once the user has
     withdrawn ``target: KRaft``, and vice versa.
     """
-    final = _cel_list([Phase.FINALIZING, Phase.COMPLETED])
+    final = _cel_list([phase for phase in Phase if not phase.reversible])
     back, forward = Target.ZOOKEEPER, Target.KRAFT
     behind = " || ".join(
         f"self.spec.target == '{target}' && {_PHASE} in {_cel_list(_phases_beyond(target))}"

@@ -1,8 +1,16 @@
-"""Closed sets of the migration: targets, phases, node configurations."""
+"""The phases of a migration and what is true of each, and the closed sets beside them: targets, node configurations.
+
+`PHASES` has one row for each phase. What else knows a property of a phase reads its row: what the observer asks, the guards, the pace of the loop, the
+rules of the CRD, the simulation.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
 
 from kraftbridge.constants import CONTROLLER_PORT, ISOLATED_CONTROLLER_PORT
 
@@ -37,37 +45,19 @@ class Phase(StrEnum):
     ROLLED_BACK = "RolledBack"
 
     @property
+    def row(self) -> PhaseRow:
+        """What is true of this phase."""
+        return PHASES[self]
+
+    @property
     def reversible(self) -> bool:
         """Whether the migration can be rolled back from this phase."""
-        return self not in (Phase.FINALIZING, Phase.COMPLETED)
+        return self.row.reversible
 
     @property
     def at_rest(self) -> bool:
         """Whether the migration owns no object of the user in this phase, so that the resource may be deleted."""
-        return self in (Phase.PREFLIGHT, Phase.COMPLETED, Phase.ROLLED_BACK)
-
-
-FORWARD: tuple[Phase, ...] = (
-    Phase.PREFLIGHT,
-    Phase.PROVISIONING_QUORUM,
-    Phase.TAKING_OVER,
-    Phase.DUAL_WRITE,
-    Phase.ROLLING_BROKERS,
-    Phase.AWAITING_FINALIZATION,
-    Phase.FINALIZING,
-    Phase.COMPLETED,
-)
-"""The forward phases, in order."""
-
-LAST_PHASE: dict[Target, Phase] = {
-    Target.PREFLIGHT: Phase.PREFLIGHT,
-    Target.QUORUM_READY: Phase.PROVISIONING_QUORUM,
-    Target.DUAL_WRITE: Phase.DUAL_WRITE,
-    Target.KRAFT_BROKERS: Phase.AWAITING_FINALIZATION,
-    Target.KRAFT: Phase.COMPLETED,
-    Target.ZOOKEEPER: Phase.ROLLED_BACK,
-}
-"""The phase in which each target is reached."""
+        return self.row.at_rest
 
 
 class BrokerMode(StrEnum):
@@ -121,3 +111,185 @@ class ZkMigrationState(StrEnum):
     ZK = "ZK"
     NOT_LOADED = "NOT_LOADED"
     """The gauge says -1: the controller has not yet loaded an image."""
+
+
+class Part(StrEnum):
+    """A part of an `Observation`, named after its field."""
+
+    STATEFUL_SETS = "stateful_sets"
+    CONTROLLERS = "controllers"
+    ZOOKEEPER = "zookeeper"
+    QUORUM = "quorum"
+    METRICS = "metrics"
+    CLUSTER = "cluster"
+    CLUSTER_BY_BROKER = "cluster_by_broker"
+    REDUNDANCY = "redundancy"
+    RUN = "run"
+    RUNNER_AVAILABLE = "runner_available"
+    CANARY_BY_BROKER = "canary_by_broker"
+    CONTROLLER_BY_BROKER = "controller_by_broker"
+    REGISTERED_CONTROLLERS = "registered_controllers"
+    ADMISSION_POLICY = "admission_policy"
+    CONTROLLER_FEATURES = "features"
+    """Features of the controllers only."""
+    NODE_FEATURES = "features of every node"
+    """Features of brokers and controllers, in the same field."""
+    FEATURE_ANSWER = "feature_answer"
+    CLUES = "clues"
+    SURVEY = "survey"
+    DRY_START = "dry_start"
+    REHEARSAL = "rehearsal"
+    ARCHIVE = "archive"
+    CONTROLLER_PROBE = "controller_probe"
+    ISSUED = "issued"
+    BROKER_RECORD = "broker_record"
+    BROKER_NOW = "broker_now"
+    START_LOG = "start_log"
+    KEPT_COPY = "kept_copy"
+    BEHIND = "behind"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseRow:
+    """What is true of one phase."""
+
+    needs: frozenset[Part]
+    """What is observed, if its source exists (`kraftbridge.phases.needs`). A gate that asks for another part stays closed."""
+    brokers: BrokerMode | None
+    """The mode that the brokers are brought to. None: no broker is changed."""
+    forward: bool = True
+    """Whether it is on the way to `Target.KRAFT`."""
+    reaches: Target | None = None
+    """The target that is reached in it."""
+    reversible: bool = True
+    """Whether the migration can be rolled back from it."""
+    at_rest: bool = False
+    """Whether the migration owns no object of the user, holds no Lease and runs no operation, so that the resource may be deleted."""
+    restarts_nodes: bool = False
+    """Whether it restarts brokers or controllers one after the other."""
+    migrates: bool = False
+    """Whether every controller must have ``zookeeper.metadata.migration.enable``. ProvisioningQuorum applies its controllers itself."""
+    mirrors: bool = False
+    """Whether the KRaft controller writes each change to ZooKeeper, too (KIP-866, dual-write)."""
+    led_by_kraft: bool = False
+    """Whether the brokers have been led by a KRaft controller since it began."""
+    idle_seconds: float | None = None
+    """Longest pause of the loop while the user is waited for: a correction in the cluster (not in the resource) is noticed within it. None: it does not grow."""
+
+    @property
+    def changes_brokers(self) -> bool:
+        """Whether StatefulSets of brokers may differ from what their owner wrote."""
+        return self.brokers is not None and not (self.at_rest and self.reversible)
+
+
+_ALWAYS: Final = frozenset(
+    {Part.STATEFUL_SETS, Part.CLUSTER, Part.RUN, Part.CLUES, Part.ISSUED, Part.START_LOG, Part.KEPT_COPY, Part.BEHIND}
+)
+_QUORUM: Final = frozenset({Part.CONTROLLERS, Part.QUORUM, Part.METRICS})
+_RESTARTS: Final = frozenset({Part.CLUSTER_BY_BROKER, Part.REDUNDANCY})
+"""Parts for the gate before each restart of a node."""
+_BECOMING: Final = frozenset({Part.BROKER_RECORD, Part.BROKER_NOW})
+"""Parts for the comparison of a broker before and after its restart."""
+_MIGRATING: Final = (
+    _ALWAYS | _QUORUM | _RESTARTS | _BECOMING | {Part.ZOOKEEPER, Part.CONTROLLER_FEATURES, Part.ARCHIVE, Part.SURVEY}
+)
+
+PHASES: Final[Mapping[Phase, PhaseRow]] = MappingProxyType(
+    {
+        Phase.PREFLIGHT: PhaseRow(
+            needs=_ALWAYS
+            | {Part.ZOOKEEPER, Part.REDUNDANCY, Part.RUNNER_AVAILABLE, Part.ADMISSION_POLICY}
+            | {Part.SURVEY, Part.DRY_START, Part.REHEARSAL},
+            brokers=None,
+            reaches=Target.PREFLIGHT,
+            at_rest=True,
+            idle_seconds=15.0,
+        ),
+        Phase.PROVISIONING_QUORUM: PhaseRow(
+            needs=_ALWAYS
+            | _QUORUM
+            | {Part.ZOOKEEPER, Part.REGISTERED_CONTROLLERS, Part.CLUSTER_BY_BROKER}
+            | {Part.SURVEY, Part.DRY_START, Part.REHEARSAL},
+            brokers=None,
+            reaches=Target.QUORUM_READY,
+        ),
+        Phase.TAKING_OVER: PhaseRow(
+            needs=_MIGRATING | {Part.REGISTERED_CONTROLLERS, Part.CANARY_BY_BROKER, Part.CONTROLLER_PROBE},
+            brokers=BrokerMode.MIGRATION,
+            restarts_nodes=True,
+            migrates=True,
+        ),
+        Phase.DUAL_WRITE: PhaseRow(
+            needs=_MIGRATING | {Part.CANARY_BY_BROKER},
+            brokers=BrokerMode.MIGRATION,
+            reaches=Target.DUAL_WRITE,
+            migrates=True,
+            mirrors=True,
+            led_by_kraft=True,
+        ),
+        Phase.ROLLING_BROKERS: PhaseRow(
+            needs=_MIGRATING,
+            brokers=BrokerMode.KRAFT,
+            restarts_nodes=True,
+            migrates=True,
+            mirrors=True,
+            led_by_kraft=True,
+        ),
+        Phase.AWAITING_FINALIZATION: PhaseRow(
+            needs=_MIGRATING,
+            brokers=BrokerMode.KRAFT,
+            reaches=Target.KRAFT_BROKERS,
+            migrates=True,
+            mirrors=True,
+            led_by_kraft=True,
+        ),
+        Phase.FINALIZING: PhaseRow(
+            needs=_ALWAYS | _QUORUM | _RESTARTS | _BECOMING | {Part.ZOOKEEPER, Part.CONTROLLER_PROBE},
+            brokers=BrokerMode.KRAFT,
+            reversible=False,
+            restarts_nodes=True,
+            led_by_kraft=True,
+        ),
+        Phase.COMPLETED: PhaseRow(
+            needs=_ALWAYS
+            | _QUORUM
+            | _RESTARTS
+            | _BECOMING
+            | {Part.NODE_FEATURES, Part.FEATURE_ANSWER, Part.ADMISSION_POLICY},
+            brokers=BrokerMode.KRAFT,
+            reaches=Target.KRAFT,
+            reversible=False,
+            at_rest=True,
+            led_by_kraft=True,
+            idle_seconds=60.0,
+        ),
+        Phase.ROLLING_BACK: PhaseRow(
+            needs=_ALWAYS
+            | _QUORUM
+            | _RESTARTS
+            | {Part.ZOOKEEPER, Part.ARCHIVE, Part.CANARY_BY_BROKER, Part.CONTROLLER_BY_BROKER, Part.CONTROLLER_PROBE}
+            | {Part.REGISTERED_CONTROLLERS},
+            brokers=BrokerMode.ZOOKEEPER,
+            forward=False,
+            restarts_nodes=True,
+            migrates=True,
+        ),
+        Phase.ROLLED_BACK: PhaseRow(
+            needs=_ALWAYS | _QUORUM | {Part.ZOOKEEPER},
+            brokers=BrokerMode.ZOOKEEPER,
+            forward=False,
+            reaches=Target.ZOOKEEPER,
+            at_rest=True,
+            idle_seconds=60.0,
+        ),
+    }
+)
+"""Every phase, in the order in which a migration goes through them."""
+
+FORWARD: Final = tuple(phase for phase, row in PHASES.items() if row.forward)
+"""The forward phases, in order."""
+
+LAST_PHASE: Final[Mapping[Target, Phase]] = MappingProxyType(
+    {row.reaches: phase for phase, row in PHASES.items() if row.reaches is not None}
+)
+"""The phase in which each target is reached."""

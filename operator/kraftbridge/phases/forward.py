@@ -1,30 +1,25 @@
-"""The phases from Preflight to Completed: one ``run_…_phase`` each, in the order of `kraftbridge.models.phase.FORWARD`. Pure."""
+"""The phases from Preflight to Completed: one ``run_…_phase`` each, in the order of `kraftbridge.models.phase.FORWARD`. Pure.
+
+Each is a chain of steps. A step returns what the phase waits for, or None once it is done; the first wait ends the chain.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from hashlib import sha256
 
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.conditions import ConditionType, Reason, condition
-from kraftbridge.models.decision import (
-    EventReason,
-    EventType,
-    PublishFinalManifest,
-    PublishFindings,
-    ReleaseStatefulSet,
-)
-from kraftbridge.models.observation import StatefulSetState, Unobserved, ZooKeeperState
+from kraftbridge.models.conditions import ConditionType, Reason
+from kraftbridge.models.decision import PublishFinalManifest, PublishFindings, ReleaseStatefulSet
+from kraftbridge.models.observation import PodState, StatefulSetState, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile
-from kraftbridge.models.spec import HandOver
 from kraftbridge.models.status import (
     UID_LENGTH,
     ControllersStatus,
     FindingsReport,
     FindingStatus,
-    HandOverStatus,
     NodeStatus,
     OperationKind,
     WaitKind,
@@ -34,6 +29,7 @@ from kraftbridge.phases import (
     canary,
     certificates,
     gates,
+    hand_over,
     healing,
     metadata_version,
     originals,
@@ -42,7 +38,7 @@ from kraftbridge.phases import (
     verifying,
 )
 from kraftbridge.phases.draft import QUORUM_IS_READY, SLOW, Draft, Enter, Outcome, StepContext, Wait, reached, soak
-from kraftbridge.phases.nodes import controllers, restarts, rolls
+from kraftbridge.phases.nodes import brokers, controllers, restarts, rolls
 from kraftbridge.phases.nodes.rolls import reconcile_nodes
 from kraftbridge.phases.preflight import channel, dry_start
 from kraftbridge.phases.preflight import findings as preflight
@@ -53,74 +49,173 @@ MAXIMUM_FINDINGS = 100
 """Findings in status. One finding takes at most 2 KiB."""
 
 
+# ------------------------------------------------------------------------------------------ steps of several phases
+
+
+def _closed(step: StepContext, before: str, *gates_in_order: Callable[[StepContext], list[str]]) -> Wait | None:
+    """Return the wait for the first gate that is closed, with what it comes before; None if all are open."""
+    for blockers_of in gates_in_order:
+        if blockers := blockers_of(step):
+            return Wait(f"{before}{blockers[0]}")
+    return None
+
+
+def _ends_at(step: StepContext, target: Target, message: str) -> Wait | None:
+    """Return the rest of a migration whose user goes no further than ``target``."""
+    return reached(message) if step.spec.target is target else None
+
+
+def _begin_verifying(draft: Draft, profile: Profile, gate: Phase) -> Wait | None:
+    """Launch the verification of a gate before the gate is reached, and wait for nothing."""
+    verifying.launch_ahead(draft, profile, gate)
+    return None
+
+
+def _note(draft: Draft, kind: ConditionType, message: str) -> Wait | None:
+    """Set a milestone, and wait for nothing."""
+    draft.set_condition(kind, "True", Reason.DONE, message)
+    return None
+
+
+def _blocked_by(finding: FindingStatus, before: str = "", fix: str = "") -> str:
+    return f"{before}{finding.code} on {finding.object}: {finding.reason}. {fix or finding.fix}"
+
+
+# -------------------------------------------------------------------------------------------------------- Preflight
+
+
 def run_preflight_phase(draft: Draft) -> Outcome:
     """Collect the findings and continue without a blocking one. This phase changes nothing."""
-    zookeeper, ids = draft.observation.zookeeper, draft.registered_broker_ids()
-    copies_run = False
     draft.update(cluster_domain=draft.identity.cluster_domain)
-    if (waiting := certificates.ensure_issued(draft)) is not None:
-        return waiting
-    if (waiting := channel.take_channel(draft)) is not None:
+    return (
+        certificates.ensure_issued(draft)
+        or _note_progress(draft, channel.take_channel(draft))
+        or _judge(draft)
+        or _record_nodes(draft)
+        or _ends_at(draft, Target.PREFLIGHT, "Preflight passed; set spec.target to QuorumReady or further to continue")
+        or _record_controllers(draft)
+        or Enter(Phase.PROVISIONING_QUORUM)
+    )
+
+
+def _note_progress(draft: Draft, waiting: Wait | None) -> Wait | None:
+    """Return the wait, and show it in the condition ``PreflightPassed``."""
+    if waiting is not None:
         draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.PROGRESSING, waiting.message)
-        return waiting
-    if isinstance(zookeeper, ZooKeeperState) and zookeeper.cluster_id and ids and dry_start.awaited(draft):
-        dry_start.begin_dry_start(draft, ids, zookeeper.cluster_id)
-        copies_run = True
+    return waiting
+
+
+def _judge(draft: Draft) -> Wait | None:
+    """Return None once nothing that was found blocks the migration."""
+    copies_run = _begin_dry_start(draft)
     if copies_run and channel.is_guessed(draft) and not draft.status.findings:
         # What the findings say of the templates depends on the channel.
-        draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.PROGRESSING, dry_start.UNDER_WAY)
-        return Wait(dry_start.UNDER_WAY)
-    found = preflight.findings(draft)
-    _record_findings(draft, found)
-    standing = preflight.blocking(found)
-    if standing:
-        repeated = None
-        if isinstance(zookeeper, ZooKeeperState) and zookeeper.cluster_id and ids:
-            dry_start.repeat_dry_start(draft, ids, zookeeper.cluster_id, standing)
-        if all(f.code in REHEARSAL_CODES for f in standing):
-            repeated = rehearsing.ensure_rehearsal(draft, blocking=True)
-        first = standing[0]
-        message = f"{len(standing)} blocking finding(s); {first.code} on {first.object}: {first.reason}. {first.fix}"
-        if copies_run:
-            message += f". {dry_start.UNDER_WAY}; more findings may follow"
-        draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.FINDINGS, message)
-        soon = SLOW if repeated is None else repeated.requeue_after
-        return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=soon)
+        return _note_progress(draft, Wait(dry_start.UNDER_WAY))
+    findings = preflight.findings(draft)
+    _record_findings(draft, findings)
+    if standing := preflight.blocking(findings):
+        return _hold_for_findings(draft, standing, copies_run=copies_run)
     if dry_start.awaited(draft):
-        draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.PROGRESSING, dry_start.UNDER_WAY)
-        return Wait(dry_start.UNDER_WAY)
+        return _note_progress(draft, Wait(dry_start.UNDER_WAY))
+    return (
+        _record_settings(draft)
+        or _note_progress(draft, rehearsing.ensure_rehearsal(draft, blocking=False))
+        or _prove_channel(draft)
+        or _note_passed(draft, sum(finding.accepted for finding in findings))
+    )
+
+
+def _cluster_id(step: StepContext) -> str:
+    """Return the cluster's id once the dry start can be begun with it: ZooKeeper tells it, and the id of each broker."""
+    zookeeper = step.observation.zookeeper
+    if not isinstance(zookeeper, ZooKeeperState) or not step.registered_broker_ids():
+        return ""
+    return zookeeper.cluster_id or ""
+
+
+def _begin_dry_start(draft: Draft) -> bool:
+    """Begin or continue the dry start of every broker; return whether its copies run."""
+    cluster_id = _cluster_id(draft)
+    if not cluster_id or not dry_start.awaited(draft):
+        return False
+    dry_start.begin_dry_start(draft, draft.registered_broker_ids(), cluster_id)
+    return True
+
+
+def _hold_for_findings(draft: Draft, standing: tuple[FindingStatus, ...], *, copies_run: bool) -> Wait:
+    """Return the wait for the user, who must mend the blocking findings. What judges them is repeated meanwhile."""
+    if cluster_id := _cluster_id(draft):
+        dry_start.repeat_dry_start(draft, draft.registered_broker_ids(), cluster_id, standing)
+    requeue_after = SLOW
+    if all(finding.code in REHEARSAL_CODES for finding in standing):
+        repeated = rehearsing.ensure_rehearsal(draft, blocking=True)
+        requeue_after = SLOW if repeated is None else repeated.requeue_after
+    message = _blocked_by(standing[0], f"{len(standing)} blocking finding(s); ")
+    if copies_run:
+        message += f". {dry_start.UNDER_WAY}; more findings may follow"
+    draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.FINDINGS, message)
+    return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=requeue_after)
+
+
+def _record_settings(draft: Draft) -> Wait | None:
+    """Record the settings that the controllers take over from the brokers; a rehearsal judges what is on record."""
     survey = draft.observation.survey
-    settings = {} if isinstance(survey, Unobserved) else taken_over(survey, draft.observation.dry_start)
-    if not isinstance(survey, Unobserved) and draft.status.broker_settings != settings:
-        draft.update(broker_settings=settings)
-        if draft.spec.rehearsal.enabled:
-            return Wait("the settings that the controllers take over from the brokers were recorded")
-    if (waiting := rehearsing.ensure_rehearsal(draft, blocking=False)) is not None:
-        draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.PROGRESSING, waiting.message)
-        return waiting
+    if isinstance(survey, Unobserved):
+        return None
+    settings = taken_over(survey, draft.observation.dry_start)
+    if draft.status.broker_settings == settings:
+        return None
+    draft.update(broker_settings=settings)
+    if not draft.spec.rehearsal.enabled:
+        return None
+    return Wait("the settings that the controllers take over from the brokers were recorded")
+
+
+def _prove_channel(draft: Draft) -> Wait | None:
     channel.record_proof(draft)
-    if channel.is_guessed(draft):
-        return Wait(f"it is not proven that {draft.status.channel} reaches the brokers", stalled=True)
-    accepted = sum(f.accepted for f in found)
-    draft.set_condition(
-        ConditionType.PREFLIGHT_PASSED, "True", Reason.PASSED, f"No blocking finding; {accepted} accepted by the user"
-    )
-    sets = draft.stateful_sets()
-    if not isinstance(zookeeper, ZooKeeperState) or isinstance(sets, Unobserved):
+    if not channel.is_guessed(draft):
+        return None
+    return Wait(f"it is not proven that {draft.status.channel} reaches the brokers", stalled=True)
+
+
+def _note_passed(draft: Draft, accepted: int) -> Wait | None:
+    message = f"No blocking finding; {accepted} accepted by the user"
+    draft.set_condition(ConditionType.PREFLIGHT_PASSED, "True", Reason.PASSED, message)
+    return None
+
+
+def _record_nodes(draft: Draft) -> Wait | None:
+    """Record the cluster's id and its brokers, which this migration is about from now on."""
+    zookeeper = draft.observation.zookeeper
+    stateful_sets = draft.stateful_sets()
+    if not isinstance(zookeeper, ZooKeeperState) or isinstance(stateful_sets, Unobserved):
         return Wait("the cluster could not be observed")
-    nodes = tuple(
-        NodeStatus(
-            id=ids[p.name], role="broker", pod=p.name, stateful_set=s.name, mode=BrokerMode.ZOOKEEPER, ready=p.ready
-        )
-        for s in sets
-        for p in s.pods
+    broker_ids = draft.registered_broker_ids()
+    nodes = [
+        _broker_node(broker_ids[pod.name], stateful_set, pod)
+        for stateful_set in stateful_sets
+        for pod in stateful_set.pods
+    ]
+    nodes.sort(key=lambda node: node.id)
+    draft.update(cluster_id=zookeeper.cluster_id, broker_ids=broker_ids, nodes=tuple(nodes))
+    return None
+
+
+def _broker_node(broker_id: int, stateful_set: StatefulSetState, pod: PodState) -> NodeStatus:
+    return NodeStatus(
+        id=broker_id,
+        role="broker",
+        pod=pod.name,
+        stateful_set=stateful_set.name,
+        mode=BrokerMode.ZOOKEEPER,
+        ready=pod.ready,
     )
-    draft.update(cluster_id=zookeeper.cluster_id, broker_ids=ids, nodes=tuple(sorted(nodes, key=lambda n: n.id)))
-    if draft.spec.target is Target.PREFLIGHT:
-        return reached("Preflight passed; set spec.target to QuorumReady or further to continue")
+
+
+def _record_controllers(draft: Draft) -> Wait | None:
     name = controllers_name(draft.identity.name, draft.identity.uid, draft.status.attempt)
     draft.update(controllers=ControllersStatus(name=name, node_ids=draft.spec.controllers.node_ids))
-    return Enter(Phase.PROVISIONING_QUORUM)
+    return None
 
 
 def _record_findings(draft: Draft, found: tuple[FindingStatus, ...]) -> None:
@@ -140,51 +235,74 @@ def _record_findings(draft: Draft, found: tuple[FindingStatus, ...]) -> None:
     )
 
 
+# ----------------------------------------------------------------------------------------------- ProvisioningQuorum
+
+
 def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
     """Apply the controllers, wait for a stable quorum that is ready to migrate, and verify the ZooKeeper tree."""
     controllers.keep_controllers(draft, ControllerMode.MIGRATION)
     if draft.status.controllers is not None and draft.status.controllers.format_allowed:
         # Replace first: the controller whose restart is followed below may be the one that cannot start as configured.
         controllers.replace_outdated_controllers(draft)
-    if (
-        waiting := rolls.roll_changed_controllers(draft)
+    return (
+        rolls.roll_changed_controllers(draft)
         or controllers.finish_controller_restart(draft, ControllerMode.MIGRATION)
-    ) is not None:
-        return waiting
-    verifying.launch_ahead(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER)
-    blockers = gates.controllers_running_blockers(draft, ControllerMode.MIGRATION)
-    pod, trouble = gates.controller_in_trouble(draft)
-    if blockers:
-        passing = "CrashLoop" in trouble or "Unschedulable" in trouble
-        return Wait(f"pod {pod}: {trouble}" if pod else blockers[0], stalled=bool(trouble) and not passing)
-    blockers = gates.quorum_blockers(draft) or gates.migration_state_blockers(draft, ZkMigrationState.PRE_MIGRATION)
-    if blockers and isinstance(draft.observation.quorum, Unobserved):
-        return Wait(f"waiting for an answer of the quorum's leader: {blockers[0]}")
-    if blockers:
+        or _begin_verifying(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER)
+        or _controllers_start(draft)
+        or _quorum_forms(draft)
+        or controllers.ensure_voters_registered(draft)
+        or _record_quorum(draft)
+        or verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER)
+        or _hold_at_quorum(draft)
+        # The rehearsal is about what the copies and the brokers show now.
+        or _ensure_channel_reaches(draft)
+        or shared_settings.wait_before_entering(draft)
+        or _ensure_rehearsed(draft)
+        or _closed(draft, "before any broker restarts: ", gates.volume_blockers, gates.cluster_blockers)
+        or rolls.record_images(draft)
+        or Enter(Phase.TAKING_OVER)
+    )
+
+
+def _controllers_start(step: StepContext) -> Wait | None:
+    blockers = gates.controllers_running_blockers(step, ControllerMode.MIGRATION)
+    if not blockers:
+        return None
+    pod, trouble = gates.controller_in_trouble(step)
+    if not pod:
         return Wait(blockers[0])
-    if (waiting := controllers.ensure_voters_registered(draft)) is not None:
-        return waiting
+    passing = "CrashLoop" in trouble or "Unschedulable" in trouble
+    return Wait(f"pod {pod}: {trouble}", stalled=bool(trouble) and not passing)
+
+
+def _quorum_forms(step: StepContext) -> Wait | None:
+    blockers = gates.quorum_blockers(step) or gates.migration_state_blockers(step, ZkMigrationState.PRE_MIGRATION)
+    if blockers and isinstance(step.observation.quorum, Unobserved):
+        return Wait(f"waiting for an answer of the quorum's leader: {blockers[0]}")
+    return Wait(blockers[0]) if blockers else None
+
+
+def _record_quorum(draft: Draft) -> Wait | None:
     controllers.remember_volumes(draft)
-    draft.set_condition(ConditionType.QUORUM_READY, "True", Reason.DONE, QUORUM_IS_READY)
-    if (waiting := verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER)) is not None:
-        return waiting
-    if draft.spec.target is Target.QUORUM_READY:
-        # On demand, and when what it judged has changed; an old one is repeated when the migration goes on.
-        if (waiting := rehearsing.ensure_rehearsal(draft, blocking=False, ages=False)) is not None:
-            return waiting
-        return reached("The quorum is ready; set spec.target to DualWrite or further to continue")
-    # The rehearsal is about what the copies and the brokers show now.
-    if (waiting := _ensure_channel_reaches(draft) or shared_settings.wait_before_entering(draft)) is not None:
-        return waiting
+    return _note(draft, ConditionType.QUORUM_READY, QUORUM_IS_READY)
+
+
+def _hold_at_quorum(draft: Draft) -> Wait | None:
+    if draft.spec.target is not Target.QUORUM_READY:
+        return None
+    # On demand, and when what it judged has changed; an old one is repeated when the migration goes on.
+    return rehearsing.ensure_rehearsal(draft, blocking=False, ages=False) or reached(
+        "The quorum is ready; set spec.target to DualWrite or further to continue"
+    )
+
+
+def _ensure_rehearsed(draft: Draft) -> Wait | None:
     standing = preflight.blocking(preflight.rehearsal_findings(draft))
     if (waiting := rehearsing.ensure_rehearsal(draft, blocking=bool(standing))) is not None:
         return waiting
-    if standing:
-        message = f"{standing[0].code} on {standing[0].object}: {standing[0].reason}. {standing[0].fix}"
-        return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
-    if blockers := gates.volume_blockers(draft) or gates.cluster_blockers(draft):
-        return Wait(f"before any broker restarts: {blockers[0]}")
-    return rolls.record_images(draft) or Enter(Phase.TAKING_OVER)
+    if not standing:
+        return None
+    return Wait(_blocked_by(standing[0]), WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
 
 
 def _ensure_channel_reaches(draft: Draft) -> Wait | None:
@@ -207,248 +325,253 @@ def _ensure_channel_reaches(draft: Draft) -> Wait | None:
     return None
 
 
+# ------------------------------------------------------------------------------------------------------- TakingOver
+
+
 def run_taking_over_phase(draft: Draft) -> Outcome:
     """Restart the brokers in migration mode; the controller copies the metadata once the last one registers (KIP-866)."""
     verifying.keep_watching(draft)
-    if (waiting := reconcile_nodes(draft, BrokerMode.MIGRATION)) is not None:
-        return waiting
-    draft.set_condition(
-        ConditionType.BROKERS_IN_MIGRATION_MODE,
-        "True",
-        Reason.DONE,
-        "Every broker has registered with the quorum in migration mode",
-    )
-    if gates.dual_write_blockers(draft):
-        return (
-            controllers.ensure_voters_registered(draft)
-            or healing.ensure_mirror_moves(draft)
-            or Wait("the KRaft controller does not write ZooKeeper yet (dual-write)")
+    return (
+        reconcile_nodes(draft, BrokerMode.MIGRATION)
+        or _note(
+            draft,
+            ConditionType.BROKERS_IN_MIGRATION_MODE,
+            "Every broker has registered with the quorum in migration mode",
         )
+        or _follow_copy(draft)
+        or _prove_copy(draft)
+        or Enter(Phase.DUAL_WRITE)
+    )
+
+
+def _follow_copy(draft: Draft) -> Wait | None:
+    if not gates.dual_write_blockers(draft):
+        return None
+    return (
+        controllers.ensure_voters_registered(draft)
+        or healing.ensure_mirror_moves(draft)
+        or Wait("the KRaft controller does not write ZooKeeper yet (dual-write)")
+    )
+
+
+def _prove_copy(draft: Draft) -> Wait | None:
+    """Compare the copy with what was copied, and see a change arrive in both stores and at every broker."""
     # Both at a time: the comparison takes seconds, and so does the change on its way.
-    comparing, arriving = verifying.ensure_nothing_lost(draft), canary.prove_change_arrives(draft)
+    comparing = verifying.ensure_nothing_lost(draft)
+    arriving = canary.prove_change_arrives(draft)
     verifying.launch_ahead(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)
     if (waiting := arriving or comparing) is not None:
         return waiting
-    verified = (
-        f"its differences are accepted by spec.verification.acceptedCopy ({draft.spec.verification.accepted_copy})"
-        if verifying.copy_accepted(draft)
-        else "it lost nothing"
-    )
-    draft.set_condition(
+    verified = "it lost nothing"
+    if verifying.copy_accepted(draft):
+        accepted = draft.spec.verification.accepted_copy
+        verified = f"its differences are accepted by spec.verification.acceptedCopy ({accepted})"
+    _note(
+        draft,
         ConditionType.METADATA_MIGRATED,
-        "True",
-        Reason.DONE,
         f"The copy is complete and {verified}; a change made after it reached both stores and every broker",
     )
-    return Enter(Phase.DUAL_WRITE)
+    return None
+
+
+# -------------------------------------------------------------------------- DualWrite, RollingBrokers, AwaitingFinalization
 
 
 def run_dual_write_phase(draft: Draft) -> Outcome:
     """Soak while ZooKeeper-mode brokers run under the KRaft controller, then verify both stores."""
-    if (waiting := reconcile_nodes(draft, BrokerMode.MIGRATION)) is not None:
-        return waiting
-    verifying.launch_ahead(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)
-    if (waiting := healing.ensure_mirror_moves(draft)) is not None:
-        return waiting
-    if (waiting := canary.remove(draft)) is not None:
-        return waiting
-    if (waiting := soak(draft, draft.spec.strategy.hybrid_soak_seconds)) is not None:
-        return waiting
-    if (waiting := verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)) is not None:
-        return waiting
-    if draft.spec.target is Target.DUAL_WRITE:
-        return reached("Both stores are written and equal; set spec.target to KRaftBrokers or KRaft to continue")
-    if blockers := gates.quorum_blockers(draft) or gates.cluster_blockers(draft):
-        return Wait(f"before any broker restarts: {blockers[0]}")
-    return shared_settings.wait_before_entering(draft) or Enter(Phase.ROLLING_BROKERS)
+    return (
+        reconcile_nodes(draft, BrokerMode.MIGRATION)
+        or _begin_verifying(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)
+        or healing.ensure_mirror_moves(draft)
+        or canary.remove(draft)
+        or soak(draft, draft.spec.strategy.hybrid_soak_seconds)
+        or verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)
+        or _ends_at(
+            draft,
+            Target.DUAL_WRITE,
+            "Both stores are written and equal; set spec.target to KRaftBrokers or KRaft to continue",
+        )
+        or _closed(draft, "before any broker restarts: ", gates.quorum_blockers, gates.cluster_blockers)
+        or shared_settings.wait_before_entering(draft)
+        or Enter(Phase.ROLLING_BROKERS)
+    )
 
 
 def run_rolling_brokers_phase(draft: Draft) -> Outcome:
     """Restart the brokers in KRaft mode, one at a time, then verify both stores again."""
-    if (waiting := reconcile_nodes(draft, BrokerMode.KRAFT)) is not None:
-        return waiting
-    verifying.launch_ahead(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)
-    if (waiting := healing.ensure_mirror_moves(draft)) is not None:
-        return waiting
-    if blockers := (gates.broker_registration_blockers(draft) or gates.cluster_blockers(draft)):
-        return Wait(blockers[0])
-    draft.set_condition(
-        ConditionType.BROKERS_ON_KRAFT, "True", Reason.DONE, "Every broker is registered as a KRaft broker"
+    return (
+        reconcile_nodes(draft, BrokerMode.KRAFT)
+        or _begin_verifying(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)
+        or healing.ensure_mirror_moves(draft)
+        or _closed(draft, "", gates.broker_registration_blockers, gates.cluster_blockers)
+        or _note(draft, ConditionType.BROKERS_ON_KRAFT, "Every broker is registered as a KRaft broker")
+        or verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)
+        or _closed(draft, "", gates.quorum_blockers)
+        or Enter(Phase.AWAITING_FINALIZATION)
     )
-    if (waiting := verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)) is not None:
-        return waiting
-    if blockers := gates.quorum_blockers(draft):
-        return Wait(blockers[0])
-    return Enter(Phase.AWAITING_FINALIZATION)
 
 
 def run_awaiting_finalization_phase(draft: Draft) -> Outcome:
     """Soak while every broker runs KRaft and ZooKeeper is still written, then wait for ``spec.target`` KRaft."""
-    if (waiting := reconcile_nodes(draft, BrokerMode.KRAFT) or healing.fail_over_stuck_mirror(draft)) is not None:
-        return waiting
-    if (waiting := soak(draft, draft.spec.strategy.pure_soak_seconds)) is not None:
-        return waiting
-    if draft.spec.target is not Target.KRAFT:
-        message = "Brokers run KRaft and ZooKeeper is still written: set spec.target to KRaft to finalize (this cannot be rolled back), or to ZooKeeper to roll back"
-        return reached(message, Reason.AWAITING_USER)
-    if blockers := (
-        gates.broker_registration_blockers(draft)
-        or gates.dual_write_blockers(draft)
-        or gates.quorum_blockers(draft)
-        or gates.cluster_blockers(draft)
-    ):
-        return Wait(f"before finalization: {blockers[0]}")
-    # The run that opened this phase opens this gate as well while its verdict is fresh.
-    if (waiting := verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)) is not None:
-        return waiting
-    return shared_settings.wait_before_entering(draft) or Enter(Phase.FINALIZING)
+    return (
+        reconcile_nodes(draft, BrokerMode.KRAFT)
+        or healing.fail_over_stuck_mirror(draft)
+        or soak(draft, draft.spec.strategy.pure_soak_seconds)
+        or _await_the_word(draft)
+        or _closed(
+            draft,
+            "before finalization: ",
+            gates.broker_registration_blockers,
+            gates.dual_write_blockers,
+            gates.quorum_blockers,
+            gates.cluster_blockers,
+        )
+        # The run that opened this phase opens this gate as well while its verdict is fresh.
+        or verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)
+        or shared_settings.wait_before_entering(draft)
+        or Enter(Phase.FINALIZING)
+    )
+
+
+def _await_the_word(step: StepContext) -> Wait | None:
+    """Wait for the user, whose word alone leads to what cannot be taken back."""
+    if step.spec.target is Target.KRAFT:
+        return None
+    message = (
+        "Brokers run KRaft and ZooKeeper is still written: set spec.target to KRaft to finalize "
+        "(this cannot be rolled back), or to ZooKeeper to roll back"
+    )
+    return reached(message, Reason.AWAITING_USER)
+
+
+# ------------------------------------------------------------------------------------------------------- Finalizing
 
 
 def run_finalizing_phase(draft: Draft) -> Outcome:
     """Restart the controllers without migration mode, the active one last.
 
-    The first active controller without ``zookeeper.metadata.migration.enable`` writes the end of the migration to the log (KIP-866).
+    The first active controller without ``zookeeper.metadata.migration.enable`` writes the end of the migration to the log
+    (KIP-866).
     """
     controllers.keep_controllers(draft, ControllerMode.FINAL)
     rolls.reassert_brokers(draft, BrokerMode.KRAFT)
+    return (
+        _reassert_templates(draft)
+        or controllers.finish_controller_restart(draft, ControllerMode.FINAL)
+        or _restart_controllers(draft)
+        or _begin_verifying(draft, Profile.REPLICAS, Phase.COMPLETED)
+        or _follow_end_of_migration(draft)
+        or _hold_for_heartbeats(draft)
+        or verifying.ensure_verdict(draft, Profile.REPLICAS, Phase.COMPLETED)
+        or _end_hold(draft)
+        or Enter(Phase.COMPLETED)
+    )
+
+
+def _reassert_templates(draft: Draft) -> Wait | None:
+    """Roll a broker whose fields another writer changed; not while a controller restarts."""
     operation = draft.status.operation
-    of_controller = operation is not None and operation.kind is OperationKind.RESTART_CONTROLLER
-    if not of_controller and (waiting := rolls.roll_brokers(draft, BrokerMode.KRAFT)) is not None:
-        return waiting  # another writer changed the operator's fields
-    if (waiting := controllers.finish_controller_restart(draft, ControllerMode.FINAL)) is not None:
-        return waiting
+    if operation is not None and operation.kind is OperationKind.RESTART_CONTROLLER:
+        return None
+    return rolls.roll_brokers(draft, BrokerMode.KRAFT)
+
+
+def _restart_controllers(draft: Draft) -> Wait | None:
+    """Restart the controllers that do not run the final configuration yet."""
     workload = draft.observation.controllers
-    if isinstance(workload, Unobserved) or workload.stateful_set is None:
-        return Wait(
-            str(workload)
-            if isinstance(workload, Unobserved)
-            else "the controllers' StatefulSet does not exist; Finalizing needs it"
-        )
+    if isinstance(workload, Unobserved):
+        return Wait(str(workload))
     stateful_set = workload.stateful_set
+    if stateful_set is None:
+        return Wait("the controllers' StatefulSet does not exist; Finalizing needs it")
     if not stateful_set.configuration.startswith(f"{ControllerMode.FINAL}-") or not stateful_set.observed:
         return Wait("the final configuration of the controllers is being applied")
-    pending = [
-        p
-        for p in stateful_set.pods
-        if p.configuration != stateful_set.configuration or p.revision != stateful_set.update_revision
-    ]
-    if pending:
-        if blockers := (gates.quorum_blockers(draft) or gates.cluster_blockers(draft)):
-            return Wait(f"before the next controller restarts: {blockers[0]}")
-        active = draft.observation.active_controller
-        pending.sort(key=lambda p: (active is not None and p.ordinal == active.node_id, p.ordinal))
-        return restarts.paused(draft) or controllers.restart_controller(draft, pending[0])
-    verifying.launch_ahead(draft, Profile.REPLICAS, Phase.COMPLETED)
-    blockers = gates.quorum_blockers(draft) or gates.migration_state_blockers(draft, ZkMigrationState.POST_MIGRATION)
-    blockers = blockers or gates.broker_registration_blockers(draft) or gates.cluster_blockers(draft)
-    if blockers:
-        # The controller fences a broker that cannot find the new leader only after broker.session.timeout.ms, so the hold restarts.
-        draft.update(hold_until=None)
-        return Wait(blockers[0])
-    if draft.status.hold_until is None:
-        seconds = draft.spec.strategy.session_timeout_hold_seconds
-        draft.update(hold_until=draft.now + timedelta(seconds=seconds))
-    if draft.status.hold_until is not None and draft.now < draft.status.hold_until:
-        return Wait(
-            "holding for longer than broker.session.timeout.ms, to see that every broker heartbeats to the new controllers",
-            WaitKind.HOLD,
-        )
-    if (waiting := verifying.ensure_verdict(draft, Profile.REPLICAS, Phase.COMPLETED)) is not None:
-        return waiting
+    outdated = [pod for pod in stateful_set.pods if brokers.is_outdated(stateful_set, pod)]
+    if not outdated:
+        return None
+    active = draft.observation.active_controller
+    active_id = None if active is None else active.node_id
+    next_pod = min(outdated, key=lambda pod: (pod.ordinal == active_id, pod.ordinal))
+    return (
+        _closed(draft, "before the next controller restarts: ", gates.quorum_blockers, gates.cluster_blockers)
+        or restarts.paused(draft)
+        or controllers.restart_controller(draft, next_pod)
+    )
+
+
+def _follow_end_of_migration(draft: Draft) -> Wait | None:
+    """Wait until every controller says that the migration has ended, and every broker is registered and serves."""
+    blockers = (
+        gates.quorum_blockers(draft)
+        or gates.migration_state_blockers(draft, ZkMigrationState.POST_MIGRATION)
+        or gates.broker_registration_blockers(draft)
+        or gates.cluster_blockers(draft)
+    )
+    if not blockers:
+        return None
+    # The controller fences a broker that cannot find the new leader only after broker.session.timeout.ms, so the hold restarts.
+    draft.update(hold_until=None)
+    return Wait(blockers[0])
+
+
+def _hold_for_heartbeats(draft: Draft) -> Wait | None:
+    hold_until = draft.status.hold_until
+    if hold_until is None:
+        hold_until = draft.now + timedelta(seconds=draft.spec.strategy.session_timeout_hold_seconds)
+        draft.update(hold_until=hold_until)
+    if draft.now >= hold_until:
+        return None
+    return Wait(
+        "holding for longer than broker.session.timeout.ms, to see that every broker heartbeats to the new controllers",
+        WaitKind.HOLD,
+    )
+
+
+def _end_hold(draft: Draft) -> Wait | None:
     draft.update(hold_until=None, hold_reason="")
-    return Enter(Phase.COMPLETED)
+    return None
+
+
+# -------------------------------------------------------------------------------------------------------- Completed
 
 
 def run_completed_phase(draft: Draft) -> Outcome:
-    """Release the StatefulSets, then roll changes of ``spec.controllers`` out and bring metadata.version to ``spec.metadataVersion``. The user stops ZooKeeper."""
-    sets = draft.stateful_sets()
-    if isinstance(sets, Unobserved):
-        return Wait(str(sets), requeue_after=SLOW)
+    """Release the StatefulSets, then roll changes of ``spec.controllers`` out and keep ``spec.metadataVersion``.
+
+    The user stops ZooKeeper.
+    """
+    stateful_sets = draft.stateful_sets()
+    if isinstance(stateful_sets, Unobserved):
+        return Wait(str(stateful_sets), requeue_after=SLOW)
     draft.update(final_manifest=f"{draft.identity.name}-final-manifest-{draft.identity.uid[:UID_LENGTH]}")
-    held = [s for s in sets if s.lock == draft.identity.lock]
-    whole = len(held) == len(sets) and not originals.lost(draft)
-    if whole and (waiting := rolls.roll_brokers(draft, BrokerMode.KRAFT)) is not None:
-        return waiting  # another writer changed the operator's fields before the first release
-    begin_guard(draft, sets)
+    return (
+        _release(draft, stateful_sets)
+        or hand_over.follow_guard(draft, stateful_sets)
+        or rolls.roll_changed_controllers(draft)
+        or metadata_version.ensure_version(draft)
+        or _rest_completed(draft)
+    )
+
+
+def _rest_completed(step: StepContext) -> Wait:
+    message = "Migration complete: no broker uses ZooKeeper any more, and you can stop it"
+    left_to_do = hand_over.summary(step)
+    return reached(f"{message}. {left_to_do}" if left_to_do else message)
+
+
+def _release(draft: Draft, stateful_sets: tuple[StatefulSetState, ...]) -> Wait | None:
+    """Give the StatefulSets back to their owner, one after the other."""
+    held = [item for item in stateful_sets if item.lock == draft.identity.lock]
+    if len(held) == len(stateful_sets) and not originals.lost(draft):
+        # Another writer may have changed the operator's fields before the first release.
+        waiting = rolls.roll_brokers(draft, BrokerMode.KRAFT)
+        if waiting is not None:
+            return waiting
+    hand_over.begin_guard(draft, stateful_sets)
     if held:
         # Both actions repeat until the lock is observed to be gone, so an operator that stops here loses neither.
         draft.act(PublishFinalManifest())
         draft.act(ReleaseStatefulSet(held[0].name))
         return Wait(f"StatefulSet {held[0].name} is being released")
     draft.update(given_back_at=draft.status.given_back_at or draft.now)
-    if (waiting := follow_guard(draft, sets)) is not None:
-        return waiting
-    if (waiting := rolls.roll_changed_controllers(draft)) is not None:
-        return waiting
-    if (waiting := metadata_version.ensure_version(draft)) is not None:
-        return waiting
-    done = "Migration complete: no broker uses ZooKeeper any more, and you can stop it"
-    return reached(". ".join(filter(None, (done, hand_over_summary(draft)))))
-
-
-def begin_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> None:
-    """Record what each template needs, before the StatefulSets are given back: the admission policy reads it from status."""
-    if draft.status.hand_over is not None:
-        return
-    known = tuple(s.required for s in sets if s.required is not None)
-    if draft.spec.hand_over is HandOver.GUARD and len(known) != len(sets):
-        unknown = next(s.name for s in sets if s.required is None)
-        message = f"StatefulSet {unknown}: what its template needs for KRaft is not known, because its original state is not recorded"
-        message = f"{message}. It is given back, and nothing refuses a template without it"
-        former = condition(draft.status.conditions, ConditionType.HANDED_OVER)
-        if former is None or former.reason is not Reason.NOT_GUARDED:
-            draft.tell(EventReason.ALARM, message, EventType.WARNING)
-        draft.set_condition(ConditionType.HANDED_OVER, "False", Reason.NOT_GUARDED, message)
-        return
-    draft.update(hand_over=HandOverStatus(guarded=draft.spec.hand_over is HandOver.GUARD, stateful_sets=known))
-
-
-def follow_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> Wait | None:
-    """End the guard when the owners render KRaft or the user releases it; return the alarm while a template lacks something."""
-    known = draft.status.hand_over
-    if known is None or known.ended_at is not None:
-        return None
-    if draft.spec.hand_over is HandOver.RELEASE:
-        _end(draft, known, Reason.RELEASED, "spec.handOver is Release: no pod template is refused any more")
-        return None
-    missing = tuple(f"StatefulSet {s.name}: {what}" for s in sets for what in s.lacking)
-    if missing != known.missing:
-        draft.update(hand_over=known.model_copy(update={"missing": missing}))
-    if missing:
-        return _raise_alarm(draft, sets, missing)
-    if all(s.owner_renders for s in sets):
-        _end(draft, known, Reason.DONE, "The owner of every StatefulSet of brokers renders what KRaft needs")
-        return None
-    values = f"Put what ConfigMap {draft.status.final_manifest} shows into the next release of the brokers; set spec.handOver to Release when that is done"
-    if draft.observation.admission_policy is True:
-        message = f"The admission policy refuses a pod template of the brokers that lacks what KRaft needs. {values}"
-        draft.set_condition(ConditionType.HANDED_OVER, "False", Reason.GUARDED, message)
-    else:
-        message = f"No admission policy refuses a pod template of the brokers that lacks what KRaft needs. {values}"
-        draft.set_condition(ConditionType.HANDED_OVER, "False", Reason.NOT_GUARDED, message)
     return None
-
-
-def hand_over_summary(step: StepContext) -> str:
-    """Return what is left to hand over, for the message of a completed migration."""
-    found = condition(step.status.conditions, ConditionType.HANDED_OVER)
-    return "" if found is None or found.status == "True" else found.message
-
-
-def _end(draft: Draft, known: HandOverStatus, reason: Reason, message: str) -> None:
-    draft.update(hand_over=known.model_copy(update={"guarded": False, "missing": (), "ended_at": draft.now}))
-    draft.set_condition(ConditionType.HANDED_OVER, "True", reason, message)
-
-
-def _raise_alarm(draft: Draft, sets: Sequence[StatefulSetState], missing: tuple[str, ...]) -> Wait:
-    writers = sorted({s.last_writer for s in sets if s.lacking and s.last_writer})
-    by = f" (last written by {', '.join(writers)})" if writers else ""
-    message = (
-        f"The pod template of the brokers lacks what KRaft needs{by}: {'; '.join(missing)}. A broker that restarts with it leaves the cluster. Put back what ConfigMap "
-        f"{draft.status.final_manifest} shows; set spec.handOver to Release if Kafka gets these settings in another way"
-    )
-    former = condition(draft.status.conditions, ConditionType.HANDED_OVER)
-    if former is None or former.reason is not Reason.TEMPLATE_NOT_KRAFT:
-        draft.tell(EventReason.ALARM, message, EventType.WARNING)
-    draft.set_condition(ConditionType.HANDED_OVER, "False", Reason.TEMPLATE_NOT_KRAFT, message)
-    return Wait(message, WaitKind.USER, Reason.TEMPLATE_NOT_KRAFT, stalled=True, requeue_after=SLOW)

@@ -27,19 +27,12 @@ from kraftbridge.models.observation import (
     Unobserved,
     ZooKeeperState,
 )
-from kraftbridge.models.phase import FORWARD, ControllerMode, Phase, Target, ZkMigrationState
+from kraftbridge.models.phase import ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus, WaitKind
 from kraftbridge.phases import belongings, history, lost_quorum, originals, rollback
 from kraftbridge.phases.draft import SLOW, Draft, Identity, StepContext, Wait
 from kraftbridge.phases.nodes import restarts
-
-ASKED = frozenset({Phase.TAKING_OVER, Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION})
-"""Phases in which every controller is asked whether it has the migration flag; RollingBack does not wait for a controller's answer."""
-FLAGGED = frozenset({*ASKED, Phase.ROLLING_BACK})
-"""Phases in which every controller must have the migration flag; ProvisioningQuorum applies its controllers itself."""
-
-BEFORE_FINALIZING = FORWARD[: FORWARD.index(Phase.FINALIZING)]
 
 
 def enforce(draft: Draft) -> Wait | None:
@@ -159,7 +152,7 @@ def _restore_migration_flag(draft: Draft) -> Wait | None:
     controller was configured with 'zookeeper.metadata.migration.enable' set to 'false'". That record cannot be undone (KIP-866).
     """
     workload, status = draft.observation.controllers, draft.status.controllers
-    if draft.status.phase not in FLAGGED or status is None:
+    if not draft.status.phase.row.migrates or status is None:
         return None
     if isinstance(workload, Unobserved) or workload.stateful_set is None or workload.stateful_set.deleting:
         return None
@@ -234,7 +227,8 @@ def _raise_alarm(draft: Draft, message: str) -> Wait:
 def _strangers(step: StepContext) -> Wait | None:
     """Find brokers that joined since preflight: the KRaft controller waits for them before the copy (KIP-866)."""
     phase, cluster, zookeeper = step.status.phase, step.observation.cluster, step.observation.zookeeper
-    if phase not in BEFORE_FINALIZING or phase is Phase.PROVISIONING_QUORUM or step.status.operation is not None:
+    on_its_way = phase.row.forward and phase.reversible and phase is not Phase.PROVISIONING_QUORUM
+    if not on_its_way or step.status.operation is not None:
         return None
     if step.spec.target is Target.ZOOKEEPER:
         return None

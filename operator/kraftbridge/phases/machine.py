@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from kraftbridge.models.conditions import ConditionType, Reason, condition, initial_conditions
 from kraftbridge.models.decision import Decision, EventReason, EventType
 from kraftbridge.models.observation import NOT_NEEDED, MigrationZnode, Observation, Unobserved, ZooKeeperState
-from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, Phase, Target
+from kraftbridge.models.phase import FORWARD, LAST_PHASE, Phase, Target
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
 from kraftbridge.phases import (
@@ -156,7 +156,7 @@ def _paused(step: StepContext) -> Wait | None:
 
 def _no_place(step: StepContext, phase: Phase) -> Wait | None:
     """Return the wait of a migration that may not restart nodes yet; a rollback never waits."""
-    if step.observation.may_roll or phase not in (Phase.TAKING_OVER, Phase.ROLLING_BROKERS, Phase.FINALIZING):
+    if step.observation.may_roll or not (phase.row.forward and phase.row.restarts_nodes):
         return None
     message = (
         f"phase {phase} waits: operator.maxConcurrentRolls of the chart allows no further migration to restart nodes"
@@ -241,16 +241,7 @@ def _closed_wait(step: StepContext) -> MigrationStatus:
 
 def _conclude(draft: Draft, waiting: Wait, *, before: MigrationStatus) -> None:
     """Set the fields that every step sets: brokers, conditions, message, progress."""
-    mode = {
-        Phase.TAKING_OVER: BrokerMode.MIGRATION,
-        Phase.DUAL_WRITE: BrokerMode.MIGRATION,
-        Phase.ROLLING_BROKERS: BrokerMode.KRAFT,
-        Phase.AWAITING_FINALIZATION: BrokerMode.KRAFT,
-        Phase.FINALIZING: BrokerMode.KRAFT,
-        Phase.COMPLETED: BrokerMode.KRAFT,
-        Phase.ROLLING_BACK: BrokerMode.ZOOKEEPER,
-        Phase.ROLLED_BACK: BrokerMode.ZOOKEEPER,
-    }.get(draft.status.phase)
+    mode = draft.status.phase.row.brokers
     if mode is not None:
         draft.update(brokers=brokers.brokers_in(draft, mode))
     elif draft.status.broker_ids:
@@ -309,7 +300,7 @@ def _set_rollback_possible(draft: Draft) -> None:
             kind, "False", Reason.FINALIZED, "The migration is being or has been finalized and cannot be rolled back"
         )
         return
-    if phase in (Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM, Phase.ROLLED_BACK):
+    if not phase.row.changes_brokers:
         draft.set_condition(
             kind, "True", Reason.NOTHING_CHANGED, "No broker was changed; a ZooKeeper-mode broker is controller"
         )

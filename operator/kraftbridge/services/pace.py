@@ -15,15 +15,9 @@ BASE_SECONDS: Final = 2.0
 """Pause after the first failed step. Each further failed step doubles it."""
 TROUBLE_SECONDS: Final = 4.0
 """A step that takes longer counts as failed, even if everything was observed in the end."""
-PATIENT: Final = frozenset({Phase.PREFLIGHT, Phase.COMPLETED, Phase.ROLLED_BACK})
-"""Phases that hold no Lease and run no operation."""
 _LONGEST_SECONDS: Final = 120.0
 _LONGEST_WITH_LEASE_SECONDS: Final = LEASE_SECONDS / 3
 """Every step renews the Leases of the brokers' StatefulSets."""
-_LONGEST_IDLE_SECONDS: Final = {Phase.PREFLIGHT: 15.0, Phase.COMPLETED: 60.0, Phase.ROLLED_BACK: 60.0}
-"""Longest time until a correction in the cluster (not in the resource) is noticed."""
-ROLLING: Final = frozenset({Phase.TAKING_OVER, Phase.ROLLING_BROKERS, Phase.FINALIZING, Phase.ROLLING_BACK})
-"""Phases that restart brokers or controllers one after the other."""
 
 
 class Lane(StrEnum):
@@ -54,7 +48,7 @@ def backoff_seconds(uid: str, failures: int, phase: Phase) -> float:
     failures
         At least 1.
     """
-    longest = _LONGEST_SECONDS if phase in PATIENT else _LONGEST_WITH_LEASE_SECONDS
+    longest = _LONGEST_SECONDS if phase.at_rest else _LONGEST_WITH_LEASE_SECONDS
     return spread(uid) * float(min(BASE_SECONDS * 2 ** min(failures - 1, 16), longest))
 
 
@@ -73,7 +67,7 @@ def idle_seconds(uid: str, asked: float, quiet_steps: int, status: MigrationStat
     quiet_steps
         Consecutive steps that changed nothing.
     """
-    longest = _LONGEST_IDLE_SECONDS.get(status.phase)
+    longest = status.phase.row.idle_seconds
     waits_for_user = status.waiting is not None and status.waiting.kind is WaitKind.USER and status.operation is None
     if longest is None or not waits_for_user:
         return asked
@@ -81,7 +75,7 @@ def idle_seconds(uid: str, asked: float, quiet_steps: int, status: MigrationStat
 
 
 class Rolls:
-    """Counts the migrations in a phase of `ROLLING`; thread-safe.
+    """Counts the migrations in a phase that restarts nodes; thread-safe.
 
     A rollback is counted, but never waits: `decide` does not call `free` before ``RollingBack``.
 
@@ -99,7 +93,7 @@ class Rolls:
     def note(self, uid: str, phase: Phase) -> None:
         """Record the phase in the status of a migration."""
         with self._lock:
-            if phase in ROLLING:
+            if phase.row.restarts_nodes:
                 self._rolling.add(uid)
             else:
                 self._rolling.discard(uid)

@@ -47,8 +47,6 @@ from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe.observer import Memory, Observer
 from kraftbridge.services.pace import (
     BASE_SECONDS,
-    PATIENT,
-    ROLLING,
     TROUBLE_SECONDS,
     Lane,
     Rolls,
@@ -209,7 +207,8 @@ class Reconciler:
         seen = self._observers[memory.lane].observe(identity, spec, status, clients, memory, now)
         seen = replace(seen, may_roll=self.rolls.free(identity.uid))
         decision = decide(identity, spec, status, seen, now)
-        if decision.status.phase in ROLLING - {Phase.ROLLING_BACK} and not self.rolls.take(identity.uid):
+        row = decision.status.phase.row
+        if row.restarts_nodes and row.forward and not self.rolls.take(identity.uid):
             decision = decide(identity, spec, status, replace(seen, may_roll=False), now)
         if self._released or not self._publish(migration, decision.status, memory):
             self.rolls.note(identity.uid, status.phase)
@@ -242,7 +241,7 @@ class Reconciler:
         status = decision.status
         asked = idle_seconds(uid, _asked(decision, memory).total_seconds(), memory.quiet_steps, status)
         # One failed observation during a roll is normal: the observer may have asked the broker that restarts.
-        failures = memory.failures if status.phase in PATIENT else memory.failures - _USUAL_FAILURES
+        failures = memory.failures if status.phase.at_rest else memory.failures - _USUAL_FAILURES
         if failures <= 0:
             memory.lane = Lane.HEALTHY
             return asked

@@ -20,7 +20,7 @@ from tests.support.observations import (
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import ApplyControllers, Decision, HoldLease, RestartPod
 from kraftbridge.models.observation import ControllersWorkload, LeaseState, PodState, StatefulSetState, Unobserved
-from kraftbridge.models.phase import Phase
+from kraftbridge.models.phase import Part, Phase
 from kraftbridge.models.spec import ControllersSpec, PodSettings
 from kraftbridge.models.status import (
     ControllersChange,
@@ -32,7 +32,7 @@ from kraftbridge.models.status import (
     rendered_spec,
     tuned_controllers,
 )
-from kraftbridge.phases.needs import Part, needs
+from kraftbridge.phases.needs import needs
 
 SAFE = [
     open_gate(Phase.PROVISIONING_QUORUM),

@@ -10,14 +10,14 @@ from tests.simulation import cluster
 from tests.support.observations import NOW, open_gate
 
 from kraftbridge.models.observation import NOT_NEEDED, Observation
-from kraftbridge.models.phase import FORWARD, Phase
+from kraftbridge.models.phase import FORWARD, PHASES, Part, Phase
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.phases.needs import NEEDS, Part, needs
+from kraftbridge.phases.needs import needs
 from kraftbridge.services.observe import observer
 
 
 def test_every_phase_is_in_the_table() -> None:
-    assert set(NEEDS) == set(Phase)
+    assert list(PHASES) == list(Phase)
 
 
 def test_every_part_is_a_field_of_the_observation() -> None:
@@ -49,7 +49,7 @@ def test_nothing_is_asked_of_controllers_that_do_not_exist() -> None:
 def test_a_gate_opens_on_what_its_phase_names(phase: Phase) -> None:
     """With everything else unobserved the decision is the same."""
     whole = open_gate(phase)
-    wanted = {str(p) for p in NEEDS[phase]} | ({"features"} if Part.NODE_FEATURES in NEEDS[phase] else set())
+    wanted = {str(p) for p in phase.row.needs} | ({"features"} if Part.NODE_FEATURES in phase.row.needs else set())
     absent = {"metrics": {}, "run": None, "archive": None, "controller_probe": None}
     others = {str(p) for p in Part if p is not Part.NODE_FEATURES} - wanted
     less = whole.observing(**{name: absent.get(name, NOT_NEEDED) for name in others})

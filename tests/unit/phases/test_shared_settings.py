@@ -18,7 +18,7 @@ from tests.support.observations import (
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import RestartPod
 from kraftbridge.models.observation import Unobserved
-from kraftbridge.models.phase import Phase, Target
+from kraftbridge.models.phase import Part, Phase, Target
 from kraftbridge.models.status import (
     ControllersStatus,
     Operation,
@@ -27,7 +27,7 @@ from kraftbridge.models.status import (
     tuned_controllers,
 )
 from kraftbridge.models.survey import BrokerSetting, SettingSource, Survey
-from kraftbridge.phases.needs import Part, needs
+from kraftbridge.phases.needs import needs
 from kraftbridge.phases.shared_settings import FOLLOWED
 
 STEPS = [

@@ -13,8 +13,7 @@ from tests.simulation.run import FENCED, LONE_TOPICS, OPEN_CHANNEL, REFUSING, SL
 from tests.simulation.settings import Changed
 from tests.simulation.stores import Lost
 
-from kraftbridge.models.phase import FORWARD, Phase
-from kraftbridge.phases.needs import NEEDS, Part
+from kraftbridge.models.phase import FORWARD, Part, Phase
 
 RUNS = 150
 ANY = range(200)
@@ -45,7 +44,7 @@ def test_the_table_of_the_worlds_says_why_a_world_cannot_occur() -> None:
 @pytest.mark.parametrize("phase", Phase)
 def test_a_world_cannot_occur_where_the_operator_does_not_read_what_changes(phase: Phase) -> None:
     for part, worlds in ((Part.ZOOKEEPER, [Lost.WIPED, Lost.FOREIGN]), (Part.SURVEY, list(Changed))):
-        assert all((world in can_occur(phase)) is (part in NEEDS[phase]) for world in worlds)
+        assert all((world in can_occur(phase)) is (part in phase.row.needs) for world in worlds)
 
 
 def test_a_failover_of_a_mirror_that_stands_still_archives_first() -> None:

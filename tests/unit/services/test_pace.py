@@ -11,17 +11,17 @@ from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import LEASE_SECONDS
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus, Waiting, WaitKind
-from kraftbridge.services.pace import PATIENT, ROLLING, Lane, Rolls, backoff_seconds, first_lane, idle_seconds, spread
+from kraftbridge.services.pace import Lane, Rolls, backoff_seconds, first_lane, idle_seconds, spread
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_the_backoff_doubles_up_to_its_limit_and_a_lease_never_expires_meanwhile(phase: Phase) -> None:
     pauses = [backoff_seconds("some-uid", n, phase) for n in range(1, 12)]
-    longest = 120 if phase in PATIENT else LEASE_SECONDS / 3
+    longest = 120 if phase.at_rest else LEASE_SECONDS / 3
     assert pauses == sorted(pauses)
     assert pauses[1] == pytest.approx(2 * pauses[0])
     assert 0.9 * longest <= pauses[-1] <= 1.1 * longest
-    if phase not in PATIENT:
+    if not phase.at_rest:
         assert pauses[-1] < LEASE_SECONDS / 2
 
 
@@ -137,4 +137,4 @@ def test_a_rollback_does_not_wait_for_a_place(operator: Operator) -> None:
     operator.reconciler.rolls.note("another", Phase.ROLLING_BROKERS)
     operator.edit(target="ZooKeeper")
     operator.walk(Phase.ROLLED_BACK, steps=200)
-    assert Phase.ROLLING_BACK in ROLLING
+    assert Phase.ROLLING_BACK.row.restarts_nodes

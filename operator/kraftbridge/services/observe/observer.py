@@ -37,7 +37,7 @@ from kraftbridge.models.observation import (
     TopicRedundancy,
     Unobserved,
 )
-from kraftbridge.models.phase import BrokerMode, Phase
+from kraftbridge.models.phase import BrokerMode, Part, Phase
 from kraftbridge.models.spec import BrokersSpec, MigrationSpec, Runner
 from kraftbridge.models.status import (
     ControllersStatus,
@@ -51,7 +51,7 @@ from kraftbridge.models.status import (
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.lost_quorum import is_under_way
-from kraftbridge.phases.needs import Part, needs
+from kraftbridge.phases.needs import needs
 from kraftbridge.services import broker_records, kept_copies
 from kraftbridge.services.act import archives
 from kraftbridge.services.clients import ClusterClients
