@@ -174,7 +174,7 @@ spark-long: venv java ## verification tests that wait for minutes: ZooKeeper fro
 	@$(PYTEST) tests/spark -m long $(ARGS)
 
 .PHONY: odd-trees
-odd-trees: venv java ## odd ZooKeeper trees through a real Kafka controller, resumable; results in docs/measured/odd-trees (ARGS='--seconds 600 --only "quota"')
+odd-trees: venv java ## odd ZooKeeper trees through a real Kafka controller, resumable; results in benchmarks/measured/odd-trees (ARGS='--seconds 600 --only "quota"')
 	$(SAY) "odd trees"
 	@PYTHONPATH=$(CURDIR) $(PYTHON) -m tests.odd_trees --work $(ARTIFACTS)/odd-trees $(ARGS)
 	@$(PYTHON) docs/generate.py
@@ -217,10 +217,10 @@ dry-start-live: venv cluster-up images ## end-to-end tests of the dry start, whi
 	@PYTHONPATH=$(CURDIR) $(PYTEST) -s e2e/test_4_dry_start.py $(ARGS)
 
 .PHONY: deletions-live
-deletions-live: venv cluster-up images ## end-to-end test in which the operator's objects are deleted in four phases; results in docs/measured/deletions (40 minutes; DELETIONS=claim,service restricts it)
+deletions-live: venv cluster-up images ## end-to-end test in which the operator's objects are deleted in four phases; results in benchmarks/measured/deletions (40 minutes; DELETIONS=claim,service restricts it)
 	$(SAY) "deleted objects on $(or $(KUBE_CONTEXT),the embedded cluster)"
 	@PYTHONPATH=$(CURDIR) $(PYTEST) -s -x e2e/test_5_deleted.py $(ARGS)
-	@mkdir -p docs/measured/deletions && cp $(ARTIFACTS)/deletions/deletions.jsonl docs/measured/deletions/$$(date -u +%Y%m%dT%H%M%SZ).jsonl && $(PYTHON) docs/generate.py
+	@mkdir -p benchmarks/measured/deletions && cp $(ARTIFACTS)/deletions/deletions.jsonl benchmarks/measured/deletions/$$(date -u +%Y%m%dT%H%M%SZ).jsonl && $(PYTHON) docs/generate.py
 
 .PHONY: lost-quorum-live
 lost-quorum-live: venv cluster-up images ## end-to-end test in which all controllers lose their volumes, and both ways out are taken (25 minutes)
@@ -283,7 +283,7 @@ demo: venv $(if $(KUBE_CONTEXT),,prerequisites) ## bring everything up and watch
 .PHONY: bench
 bench: venv java ## speed of the verification beside its yardsticks
 	$(SAY) "verification: figures, yardsticks, ratios, goals"
-	@GLIBC_TUNABLES=glibc.malloc.hugetlb=1 PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks verification --output docs/measured/verification $(ARGS) # as Spark's Python workers run (open_session)
+	@GLIBC_TUNABLES=glibc.malloc.hugetlb=1 PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks verification --output benchmarks/measured/verification $(ARGS) # as Spark's Python workers run (open_session)
 
 KAFKA_LIBRARIES = $${KAFKA_HOME:-$$(PYTHONPATH=$(CURDIR) $(PYTHON) -c 'from tests.support.kafka_processes import kafka_libraries; print(kafka_libraries())')}
 .PHONY: bench-quorum
@@ -298,8 +298,8 @@ bench-fleet: venv ## 100 idle, 100 unreachable and 10 rolling migrations on fake
 
 .PHONY: bench-rehearsal
 bench-rehearsal: venv java ## rehearsals of 330, 20,000 and 200,000 partitions: copy, sync, time without a controller, memory (ARGS="--sizes 1000000 --heap 4096")
-	$(SAY) "rehearsals by size: rows and plot in docs/measured/rehearsal"
-	@PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks rehearsal --kafka-home "$(KAFKA_LIBRARIES)" --output docs/measured/rehearsal $(ARGS)
+	$(SAY) "rehearsals by size: rows and plot in benchmarks/measured/rehearsal"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks rehearsal --kafka-home "$(KAFKA_LIBRARIES)" --output benchmarks/measured/rehearsal $(ARGS)
 
 .PHONY: bench-migration
 bench-migration: venv cluster-up images ## migration time against the bare scripted procedure, interleaved pairs (half an hour; ARGS="--pairs N")

@@ -26,7 +26,7 @@ from rich.console import Console
 
 NAMESPACE = "kafka-layouts"
 MIGRATION = "shop"
-RESULTS = REPOSITORY / "docs/measured/layouts"
+RESULTS = REPOSITORY / "benchmarks/measured/layouts"
 ARTIFACTS = REPOSITORY / ".artifacts/layouts"
 UNDER_WAY = "Copies of the brokers' pods are started"
 REFUSED_AFTER_SECONDS = 60.0

@@ -8,7 +8,7 @@ from e2e.harness.layouts import Layout
 
 HEAD = """# Layouts of other people's brokers
 
-<!-- Generated from docs/measured/layouts by `python docs/generate.py`; changes here are lost. -->
+<!-- Generated from benchmarks/measured/layouts by `python docs/generate.py`; changes here are lost. -->
 
 Each row is a cluster of three brokers on the embedded Kubernetes: a vendor's chart with the vendor's entrypoint, or plain manifests as people write them. One KafkaMigration is applied while a producer and a
 consumer group are at work.

@@ -21,7 +21,7 @@ from rich.console import Console
 
 NAMESPACE = "kafka-faults"
 MIGRATION = "demo"
-RESULTS = REPOSITORY / "docs/measured/faults"
+RESULTS = REPOSITORY / "benchmarks/measured/faults"
 ARTIFACTS = REPOSITORY / ".artifacts/matrix"
 NODE_IDS = (3000, 3001, 3002)
 

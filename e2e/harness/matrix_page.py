@@ -10,7 +10,7 @@ Known = Mapping[tuple[Fault, Column], Cell]
 
 HEAD = """# Faults in every phase
 
-<!-- Generated from docs/measured/faults by `python docs/generate.py`; changes here are lost. -->
+<!-- Generated from benchmarks/measured/faults by `python docs/generate.py`; changes here are lost. -->
 
 The end-to-end harness injects each fault into a real cluster (three brokers, 336 partitions, 40 records/s of client load, on the embedded Kubernetes) during a phase of a migration.
 A cell covers the time from the injection until the end of the phase. Clients, inventory and the guarantees about restarts are checked against observed pods, partitions and
@@ -30,7 +30,7 @@ clients, not against the status of the operator. One run injects one fault in ev
 | · | No result |
 | n/a | The combination is not tested (see below) |
 
-Messages are quoted as the operator wrote them when the cells were recorded (up to commit 969b649). Later commits changed some of them: see [renames](renames.md).
+Messages are quoted as the operator wrote them when the cells were recorded (up to commit 969b649)..
 """
 
 

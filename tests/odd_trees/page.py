@@ -16,7 +16,7 @@ from kraftbridge.metadata.zookeeper.soundness import findings_of
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.report import Finding
 
-RESULTS = Path(__file__).resolve().parents[2] / "docs/measured/odd-trees/results.jsonl"
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/measured/odd-trees/results.jsonl"
 
 
 class End(StrEnum):

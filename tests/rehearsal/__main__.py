@@ -1,6 +1,6 @@
 """``python -m tests.rehearsal traps|random|forecast``: rehearsals on real processes that have no result yet; prints what breaks a promise.
 
-Results are lines of ``docs/measured/rehearsal``; one stands for as long as its tree and its expectation are the same.
+Results are lines of ``benchmarks/measured/rehearsal``; one stands for as long as its tree and its expectation are the same.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests.simulation.frozen import WORLD as FROZEN
 from tests.simulation.settings import Changed
 from tests.simulation.stores import Deleted, Lost, Secrets
 
-from kraftbridge.models.phase import Phase, Target
+from kraftbridge.models.phase import Part, Phase, Target
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
@@ -24,24 +24,12 @@ _NOT_READ = "the operator reads ZooKeeper no more (phases.needs)"
 _NO_CONTROLLERS = "the controllers do not exist"
 _NOT_RECORDED = "no StatefulSet is locked, so no original state is on record"
 _NOT_FOLLOWED = "the operator reads no settings of the brokers (phases.needs)"
-_COPIED: Final = {
-    Phase.PREFLIGHT: _NO_COPY,
-    Phase.PROVISIONING_QUORUM: _NO_COPY,
-    Phase.COMPLETED: _NOT_READ,
-    Phase.ROLLED_BACK: _NO_COPY,
+_COPIED: Final = {phase: _NO_COPY for phase in Phase if not phase.row.changes_brokers} | {
+    phase: _NOT_READ for phase in Phase if Part.ZOOKEEPER not in phase.row.needs
 }
-_CONTROLLED: Final = {Phase.PREFLIGHT: _NO_CONTROLLERS, Phase.ROLLED_BACK: _NO_CONTROLLERS}
-_RECORDED: Final = {
-    Phase.PREFLIGHT: _NOT_RECORDED,
-    Phase.PROVISIONING_QUORUM: _NOT_RECORDED,
-    Phase.ROLLED_BACK: _NOT_RECORDED,
-}
-_FOLLOWED: Final = {
-    Phase.FINALIZING: _NOT_FOLLOWED,
-    Phase.COMPLETED: _NOT_FOLLOWED,
-    Phase.ROLLING_BACK: _NOT_FOLLOWED,
-    Phase.ROLLED_BACK: _NOT_FOLLOWED,
-}
+_CONTROLLED: Final = {phase: _NO_CONTROLLERS for phase in Phase if phase.at_rest and phase.reversible}
+_RECORDED: Final = {phase: _NOT_RECORDED for phase in Phase if not phase.row.changes_brokers}
+_FOLLOWED: Final = {phase: _NOT_FOLLOWED for phase in Phase if not (phase.row.forward and phase.reversible)}
 CANNOT: Final[Mapping[str, Mapping[Phase, str]]] = {
     Lost.WIPED: {Phase.COMPLETED: _NOT_READ},
     Lost.FOREIGN: {Phase.COMPLETED: _NOT_READ},
@@ -58,19 +46,14 @@ _CHANCE: Final[Mapping[Phase, float]] = {
     Phase.PROVISIONING_QUORUM: 0.2,
     Phase.TAKING_OVER: 0.3,
     Phase.DUAL_WRITE: 0.8,
-    Phase.ROLLING_BROKERS: 1.0,
-    Phase.AWAITING_FINALIZATION: 1.0,
-    Phase.FINALIZING: 1.0,
     Phase.COMPLETED: 0.7,
-    Phase.ROLLING_BACK: 1.0,
     Phase.ROLLED_BACK: 0.7,
 }
-"""Part of the entries of a phase that draw a world."""
+"""Part of the entries of a phase that draw a world; every entry of the other phases does."""
 _AGAIN: Final = {Phase.AWAITING_FINALIZATION: 0.6, Phase.ROLLING_BACK: 0.5}
 """Part of the strikes that draw another world for the same phase: few migrations roll back, and one that awaits its finalization soon goes on."""
 _TURNS_BACK: Final = 0.06
 """Part of the entries of a phase after the copy at which the user rolls back: few others do so that late."""
-_AFTER_COPY: Final = frozenset({Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION})
 _RARELY: Final = {Lost.CUT: 1.5, Lost.OLDER: 2.0}
 """Weight of what can only begin in a part of a phase."""
 _AT_ONCE: Final = 0.7
@@ -97,8 +80,8 @@ class Aims:
         phase = run.status.phase
         if phase is not self.phase:
             self.phase = phase
-            self._draw(_CHANCE[phase])
-            if self.troubled and phase in _AFTER_COPY and self.random.random() < _TURNS_BACK:
+            self._draw(_CHANCE.get(phase, 1.0))
+            if self.troubled and phase.row.mirrors and self.random.random() < _TURNS_BACK:
                 run._edit(target=Target.ZOOKEEPER)
         if not self.world or self.random.random() >= _AT_ONCE or not self._strike(run, self.world):
             return False

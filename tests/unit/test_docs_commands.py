@@ -24,7 +24,6 @@ PAGES = sorted(
         *(ROOT / "examples").rglob("*.md"),
         *(ROOT / "e2e").rglob("*.md"),
     )
-    if path.name != "renames.md"  # names of before
 )
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 CLUSTER = (ROOT / "e2e/cluster/cluster").read_text()

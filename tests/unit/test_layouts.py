@@ -95,7 +95,7 @@ def test_a_refusal_is_told_with_its_fix() -> None:
 
 
 def test_the_kept_results_are_of_layouts_that_exist() -> None:
-    kept = {file.stem: json.loads(file.read_text()) for file in (ROOT / "docs/measured/layouts").glob("*.json")}
+    kept = {file.stem: json.loads(file.read_text()) for file in (ROOT / "benchmarks/measured/layouts").glob("*.json")}
     assert kept
     assert {name.removesuffix(BACK).removesuffix(AUTO) for name in kept} <= {each.name for each in LAYOUTS}
     assert all(result["name"] == name.removesuffix(BACK).removesuffix(AUTO) for name, result in kept.items())

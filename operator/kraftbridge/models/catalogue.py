@@ -107,7 +107,7 @@ class Code(StrEnum):
     ACCEPTED_CODE_UNKNOWN = (
         "AcceptedCodeUnknown", _WARNING, _PREFLIGHT,
         "spec.preflight.accepted names {code}, which is not the code of a finding",
-        "Correct the code. docs/findings.md lists all codes, docs/renames.md lists those that changed",
+        "Correct the code. docs/findings.md lists all codes",
     )
     ADMISSION_POLICY_MISSING = (
         "AdmissionPolicyMissing", _BLOCKING, _PREFLIGHT,
