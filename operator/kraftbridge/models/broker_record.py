@@ -1,4 +1,7 @@
-"""What one broker is: its settings in force, its listeners, and the offsets of its partitions. Taken before a restart and asked again after it."""
+"""What one broker is: its settings in force, its listeners, and the offsets of its partitions.
+
+Taken before a restart and asked again after it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ class EffectiveSetting:
     type: ConfigType = ConfigType.UNKNOWN
     """Unknown where Kafka does not define the setting."""
     stated: tuple[Stated, ...] = ()
-    """The places that state the setting by this name, the one that should win first. They keep what Kafka has refused."""
+    """The places that state the setting by this name, the one that should win first.
+    They keep what Kafka has refused."""
 
     @property
     def is_dynamic(self) -> bool:
@@ -90,7 +94,7 @@ TopicPartition = tuple[str, int]
 
 
 class OffsetTable(Mapping[TopicPartition, PartitionOffsets]):
-    """Offsets by partition, in 45 bytes each: as objects in a dict they take 330, and a broker has up to 200,000 partitions.
+    """Offsets by partition, in 45 bytes each: as objects in a dict they take 330. A broker has up to 200,000 partitions.
 
     A partition that is added once more keeps its first offsets.
     """
@@ -285,16 +289,16 @@ def unpacked(data: bytes) -> BrokerRecord:
         text = bounds.unpacked(data, "the record", bounds.RECORD_BYTES, _ADVICE, zlib_format=True)
     except bounds.BoundExceededError:
         raise
-    except OSError as e:
-        raise ValueError(f"it is no record of a broker: {e}") from e
+    except OSError as error:
+        raise ValueError(f"it is no record of a broker: {error}") from error
     # No string of JSON has a quotation mark without a backslash before it, so these marks stand in none.
     head, _, rest = text.partition(_OFFSETS)
     rows, _, ids = rest.rpartition(_TOPIC_IDS)
     try:
         document = bounds.json_value(head + _TOPIC_IDS[1:] + ids, "the record", bounds.RECORD_VALUES, _ADVICE)
         return _record(document, _offsets(rows, document["topicIds"]))
-    except (KeyError, TypeError, IndexError, AttributeError, OverflowError, ValueError) as e:
-        raise ValueError(f"it is no record of a broker: {type(e).__name__}: {e}") from e
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError, ValueError) as error:
+        raise ValueError(f"it is no record of a broker: {type(error).__name__}: {error}") from error
 
 
 _OFFSETS: Final = b',"offsets":{'

@@ -27,10 +27,12 @@ class ConditionType(StrEnum):
     BROKERS_ON_KRAFT = "BrokersOnKRaft"
     ROLLBACK_POSSIBLE = "RollbackPossible"
     METADATA_VERSION_READY = "MetadataVersionReady"
-    """Every broker and controller has applied the requested metadata.version, and a verification passed after it. Unknown if none is requested."""
+    """Every broker and controller has applied the requested metadata.version, and a verification passed after it.
+    Unknown if none is requested."""
 
     HANDED_OVER = "HandedOver"
-    """After ``Completed``: the owners of the brokers' StatefulSets render the settings that KRaft needs, or ``spec.handOver`` is ``Release``."""
+    """After ``Completed``: the owners of the brokers' StatefulSets render the settings that KRaft needs,
+    or ``spec.handOver`` is ``Release``."""
 
 
 class Reason(StrEnum):

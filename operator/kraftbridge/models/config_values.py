@@ -1,8 +1,10 @@
 """Values of Kafka's settings, compared by the type that Kafka gives them.
 
-The metadata log and ZooKeeper hold a value as somebody wrote it. DescribeConfigs answers with the parsed value in Java's spelling
-(``ConfigDef.parseType``, ``ConfigDef.convertToString``). Seen with Kafka 3.9.1: ``False`` and ``false``, ``compact, delete`` and
-``compact,delete``, ``0.50`` and ``0.5``, ``10485760`` and ``1.048576E7``.
+The metadata log and ZooKeeper hold a value as somebody wrote it.
+DescribeConfigs answers with the parsed value in Java's spelling (``ConfigDef.parseType``,
+``ConfigDef.convertToString``).
+Seen with Kafka 3.9.1: ``False`` and ``false``, ``compact, delete`` and ``compact,delete``, ``0.50`` and ``0.5``,
+``10485760`` and ``1.048576E7``.
 """
 
 from __future__ import annotations
@@ -59,8 +61,10 @@ def canonical_value(kind: ConfigType, text: str) -> str:
 
     Notes
     -----
-    ``ConfigDef.parseType`` trims every text first. It reads booleans in any case, and whole numbers and doubles by ``parseInt``,
-    ``parseShort``, ``parseLong`` and ``parseDouble``. Lists keep their order, names of classes and passwords their text.
+    ``ConfigDef.parseType`` trims every text first.
+    It reads booleans in any case, and whole numbers and doubles by ``parseInt``, ``parseShort``,
+    ``parseLong`` and ``parseDouble``.
+    Lists keep their order, names of classes and passwords their text.
     """
     trimmed = text.strip(_BLANKS)
     match kind:
@@ -115,7 +119,7 @@ def java_double(text: str) -> float | None:
 
 
 def _java(value: float) -> str:
-    """Return a double as ``Double.toString`` spells it: the fewest digits that tell it from other doubles (JDK-4511638)."""
+    """Return a double as ``Double.toString`` spells it: in the fewest digits that tell it from others (JDK-4511638)."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:  # noqa: PLR2004 - the bounds of ``Double.toString``

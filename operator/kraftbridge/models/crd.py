@@ -4,10 +4,12 @@
 
 Notes
 -----
-A structural schema (Kubernetes, "Specifying a structural schema") knows no ``$ref``, ``anyOf`` with null, ``const`` or
-``additionalProperties: false``. Optional fields are not ``nullable`` here: at creation and update the API server drops
-a null before it applies defaults (Kubernetes, "Defaulting and Nullable"), so ``secretName: null`` means the same as leaving
-it out, and CEL's ``has()`` need not ask twice. Server-side apply refuses a null by its type.
+A structural schema (Kubernetes, "Specifying a structural schema") knows no ``$ref``, ``anyOf`` with null,
+``const`` or ``additionalProperties: false``.
+Optional fields are not ``nullable`` here: at creation and update the API server drops a null
+before it applies defaults (Kubernetes, "Defaulting and Nullable"),
+so ``secretName: null`` means the same as leaving it out, and CEL's ``has()`` need not ask twice.
+Server-side apply refuses a null by its type.
 """
 
 from __future__ import annotations
@@ -239,9 +241,13 @@ def channel_rules() -> list[Schema]:
     )
     return [
         {
-            "rule": f"{_OLD_PHASE} in {open_phases} || self.spec.brokers.configStyle != '{ConfigStyle.AUTO}' || !has(oldSelf.status) || !has({old}) || "
+            "rule": f"{_OLD_PHASE} in {open_phases} || self.spec.brokers.configStyle != '{ConfigStyle.AUTO}' || "
+            f"!has(oldSelf.status) || !has({old}) || "
             f"(has(self.status) && has({new}) && {same})",
-            "message": "status.channel cannot change while a migration is under way: spec.brokers.configStyle is Auto, and nothing else says how the brokers are configured",
+            "message": (
+                "status.channel cannot change while a migration is under way: "
+                "spec.brokers.configStyle is Auto, and nothing else says how the brokers are configured"
+            ),
             "reason": "FieldValueForbidden",
             "fieldPath": ".status.channel",
         }

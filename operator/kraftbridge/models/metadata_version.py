@@ -1,4 +1,7 @@
-"""Names and levels of metadata.version (KIP-778), as Kafka's ``org.apache.kafka.server.common.MetadataVersion`` has them."""
+"""Names and levels of metadata.version (KIP-778), as Kafka has them.
+
+Source: ``org.apache.kafka.server.common.MetadataVersion``.
+"""
 
 from __future__ import annotations
 
@@ -79,13 +82,15 @@ VERSIONS: Final[tuple[MetadataVersion, ...]] = (
     MetadataVersion("3.8-IV0", 20, metadata_changed=False),
     MetadataVersion("3.9-IV0", 21, metadata_changed=False),
 )
-"""Every level that Kafka 3.9.1 supports, lowest first; 3.0-IV1 is the first one of KRaft. An integration test holds it against Kafka's own."""
+"""Every level that Kafka 3.9.1 supports, lowest first; 3.0-IV1 is the first one of KRaft.
+An integration test holds it against Kafka's own."""
 
 NAMES: Final[tuple[str, ...]] = (
     *(str(r) for r in sorted({v.release for v in VERSIONS})),
     *(v.name for v in VERSIONS),
 )
-"""What ``spec.metadataVersion`` may say: a release stands for its last level, as in ``kafka-features.sh --metadata``."""
+"""What ``spec.metadataVersion`` may say: a release stands for its last level, as in
+``kafka-features.sh --metadata``."""
 
 _BY_LEVEL: Final = {v.level: v for v in VERSIONS}
 
@@ -122,7 +127,8 @@ def name_of(level: int) -> str:
 def levels_of(release: Release) -> tuple[int, int] | None:
     """Return the lowest and highest level that a release of Kafka supports; None where we don't know.
 
-    ``MetadataVersion.MINIMUM_KRAFT_VERSION`` and ``LATEST_PRODUCTION`` of that release; 4.0 begins at 3.3-IV3 (KIP-896).
+    ``MetadataVersion.MINIMUM_KRAFT_VERSION`` and ``LATEST_PRODUCTION`` of that release;
+    4.0 begins at 3.3-IV3 (KIP-896).
     """
     own = [v.level for v in VERSIONS if v.release == release]
     return (VERSIONS[0].level, max(own)) if own else None
@@ -151,7 +157,8 @@ class Upgrade(StrEnum):
 
 
 FLAG_SINCE = Release(3, 3)
-"""First release with a finalized metadata.version (KIP-778; ``FeatureLevelRecord`` came with 3.3-IV0). The KIP's discussion took it for 3.2."""
+"""First release with a finalized metadata.version (KIP-778; ``FeatureLevelRecord`` came with 3.3-IV0).
+The KIP's discussion took it for 3.2."""
 
 _CONFLUENT = re.compile(r"(?:^|/)cp-(?:enterprise-)?(?:kafka|server)$")
 _CONFLUENT_MAJOR = {7: 3, 8: 4}
@@ -213,8 +220,9 @@ def effective_level(
 def release_of(image: str) -> Release | None:
     """Return the Kafka release of an image by the conventions of its publisher; None if its name does not state it.
 
-    Known: apache/kafka, bitnami/kafka and others whose last name has "kafka" in it and whose tag begins with Kafka's version; Confluent's
-    by the platform's version; Strimzi's ``0.45.0-kafka-3.9.0``. A digest alone or a tag such as ``latest`` tells nothing.
+    Known: apache/kafka, bitnami/kafka and others whose last name has "kafka" in it and
+    whose tag begins with Kafka's version; Confluent's by the platform's version; Strimzi's ``0.45.0-kafka-3.9.0``.
+    A digest alone or a tag such as ``latest`` tells nothing.
     """
     repository, _, tag = image.partition("@")[0].rpartition(":")
     if not repository or "/" in tag:

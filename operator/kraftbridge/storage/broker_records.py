@@ -1,4 +1,7 @@
-"""Asks one broker, by its own id, what it is: settings in force, and the offsets of its partitions. `kafka_brokers` asks the cluster."""
+"""Asks one broker, by its own id, what it is: settings in force, and the offsets of its partitions.
+
+`kafka_brokers` asks the cluster.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,8 @@ _EARLIEST: Final = -2
 _LATEST: Final = -1
 _CONSUMER: Final = -1
 _DEBUGGING: Final = -2
-"""``ListOffsetsRequest.DEBUGGING_REPLICA_ID``: a broker answers for its own log, whoever leads (``KafkaApis.handleListOffsetRequest``)."""
+"""``ListOffsetsRequest.DEBUGGING_REPLICA_ID``: a broker answers for its own log,
+whoever leads (``KafkaApis.handleListOffsetRequest``)."""
 _RETENTION: Final = ("cleanup.policy", "retention.bytes", "retention.ms")
 _LEAST_VERSION: Final = 5
 """From version 5 on a new leader says so while its high watermark is not known (KIP-207)."""
@@ -95,12 +99,14 @@ class BrokerRecordClient:
         """
         try:
             configs = broker_configs(self._to(broker), broker, REQUEST_SECONDS)
-        except WireError as e:
-            raise ObservationError(f"settings of broker {broker}", str(e)) from e
+        except WireError as error:
+            raise ObservationError(f"settings of broker {broker}", str(error)) from error
         return {str(c.name): _setting(c) for c in configs}
 
     def offsets(self, broker: int, holds_for: timedelta) -> Mapping[TopicPartition, PartitionOffsets]:
-        """Return where the partitions of a broker begin and end, as their leaders answer, and how far retention may go within ``holds_for``.
+        """Return where the partitions of a broker begin and end, as their leaders answer.
+
+        Each has its limit: how far retention may go within ``holds_for``.
 
         Partitions without a leader are left out.
 
@@ -186,8 +192,9 @@ class BrokerRecordClient:
     ) -> dict[TopicPartition, PartitionOffsets]:
         """Return the partitions of which retention may delete records, with its limits.
 
-        Retention by age deletes segments whose newest record is older than ``retention.ms`` (``UnifiedLog.deleteRetentionMsBreachedSegments``). So it
-        does not go beyond the first record that is younger.
+        Retention by age deletes segments whose newest record is older
+        than ``retention.ms`` (``UnifiedLog.deleteRetentionMsBreachedSegments``).
+        So it does not go beyond the first record that is younger.
         """
         filled = sorted({topic for (topic, _), offsets in found.items() if offsets.end > offsets.start})
         retention = self._retention(filled)
@@ -216,8 +223,8 @@ class BrokerRecordClient:
             batch = dict.fromkeys(topics[start : start + _BATCH_TOPICS], _RETENTION)
             try:
                 configs = topic_configs(self._any(), batch, REQUEST_SECONDS)
-            except WireError as e:
-                raise ObservationError(self._source, str(e)) from e
+            except WireError as error:
+                raise ObservationError(self._source, str(error)) from error
             found |= {topic: {name: value or "" for name, value in of.items()} for topic, of in configs.items()}
         return found
 
@@ -227,7 +234,7 @@ class BrokerRecordClient:
         record: Mapping[TopicPartition, PartitionOffsets],
         found: Mapping[TopicPartition, OffsetsNow | str],
     ) -> dict[TopicPartition, OffsetsNow | str]:
-        """Return the partitions whose beginning only retention by size can explain, with the size of the broker's log."""
+        """Return the partitions whose beginning only retention by size can explain, with the size of their logs."""
         risen = {
             tp: now
             for tp, now in found.items()
@@ -242,8 +249,8 @@ class BrokerRecordClient:
         wanted = [topic(topic=name, partitions=partitions) for name, partitions in by_topic.items()]
         try:
             answer = self._to(broker).call(DescribeLogDirsRequest, REQUEST_SECONDS, max_version=4, topics=wanted)
-        except WireError as e:
-            raise ObservationError(f"log directories of broker {broker}", str(e)) from e
+        except WireError as error:
+            raise ObservationError(f"log directories of broker {broker}", str(error)) from error
         sizes = {
             (str(t.name), int(p.partition_index)): int(p.partition_size)
             for directory in answer.results
@@ -270,8 +277,8 @@ class BrokerRecordClient:
             batch = wanted[start : start + _BATCH_PARTITIONS]
             try:
                 found |= self._list_offsets(self._to(broker), batch, replica_id)
-            except WireError as e:
-                found |= {tp: f"broker {broker}: {e}" for tp, _ in batch}
+            except WireError as error:
+                found |= {tp: f"broker {broker}: {error}" for tp, _ in batch}
         return found
 
     @staticmethod
@@ -297,7 +304,9 @@ class BrokerRecordClient:
         }
 
     def _not_deleted(self, topics: list[str]) -> dict[str, str]:
-        """Return why a topic that one broker does not list is not taken for deleted; a topic that every broker calls unknown is left out.
+        """Return why topics that one broker does not list are not taken for deleted.
+
+        A topic that every broker calls unknown is left out.
 
         A broker that has just started serves an empty list of topics.
         """
@@ -307,15 +316,18 @@ class BrokerRecordClient:
             for broker in sorted(self._addresses()):
                 try:
                     answer = self._to(broker).metadata(REQUEST_SECONDS, batch)
-                except WireError as e:
-                    found |= dict.fromkeys(batch, f"broker {broker}: {e}")
+                except WireError as error:
+                    found |= dict.fromkeys(batch, f"broker {broker}: {error}")
                     continue
                 unknown = {str(t.name) for t in answer.topics if t.error_code == UNKNOWN_TOPIC}
                 found |= dict.fromkeys(set(batch) - unknown, "the brokers do not agree whether the topic exists")
         return found
 
     def _partitions(self, broker: int) -> tuple[dict[TopicPartition, tuple[int, str]], set[str]]:
-        """Return leader and topic id of each partition that a broker has, leader -1 where there is none, and the topics that are listed."""
+        """Return leader and topic id of each partition that a broker has, and the topics that are listed.
+
+        The leader is -1 where there is none.
+        """
 
         def of_broker(answer: Metadata) -> tuple[dict[TopicPartition, tuple[int, str]], set[str]]:
             found = {}
@@ -333,8 +345,8 @@ class BrokerRecordClient:
 
         try:
             return self._any().all_topics(REQUEST_SECONDS, of_broker)
-        except WireError as e:
-            raise ObservationError(self._source, str(e)) from e
+        except WireError as error:
+            raise ObservationError(self._source, str(error)) from error
 
     def _addresses(self) -> dict[int, tuple[str, int]]:
         if not self._known:
@@ -343,8 +355,8 @@ class BrokerRecordClient:
                 try:
                     with Connection(host, port, self._security, CONNECT_SECONDS) as connection:
                         answer = connection.metadata(REQUEST_SECONDS)
-                except WireError as e:
-                    failures.append(f"{host}:{port}: {e}")
+                except WireError as error:
+                    failures.append(f"{host}:{port}: {error}")
                     continue
                 self._known = {int(b.node_id): (str(b.host), int(b.port)) for b in answer.brokers}
                 if self._known:

@@ -1,4 +1,7 @@
-"""The client of the brokers: reads the cluster as the brokers serve it. `kafka_controllers` is the client of the quorum."""
+"""The client of the brokers: reads the cluster as the brokers serve it.
+
+`kafka_controllers` is the client of the quorum.
+"""
 
 from __future__ import annotations
 
@@ -69,9 +72,10 @@ T = TypeVar("T")
 class BrokerClient:
     """Sends requests to any broker that answers; thread-safe.
 
-    The client keeps one connection. When the connection fails, the client tries the next address at once: first the given addresses,
-    then the addresses of the last metadata answer. Each connection resolves the name again, because a pod's address changes at each
-    restart.
+    The client keeps one connection.
+    When the connection fails, the client tries the next address at once:
+    first the given addresses, then the addresses of the last metadata answer.
+    Each connection resolves the name again, because a pod's address changes at each restart.
 
     Parameters
     ----------
@@ -109,15 +113,16 @@ class BrokerClient:
         Raises
         ------
         ObservationError
-            No broker answered in time, or the brokers that answered do not know the cluster yet. A broker that has just started
-            serves an empty list of topics.
+            No broker answered in time, or the brokers that answered do not know the cluster yet.
+            A broker that has just started serves an empty list of topics.
         """
         return self._ask(partial(self._all_topics, fold=partial(_cluster_state, self._source)))
 
     def cluster_by_broker(self) -> Mapping[int, ClusterState | Unobserved]:
         """Ask up to three brokers and return the cluster as each of them serves it; the next call asks the next three.
 
-        A broker that the controller does not reach serves stale metadata (``MetadataCache``), so one broker's answer is not sufficient.
+        A broker that the controller does not reach serves stale metadata (``MetadataCache``),
+        so one broker's answer is not sufficient.
         Only brokers that do not answer use up the time budget of the call.
 
         Raises
@@ -170,8 +175,8 @@ class BrokerClient:
     def reassigning_partitions(self) -> tuple[str, ...]:
         """Return ``topic-partition`` of all reassignments that are under way (KIP-455).
 
-        In ZooKeeper mode only the controller knows them, and other brokers answer NOT_CONTROLLER. The client asks one broker after
-        the other until it finds the controller.
+        In ZooKeeper mode only the controller knows them, and other brokers answer NOT_CONTROLLER.
+        The client asks one broker after the other until it finds the controller.
         """
         answer = self._ask(_reassignments)
         if answer.error_code:
@@ -179,7 +184,7 @@ class BrokerClient:
         return tuple(sorted(f"{t.name}-{p.partition_index}" for t in answer.topics for p in t.partitions))
 
     def leader_epochs(self) -> tuple[dict[TopicPartition, int], frozenset[int]]:
-        """Return the highest leader epoch of each partition that any broker serves, and the brokers that did not answer; every broker is asked.
+        """Return the highest leader epoch of each partition that any broker serves, and the brokers that did not answer.
 
         Without a controller the brokers' views differ: some have heard of an election that others have not.
 
@@ -223,9 +228,10 @@ class BrokerClient:
     def controller_by_broker(self) -> dict[int, int | Unobserved]:
         """Ask each broker for the controller's id and return the answers.
 
-        A broker whose cache still names the KRaft controller hangs in its controlled shutdown. In a rollback, therefore, all
-        brokers must name the broker that holds ``/controller``. While a KRaft controller is active, each answer names a random
-        broker (seen in 3.9.1). One agreement may be a coincidence; several in a row are not.
+        A broker whose cache still names the KRaft controller hangs in its controlled shutdown.
+        In a rollback, therefore, all brokers must name the broker that holds ``/controller``.
+        While a KRaft controller is active, each answer names a random broker (seen in 3.9.1).
+        One agreement may be a coincidence; several in a row are not.
 
         Raises
         ------
@@ -245,7 +251,8 @@ class BrokerClient:
     def features(self) -> dict[int, NodeFeatures | Unobserved]:
         """Ask each broker that Metadata lists for its features (ApiVersions, KIP-584).
 
-        A broker that does not answer costs its time limit. When the time budget of the call is used up, the remaining brokers are not asked.
+        A broker that does not answer costs its time limit.
+        When the time budget of the call is used up, the remaining brokers are not asked.
 
         Raises
         ------
@@ -290,16 +297,17 @@ class BrokerClient:
         try:
             connection = Connection(host, port, self._security, CONNECT_SECONDS)
             answer = question(connection)
-        except WireError as e:
-            return Unobserved(f"broker {broker} at {host}:{port}", str(e))
+        except WireError as error:
+            return Unobserved(f"broker {broker} at {host}:{port}", str(error))
         self._of_each[broker] = connection
         return answer
 
     def visibility(self) -> Visibility:
         """Return the topics that the operator's principal can describe and its permitted cluster operations.
 
-        Metadata silently omits topics that the principal may not describe (``KafkaApis.handleTopicMetadataRequest``). The
-        operations come from DescribeCluster and Metadata (KIP-430). Brokers without an authorizer permit all of them.
+        Metadata silently omits topics that the principal may not describe (``KafkaApis.handleTopicMetadataRequest``).
+        The operations come from DescribeCluster and Metadata (KIP-430).
+        Brokers without an authorizer permit all of them.
 
         Raises
         ------
@@ -344,15 +352,16 @@ class BrokerClient:
 
         Notes
         -----
-        LeaderAndIsr, UpdateMetadata and StopReplica need ClusterAction on the cluster. A fetch as a follower needs the same right, and a broker
-        refuses one of a topic that does not exist with another error to who has the right than to others (``KafkaApis.handleFetchRequest``). So
-        the answer does not depend on further rights, and nothing is changed or read.
+        LeaderAndIsr, UpdateMetadata and StopReplica need ClusterAction on the cluster.
+        A fetch as a follower needs the same right, and a broker refuses one of a topic
+        that does not exist with another error to who has the right than to others (``KafkaApis.handleFetchRequest``).
+        So the answer does not depend on further rights, and nothing is changed or read.
         """
         ((host, port),) = host_ports(address)
         try:
             security = Security.from_properties(client_properties)
-        except InvalidSpecError as e:
-            raise ObservationError(address, str(e).removeprefix("client.properties: ")) from e
+        except InvalidSpecError as error:
+            raise ObservationError(address, str(error).removeprefix("client.properties: ")) from error
         topic = FetchRequest.FetchTopic
         nowhere = topic(
             topic=f"kraftbridge-{secrets.token_hex(8)}",
@@ -371,10 +380,10 @@ class BrokerClient:
                     isolation_level=0,
                     topics=[nowhere],
                 )
-        except WireError as e:
-            if e.__cause__ is None or isinstance(e.__cause__, ssl.SSLError):
-                return str(e)
-            raise ObservationError(address, str(e)) from e
+        except WireError as error:
+            if error.__cause__ is None or isinstance(error.__cause__, ssl.SSLError):
+                return str(error)
+            raise ObservationError(address, str(error)) from error
         errors = {int(p.error_code) for t in answer.responses for p in t.partitions}
         if errors == {_TOPIC_AUTHORIZATION_FAILED}:
             return "it accepts the login, whose principal is no super user and has no ClusterAction on the cluster"
@@ -414,8 +423,8 @@ class BrokerClient:
                 return question(connection)
             finally:
                 connection.close()
-        except WireError as e:
-            return Unobserved(source, str(e))
+        except WireError as error:
+            return Unobserved(source, str(error))
 
     def _metadata(self, connection: Connection, topics: Iterable[str] = ()) -> Any:
         """Return brokers, controller and the named topics."""
@@ -454,8 +463,8 @@ class BrokerClient:
             if kept is not None and kept.usable:
                 try:
                     return question(kept)
-                except WireError as e:
-                    failures[kept.address] = str(e)
+                except WireError as error:
+                    failures[kept.address] = str(error)
             if kept is not None:
                 kept.close()
             self._connection = None
@@ -468,8 +477,8 @@ class BrokerClient:
                 try:
                     connection = Connection(host, port, self._security, min(CONNECT_SECONDS, left))
                     answer = question(connection)
-                except WireError as e:
-                    failures[f"{host}:{port}"] = str(e)
+                except WireError as error:
+                    failures[f"{host}:{port}"] = str(error)
                     continue
                 self._connection = connection
                 return answer
@@ -537,8 +546,8 @@ def _view(connection: Connection, broker: int, until: float) -> ClusterState:
         return connection.all_topics(
             min(max(left, _LEAST_SECONDS), REQUEST_SECONDS), partial(_cluster_state, f"broker {broker}")
         )
-    except ObservationError as e:
-        raise WireError(e.reason) from e
+    except ObservationError as error:
+        raise WireError(error.reason) from error
 
 
 def _leader_epochs(connection: Connection) -> dict[TopicPartition, int]:
@@ -547,8 +556,8 @@ def _leader_epochs(connection: Connection) -> dict[TopicPartition, int]:
 
     try:
         return connection.all_topics(REQUEST_SECONDS, epochs)
-    except ObservationError as e:
-        raise WireError(e.reason) from e
+    except ObservationError as error:
+        raise WireError(error.reason) from error
 
 
 def _serves(connection: Connection, topic: str) -> bool:
@@ -615,7 +624,7 @@ def topic_configs(
 
 
 def stated_places(config: Any) -> tuple[Stated, ...]:
-    """Return the places that state a setting by its own name, as DescribeConfigs lists them (KIP-226): the one that wins first."""
+    """Return the places that state a setting by its own name, the one that wins first (DescribeConfigs, KIP-226)."""
     return tuple(
         Stated(_SOURCES[s.source], None if config.is_sensitive else s.value)
         for s in config.synonyms or ()
@@ -664,7 +673,7 @@ def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ..
     )
 
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 PROBE_EVERY_SECONDS: Final = 0.25
 """Pause between two probes."""
@@ -714,7 +723,10 @@ class ControllerProbeClient:
             self._drop(address)
 
     def _controller_address(self) -> tuple[str, int] | None:
-        """Return the address of the controller as the first broker that answers knows it; in KRaft mode that is any broker."""
+        """Return the address of the controller as the first broker that answers knows it.
+
+        In KRaft mode that is any broker.
+        """
         for address in dict.fromkeys([*self._known.values(), *self._bootstrap]):
             try:
                 answer = self._connected(address).metadata(PROBE_SECONDS)
@@ -787,7 +799,10 @@ class Prober:
         self._longest = ControllerProbe(0, None)
 
     def measure(self, key: str) -> ControllerProbe:
-        """Start probing if needed, and return the longest gap so far under ``key`` (a phase); another key starts from zero."""
+        """Start probing if needed, and return the longest gap so far under ``key`` (a phase).
+
+        Another key starts from zero.
+        """
         with self._lock:
             if key != self._key:
                 self._key, self._longest = key, ControllerProbe(0, None)
@@ -834,6 +849,6 @@ class Prober:
                 self.note(accepted=accepted, asked_at=asked_at, answered_at=answered_at)
                 self._stop.wait(max(PROBE_EVERY_SECONDS - (answered_at - asked_at), 0.0))
         except Exception:
-            log.exception("the probe of the controller broke off; the next step begins another")
+            logger.exception("the probe of the controller broke off; the next step begins another")
         finally:
             client.close()

@@ -1,4 +1,7 @@
-"""The client of the KRaft controllers: describes the quorum, sends the requests that only controllers answer, and reads their gauges."""
+"""The client of the KRaft controllers.
+
+It describes the quorum, sends the requests that only controllers answer, and reads their gauges.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +44,8 @@ _UNKNOWN_TOPIC: Final = 3
 _TOPIC_EXISTS: Final = 36
 _DELETION_DISABLED: Final = 73
 _REFUSALS: Final = frozenset({29, 31, 35, 42, 44, 95})
-"""Errors that do not go away when the request is repeated (``org.apache.kafka.common.protocol.Errors``): topic and cluster
-authorization, unsupported version, invalid request, policy violation, invalid update version."""
+"""Errors that do not go away when the request is repeated (``org.apache.kafka.common.protocol.Errors``):
+topic and cluster authorization, unsupported version, invalid request, policy violation, invalid update version."""
 _UPGRADE_TYPES: Final = {Upgrade.UPGRADE: 1, Upgrade.SAFE_DOWNGRADE: 2, Upgrade.UNSAFE_DOWNGRADE: 3}
 """``UpdateFeaturesRequest.json``, field ``UpgradeType``."""
 _METADATA_TOPIC: Final = "__cluster_metadata"
@@ -103,10 +106,12 @@ class ControllerClient:
 
         try:
             partition = self._ask_leader(ask, QUORUM_CALL_SECONDS)
-        except _AnswerError as e:
-            raise ObservationError(self._source, f"DescribeQuorum answered {e}") from e
-        except _NobodyError as e:
-            raise ObservationError(self._source, f"no controller leads yet, or none that does answers: {e}") from e
+        except _AnswerError as error:
+            raise ObservationError(self._source, f"DescribeQuorum answered {error}") from error
+        except _NobodyError as error:
+            raise ObservationError(
+                self._source, f"no controller leads yet, or none that does answers: {error}"
+            ) from error
         return QuorumState(
             leader_id=partition.leader_id,
             leader_epoch=partition.leader_epoch,
@@ -121,8 +126,9 @@ class ControllerClient:
     def registered_controllers(self) -> frozenset[int]:
         """Return the ids of the controllers that are registered with the active one (DescribeCluster, KIP-919).
 
-        A voter can follow its leader without being registered: ``ControllerRegistrationManager`` does not repeat a request that
-        timed out before it was sent (seen in 3.9.1 on a busy machine). The migration then waits for this voter without end.
+        A voter can follow its leader without being registered: ``ControllerRegistrationManager`` does not repeat a
+        request that timed out before it was sent (seen in 3.9.1 on a busy machine).
+        The migration then waits for this voter without end.
 
         Raises
         ------
@@ -145,28 +151,33 @@ class ControllerClient:
         try:
             with self._lock:
                 return self._ask_node(self._leader, ask, CONNECT_SECONDS)
-        except (_AnswerError, WireError) as e:
-            raise ObservationError(self._source, f"DescribeCluster at controller {self._leader}: {e}") from e
+        except (_AnswerError, WireError) as error:
+            raise ObservationError(self._source, f"DescribeCluster at controller {self._leader}: {error}") from error
 
     def features(self) -> dict[int, NodeFeatures | Unobserved]:
-        """Ask each controller for its features. When the time budget of the call is used up, the remaining controllers are not asked."""
+        """Ask each controller for its features.
+
+        When the time budget of the call is used up, the remaining controllers are not asked.
+        """
         with self._lock:
             until = time.monotonic() + QUORUM_CALL_SECONDS
             return {node: self._features_of(node, until) for node in sorted(self._addresses)}
 
     def write_canary(self, value: int, replicas: int) -> None:
-        """Create the canary topic and set the canary quota at the active controller; returns when the records are committed.
+        """Create the canary topic and set the canary quota at the active controller; returns when both are committed.
 
-        An existing topic is no error. The topic has one partition and no settings: a controller that restarts takes the settings of a topic that was
-        created and deleted since the last snapshot for valid, and writes them to ZooKeeper when it becomes active (Kafka 3.9.1,
-        ``tests/integration/test_rollback_under_writes.py``).
+        An existing topic is no error.
+        The topic has one partition and no settings: a controller that restarts takes the settings of a topic
+        that was created and deleted since the last snapshot for valid, and writes them to ZooKeeper
+        when it becomes active (Kafka 3.9.1, ``tests/integration/test_rollback_under_writes.py``).
 
         Raises
         ------
         ActionRefusedError
             The operator's principal may not alter quotas.
         ActionError
-            No active controller accepted the request. In pre-migration mode the quorum accepts no writes before the copy.
+            No active controller accepted the request.
+            In pre-migration mode the quorum accepts no writes before the copy.
         """
         name = canary_topic(value)
         topic = CreateTopicsRequest.CreatableTopic
@@ -212,10 +223,10 @@ class ControllerClient:
         self._act(f"deletion of topic {name}", delete)
 
     def validate_metadata_version(self, level: int, upgrade: Upgrade) -> FeatureAnswer:
-        """Validate a change of metadata.version at the active controller without changing it (``validate_only``, KIP-778).
+        """Validate a change of metadata.version at the active controller without making it (``validate_only``, KIP-778).
 
-        The controller checks the registrations of all brokers and controllers, and whether the change would lose metadata
-        (``FeatureControlManager``).
+        The controller checks the registrations of all brokers and controllers,
+        and whether the change would lose metadata (``FeatureControlManager``).
 
         Raises
         ------
@@ -224,12 +235,14 @@ class ControllerClient:
         """
         try:
             self._ask_leader(_feature_update(level, upgrade, validate_only=True), WRITE_SECONDS)
-        except _AnswerError as e:
-            if e.code not in _REFUSALS:
-                raise ObservationError(self._source, f"validation of metadata.version {text_of(level)}: {e}") from e
-            return FeatureAnswer(level, upgrade, accepted=False, words=e.words)
-        except _NobodyError as e:
-            raise ObservationError(self._source, f"no active controller validates metadata.version: {e}") from e
+        except _AnswerError as error:
+            if error.code not in _REFUSALS:
+                raise ObservationError(
+                    self._source, f"validation of metadata.version {text_of(level)}: {error}"
+                ) from error
+            return FeatureAnswer(level, upgrade, accepted=False, words=error.words)
+        except _NobodyError as error:
+            raise ObservationError(self._source, f"no active controller validates metadata.version: {error}") from error
         return FeatureAnswer(level, upgrade, accepted=True)
 
     def update_metadata_version(self, level: int, upgrade: Upgrade) -> None:
@@ -264,11 +277,11 @@ class ControllerClient:
     def _act(self, operation: str, ask: Callable[[Connection], None]) -> None:
         try:
             self._ask_leader(ask, WRITE_SECONDS)
-        except _AnswerError as e:
-            text = f"{operation} at {self._source}: {e}"
-            raise (ActionRefusedError(text) if e.code in _REFUSALS else ActionError(text)) from e
-        except _NobodyError as e:
-            raise ActionError(f"{operation}: no active controller takes writes: {e}") from e
+        except _AnswerError as error:
+            text = f"{operation} at {self._source}: {error}"
+            raise (ActionRefusedError(text) if error.code in _REFUSALS else ActionError(text)) from error
+        except _NobodyError as error:
+            raise ActionError(f"{operation}: no active controller takes writes: {error}") from error
 
     def _ask_leader(self, ask: Callable[[Connection], T], seconds: float) -> T:
         """Send a request to the last known leader, then to the others until one answers as leader."""
@@ -282,11 +295,11 @@ class ControllerClient:
                     continue
                 try:
                     answer = self._ask_node(node, ask, min(CONNECT_SECONDS, left))
-                except WireError as e:
-                    failures[node] = str(e)
+                except WireError as error:
+                    failures[node] = str(error)
                     continue
-                except _AnswerError as e:
-                    if e.code not in {_NOT_LEADER, NOT_CONTROLLER}:
+                except _AnswerError as error:
+                    if error.code not in {_NOT_LEADER, NOT_CONTROLLER}:
                         raise
                     failures[node] = "it does not lead"
                     continue
@@ -309,8 +322,8 @@ class ControllerClient:
             return Unobserved(f"controller {node}", "not asked, because other nodes did not answer in time")
         try:
             return self._ask_node(node, lambda connection: connection.features(REQUEST_SECONDS), CONNECT_SECONDS)
-        except WireError as e:
-            return Unobserved(f"controller {node} at {':'.join(map(str, self._addresses[node]))}", str(e))
+        except WireError as error:
+            return Unobserved(f"controller {node} at {':'.join(map(str, self._addresses[node]))}", str(error))
 
     def _connection(self, node: int, timeout_seconds: float) -> Connection:
         kept = self._connections.get(node)
@@ -405,13 +418,13 @@ def read_controller_metrics(
     started = time.monotonic()
     try:
         page = fetch_page(host, port, started + timeout_seconds)
-    except (OSError, http.client.HTTPException) as e:
-        reason = f"GET /metrics failed: {type(e).__name__}: {e}"
-        raise ObservationError(source, reason) from e
+    except (OSError, http.client.HTTPException) as error:
+        reason = f"GET /metrics failed: {type(error).__name__}: {error}"
+        raise ObservationError(source, reason) from error
     try:
         return parse_controller_metrics(node_id, page)
-    except ValueError as e:
-        raise ObservationError(source, str(e)) from e
+    except ValueError as error:
+        raise ObservationError(source, str(error)) from error
 
 
 def parse_controller_metrics(node_id: int, page: str) -> ControllerMetrics:

@@ -162,8 +162,10 @@ def load_configuration(kubeconfig: str | None = None, context: str | None = None
                 load_kube_config(client_configuration=configuration)
         else:
             load_kube_config(config_file=kubeconfig, context=context, client_configuration=configuration)
-    except (ConfigException, OSError) as e:
-        raise ObservationError("Kubernetes configuration", f"no service account and no usable kubeconfig: {e}") from e
+    except (ConfigException, OSError) as error:
+        raise ObservationError(
+            "Kubernetes configuration", f"no service account and no usable kubeconfig: {error}"
+        ) from error
     return configuration
 
 
@@ -174,9 +176,10 @@ class KubernetesTransport:
 
     Notes
     -----
-    ``kubernetes.dynamic.DynamicClient`` is not used: its discovery (``GET /version``, ``/apis`` and one request per group) takes no time
-    limit, and its constructor contacts the server. Measured: a server that accepts the connection and stays silent blocks the constructor
-    for longer than 40 s. A kind that is not installed costs a complete new discovery at each request (``LazyDiscoverer.search``).
+    ``kubernetes.dynamic.DynamicClient`` is not used: its discovery (``GET /version``,
+    ``/apis`` and one request per group) takes no time limit, and its constructor contacts the server.
+    Measured: a server that accepts the connection and stays silent blocks the constructor for longer than 40 s.
+    A kind that is not installed costs a complete new discovery at each request (``LazyDiscoverer.search``).
     """
 
     def __init__(self, configuration: Configuration) -> None:
@@ -238,8 +241,8 @@ class KubernetesTransport:
         started = time.monotonic()
         try:
             answer = self.send("GET", path, query=query)
-        except (urllib3.exceptions.HTTPError, OSError) as e:
-            raise ObservationError(source, f"GET failed after {_elapsed(started)}: {_innermost(e)}") from e
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ObservationError(source, f"GET failed after {_elapsed(started)}: {_innermost(error)}") from error
         if answer.status == _NOT_FOUND:
             return None
         if not answer.ok:
@@ -267,8 +270,8 @@ class KubernetesTransport:
         started = time.monotonic()
         try:
             return self.send(method, path, query=query, body=body, content_type=content_type)
-        except (urllib3.exceptions.HTTPError, OSError) as e:
-            raise ActionError(f"{operation} failed after {_elapsed(started)}: {_innermost(e)}") from e
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ActionError(f"{operation} failed after {_elapsed(started)}: {_innermost(error)}") from error
 
 
 def refusal(operation: str, answer: Response) -> MigrationError:
@@ -276,7 +279,8 @@ def refusal(operation: str, answer: Response) -> MigrationError:
     text = f"{operation} answered {answer.status}: {answer.message}"
     if answer.status == _CONFLICT:
         return ConflictError(text)
-    # etcd's own limit (1.5 MiB, --max-request-bytes) is reported as an internal error; the API server's limit (3 MiB) as 413.
+    # etcd's own limit (1.5 MiB, --max-request-bytes) is reported as an internal error;
+    # the API server's limit (3 MiB) as 413.
     if answer.status == _TOO_LARGE or _ETCD_TOO_LARGE in answer.message:
         return TooLargeError(text)
     if answer.status in _REFUSALS and answer.status < _SERVER_ERRORS:
@@ -308,8 +312,9 @@ Object = dict[str, Any]
 class KubernetesStore:
     """Reads and writes objects as plain dicts; thread-safe.
 
-    Reads raise `ObservationError`. Writes raise `ActionError` or a subclass: `ConflictError` for 409, `ActionRefusedError` for a
-    request that the server would refuse again (400, 403, 422 and so on).
+    Reads raise `ObservationError`.
+    Writes raise `ActionError` or a subclass: `ConflictError` for 409,
+    `ActionRefusedError` for a request that the server would refuse again (400, 403, 422 and so on).
     """
 
     def __init__(self, transport: KubernetesTransport) -> None:
@@ -369,7 +374,10 @@ class KubernetesStore:
             query["continue"] = following
 
     def serves(self, api_version: str, kind: str) -> bool:
-        """Return whether the API server serves a kind. A positive answer is cached for a minute, a negative one for ten seconds."""
+        """Return whether the API server serves a kind.
+
+        A positive answer is cached for a minute, a negative one for ten seconds.
+        """
         now = time.monotonic()
         with self._served_lock:
             until, kinds = self._served.get(api_version, (0.0, frozenset()))
@@ -386,7 +394,8 @@ class KubernetesStore:
     def may(self, right: Right, namespace: str | None) -> bool:
         """Return whether this client has a right (SelfSubjectAccessReview, which every authenticated user may create).
 
-        A positive answer is cached for five minutes. If the right is withdrawn in the meantime, the API server refuses the request that needs it.
+        A positive answer is cached for five minutes.
+        If the right is withdrawn in the meantime, the API server refuses the request that needs it.
 
         Parameters
         ----------
@@ -409,8 +418,8 @@ class KubernetesStore:
             answer = self._transport.write(
                 source, "POST", path_of(api_version, "SelfSubjectAccessReview", None), body=review
             )
-        except ActionError as e:
-            raise ObservationError(source, str(e)) from e
+        except ActionError as error:
+            raise ObservationError(source, str(error)) from error
         if not answer.ok:
             raise ObservationError(source, f"SelfSubjectAccessReview answered {answer.status}: {answer.message}")
         allowed = bool((answer.object().get("status") or {}).get("allowed"))
@@ -480,7 +489,8 @@ class KubernetesStore:
     def apply_new(self, obj: Mapping[str, Any], *, force: bool = False, field_manager: str = FIELD_MANAGER) -> Object:
         """Apply server-side an object that does not exist.
 
-        No precondition of the API says "does not exist" for an apply, so the answer tells: 201 for an object that it created.
+        No precondition of the API says "does not exist" for an apply, so the answer tells:
+        201 for an object that it created.
 
         Raises
         ------
@@ -493,7 +503,9 @@ class KubernetesStore:
         return answer.object()
 
     def try_apply(self, obj: Mapping[str, Any]) -> None:
-        """Apply an object server-side as a dry run, with force. Admission plugins, policies and webhooks answer, and nothing is stored.
+        """Apply an object server-side as a dry run, with force.
+
+        Admission plugins, policies and webhooks answer, and nothing is stored.
 
         Raises
         ------
@@ -610,14 +622,16 @@ class KubernetesStore:
     def evict(self, namespace: str, pod: str, uid: str, grace_seconds: int) -> None:
         """Evict exactly this pod if PodDisruptionBudgets allow it. A missing or terminating pod is no error.
 
-        The method reads the pod first. The server charges the budget before it compares the UID (seen in 1.34), so an eviction with
-        the UID of the pod's predecessor would block the next eviction.
+        The method reads the pod first.
+        The server charges the budget before it compares the UID (seen in 1.34),
+        so an eviction with the UID of the pod's predecessor would block the next eviction.
 
         Parameters
         ----------
         grace_seconds
-            Minimum grace period. A longer ``terminationGracePeriodSeconds`` of the pod wins; without this rule, an eviction's
-            ``gracePeriodSeconds`` would replace it.
+            Minimum grace period.
+            A longer ``terminationGracePeriodSeconds`` of the pod wins;
+            without this rule, an eviction's ``gracePeriodSeconds`` would replace it.
 
         Raises
         ------
@@ -627,8 +641,8 @@ class KubernetesStore:
         operation = f"eviction of Pod {namespace}/{pod}"
         try:
             present = self.get("v1", "Pod", namespace, pod)
-        except ObservationError as e:
-            raise ActionError(f"{operation} was not tried: {e}") from e
+        except ObservationError as error:
+            raise ActionError(f"{operation} was not tried: {error}") from error
         if present is None or present["metadata"]["uid"] != uid or present["metadata"].get("deletionTimestamp"):
             return
         grace_seconds = max(grace_seconds, (present.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
@@ -708,8 +722,8 @@ class KubernetesStore:
             return False
         try:
             present = self.get(api_version, kind, namespace, name)
-        except ObservationError as e:
-            raise ConflictError(f"{answer.message} (and then {e})") from e
+        except ObservationError as error:
+            raise ConflictError(f"{answer.message} (and then {error})") from error
         return present is None or present["metadata"]["uid"] != uid
 
 

@@ -1,4 +1,6 @@
-"""The operator's client of ZooKeeper: reads the znodes that show the state of a migration, and removes those that a rollback removes.
+"""The operator's client of ZooKeeper.
+
+It reads the znodes that show the state of a migration, and removes those that a rollback removes.
 
 Functions that parse a payload raise ValueError, KeyError, TypeError or `MetadataError` if they cannot read it.
 """
@@ -59,7 +61,8 @@ _WRITTEN_BY_KRAFT: Final = (
     "/config/brokers", "/config/users", "/config/clients", "/config/ips", "/config/changes", "/admin", "/admin/delete_topics",
     "/kafka-acl", "/kafka-acl-extended", "/delegation_token", "/latest_producer_id_block", "/feature", "/isr_change_notification",
 )  # fmt: skip
-"""Znodes that a KRaft controller reads or writes in the copy and in dual-write (``ZkMigrationClient`` and its parts, ``ZkData``)."""
+"""Znodes that a KRaft controller reads or writes in the copy and in dual-write (``ZkMigrationClient`` and its parts,
+``ZkData``)."""
 
 _OF_KAFKA: Final = frozenset({
     "admin", "brokers", "cluster", "config", "consumers", "controller", "controller_epoch", "delegation_token", "feature", "isr_change_notification",
@@ -98,7 +101,10 @@ class ZooKeeperTls:
 
 
 class _LastWarning(logging.Handler):
-    """Keeps the last warning of kazoo that has a reason. kazoo logs why a connection fails, and its exceptions do not say it."""
+    """Keeps the last warning of kazoo that has a reason.
+
+    kazoo logs why a connection fails, and its exceptions do not say it.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -114,7 +120,9 @@ class _LastWarning(logging.Handler):
 class ZooKeeperStore:
     """Reads the znodes of one Kafka cluster over one lasting session; thread-safe.
 
-    The first call opens the session. The client opens a new one when the session is lost. No call takes longer than about six seconds.
+    The first call opens the session.
+    The client opens a new one when the session is lost.
+    No call takes longer than about six seconds.
 
     Parameters
     ----------
@@ -169,8 +177,8 @@ class ZooKeeperStore:
         Raises
         ------
         ObservationError
-            No session or no answer in time, no permission, or a payload that cannot be read. An unreadable ``/migration`` alone
-            is no error, because Kafka leaves it so (KAFKA-19480).
+            No session or no answer in time, no permission, or a payload that cannot be read.
+            An unreadable ``/migration`` alone is no error, because Kafka leaves it so (KAFKA-19480).
         """
         deadline = time.monotonic() + _CALL_SECONDS
         try:
@@ -195,8 +203,8 @@ class ZooKeeperStore:
             deleting = _result(deletions, deadline) or []
             _result(fresh, deadline)
             newest = client.last_zxid  # each answer carries the last transaction that its server has applied
-        except (KazooException, KazooTimeoutError, OSError) as e:
-            raise ObservationError(self._source, self._explain(e)) from e
+        except (KazooException, KazooTimeoutError, OSError) as error:
+            raise ObservationError(self._source, self._explain(error)) from error
         try:
             return ZooKeeperState(
                 cluster_id=None if read["/cluster/id"] is None else cluster_id(read["/cluster/id"]),
@@ -210,8 +218,10 @@ class ZooKeeperStore:
                 migration_czxid=0 if read["/migration"] is None else int(read["/migration"][1].czxid),
                 zxid=int(newest),
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-            raise ObservationError(self._source, f"a znode cannot be decoded: {type(e).__name__}: {e}") from e
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ObservationError(
+                self._source, f"a znode cannot be decoded: {type(error).__name__}: {error}"
+            ) from error
 
     def acls(self) -> ZooKeeperAcls:
         """Return the ACLs of the znodes that KRaft controllers read and write.
@@ -224,8 +234,8 @@ class ZooKeeperStore:
         deadline = time.monotonic() + _CALL_SECONDS
         try:
             return _read_acls(self._connected(deadline), lambda answer: _result(answer, deadline))
-        except (KazooException, KazooTimeoutError, OSError) as e:
-            raise ObservationError(self._source, self._explain(e)) from e
+        except (KazooException, KazooTimeoutError, OSError) as error:
+            raise ObservationError(self._source, self._explain(error)) from error
 
     def topics(self) -> frozenset[str]:
         """Return the names below ``/brokers/topics``.
@@ -238,11 +248,13 @@ class ZooKeeperStore:
         deadline = time.monotonic() + _CALL_SECONDS
         try:
             return frozenset(_result(children(self._connected(deadline), "/brokers/topics"), deadline) or ())
-        except (KazooException, KazooTimeoutError, OSError) as e:
-            raise ObservationError(self._source, self._explain(e)) from e
+        except (KazooException, KazooTimeoutError, OSError) as error:
+            raise ObservationError(self._source, self._explain(error)) from error
 
     def payloads(self, paths: Sequence[str]) -> dict[str, bytes | None]:
-        """Return the data of znodes, None for a znode that does not exist; reads in batches, each with its own time limit.
+        """Return the data of znodes, None for a znode that does not exist.
+
+        It reads in batches, each with its own time limit.
 
         Raises
         ------
@@ -258,25 +270,29 @@ class ZooKeeperStore:
                 for path, answer in asked.items():
                     node = _result(answer, deadline)
                     found[path] = None if node is None else bytes(node[0] or b"")
-        except (KazooException, KazooTimeoutError, OSError) as e:
-            raise ObservationError(self._source, self._explain(e)) from e
+        except (KazooException, KazooTimeoutError, OSError) as error:
+            raise ObservationError(self._source, self._explain(error)) from error
         return found
 
     def broker_session_count(self) -> int | Unobserved:
-        """Return the number of sessions at all servers without this client's own. Brokers that left ZooKeeper have none.
+        """Return the number of sessions at all servers without this client's own.
 
-        The count comes from the four-letter word ``cons``, which the servers must allow (``4lw.commands.whitelist``). Sessions of
-        other clients count too, because ZooKeeper does not know their owners. A server lists only the sessions of the port that
-        received the command (seen in 3.8.4), so this client must use the brokers' port.
+        Brokers that left ZooKeeper have none.
+
+        The count comes from the four-letter word ``cons``, which the servers must allow (``4lw.commands.whitelist``).
+        Sessions of other clients count too, because ZooKeeper does not know their owners.
+        A server lists only the sessions of the port that received the command (seen in 3.8.4),
+        so this client must use the brokers' port.
         """
         sessions = self._sessions()
         return sessions if isinstance(sessions, Unobserved) else len(sessions.keys() - {self._own_session()})
 
     def users(self) -> ZooKeeperUsers:
-        """Return what others keep in this ZooKeeper, and which addresses have sessions that are neither brokers' nor this client's.
+        """Return what others keep in this ZooKeeper, and the addresses of sessions that are neither brokers' nor ours.
 
-        A broker may have several sessions (``AclAuthorizer`` opens its own), so all sessions of its address count as its own. The servers
-        must allow the four-letter word ``cons``; see `broker_session_count` for what it does not list.
+        A broker may have several sessions (``AclAuthorizer`` opens its own),
+        so all sessions of its address count as its own.
+        The servers must allow the four-letter word ``cons``; see `broker_session_count` for what it does not list.
 
         Raises
         ------
@@ -298,12 +314,12 @@ class ZooKeeperStore:
             if first:
                 others |= {f"{self._chroot}/{name}" for name in set(_result(inside, deadline) or ()) - _OF_KAFKA}
             consumers = tuple(sorted(_result(groups, deadline) or ()))
-        except (KazooException, KazooTimeoutError, OSError) as e:
-            raise ObservationError(self._source, self._explain(e)) from e
+        except (KazooException, KazooTimeoutError, OSError) as error:
+            raise ObservationError(self._source, self._explain(error)) from error
         return ZooKeeperUsers(tuple(sorted(others)), consumers, self._foreign_clients(owners))
 
     def _foreign_clients(self, brokers: set[int]) -> tuple[str, ...] | Unobserved:
-        """Return the addresses of all sessions but those of addresses from which a broker or this client is connected."""
+        """Return the addresses of all sessions without the addresses from which a broker or this client connects."""
         sessions = self._sessions()
         if isinstance(sessions, Unobserved):
             return sessions
@@ -323,8 +339,8 @@ class ZooKeeperStore:
             source = f"ZooKeeper {host}:{port}"
             try:
                 answer = self._four_letter_word(host, port, "cons")
-            except OSError as e:
-                return Unobserved(source, f"cons failed: {type(e).__name__}: {e}")
+            except OSError as error:
+                return Unobserved(source, f"cons failed: {type(error).__name__}: {error}")
             if "not in the whitelist" in answer:
                 return Unobserved(source, "the four-letter word cons is not in its 4lw.commands.whitelist")
             if not answer.strip():  # the connection of the command itself is always listed
@@ -337,8 +353,9 @@ class ZooKeeperStore:
     def remove_controller_claim(self, expected_kraft_epoch: int) -> None:
         """Delete ``/controller`` and then ``/migration``, so that a broker on ZooKeeper can become controller again.
 
-        This is the last step of a rollback, after all KRaft controllers have stopped (Kafka's documentation, "Reverting to
-        ZooKeeper mode during the migration"). Repeating it is no error.
+        This is the last step of a rollback, after all KRaft controllers have stopped (Kafka's documentation,
+        "Reverting to ZooKeeper mode during the migration").
+        Repeating it is no error.
 
         Parameters
         ----------
@@ -360,7 +377,8 @@ class ZooKeeperStore:
             _result(fresh, deadline)
             held = _result(claim, deadline)
             migrating = _result(migration, deadline)
-            # The operator owns this znode, and nothing mirrors its removal. It is gone already unless the user accepted losses.
+            # The operator owns this znode, and nothing mirrors its removal.
+            # It is gone already unless the user accepted losses.
             _result(client.delete_async(f"/config/users/{CANARY_USER}"), deadline)
             controller = controller_znode(held)
             if controller is not None and controller.kraft_controller_epoch < 0:
@@ -375,16 +393,19 @@ class ZooKeeperStore:
                 )
             if held is not None:  # a changed /controller_epoch makes a broker that is controller resign
                 self._raise_controller_epoch(client, migrating, expected_kraft_epoch, deadline)
-            # Deleting /migration first would let a running KRaft controller start the migration again. Both versions are checked.
+            # Deleting /migration first would let a running KRaft controller start the migration again.
+            # Both versions are checked.
             for path, node in (("/controller", held), ("/migration", migrating)):
                 if node is not None:
                     _result(client.delete_async(path, node[1].version), deadline)
-        except BadVersionError as e:
-            raise ConflictError(f"{operation}: a znode changed in between; does a KRaft controller still run?") from e
-        except (KazooException, KazooTimeoutError, OSError) as e:
-            raise ActionError(f"{operation} failed: {self._explain(e)}") from e
-        except (ValueError, KeyError, TypeError, RecursionError) as e:
-            raise ActionError(f"{operation}: /controller cannot be decoded: {e}") from e
+        except BadVersionError as error:
+            raise ConflictError(
+                f"{operation}: a znode changed in between; does a KRaft controller still run?"
+            ) from error
+        except (KazooException, KazooTimeoutError, OSError) as error:
+            raise ActionError(f"{operation} failed: {self._explain(error)}") from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ActionError(f"{operation}: /controller cannot be decoded: {error}") from error
 
     def _raise_controller_epoch(
         self, client: KazooClient, migrating: Znode | None, claimed_epoch: int, deadline: float
@@ -429,8 +450,9 @@ class ZooKeeperStore:
     def _forget_older(self, client: KazooClient) -> None:
         """Let the next call open a session of its own where this one had seen transactions.
 
-        A server refuses a session that has seen a newer transaction than its own last one (``ZooKeeperServer.processConnectRequest``: "our last zxid
-        is …, client must try another server"). So a client that goes on would never see a ZooKeeper that was restored from a backup.
+        A server refuses a session that has seen a newer transaction than its own last one
+        (``ZooKeeperServer.processConnectRequest``: "our last zxid is …, client must try another server").
+        So a client that goes on would never see a ZooKeeper that was restored from a backup.
         """
         has_seen = bool(client.last_zxid)
         with self._lock:
@@ -440,7 +462,10 @@ class ZooKeeperStore:
         threading.Thread(target=_dispose, args=(client,), name="end ZooKeeper session", daemon=True).start()
 
     def _check_names(self, deadline: float) -> None:
-        """Refuse to start a session if no server's name resolves: kazoo would repeat the look-ups without end and without a time limit."""
+        """Refuse to start a session if no server's name resolves.
+
+        kazoo would repeat the look-ups without end and without a time limit.
+        """
         seconds = min(_RESOLVE_SECONDS, deadline - time.monotonic())
         answers = resolve_all((host for host, _ in _host_ports(self._hosts)), seconds)
         failures = [answer for answer in answers.values() if isinstance(answer, OSError)]
@@ -498,13 +523,16 @@ def _dispose(client: KazooClient) -> None:
 
 
 def _result(answer: Any, deadline: float) -> Any:
-    """Return the result of an asynchronous call; None if the znode does not exist. A reply that is none of ZooKeeper's is a broken connection."""
+    """Return the result of an asynchronous call; None if the znode does not exist.
+
+    A reply that is none of ZooKeeper's is a broken connection.
+    """
     try:
         return answer.get(timeout=max(deadline - time.monotonic(), 0.05))
     except NoNodeError:
         return None
-    except (struct.error, ValueError, TypeError, IndexError) as e:  # of kazoo's decoders
-        raise OSError(f"a reply cannot be read: {e}") from e
+    except (struct.error, ValueError, TypeError, IndexError) as error:  # of kazoo's decoders
+        raise OSError(f"a reply cannot be read: {error}") from error
 
 
 def _migration_or_unobserved(source: str, node: Znode | None) -> MigrationZnode | Unobserved | None:
@@ -512,9 +540,9 @@ def _migration_or_unobserved(source: str, node: Znode | None) -> MigrationZnode 
         return Unobserved(f"{source} /migration", f"its payload of {bounds.size(len(node[0]))} is not read")
     try:
         return None if node is None else migration_znode(node[0])
-    except (UndecodableZnodeError, RecursionError) as e:
+    except (UndecodableZnodeError, RecursionError) as error:
         payload = "" if node is None else f"{node[0]!r:.200}"
-        return Unobserved(f"{source} /migration", f"its payload {payload} cannot be read: {e}")
+        return Unobserved(f"{source} /migration", f"its payload {payload} cannot be read: {error}")
 
 
 def _host_ports(hosts: str) -> list[tuple[str, int]]:
