@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kraftbridge.constants import CANARY_USER, METRICS_PORT, canary_topic
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
 from kraftbridge.kafka.client import Security, resolve
-from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, ConnectionLostError, WireError, error_name
+from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, ConnectionLostError, WireError, error_name, is_usable
 from kraftbridge.models.metadata_version import FEATURE, Upgrade, text_of
 from kraftbridge.models.observation import (
     ControllerMetrics,
@@ -223,7 +223,9 @@ class ControllerClient:
         self._act(f"deletion of topic {name}", delete)
 
     def validate_metadata_version(self, level: int, upgrade: Upgrade) -> FeatureAnswer:
-        """Validate a change of metadata.version at the active controller without making it (``validate_only``, KIP-778).
+        """Validate a change of metadata.version at the active controller without making it.
+
+        The request has ``validate_only`` (KIP-778).
 
         The controller checks the registrations of all brokers and controllers,
         and whether the change would lose metadata (``FeatureControlManager``).
@@ -272,14 +274,17 @@ class ControllerClient:
             )
             _raise_first(answer.entries)
 
-        self._act(f"{'removal' if remove else 'write'} of the canary quota of user {CANARY_USER}", ask)
+        operation = "removal" if remove else "write"
+        self._act(f"{operation} of the canary quota of user {CANARY_USER}", ask)
 
     def _act(self, operation: str, ask: Callable[[Connection], None]) -> None:
         try:
             self._ask_leader(ask, WRITE_SECONDS)
         except _AnswerError as error:
             text = f"{operation} at {self._source}: {error}"
-            raise (ActionRefusedError(text) if error.code in _REFUSALS else ActionError(text)) from error
+            if error.code in _REFUSALS:
+                raise ActionRefusedError(text) from error
+            raise ActionError(text) from error
         except _NobodyError as error:
             raise ActionError(f"{operation}: no active controller takes writes: {error}") from error
 
@@ -310,7 +315,7 @@ class ControllerClient:
 
     def _ask_node(self, node: int, ask: Callable[[Connection], T], connect_seconds: float) -> T:
         kept = self._connections.get(node)
-        if kept is not None and kept.usable:
+        if is_usable(kept):
             try:
                 return ask(kept)
             except ConnectionLostError:
@@ -327,7 +332,7 @@ class ControllerClient:
 
     def _connection(self, node: int, timeout_seconds: float) -> Connection:
         kept = self._connections.get(node)
-        if kept is not None and kept.usable:
+        if is_usable(kept):
             return kept
         if kept is not None:
             kept.close()
@@ -340,7 +345,10 @@ class _AnswerError(Exception):
     """A node answered with an error code."""
 
     def __init__(self, code: int, message: str | None = None) -> None:
-        super().__init__(f"{error_name(code)}{f': {message}' if message else ''}")
+        text = error_name(code)
+        if message:
+            text = f"{text}: {message}"
+        super().__init__(text)
         self.code = code
         self.words = message or error_name(code)
 
@@ -435,16 +443,7 @@ def parse_controller_metrics(node_id: int, page: str) -> ControllerMetrics:
     ValueError
         A gauge is missing, is not a whole number, or has an unknown value.
     """
-    gauges: dict[str, float] = {}
-    wanted = "".join(
-        line for line in page.splitlines(keepends=True) if line.startswith(_PREFIXES)
-    )  # a page may be long
-    for family in text_string_to_metric_families(wanted):
-        for sample in family.samples:
-            if sample.name == _CONTROLLER_GAUGE:
-                gauges[sample.labels.get("name", "")] = sample.value
-            elif sample.name.startswith(_RAFT_PREFIX):
-                gauges[sample.name.removeprefix(_RAFT_PREFIX)] = sample.value
+    gauges = _gauges(page)
 
     def whole(name: str) -> int:
         value = gauges.get(name)
@@ -474,11 +473,23 @@ def parse_controller_metrics(node_id: int, page: str) -> ControllerMetrics:
     )
 
 
+def _gauges(page: str) -> dict[str, float]:
+    # A page may be long.
+    lines = "".join(line for line in page.splitlines(keepends=True) if line.startswith(_PREFIXES))
+    gauges = {}
+    for family in text_string_to_metric_families(lines):
+        for sample in family.samples:
+            name = sample.name.removeprefix(_RAFT_PREFIX)
+            if name == _CONTROLLER_GAUGE:
+                name = sample.labels.get("name", "")
+            gauges[name] = sample.value
+    return gauges
+
+
 def fetch_page(host: str, port: int, deadline: float) -> str:
     """Return an exporter's page until ``deadline`` (monotonic clock); raises `OSError` or `HTTPException`."""
-    left: Callable[[], float] = lambda: deadline - time.monotonic()  # noqa: E731 - shorter than a function of one line
-    address = resolve(host, port, max(left(), 0.1))[0]
-    connection = http.client.HTTPConnection(address, port, timeout=max(left(), 0.1))
+    address = resolve(host, port, max(deadline - time.monotonic(), 0.1))[0]
+    connection = http.client.HTTPConnection(address, port, timeout=max(deadline - time.monotonic(), 0.1))
     try:
         connection.request("GET", "/metrics", headers={"Host": f"{host}:{port}", "Accept": "text/plain"})
         answer = connection.getresponse()
@@ -489,7 +500,7 @@ def fetch_page(host: str, port: int, deadline: float) -> str:
             page += chunk
             if len(page) > _PAGE_LIMIT_BYTES:
                 raise http.client.HTTPException(f"the page is larger than {_PAGE_LIMIT_BYTES} bytes")
-            if left() <= 0:
+            if time.monotonic() >= deadline:
                 raise TimeoutError("the page did not end in time")
         return page.decode("utf-8", "replace")
     finally:

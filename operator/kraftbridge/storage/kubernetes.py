@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeGuard
 from urllib.parse import quote, urlencode
 
 import urllib3
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 
+from kraftbridge.builders.pods import list_at, map_at
 from kraftbridge.constants import FIELD_MANAGER
 from kraftbridge.exceptions import (
     ActionError,
@@ -96,8 +97,8 @@ class Response:
 
     def causes(self, reason: str | None = None) -> list[dict[str, str]]:
         """Return the causes of a ``metav1.Status``, of one reason or all."""
-        causes = (self.object().get("details") or {}).get("causes") or []
-        return [c for c in causes if reason is None or c.get("reason") == reason]
+        causes: list[dict[str, str]] = list_at(self.object(), "details", "causes")
+        return [cause for cause in causes if reason in (None, cause.get("reason"))]
 
     @property
     def message(self) -> str:
@@ -105,7 +106,9 @@ class Response:
         status = self.object()
         message = str(status.get("message") or self.text[:500].strip() or "no message")
         conflicts = [f"{c.get('field')}: {c.get('message')}" for c in self.causes("FieldManagerConflict")]
-        return message if not conflicts else f"{len(conflicts)} field(s) of other managers: " + "; ".join(conflicts)
+        if not conflicts:
+            return message
+        return f"{len(conflicts)} field(s) of other managers: " + "; ".join(conflicts)
 
 
 def path_of(
@@ -122,7 +125,7 @@ def path_of(
     namespace
         None (or empty) for cluster-scoped kinds and for lists over all namespaces.
     """
-    parts = ["apis" if "/" in api_version else "api", api_version]
+    parts = [_root(api_version), api_version]
     if namespace:
         parts += ["namespaces", quote(namespace, safe="")]
     parts.append(PLURALS[kind])
@@ -131,6 +134,10 @@ def path_of(
     if subresource is not None:
         parts.append(subresource)
     return "/" + "/".join(parts)
+
+
+def _root(api_version: str) -> str:
+    return "apis" if "/" in api_version else "api"
 
 
 def describe(kind: str, namespace: str | None, name: str) -> str:
@@ -218,7 +225,9 @@ class KubernetesTransport:
         if body is not None:
             data = json.dumps(body).encode()
             headers["Content-Type"] = content_type
-        url = self._configuration.host.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
+        url = self._configuration.host.rstrip("/") + path
+        if query:
+            url += f"?{urlencode(query)}"
         answer = self._pool.request(
             method,
             url,
@@ -246,8 +255,10 @@ class KubernetesTransport:
         if answer.status == _NOT_FOUND:
             return None
         if not answer.ok:
-            advice = " (grant the operator's service account this read)" if answer.status == _FORBIDDEN else ""
-            raise ObservationError(source, f"GET answered {answer.status}: {answer.message}{advice}")
+            reason = f"GET answered {answer.status}: {answer.message}"
+            if answer.status == _FORBIDDEN:
+                reason += " (grant the operator's service account this read)"
+            raise ObservationError(source, reason)
         return answer
 
     def write(
@@ -359,7 +370,7 @@ class KubernetesStore:
             query["labelSelector"] = label_selector
         if field_selector:
             query["fieldSelector"] = field_selector
-        found: list[Object] = []
+        objects: list[Object] = []
         while True:
             answer = self._transport.read(source, path_of(api_version, kind, namespace), query=query)
             if answer is None:
@@ -367,10 +378,10 @@ class KubernetesStore:
             page = answer.object()
             if not isinstance(page.get("items"), list):
                 raise ObservationError(source, "the answer is no list")
-            found += [{"apiVersion": api_version, "kind": kind, **item} for item in page["items"]]
-            following = (page.get("metadata") or {}).get("continue")
+            objects += [{"apiVersion": api_version, "kind": kind, **item} for item in page["items"]]
+            following = map_at(page, "metadata").get("continue")
             if not following:
-                return tuple(found)
+                return tuple(objects)
             query["continue"] = following
 
     def serves(self, api_version: str, kind: str) -> bool:
@@ -382,9 +393,8 @@ class KubernetesStore:
         with self._served_lock:
             until, kinds = self._served.get(api_version, (0.0, frozenset()))
         if now >= until:
-            path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-            answer = self._transport.read(f"API {api_version}", path)
-            resources = [] if answer is None else answer.object().get("resources") or []
+            answer = self._transport.read(f"API {api_version}", f"/{_root(api_version)}/{api_version}")
+            resources = [] if answer is None else list_at(answer.object(), "resources")
             kinds = frozenset(r["kind"] for r in resources if "/" not in r["name"])
             keep = _SERVED_CACHE_SECONDS if kind in kinds else _NOT_SERVED_CACHE_SECONDS
             with self._served_lock:
@@ -405,10 +415,14 @@ class KubernetesStore:
         if time.monotonic() < self._granted.get((right, namespace), 0.0):
             return True
         attributes = {
-            "verb": right.verb, "group": right.group, "resource": right.resource, "subresource": right.subresource,
-            "namespace": namespace or "",
-        }  # fmt: skip
-        api_version, source = "authorization.k8s.io/v1", f"right to {right}"
+            "verb": right.verb,
+            "group": right.group,
+            "resource": right.resource,
+            "subresource": right.subresource,
+            "namespace": namespace,
+        }
+        api_version = "authorization.k8s.io/v1"
+        source = f"right to {right}"
         review = {
             "apiVersion": api_version,
             "kind": "SelfSubjectAccessReview",
@@ -422,7 +436,7 @@ class KubernetesStore:
             raise ObservationError(source, str(error)) from error
         if not answer.ok:
             raise ObservationError(source, f"SelfSubjectAccessReview answered {answer.status}: {answer.message}")
-        allowed = bool((answer.object().get("status") or {}).get("allowed"))
+        allowed = bool(map_at(answer.object(), "status").get("allowed"))
         if allowed:
             self._granted[right, namespace] = time.monotonic() + _GRANTED_CACHE_SECONDS
         return allowed
@@ -540,12 +554,10 @@ class KubernetesStore:
         resource_version
             Patch only this version; `ConflictError` if the object has changed.
         """
-        body: Object = dict(patch)
-        if resource_version is not None:
-            body["metadata"] = {**body.get("metadata", {}), "resourceVersion": resource_version}
         path = path_of(api_version, kind, namespace, name, subresource)
         operation = f"merge patch of {describe(kind, namespace, name)}"
         query = {"fieldManager": field_manager}
+        body = _at_version(patch, resource_version)
         return self._change(operation, "PATCH", path, query, body, "application/merge-patch+json")
 
     def strategic_patch(
@@ -560,12 +572,10 @@ class KubernetesStore:
         resource_version: str | None = None,
     ) -> Object:
         """Patch a built-in object with a strategic merge patch (lists merge by key) as ``field_manager``."""
-        body: Object = dict(patch)
-        if resource_version is not None:
-            body["metadata"] = {**body.get("metadata", {}), "resourceVersion": resource_version}
         path = path_of(api_version, kind, namespace, name)
         operation = f"strategic patch of {describe(kind, namespace, name)}"
         query = {"fieldManager": field_manager}
+        body = _at_version(patch, resource_version)
         return self._change(operation, "PATCH", path, query, body, "application/strategic-merge-patch+json")
 
     def replace_status(
@@ -643,9 +653,9 @@ class KubernetesStore:
             present = self.get("v1", "Pod", namespace, pod)
         except ObservationError as error:
             raise ActionError(f"{operation} was not tried: {error}") from error
-        if present is None or present["metadata"]["uid"] != uid or present["metadata"].get("deletionTimestamp"):
+        if not _is_object(present, uid) or present["metadata"].get("deletionTimestamp"):
             return
-        grace_seconds = max(grace_seconds, (present.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
+        grace_seconds = max(grace_seconds, map_at(present, "spec").get("terminationGracePeriodSeconds") or 0)
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -724,7 +734,18 @@ class KubernetesStore:
             present = self.get(api_version, kind, namespace, name)
         except ObservationError as error:
             raise ConflictError(f"{answer.message} (and then {error})") from error
-        return present is None or present["metadata"]["uid"] != uid
+        return not _is_object(present, uid)
+
+
+def _is_object(present: Object | None, uid: str) -> TypeGuard[Object]:
+    return present is not None and present["metadata"]["uid"] == uid
+
+
+def _at_version(patch: Mapping[str, Any], resource_version: str | None) -> Object:
+    """Return a patch that the API server refuses where the object is no longer at this version."""
+    if resource_version is None:
+        return dict(patch)
+    return {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": resource_version}}
 
 
 def _place(obj: Mapping[str, Any]) -> tuple[str | None, str]:
