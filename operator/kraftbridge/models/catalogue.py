@@ -59,35 +59,37 @@ _ACCEPTABLE: Final = True
 
 
 class Code(StrEnum):
-    """Every finding.
-
-    Attributes
-    ----------
-    severity
-        How serious the finding is. It is the same in every check.
-    checked_by
-        Component that checks the fact.
-    meaning, fix
-        Templates of the problem (subject first) and of the action that removes it.
-    acceptable
-        Whether the user may accept a blocking finding in ``spec.preflight.accepted``.
-        The migration cannot work with the others, or their fact is not known.
-    """
+    """Every finding."""
 
     severity: Severity
+    """How serious the finding is. It is the same in every check."""
     checked_by: CheckedBy
+    """Component that checks the fact."""
     meaning: str
+    """Template of the problem, subject first."""
     fix: str
+    """Template of the action that removes the problem."""
     acceptable: bool
+    """Whether the user may accept a blocking finding in ``spec.preflight.accepted``.
+    The migration cannot work with the others, or their fact is not known."""
 
     def __new__(
-        cls, value: str, severity: Severity, checked_by: CheckedBy, meaning: str, fix: str, acceptable: bool = False  # noqa: FBT001, FBT002 - a column of the table below
-    ) -> Self:  # fmt: skip
+        cls,
+        value: str,
+        severity: Severity,
+        checked_by: CheckedBy,
+        meaning: str,
+        fix: str,
+        acceptable: bool = False,  # noqa: FBT001, FBT002 - a column of the table below
+    ) -> Self:
         """Create a member from its row in the table."""
         member = str.__new__(cls, value)
         member._value_ = value
-        member.severity, member.checked_by, member.acceptable = severity, checked_by, acceptable
-        member.meaning, member.fix = meaning, fix
+        member.severity = severity
+        member.checked_by = checked_by
+        member.acceptable = acceptable
+        member.meaning = meaning
+        member.fix = fix
         return member
 
     @property
@@ -642,7 +644,8 @@ class Code(StrEnum):
         ("The broker must authenticate at the controllers' listener ({protocol}), "
          "and its configuration lacks {lacking}. It would not register after its restart"),
         ("Add these settings to the brokers and restart them before the migration (docs/security.md). "
-         "Accept this finding if the listener needs no certificate of its clients, or if the login is in a JAAS file"), True,
+         "Accept this finding if the listener needs no certificate of its clients, or if the login is in a JAAS file"),
+        _ACCEPTABLE,
     )
     INTER_BROKER_PROTOCOL_TOO_LOW = (
         "InterBrokerProtocolTooLow", _BLOCKING, _PREFLIGHT,

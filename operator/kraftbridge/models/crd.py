@@ -222,7 +222,8 @@ def fixed_field_rules() -> list[Schema]:
 
 
 def _equal(field: str, *, optional: bool) -> str:
-    new, old = f"self.spec.{field}", f"oldSelf.spec.{field}"
+    new = f"self.spec.{field}"
+    old = f"oldSelf.spec.{field}"
     if optional:
         return f"(has({new}) == has({old}) && (!has({new}) || {new} == {old}))"
     return f"{new} == {old}"
@@ -233,7 +234,8 @@ def channel_rules() -> list[Schema]:
 
     An operator of an earlier release knows no channel, and would remove it with the first status that it writes.
     """
-    new, old = "self.status.channel", "oldSelf.status.channel"
+    new = "self.status.channel"
+    old = "oldSelf.status.channel"
     open_phases = _cel_list([Phase.PREFLIGHT, Phase.ROLLED_BACK])
     same = " && ".join(
         f"has({new}.{field}) == has({old}.{field}) && (!has({new}.{field}) || {new}.{field} == {old}.{field})"
@@ -262,7 +264,8 @@ def target_rules() -> list[Schema]:
     withdrawn ``target: KRaft``, and vice versa.
     """
     final = _cel_list([Phase.FINALIZING, Phase.COMPLETED])
-    back, forward = Target.ZOOKEEPER, Target.KRAFT
+    back = Target.ZOOKEEPER
+    forward = Target.KRAFT
     behind = " || ".join(
         f"self.spec.target == '{target}' && {_PHASE} in {_cel_list(_phases_beyond(target))}"
         for target in Target

@@ -181,4 +181,6 @@ class DryStartState:
     @property
     def current(self) -> DryStartReport | None:
         """The report, if it is about the present inputs."""
-        return self.report if self.report is not None and self.report.fingerprint == self.fingerprint else None
+        if self.report is None or self.report.fingerprint != self.fingerprint:
+            return None
+        return self.report

@@ -48,10 +48,10 @@ class Release:
         ValueError
             The text does not begin with two numbers.
         """
-        found = re.match(r"(\d+)\.(\d+)", text)
-        if found is None:
+        match = re.match(r"(\d+)\.(\d+)", text)
+        if match is None:
             raise ValueError(f"{text!r} is no version of Kafka")
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     @override
     def __str__(self) -> str:
@@ -114,14 +114,14 @@ def level_of(name: str) -> int:
 
 def text_of(level: int) -> str:
     """Return name and level as text: ``3.9-IV0 (21)``, or ``level 25`` for a level without a known name."""
-    version = _BY_LEVEL.get(level)
-    return f"{version.name} ({level})" if version is not None else f"level {level}"
+    if level not in _BY_LEVEL:
+        return f"level {level}"
+    return f"{_BY_LEVEL[level].name} ({level})"
 
 
 def name_of(level: int) -> str:
     """Return the name of a level, or ``level 25`` where we have none."""
-    version = _BY_LEVEL.get(level)
-    return version.name if version is not None else f"level {level}"
+    return _BY_LEVEL[level].name if level in _BY_LEVEL else f"level {level}"
 
 
 def levels_of(release: Release) -> tuple[int, int] | None:
@@ -210,8 +210,9 @@ def effective_level(
             return EffectiveLevel(None, LevelCause.UNKNOWN)
         lowest, highest = levels
         # KIP-584: a broker with a lower range than what is finalized logs an error and shuts down.
-        inside = lowest <= finalized <= highest
-        return EffectiveLevel(finalized, LevelCause.FINALIZED) if inside else EffectiveLevel(0, LevelCause.OUT_OF_RANGE)
+        if not lowest <= finalized <= highest:
+            return EffectiveLevel(0, LevelCause.OUT_OF_RANGE)
+        return EffectiveLevel(finalized, LevelCause.FINALIZED)
     if protocol is not None and protocol < since:
         return EffectiveLevel(0, LevelCause.PROTOCOL_TOO_OLD)
     return EffectiveLevel(0, LevelCause.NOT_INITIALIZED)
@@ -227,10 +228,13 @@ def release_of(image: str) -> Release | None:
     repository, _, tag = image.partition("@")[0].rpartition(":")
     if not repository or "/" in tag:
         return None
-    found = re.search(r"kafka-(\d+)\.(\d+)", tag) or re.match(r"v?(\d+)\.(\d+)(?:[.-]|$)", tag)
-    if found is None or ("kafka" not in repository.rpartition("/")[2] and not _CONFLUENT.search(repository)):
+    version = re.search(r"kafka-(\d+)\.(\d+)", tag) or re.match(r"v?(\d+)\.(\d+)(?:[.-]|$)", tag)
+    of_confluent = _CONFLUENT.search(repository) is not None
+    if version is None or (not of_confluent and "kafka" not in repository.rpartition("/")[2]):
         return None
-    major, minor = int(found[1]), int(found[2])
-    if _CONFLUENT.search(repository):
-        return Release(_CONFLUENT_MAJOR[major], minor) if major in _CONFLUENT_MAJOR else None
-    return Release(major, minor) if major in _PLAUSIBLE else None
+    major: int | None = int(version[1])
+    if of_confluent:
+        major = _CONFLUENT_MAJOR.get(int(version[1]))
+    if major is None or major not in _PLAUSIBLE:
+        return None
+    return Release(major, int(version[2]))

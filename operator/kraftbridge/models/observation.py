@@ -42,15 +42,29 @@ class Clue:
 PATTERNS: Final[dict[Code, re.Pattern[str]]] = {
     Code.DISK_FULL: re.compile(r"No space left on device"),
     Code.OUT_OF_MEMORY: re.compile(r"java\.lang\.OutOfMemoryError: ?(.*)"),
-    Code.CONFIG_REFUSED: re.compile(r"(?:ConfigException: |IllegalArgumentException: requirement failed: |InvalidConfigurationException: " r"(?=Failed to load))(.+)"),  # KafkaConfig.validateValues, AbstractConfig, DefaultSslEngineFactory
+    # KafkaConfig.validateValues, AbstractConfig, DefaultSslEngineFactory
+    Code.CONFIG_REFUSED: re.compile(
+        r"(?:ConfigException: |IllegalArgumentException: requirement failed: "
+        r"|InvalidConfigurationException: (?=Failed to load))(.+)"
+    ),
     Code.BLANK_VOLUME: re.compile(r"volume of controller \d+ is blank and formatting is not allowed"),
-    Code.WRONG_CLUSTER_ID: re.compile(r"(INCONSISTENT_CLUSTER_ID|Invalid cluster\.id in: .+)"),  # RaftManager, BrokerMetadataCheckpoint
+    # RaftManager, BrokerMetadataCheckpoint
+    Code.WRONG_CLUSTER_ID: re.compile(r"(INCONSISTENT_CLUSTER_ID|Invalid cluster\.id in: .+)"),
     Code.NO_AUTH_IN_ZOOKEEPER: re.compile(r"KeeperErrorCode = NoAuth(?: for (\S+))?"),
     Code.CERTIFICATE_EXPIRED: re.compile(r"CertificateExpiredException: (.+)"),  # sun.security.x509.CertificateValidity
-    Code.CERTIFICATE_NAME_MISMATCH: re.compile(r"CertificateException: (No (?:subject alternative|name).+)"),  # sun.security.util.HostnameChecker
-    Code.CERTIFICATE_NOT_TRUSTED: re.compile(r"SSLHandshakeException: (PKIX path building failed)"),  # sun.security.validator.PKIXValidator
-    Code.CERTIFICATE_REFUSED: re.compile(r"Received fatal alert: (bad_certificate|\w*certificate_\w+|unknown_ca|handshake_failure)"),  # sun.security.ssl.Alert
-    Code.LOGIN_MISSING: re.compile(r"(Could not find a .+? entry in the JAAS configuration|No JAAS configuration section named .+? was found)"),  # JaasContext, SaslClientAuthenticator, ZooKeeper's Login
+    # sun.security.util.HostnameChecker
+    Code.CERTIFICATE_NAME_MISMATCH: re.compile(r"CertificateException: (No (?:subject alternative|name).+)"),
+    # sun.security.validator.PKIXValidator
+    Code.CERTIFICATE_NOT_TRUSTED: re.compile(r"SSLHandshakeException: (PKIX path building failed)"),
+    # sun.security.ssl.Alert
+    Code.CERTIFICATE_REFUSED: re.compile(
+        r"Received fatal alert: (bad_certificate|\w*certificate_\w+|unknown_ca|handshake_failure)"
+    ),
+    # JaasContext, SaslClientAuthenticator, ZooKeeper's Login
+    Code.LOGIN_MISSING: re.compile(
+        r"(Could not find a .+? entry in the JAAS configuration"
+        r"|No JAAS configuration section named .+? was found)"
+    ),
     Code.AUTHENTICATION_FAILED: re.compile(
         r"Connection to (node -?\d+ \(\S+\)) failed authentication due to: (.+?)(?: \(org\.apache\.|$)"  # NetworkClient
         r"|Failed (?:re-)?authentication with (\S+) \(channelId=[^)]*\) \((.+?)\)(?: \(org\.apache\.|$)"  # Selector
@@ -58,15 +72,29 @@ PATTERNS: Final[dict[Code, re.Pattern[str]]] = {
     ),
     Code.NOT_AUTHORIZED: re.compile(r"(CLUSTER_AUTHORIZATION_FAILED|ClusterAuthorizationException.*)"),
     Code.NAME_NOT_RESOLVED: re.compile(r"(?:UnknownHostException: |Couldn't resolve server )(\S+)"),
-    Code.BROKER_ZNODE_EXISTS: re.compile(r"KeeperErrorCode = NodeExists(?: for (/brokers/ids/\d+))?"),  # KafkaZkClient.registerBroker
-    Code.MIGRATION_ZNODE_CONFLICT: re.compile(r"Conditional update on KRaft Migration ZNode failed"),  # KafkaZkClient.retryMigrationRequestsUntilConnected
-    Code.CONTROLLERS_NOT_READY: re.compile(r"[Ss]till waiting for all controller nodes ready to begin the migration(.*)"),  # KRaftMigrationDriver.WaitForControllerQuorumEvent
-    Code.BROKERS_NOT_REGISTERED: re.compile(r"Still waiting for ZK brokers \[?([\d, ]+)\]?"),  # KRaftMigrationDriver.areZkBrokersReadyForMigration
+    # KafkaZkClient.registerBroker
+    Code.BROKER_ZNODE_EXISTS: re.compile(r"KeeperErrorCode = NodeExists(?: for (/brokers/ids/\d+))?"),
+    # KafkaZkClient.retryMigrationRequestsUntilConnected
+    Code.MIGRATION_ZNODE_CONFLICT: re.compile(r"Conditional update on KRaft Migration ZNode failed"),
+    # KRaftMigrationDriver.WaitForControllerQuorumEvent
+    Code.CONTROLLERS_NOT_READY: re.compile(
+        r"[Ss]till waiting for all controller nodes ready to begin the migration(.*)"
+    ),
+    # KRaftMigrationDriver.areZkBrokersReadyForMigration
+    Code.BROKERS_NOT_REGISTERED: re.compile(r"Still waiting for ZK brokers \[?([\d, ]+)\]?"),
     Code.ZOOKEEPER_SESSION: re.compile(r"KeeperErrorCode = (ConnectionLoss|SessionExpired)"),
-    Code.LOG_DIR_FAILED: re.compile(r"(?:Shutdown broker because all log dirs in (.+?) have failed|Error " r"while (?:reading|writing) .* in dir (\S+))"),  # ReplicaManager, LogManager
-    Code.FATAL: re.compile(r"(?:Encountered fatal fault: |Fatal error during \w+ startup\. " r"Prepare to shutdown|Exiting Kafka due to fatal exception)(.*)"),  # ProcessTerminatingFaultHandler, KafkaServer
+    # ReplicaManager, LogManager
+    Code.LOG_DIR_FAILED: re.compile(
+        r"(?:Shutdown broker because all log dirs in (.+?) have failed"
+        r"|Error while (?:reading|writing) .* in dir (\S+))"
+    ),
+    # ProcessTerminatingFaultHandler, KafkaServer
+    Code.FATAL: re.compile(
+        r"(?:Encountered fatal fault: |Fatal error during \w+ startup\. Prepare to shutdown"
+        r"|Exiting Kafka due to fatal exception)(.*)"
+    ),
     Code.DRIVER_STATE: re.compile(r"transitioning from \w+ to (\w+) state"),  # KRaftMigrationDriver.transitionTo
-}  # fmt: skip
+}
 """In the order in which they explain most."""
 
 MAXIMUM_DETAIL = 200
@@ -78,15 +106,15 @@ def clues_in(log: str) -> tuple[Clue, ...]:
 
     A line in the group ``less`` replaces no other, since it names less.
     """
-    found: dict[Code, Clue] = {}
+    clues: dict[Code, Clue] = {}
     for line in log.splitlines():
         for code, pattern in PATTERNS.items():
-            if (match := pattern.search(line)) is not None:
-                if code in found and match.groupdict().get("less"):
-                    continue
-                detail = ": ".join(g.strip() for g in match.groups() if g)
-                found[code] = Clue(code, detail[:MAXIMUM_DETAIL])
-    return tuple(found[code] for code in PATTERNS if code in found)
+            match = pattern.search(line)
+            if match is None or (code in clues and match.groupdict().get("less")):
+                continue
+            detail = ": ".join(group.strip() for group in match.groups() if group)
+            clues[code] = Clue(code, detail[:MAXIMUM_DETAIL])
+    return tuple(clues[code] for code in PATTERNS if code in clues)
 
 
 def meaning_of(clue: Clue) -> str:
@@ -440,18 +468,18 @@ class ClusterState:
     """Brokers that are missing from an ISR."""
 
     def problems(self, expected: frozenset[int]) -> list[str]:
-        """Return what is wrong with the cluster in this answer: a broker is missing, or a partition lacks leader or full ISR."""
-        found = []
+        """Return what is wrong in this answer: a broker is missing, or a partition lacks its leader or its full ISR."""
+        problems = []
         if missing := sorted(expected - self.brokers):
-            found.append(f"broker {', '.join(map(str, missing))} does not serve Metadata yet")
+            problems.append(f"broker {', '.join(map(str, missing))} does not serve Metadata yet")
         if self.offline_count:
-            found.append(f"{self.offline_count} partition(s) without a leader: {', '.join(self.offline[:3])}")
+            problems.append(f"{self.offline_count} partition(s) without a leader: {', '.join(self.offline[:3])}")
         if self.under_replicated_count:
-            found.append(
+            problems.append(
                 f"{self.under_replicated_count} partition(s) wait for their full ISR: "
                 f"{', '.join(self.under_replicated[:3])}"
             )
-        return found
+        return problems
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,11 @@ _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 def heap_bytes(options: str) -> int | None:
     """Return the largest heap that JVM options allow (the last ``-Xmx``); None if they set none."""
-    found = _XMX.findall(options)
-    return int(found[-1][0]) * _UNITS[found[-1][1].lower()] if found else None
+    stated = _XMX.findall(options)
+    if not stated:
+        return None
+    number, unit = stated[-1]
+    return int(number) * _UNITS[unit.lower()]
 
 
 def heap_options(heap: int | None) -> str:

@@ -243,7 +243,7 @@ class Difference(_Model):
 
     @property
     def in_partition_state_only(self) -> bool:
-        """Whether it also is a partition that ZooKeeper lacks, or whose leader, ISR or epoch is old: nobody's own writing."""
+        """Whether it also is a partition that ZooKeeper lacks, or whose leader, ISR or epoch is old."""
         partition = self.in_mirror_only and self.kind is EntityKind.PARTITION and "log" not in self.absent_in
         return partition and ("zookeeper" in self.absent_in or {a.name for a in self.attributes} <= _PARTITION_STATE)
 
@@ -416,7 +416,9 @@ class VerdictSummary(_Model):
 
 def _line(difference: Difference) -> str:
     attributes = ", ".join(attribute.name for attribute in difference.attributes[:8])
-    where = f"absent in {', '.join(difference.absent_in)}" if difference.absent_in else attributes
+    where = attributes
+    if difference.absent_in:
+        where = f"absent in {', '.join(difference.absent_in)}"
     return f"{difference.kind} {difference.key} {difference.state}: {where}"
 
 

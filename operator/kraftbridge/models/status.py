@@ -1160,16 +1160,17 @@ def with_channel(spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec:
     Nothing is changed with that: Preflight waits for a proven channel,
     and later phases refuse to go on without the recorded one.
     """
-    brokers, known = spec.brokers, status.channel
+    brokers = spec.brokers
+    known = status.channel
     if brokers.config_style is not ConfigStyle.AUTO:
         return spec
     if known is None:
         style = ConfigStyle.ENV if brokers.properties is None else ConfigStyle.PROPERTIES
         changes: dict[str, object] = {"config_style": style}
     elif known.config_style is ConfigStyle.PROPERTIES:
-        stated = brokers.properties
-        same = stated is not None and (stated.volume, stated.key) == (known.volume, known.key)
-        source = stated if same else PropertiesSource(volume=known.volume, key=known.key)
+        source = brokers.properties
+        if source is None or (source.volume, source.key) != (known.volume, known.key):
+            source = PropertiesSource(volume=known.volume, key=known.key)
         changes = {"config_style": ConfigStyle.PROPERTIES, "properties": source}
     else:
         changes = {"config_style": ConfigStyle.ENV, "env_prefix": known.env_prefix}
@@ -1183,9 +1184,9 @@ def chooses_channel(spec: MigrationSpec, status: MigrationStatus) -> bool:
 
 def rendered_spec(spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec:
     """Return the spec with the ``controllers`` and ``pods`` from which the controllers' objects are rendered."""
-    rendered = status.controllers.rendered if status.controllers is not None else None
-    if rendered is None:
+    if status.controllers is None or status.controllers.rendered is None:
         return spec.model_copy(update={"controllers": tuned_controllers(spec, status)})
+    rendered = status.controllers.rendered
     return spec.model_copy(update={"controllers": rendered, "pods": rendered.pods})
 
 
@@ -1214,12 +1215,12 @@ def controllers_name(migration: str, uid: str, attempt: int) -> str:
 
 
 def kept_copy_secrets(migration: str, uid: str, attempt: int) -> tuple[str, str]:
-    """Return the names of the two places for a copy of the metadata log; the next copy goes to where the last is not."""
+    """Return the names of the two places for a copy of the metadata log; the next goes to where the last is not."""
     return keyed_name(f"{migration}-kept-a", uid, attempt), keyed_name(f"{migration}-kept-b", uid, attempt)
 
 
 def before_secrets(migration: str, uid: str, attempt: int) -> tuple[str, str]:
-    """Return the names of the two Secrets that record the original state of the brokers' StatefulSets, for one attempt."""
+    """Return the names of the two Secrets that record the original state of the brokers' StatefulSets in an attempt."""
     first = keyed_name(f"{migration}-before", uid, attempt)
     second = keyed_name(f"{migration}-before-copy", uid, attempt)
     return first, second
@@ -1253,5 +1254,7 @@ def some(names: Iterable[object], most: int = 5) -> str:
 def first(names: Iterable[object], most: int = 5) -> str:
     """Return the first ``most`` names in their own order and the number of the others."""
     listed = [str(n) for n in names]
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more
+    text = ", ".join(listed[:most])
+    if len(listed) > most:
+        text += f" and {len(listed) - most} more"
+    return text

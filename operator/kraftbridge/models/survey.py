@@ -215,8 +215,12 @@ class Right:
     @override
     def __str__(self) -> str:
         """Return verb and resource as ``kubectl auth can-i`` takes them: ``patch statefulsets.apps``."""
-        name = f"{self.resource}.{self.group}" if self.group else self.resource
-        return f"{self.verb} {name}{f'/{self.subresource}' if self.subresource else ''}"
+        words = f"{self.verb} {self.resource}"
+        if self.group:
+            words += f".{self.group}"
+        if self.subresource:
+            words += f"/{self.subresource}"
+        return words
 
 
 @dataclass(frozen=True, slots=True)
