@@ -23,7 +23,8 @@ class Fate(StrEnum):
     STAYS = "stays"
     """The KRaft broker reads it as before."""
     MOVES = "moves to the controllers"
-    """The controllers read it, in KRaft or while they call brokers that use ZooKeeper; brokers may keep it."""
+    """In KRaft, or while the controllers call brokers that use ZooKeeper, the controllers read it;
+    brokers may keep it."""
     DIES = "dies"
     """A KRaft broker ignores it; remove it after the migration."""
     MUST_NOT_BE = "must not be"
