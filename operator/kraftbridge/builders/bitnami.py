@@ -1,4 +1,7 @@
-"""What Bitnami's image for Kafka 3.9 makes of its variables, where a migration has to know it (``libkafka.sh`` and ``setup.sh`` of the image). Pure."""
+"""What Bitnami's image for Kafka 3.9 makes of its variables, where a migration has to know it. Pure.
+
+Sources: ``libkafka.sh`` and ``setup.sh`` of the image.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from typing import Final
 
 PREFIX: Final = "KAFKA_CFG_"
 CLUSTER_ID: Final = "KAFKA_KRAFT_CLUSTER_ID"
-"""Cluster id with which the image formats a disk that has none; otherwise it invents one (``kafka_kraft_storage_initialize``)."""
+"""Cluster id with which the image formats a disk that has none;
+otherwise it invents one (``kafka_kraft_storage_initialize``)."""
 NODE_ID_COMMAND: Final = "KAFKA_NODE_ID_COMMAND"
 """Shell command whose output becomes ``node.id`` (``kafka_dynamic_environment_variables``)."""
 
@@ -52,12 +56,14 @@ ALIASES: Final[Mapping[str, str]] = {
     "KAFKA_AUTO_CREATE_TOPICS_ENABLE": "auto.create.topics.enable",
     **{f"KAFKA_{setting.replace('.', '_').upper()}": setting for setting in _ALIASED},
 }
-"""Variables without ``CFG`` that the image takes as settings, with the setting. Each wins over the one with ``CFG`` (``kafka_create_alias_environment_variables``)."""
+"""Variables without ``CFG`` that the image takes as settings, with the setting.
+Each wins over the one with ``CFG`` (``kafka_create_alias_environment_variables``)."""
 
 ZOOKEEPER_WRITERS: Final = ("KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS",)
 """Variables with which the image writes to ZooKeeper at each start (``kafka_zookeeper_create_sasl_scram_users``).
 
-With ``1``, ``yes`` or ``true`` (``is_boolean_yes``) no broker starts on KRaft. The chart's admission policy names them as well.
+With ``1``, ``yes`` or ``true`` (``is_boolean_yes``) no broker starts on KRaft.
+The chart's admission policy names them as well.
 """
 
 
@@ -69,11 +75,15 @@ def writes_to_zookeeper(variables: Mapping[str, str]) -> tuple[str, ...]:
 def alias_of(setting: str) -> str:
     """Return the variable without ``CFG`` of a setting, ``""`` if the image has none."""
     variable = f"KAFKA_{setting.replace('.', '_').upper()}"
-    return variable if ALIASES.get(variable) == setting else ""
+    if ALIASES.get(variable) != setting:
+        return ""
+    return variable
 
 
 def without_zookeeper(given: Collection[str]) -> str:
-    """Return the variable that must be empty in KRaft mode: the image refuses ``process.roles`` beside ``zookeeper.connect`` (``kafka_validate``).
+    """Return the variable that must be empty in KRaft mode.
+
+    The image refuses ``process.roles`` beside ``zookeeper.connect`` (``kafka_validate``).
 
     Parameters
     ----------
@@ -81,13 +91,18 @@ def without_zookeeper(given: Collection[str]) -> str:
         Names of the container's variables.
     """
     alias = alias_of("zookeeper.connect")
-    return alias if alias in given else f"{PREFIX}ZOOKEEPER_CONNECT"
+    if alias in given:
+        return alias
+    return f"{PREFIX}ZOOKEEPER_CONNECT"
 
 
 def node_id_command(given: Collection[str]) -> dict[str, str]:
-    """Return the variable that gives a KRaft broker its id as ``node.id``, which the image demands (``kafka_validate``); empty if the user sets one.
+    """Return the variable that gives a KRaft broker its id as ``node.id``; empty if the user sets one.
 
-    The id is that of ``broker.id``, wherever the image takes it from: a variable, an ``export`` in the command, or a command of its own.
+    The image demands ``node.id`` (``kafka_validate``).
+
+    The id is that of ``broker.id``, wherever the image takes it from:
+    a variable, an ``export`` in the command, or a command of its own.
 
     Parameters
     ----------

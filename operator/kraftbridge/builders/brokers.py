@@ -1,4 +1,7 @@
-"""Renders a mode of the brokers as an overlay on the user's StatefulSet, and converts Kafka settings to variables and properties. Pure."""
+"""Renders a mode of the brokers as an overlay on the user's StatefulSet. Pure.
+
+It converts Kafka settings to variables and properties.
+"""
 
 from __future__ import annotations
 
@@ -73,10 +76,10 @@ def without_settings(text: str, settings: Iterable[str]) -> str:
 
 def with_listener(protocol_map: str | None, listener: str, protocol: str) -> str:
     """Return ``listener.security.protocol.map`` with one more listener; Kafka's own default map where none is set."""
-    entries = [e.strip() for e in (protocol_map or "").split(",") if e.strip()]
+    entries = [entry.strip() for entry in (protocol_map or "").split(",") if entry.strip()]
     if not entries:
         entries = ["PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"]
-    kept = [e for e in entries if e.partition(":")[0].upper() != listener]
+    kept = [entry for entry in entries if entry.partition(":")[0].upper() != listener]
     return ",".join([f"{listener}:{protocol}", *kept])
 
 
@@ -88,8 +91,8 @@ def short_hash(parts: Iterable[Any]) -> str:
 SHORT_ADDRESS_CACHE = "-Dsun.net.inetaddr.ttl=1 -Dsun.net.inetaddr.negative.ttl=0"
 """JVMs cache addresses for 30 s and failures for 10 s; pod addresses change at every restart.
 
-``networkaddress.cache.ttl`` is a security property that ``-D`` does not set; these legacy system properties are read when it is not set
-(``sun.net.InetAddressCachePolicy``).
+``networkaddress.cache.ttl`` is a security property that ``-D`` does not set;
+these legacy system properties are read when it is not set (``sun.net.InetAddressCachePolicy``).
 """
 INHERITED_OPTIONS = "$(JAVA_TOOL_OPTIONS)"
 """In an entry of ``env``: the value that ``envFrom`` gives."""
@@ -126,9 +129,11 @@ class BrokerFacts:
     zookeeper_writers: tuple[str, ...] = ()
     """Variables with which the image writes to ZooKeeper at each start."""
     issued_secret: str = ""
-    """Secret with the brokers' certificate for the controllers' listener that the overlay mounts; ``""`` where the brokers have one of their own."""
+    """Secret with the brokers' certificate for the controllers' listener that the overlay mounts;
+    ``""`` where the brokers have one of their own."""
     files: MountedFiles | None = None
-    """What the volume of the properties file mounts; None in ``Env`` style, and where an earlier release of the operator recorded the original state."""
+    """What the volume of the properties file mounts;
+    None in ``Env`` style, and where an earlier release of the operator recorded the original state."""
 
     @property
     def given(self) -> frozenset[str]:
@@ -158,8 +163,9 @@ def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
 
     Notes
     -----
-    KIP-866 and "ZooKeeper to KRaft Migration" of Kafka's operations manual: migration mode needs the flag, the voters and the controllers'
-    listener name; a KRaft broker needs ``process.roles`` and must not have the flag. ``broker.id`` and ``zookeeper.connect`` may stay.
+    KIP-866 and "ZooKeeper to KRaft Migration" of Kafka's operations manual: migration mode needs the flag,
+    the voters and the controllers' listener name; a KRaft broker needs ``process.roles`` and must not have the flag.
+    ``broker.id`` and ``zookeeper.connect`` may stay.
     """
     if mode is BrokerMode.ZOOKEEPER:
         return {}
@@ -178,7 +184,8 @@ def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
         settings["zookeeper.metadata.migration.enable"] = "true"
         return settings
     settings["process.roles"] = "broker"
-    # No retention pass before the broker is compared with what it was: the settings in force may be other ones (LogManager.startupWithConfigOverrides).
+    # No retention pass before the broker is compared with what it was:
+    # the settings in force may be other ones (LogManager.startupWithConfigOverrides).
     settings[FIRST_PASS_DELAY] = str(FIRST_PASS_MILLISECONDS)
     if facts.settings.get("authorizer.class.name", "").strip() == ACL_AUTHORIZER:
         settings["authorizer.class.name"] = STANDARD_AUTHORIZER
@@ -186,13 +193,14 @@ def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
 
 
 def takes_issued_certificate(spec: MigrationSpec, names_of_settings: Collection[str]) -> bool:
-    """Return whether the overlay gives the brokers the certificate that the operator issues for the controllers' listener.
+    """Return whether the overlay gives the brokers a certificate that the operator issues for this listener.
 
     Parameters
     ----------
     names_of_settings
-        The brokers' own settings. Where one of them is for this listener, or one that the listener inherits forbids PEM files, the user mounts
-        the Secret.
+        The brokers' own settings.
+        Where one of them is for this listener, or one that the listener inherits forbids PEM files,
+        the user mounts the Secret.
     """
     listener = spec.controllers.listener
     if not listener.generate or listener.security_protocol != "SSL":
@@ -203,7 +211,9 @@ def takes_issued_certificate(spec: MigrationSpec, names_of_settings: Collection[
 
 def java_tool_options(present: str) -> str:
     """Return ``JAVA_TOOL_OPTIONS`` with short address caches appended."""
-    return present if SHORT_ADDRESS_CACHE in present else f"{present} {SHORT_ADDRESS_CACHE}".strip()
+    if SHORT_ADDRESS_CACHE in present:
+        return present
+    return f"{present} {SHORT_ADDRESS_CACHE}".strip()
 
 
 def configuration(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> str:
@@ -226,15 +236,19 @@ def mode_variables(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) ->
     prefix = spec.brokers.env_prefix
     variables = {overlaid_variable(s, prefix, facts.given): v for s, v in broker_settings(spec, facts, mode).items()}
     if mode is BrokerMode.KRAFT:
-        # Images format new log dirs by it (kafka.docker.KafkaDockerWrapper, cp-kafka); their default would be another cluster's id.
-        variables[bitnami.CLUSTER_ID if prefix == bitnami.PREFIX else "CLUSTER_ID"] = facts.cluster_id
+        # Images format new log dirs by it (kafka.docker.KafkaDockerWrapper, cp-kafka);
+        # their default would be another cluster's id.
+        cluster_id = bitnami.CLUSTER_ID if prefix == bitnami.PREFIX else "CLUSTER_ID"
+        variables[cluster_id] = facts.cluster_id
     return variables
 
 
 def overlaid_variable(setting: str, prefix: str, given: Collection[str]) -> str:
     """Return the variable that sets a setting: the image's alias if the user has that one, since it wins."""
-    alias = bitnami.alias_of(setting) if prefix == bitnami.PREFIX else ""
-    return alias if alias in given else variable_of(setting, prefix)
+    alias = bitnami.alias_of(setting)
+    if prefix == bitnami.PREFIX and alias in given:
+        return alias
+    return variable_of(setting, prefix)
 
 
 def image_variables(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> dict[str, str]:
@@ -259,12 +273,14 @@ def environment(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> di
 def overlay(spec: MigrationSpec, facts: BrokerFacts, name: str, mode: BrokerMode) -> dict[str, Any]:
     """Return the server-side apply configuration for one StatefulSet of the user: only what the mode needs."""
     env = environment(spec, facts, mode)
-    # In the user's order, ours last: Kubernetes restarts pods when only the order differs from what the user's chart renders later.
+    # In the user's order, ours last: Kubernetes restarts pods
+    # when only the order differs from what the user's chart renders later.
     own = [k for k in facts.variables if k in env]
     order = [*own, *sorted(env.keys() - set(own))]
     container: dict[str, Any] = {"name": spec.brokers.container, "env": [{"name": k, "value": env[k]} for k in order]}
     pod: dict[str, Any] = {"containers": [container]}
-    volumes = [] if (volume := _properties_volume(spec, facts, mode)) is None else [volume]
+    properties_volume = _properties_volume(spec, facts, mode)
+    volumes = [] if properties_volume is None else [properties_volume]
     if facts.issued_secret:
         container["volumeMounts"] = [{"name": ISSUED_VOLUME, "mountPath": ISSUED_DIRECTORY, "readOnly": True}]
         volumes.append(_issued_volume(facts.issued_secret))
@@ -311,7 +327,8 @@ def _mounted(spec: MigrationSpec, facts: BrokerFacts) -> MountedFiles | None:
 
 
 def _properties_volume(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> dict[str, Any] | None:
-    source, files = spec.brokers.properties, _mounted(spec, facts)
+    source = spec.brokers.properties
+    files = _mounted(spec, facts)
     if source is None or files is None:
         return None
     name = names.broker_config_map(files.name, mode)
@@ -321,10 +338,11 @@ def _properties_volume(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode
 
 
 def properties_file(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> str:
-    """Return the mode's properties file: the user's, without the settings that the mode replaces, followed by the mode's settings."""
+    """Return the mode's properties file: the user's own without the settings that the mode replaces, then its own."""
     ours = broker_settings(spec, facts, mode)
-    dropped = {*ours, *(REMOVED_IN_KRAFT if mode is BrokerMode.KRAFT else ())}
+    dropped = set(ours)
     if mode is BrokerMode.KRAFT:
+        dropped.update(REMOVED_IN_KRAFT)
         dropped |= {k for k in facts.settings if k.startswith(("zookeeper.", "inter.broker.protocol."))}
     text = without_settings(facts.properties_text, dropped)
     return f"{text.rstrip()}\n\n# kraftbridge, mode {mode}\n{render_properties(ours)}"
@@ -333,11 +351,12 @@ def properties_file(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
 def properties_object(
     spec: MigrationSpec, facts: BrokerFacts, migration: str, mode: BrokerMode
 ) -> dict[str, Any] | None:
-    """Return the mode's own copy of the ConfigMap or Secret with the user's properties file, all keys included; None in ``Env`` style.
+    """Return the mode's own copy of the user's ConfigMap or Secret with the properties file; None in ``Env`` style.
 
-    One object per mode: an edited one would reach a container that merely restarts.
+    The copy has all keys. One object per mode: an edited one would reach a container that merely restarts.
     """
-    source, files = spec.brokers.properties, _mounted(spec, facts)
+    source = spec.brokers.properties
+    files = _mounted(spec, facts)
     if source is None or files is None:
         return None
     text = properties_file(spec, facts, mode)

@@ -49,13 +49,16 @@ UID = 1000
 """User of the official image (``appuser``); the log server shares the volume and runs as the same user."""
 
 KAFKA_CPU = "100m"
-"""CPU request of a controller where ``spec.controllers.resources`` states none: without a request a busy node starves it."""
+"""CPU request of a controller where ``spec.controllers.resources`` states none:
+without a request a busy node starves it."""
 HELPER_RESOURCES: Mapping[str, Any] = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}}
-"""Resources of the log server and of the init containers. A ResourceQuota counts every container, init containers too."""
+"""Resources of the log server and of the init containers.
+A ResourceQuota counts every container, init containers too."""
 
 ISOLATED_SETTINGS = {"broker.session.timeout.ms": "3600000"}
-"""Settings of controllers in mode `ControllerMode.ISOLATED`. No broker reaches them, and none must lose its leaderships for it: by default the
-controller fences a broker after 9 s without a heartbeat (``ReplicationControlManager.maybeFenceReplicas``)."""
+"""Settings of controllers in mode `ControllerMode.ISOLATED`.
+No broker reaches them, and none must lose its leaderships for it: by default the controller fences a broker after 9 s
+without a heartbeat (``ReplicationControlManager.maybeFenceReplicas``)."""
 
 JMX_RULES = """lowercaseOutputName: false
 includeObjectNames:
@@ -66,17 +69,16 @@ includeObjectNames:
 - "kafka.server:type=broker-metadata-metrics"
 """
 
-START = (
-    """set -eu
-"""
-    + FIND_KAFKA
-    + f"""if [ -z "$tools" ]; then echo "{NO_KAFKA}; set spec.controllers.image to one of Kafka 3.9"; exit 1; fi
+# One backslash at the end of a line joins it with the next one; the script itself has it as two.
+_SCRIPT = """set -eu
+@FIND_KAFKA@
+if [ -z "$tools" ]; then echo "@NO_KAFKA@; set spec.controllers.image to one of Kafka 3.9"; exit 1; fi
 # The image's own directory of logs may belong to another user.
 export LOG_DIR=/tmp/kafka-logs
-"""
-    + """properties=/tmp/controller.properties
+properties=/tmp/controller.properties
 { cat /etc/kraftbridge/controller.properties; echo "node.id=$NODE_ID"; } > $properties
-if [ -n "${PASSWORD_ENCODER_SECRET:-}" ]; then echo "password.encoder.secret=$PASSWORD_ENCODER_SECRET" >> $properties; fi
+if [ -n "${PASSWORD_ENCODER_SECRET:-}" ]; then \
+echo "password.encoder.secret=$PASSWORD_ENCODER_SECRET" >> $properties; fi
 # Of two lines for one setting the later one counts: listener.properties overrides what follows from the certificates.
 for given in /etc/kraftbridge-credentials/listener /etc/kraftbridge-listener; do
   if [ -f $given/listener.properties ]; then { cat $given/listener.properties; echo; } >> $properties; fi
@@ -85,9 +87,11 @@ zookeeper=/etc/kraftbridge-zookeeper
 if grep -q '^zookeeper.connect=' $properties; then
   umask 077
   if [ "$(cat $zookeeper/scheme 2>/dev/null)" = sasl ]; then
-    # Kafka authenticates to ZooKeeper by JAAS (or x509) only; quotes and backslashes are escaped as the JAAS file asks for.
+    # Kafka authenticates to ZooKeeper by JAAS (or x509) only; \
+quotes and backslashes are escaped as the JAAS file asks for.
     escaped() { sed 's/[\\\\"]/\\\\&/g' "$1"; }
-    printf 'Client {\\n  org.apache.zookeeper.server.auth.DigestLoginModule required\\n  username="%s"\\n  password="%s";\\n};\\n' \\
+    printf 'Client {\\n  org.apache.zookeeper.server.auth.DigestLoginModule required\\n\
+  username="%s"\\n  password="%s";\\n};\\n' \\
       "$(escaped $zookeeper/username)" "$(escaped $zookeeper/password)" > /tmp/zookeeper.jaas
     export KAFKA_OPTS="${KAFKA_OPTS:-} -Djava.security.auth.login.config=/tmp/zookeeper.jaas"
   fi
@@ -104,9 +108,7 @@ if grep -q '^zookeeper.connect=' $properties; then
     { echo zookeeper.ssl.keystore.type=PEM; echo zookeeper.ssl.keystore.location=$keystore; } >> $properties
   fi
 fi
-if [ ! -f """
-    + LOG_DIR
-    + """/meta.properties ]; then
+if [ ! -f @LOG_DIR@/meta.properties ]; then
   # A blank voter votes: once every voter was formatted, a blank volume waits for a person.
   while [ "$(cat /etc/kraftbridge/format)" != allowed ]; do
     echo "volume of controller $NODE_ID is blank and formatting is not allowed any more; see docs/operations.md"
@@ -118,16 +120,20 @@ fi
 export KAFKA_OPTS="${KAFKA_OPTS:-} $EXPORTER"
 exec "$tools/kafka-server-start$ending" $properties
 """
-)
+START = _SCRIPT.replace("@FIND_KAFKA@\n", FIND_KAFKA).replace("@NO_KAFKA@", NO_KAFKA).replace("@LOG_DIR@", LOG_DIR)
+"""Start script of the controllers' container."""
 
 
 def listener_secrets(spec: MigrationSpec, controllers: str) -> tuple[str, ...]:
-    """Return the Secrets of the controllers' listener: the user's, and the one that the operator issues. Of two values for one key the later one counts."""
+    """Return the Secrets of the controllers' listener: the user's, and the one that the operator issues.
+
+    Of two values for one key the later one counts.
+    """
     listener = spec.controllers.listener
-    return (
-        *((listener.secret_name,) if listener.secret_name else ()),
-        *((names.issued_listener_secret(controllers),) if listener.generate else ()),
-    )
+    secrets = [listener.secret_name or ""]
+    if listener.generate:
+        secrets.append(names.issued_listener_secret(controllers))
+    return tuple(filter(None, secrets))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +150,13 @@ class ControllersFacts:
     operator_image: str
     operator_namespace: str
     broker_selectors: tuple[Mapping[str, Any], ...]
-    """Label selectors of the brokers' StatefulSets, whole, for the NetworkPolicy: one that lost its terms would select every pod."""
+    """Label selectors of the brokers' StatefulSets, whole, for the NetworkPolicy:
+    one that lost its terms would select every pod."""
     credentials: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint of each Secret that the controllers read when they start, by name."""
     issued_principals: tuple[str, ...] = ()
-    """Principals of the certificates or logins that the operator issues to the clients of the listener; empty if it issues none."""
+    """Principals of the certificates or logins that the operator issues to the clients of the listener;
+    empty if it issues none."""
     pod_defaults: pods.PodDefaults = field(default_factory=pods.PodDefaults)
     restored: RestoredLog | None = None
     """The kept copy from which the pods restore their volumes; None: they start from what is there."""
@@ -161,12 +169,13 @@ def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: Cont
 
     Notes
     -----
-    KIP-866: with ``zookeeper.metadata.migration.enable`` and ``zookeeper.connect`` the quorum waits for the brokers; the first controller
-    that becomes active without the flag ends the migration (``ActivationRecordsGenerator``).
+    KIP-866: with ``zookeeper.metadata.migration.enable`` and ``zookeeper.connect`` the quorum waits for the brokers;
+    the first controller that becomes active without the flag ends the migration (``ActivationRecordsGenerator``).
     """
     protocol = spec.controllers.listener.security_protocol
     settings = dict(spec.controllers.config)
-    settings |= {k: facts.broker_settings[k] for k in COPIED if facts.broker_settings.get(k) and k not in settings}
+    copied = {name: facts.broker_settings.get(name) for name in COPIED}
+    settings = {name: value for name, value in copied.items() if value} | settings
     settings |= {
         "process.roles": "controller",
         "controller.quorum.voters": quorum_voters(spec, facts.name, facts.namespace, facts.cluster_domain, mode.port),
@@ -187,8 +196,8 @@ def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: Cont
         settings[f"{CONTROLLER_LISTENER_PREFIX}ssl.principal.mapping.rules"] = "DEFAULT"
     if facts.issued_principals:
         # Without ACLs a new quorum lets only super users in.
-        others = [u for u in (settings.get("super.users", ""),) if u]
-        settings["super.users"] = ";".join([*others, *facts.issued_principals])
+        principals = [settings.get("super.users", ""), *facts.issued_principals]
+        settings["super.users"] = ";".join(filter(None, principals))
     if mode.migrates:
         settings["zookeeper.connect"] = spec.zookeeper.connect
         settings["zookeeper.metadata.migration.enable"] = "true"
@@ -196,12 +205,22 @@ def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: Cont
             settings.setdefault("zookeeper.metadata.migration.min.batch.size", str(facts.minimum_batch_size))
     else:
         settings = {k: v for k, v in settings.items() if not k.startswith("zookeeper.")}
-    return settings | (ISOLATED_SETTINGS if mode is ControllerMode.ISOLATED else {})
+    if mode is ControllerMode.ISOLATED:
+        settings |= ISOLATED_SETTINGS
+    return settings
 
 
 def configuration(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> str:
     """Return the value of the configuration annotation."""
-    return f"{mode}-{short_hash((controller_settings(spec, facts, mode), START, JMX_RULES, facts.cluster_id, _pod_template(spec, facts, mode), sorted(facts.credentials.items())))}"
+    parts = (
+        controller_settings(spec, facts, mode),
+        START,
+        JMX_RULES,
+        facts.cluster_id,
+        _pod_template(spec, facts, mode),
+        sorted(facts.credentials.items()),
+    )
+    return f"{mode}-{short_hash(parts)}"
 
 
 def controllers_objects(
@@ -329,10 +348,13 @@ def _pod_template(spec: MigrationSpec, facts: ControllersFacts, mode: Controller
     if spec.zookeeper.secret_name:
         # Optional: after the migration the Secret may go, and the quorum stays.
         volumes.append({"name": "zookeeper", "secret": {"secretName": spec.zookeeper.secret_name, "optional": True}})
+    init_containers = [_agent_container(spec, facts)]
     if _reads_certificates(spec):
         volumes.append({"name": "credentials", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
+        init_containers.append(_credentials_container(spec, facts))
     if facts.restored is not None:
         volumes.append(pods.kept_copy_volume(facts.restored.secret, facts.restored.parts))
+        init_containers.append(_restoring_container(spec, facts, facts.restored))
     spec_of_pod = {
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
@@ -340,11 +362,7 @@ def _pod_template(spec: MigrationSpec, facts: ControllersFacts, mode: Controller
         "securityContext": pod_security_context(),
         "affinity": pods.spread_over_nodes(_selector(facts)),
         "topologySpreadConstraints": pods.spread_over_zones(_selector(facts)),
-        "initContainers": [
-            _agent_container(spec, facts),
-            *([_credentials_container(spec, facts)] if _reads_certificates(spec) else []),
-            *([_restoring_container(spec, facts, facts.restored)] if facts.restored is not None else []),
-        ],
+        "initContainers": init_containers,
         "containers": [_kafka_container(spec, facts, mode), _log_server_container(spec, facts)],
         "volumes": volumes,
     }
@@ -355,8 +373,8 @@ def _pod_template(spec: MigrationSpec, facts: ControllersFacts, mode: Controller
 def _stateful_set(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, Any]:
     controllers = spec.controllers
     template = _pod_template(spec, facts, mode)
-    annotations = template["metadata"].get("annotations") or {}
-    template["metadata"]["annotations"] = {**annotations, ANNOTATION_CONFIGURATION: configuration(spec, facts, mode)}
+    annotations = template["metadata"].setdefault("annotations", {})
+    annotations[ANNOTATION_CONFIGURATION] = configuration(spec, facts, mode)
     claim_storage: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": controllers.storage.size}},
@@ -385,7 +403,10 @@ def _stateful_set(spec: MigrationSpec, facts: ControllersFacts, mode: Controller
 
 
 def pod_security_context() -> dict[str, Any]:
-    """Return the security context of a pod under the restricted Pod Security Standard whose containers share volumes as one user."""
+    """Return the security context of a pod whose containers share volumes as one user.
+
+    It meets the restricted Pod Security Standard.
+    """
     return {
         "runAsUser": UID,
         "runAsGroup": UID,
@@ -421,7 +442,10 @@ def _kafka_container(spec: MigrationSpec, facts: ControllersFacts, mode: Control
     if _reads_certificates(spec):
         mounts.append({"name": "credentials", "mountPath": CREDENTIALS, "readOnly": True})
     # The agent is an argument of the server only: the storage tool would want the same port.
-    start = f'export EXPORTER="-javaagent:/opt/kraftbridge-agent/agent.jar={METRICS_PORT}:/etc/kraftbridge/jmx.yml"; . /etc/kraftbridge/start.sh'
+    start = (
+        f'export EXPORTER="-javaagent:/opt/kraftbridge-agent/agent.jar={METRICS_PORT}:/etc/kraftbridge/jmx.yml"; . '
+        "/etc/kraftbridge/start.sh"
+    )
     return {
         "name": KAFKA_CONTAINER,
         "image": controllers.image,
@@ -443,12 +467,16 @@ def _kafka_container(spec: MigrationSpec, facts: ControllersFacts, mode: Control
 
 
 def _kafka_resources(controllers: ControllersSpec) -> dict[str, Any]:
-    """Return ``resources`` with requests where the user states neither a request nor a limit, from which Kubernetes would make one."""
-    requests, limits = (dict(controllers.resources.get(part) or {}) for part in ("requests", "limits"))
+    """Return ``resources`` with requests where the user states neither a request nor a limit.
+
+    Kubernetes would make a request from a limit.
+    """
+    requests = dict(pods.map_at(controllers.resources, "requests"))
+    stated = {*requests, *pods.map_at(controllers.resources, "limits")}
     heap = heap_bytes(controllers.heap_options or heap_options(None))
-    if "cpu" not in {**requests, **limits}:
+    if "cpu" not in stated:
         requests["cpu"] = KAFKA_CPU
-    if "memory" not in {**requests, **limits} and heap is not None:
+    if "memory" not in stated and heap is not None:
         requests["memory"] = f"{(heap + BEYOND_HEAP_BYTES) >> 20}Mi"
     return {**controllers.resources, "requests": requests}
 
@@ -504,7 +532,8 @@ def _restoring_container(spec: MigrationSpec, facts: ControllersFacts, restored:
         "image": facts.operator_image,
         "imagePullPolicy": "IfNotPresent",
         "command": [
-            "python", "-m", "kraftbridge.restore", "volume", "--copy", pods.KEPT_COPY, "--sha256", restored.digest, "--directory", LOG_DIR,
+            "python", "-m", "kraftbridge.restore", "volume",
+            "--copy", pods.KEPT_COPY, "--sha256", restored.digest, "--directory", LOG_DIR,
             "--id", restored.id, "--epoch", str(restored.epoch), "--voters", voters, "--node-id", "$(NODE_ID)",
             # A cluster id may begin with a dash.
             "--cluster-id=$(CLUSTER_ID)",

@@ -1,7 +1,8 @@
 """Objects of a dry start: fenced copies of the brokers' pods, the NetworkPolicy that closes them, the probe pod. Pure.
 
-A copy has the user's image, init containers, command and environment, and nothing that could do harm: no other container, no hook or probe, no host
-namespace, no privilege, no token, no disk and no name that resolves. What it has on disk is what the live pod's volumes would hold.
+A copy has the user's image, init containers, command and environment, and nothing that could do harm:
+no other container, no hook or probe, no host namespace, no privilege, no token, no disk and no name that resolves.
+What it has on disk is what the live pod's volumes would hold.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import base64
 import copy
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -26,9 +27,10 @@ from kraftbridge.builders.brokers import (
     short_hash,
     with_volumes,
 )
+from kraftbridge.builders.pods import list_at, map_at
 from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
 from kraftbridge.models.dry_start import CopyKey, ListenerOfControllers
-from kraftbridge.models.mounted_files import MountedFiles
+from kraftbridge.models.mounted_files import MountedFiles, mounted_object
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec, PodSettings
 
@@ -43,7 +45,8 @@ LISTENER_FILE: Final = "controllers"
 VOLUMES: Final = "/kraftbridge-volumes"
 """Where the container that prepares a copy sees the volumes of the Kafka container."""
 DEADLINE_SECONDS: Final = 120
-"""``activeDeadlineSeconds`` of every pod: a copy that waits for somebody ends by itself, also when the operator is gone."""
+"""``activeDeadlineSeconds`` of every pod: a copy that waits for somebody ends by itself,
+also when the operator is gone."""
 SCHEDULING_GATE: Final = "kraftbridge.dev/inspected"
 """Keeps the scheduler from placing a pod until the operator has compared the admitted pod with the requested one."""
 JAVA_TOOL_OPTIONS: Final = "JAVA_TOOL_OPTIONS"
@@ -60,7 +63,8 @@ _RESTRICTED: Final[Mapping[str, Any]] = {
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""What the ``restricted`` Pod Security Standard asks for; the operator's image has a numeric user, and no user is fixed here."""
+"""What the ``restricted`` Pod Security Standard asks for;
+the operator's image has a numeric user, and no user is fixed here."""
 _KEPT_VOLUMES: Final = ("configMap", "secret", "projected", "downwardAPI")
 _KEPT_OF_CONTAINER: Final = ("name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom")
 _KEPT_OF_POD: Final = ("nodeSelector", "tolerations", "imagePullSecrets", "runtimeClassName", "enableServiceLinks")
@@ -79,6 +83,15 @@ NO_INJECTION: Final[Mapping[str, str]] = {
     "admission.datadoghq.com/enabled": "false",
 }
 """Annotations, and labels where an injector reads labels, that switch meshes' and secret stores' injectors off."""
+_PLAIN_FIELDS: Final = (
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.podIP",
+    "status.hostIP",
+)
+"""Field references whose value is the field's text."""
 _NO_INJECTION_LABELS: Final = (
     "sidecar.istio.io/inject",
     "kuma.io/sidecar-injection",
@@ -102,7 +115,10 @@ class DryStartFacts:
     """``spec.pods``, `pods.completed`."""
 
     def metadata(self, name: str, **more: Any) -> Object:
-        """Return the metadata of an object of the run: the migration owns it, so that nothing outlives both run and migration."""
+        """Return the metadata of an object of the run.
+
+        The migration owns it, so that nothing outlives both run and migration.
+        """
         owner = {"apiVersion": API_VERSION, "kind": KIND, "name": self.migration, "uid": self.uid}
         return {"name": name, "namespace": self.namespace, "labels": self.labels, "ownerReferences": [owner], **more}
 
@@ -148,10 +164,12 @@ def copy_name(key: CopyKey, run: str) -> str:
 def overlaid(
     spec: MigrationSpec, facts: BrokerFacts, migration: str, stateful_set: Mapping[str, Any], mode: BrokerMode
 ) -> tuple[Object, dict[str, str]]:
-    """Return a StatefulSet as the mode's overlay makes it, and the files of the properties volume (none in ``Env`` style).
+    """Return a StatefulSet as the mode's overlay makes it, and the files of its properties volume.
 
-    Server-side apply merges ``env``, ``containers`` and ``volumes`` by name; so does this. In ZooKeeper mode only the image's own writing to
-    ZooKeeper is switched off: a copy reaches none, and the image would wait for it before it starts Kafka.
+    There are no files in ``Env`` style.
+    Server-side apply merges ``env``, ``containers`` and ``volumes`` by name; so does this.
+    In ZooKeeper mode only the image's own writing to ZooKeeper is switched off:
+    a copy reaches none, and the image would wait for it before it starts Kafka.
     """
     changed = copy.deepcopy(dict(stateful_set))
     if mode is BrokerMode.ZOOKEEPER:
@@ -161,22 +179,29 @@ def overlaid(
     pod = changed["spec"]["template"]["spec"]
     (patch,) = wanted["spec"]["containers"]
     _set_variables(changed, patch["name"], {entry["name"]: entry["value"] for entry in patch["env"]})
-    for container in pod["containers"]:
-        if container["name"] == patch["name"] and "volumeMounts" in patch:
-            by_path = {m["mountPath"]: m for m in (*(container.get("volumeMounts") or []), *patch["volumeMounts"])}
-            container["volumeMounts"] = list(by_path.values())
-    pod["volumes"] = with_volumes(pod.get("volumes") or [], wanted["spec"].get("volumes", []))
+    kafka = _containers_of(changed).get(patch["name"])
+    if kafka is not None and "volumeMounts" in patch:
+        mounts = [*list_at(kafka, "volumeMounts"), *patch["volumeMounts"]]
+        kafka["volumeMounts"] = list({mount["mountPath"]: mount for mount in mounts}.values())
+    pod["volumes"] = with_volumes(list_at(pod, "volumes"), list_at(wanted, "spec", "volumes"))
     source = spec.brokers.properties
     if source is None or properties_object(spec, facts, migration, mode) is None:
         return changed, {}
     return changed, {source.key: properties_file(spec, facts, mode)}
 
 
-def _set_variables(stateful_set: Object, container: str, wanted: Mapping[str, str]) -> None:
-    for each in stateful_set["spec"]["template"]["spec"]["containers"]:
-        if each["name"] == container and wanted:
-            by_name = {entry["name"]: entry for entry in each.get("env") or []}
-            each["env"] = [*(by_name | {k: {"name": k, "value": v} for k, v in wanted.items()}).values()]
+def _containers_of(stateful_set: Mapping[str, Any]) -> dict[str, Object]:
+    """Return the containers of a StatefulSet's template by name."""
+    return {c["name"]: c for c in list_at(stateful_set, "spec", "template", "spec", "containers")}
+
+
+def _set_variables(stateful_set: Object, name: str, wanted: Mapping[str, str]) -> None:
+    container = _containers_of(stateful_set).get(name)
+    if container is None or not wanted:
+        return
+    by_name = {entry["name"]: entry for entry in list_at(container, "env")}
+    by_name |= {variable: {"name": variable, "value": value} for variable, value in wanted.items()}
+    container["env"] = list(by_name.values())
 
 
 def run_secret(
@@ -189,10 +214,9 @@ def run_secret(
     It is applied anew for each run, and without copies at its end: the operator has no right to delete Secrets.
     """
     data = {"salt": salt, LISTENER_FILE: "" if listener is None else _listener_file(listener, salt)}
-    for each in copies:
-        prefix = copy_name(each.key, facts.run)
-        data |= {f"{prefix}.{key}": text for key, text in each.files.items()}
-        data |= {f"{prefix}.{key}": text for key, text in _downward_files(each).items()}
+    for copied in copies:
+        prefix = copy_name(copied.key, facts.run)
+        data |= {f"{prefix}.{key}": text for key, text in {**copied.files, **_downward_files(copied)}.items()}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -217,7 +241,10 @@ def _listener_file(listener: ListenerOfControllers, salt: str) -> str:
 
 
 def network_policy(facts: DryStartFacts) -> Object:
-    """Return the policy that lets nothing in or out of the run's pods; other policies may open them again, which the probe finds."""
+    """Return the policy that lets nothing in or out of the run's pods.
+
+    Other policies may open them again, which the probe finds.
+    """
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -245,7 +272,7 @@ def probe_pod(facts: DryStartFacts, closed: tuple[str, ...]) -> Object:
     return pods.with_settings(pod, facts.pods)
 
 
-def copy_pod(facts: DryStartFacts, each: CopyFacts) -> Object:
+def copy_pod(facts: DryStartFacts, copied: CopyFacts) -> Object:
     """Return a fenced copy of a broker's pod.
 
     Raises
@@ -253,27 +280,36 @@ def copy_pod(facts: DryStartFacts, each: CopyFacts) -> Object:
     KeyError
         The template has no Kafka container.
     """
-    template = each.stateful_set["spec"]["template"]["spec"]
-    containers = {c["name"]: c for c in template.get("containers", [])}
-    kafka = _container(containers[each.container], each)
+    template = copied.stateful_set["spec"]["template"]["spec"]
+    kafka = _container(_containers_of(copied.stateful_set)[copied.container], copied)
     # A native sidecar (restartPolicy Always) is no step of the start, and never ends.
-    starters = [_container(c, each) for c in template.get("initContainers") or [] if c.get("restartPolicy") != "Always"]
-    volumes = [_volume(v, facts, each) for v in _declared_volumes(each)]
+    starters = [c for c in list_at(template, "initContainers") if c.get("restartPolicy") != "Always"]
+    volumes = [_volume(v, facts, copied) for v in _declared_volumes(copied)]
     spec: Object = {
-        **{k: copy.deepcopy(template[k]) for k in _KEPT_OF_POD if k in template},
-        "hostname": each.key.pod,
-        "initContainers": [_prepare(facts, each, volumes), *starters],
+        **_kept(template, _KEPT_OF_POD),
+        "hostname": copied.key.pod,
+        "initContainers": [_prepare(facts, copied, volumes), *(_container(starter, copied) for starter in starters)],
         "containers": [kafka],
         "volumes": [{"name": _VOLUME, "emptyDir": {}}, *_run_files(facts), *volumes],
     }
-    if service := each.stateful_set["spec"].get("serviceName"):
+    if service := copied.stateful_set["spec"].get("serviceName"):
         spec["subdomain"] = service
-    if pull := each.live.get("spec", {}).get("imagePullSecrets"):
+    if pull := copied.live.get("spec", {}).get("imagePullSecrets"):
         spec["imagePullSecrets"] = copy.deepcopy(pull)  # those of the service account, too
     if security := template.get("securityContext"):
         # Kernel parameters are the node's in part.
-        spec["securityContext"] = {k: copy.deepcopy(v) for k, v in security.items() if k != "sysctls"}
-    return pods.copied_with_settings(_pod(facts, copy_name(each.key, facts.run), spec), facts.pods)
+        spec["securityContext"] = _without(security, ("sysctls",))
+    return pods.copied_with_settings(_pod(facts, copy_name(copied.key, facts.run), spec), facts.pods)
+
+
+def _kept(source: Mapping[str, Any], keys: Collection[str]) -> Object:
+    """Return a copy of these fields."""
+    return {key: copy.deepcopy(source[key]) for key in keys if key in source}
+
+
+def _without(source: Mapping[str, Any], keys: Collection[str]) -> Object:
+    """Return a copy of all other fields."""
+    return {key: copy.deepcopy(value) for key, value in source.items() if key not in keys}
 
 
 def _pod(facts: DryStartFacts, name: str, spec: Object) -> Object:
@@ -282,7 +318,7 @@ def _pod(facts: DryStartFacts, name: str, spec: Object) -> Object:
         "kind": "Pod",
         "metadata": facts.metadata(
             name,
-            labels={**facts.labels, **{k: NO_INJECTION[k] for k in _NO_INJECTION_LABELS}},
+            labels={**facts.labels, **_kept(NO_INJECTION, _NO_INJECTION_LABELS)},
             annotations=dict(NO_INJECTION),
         ),
         "spec": {
@@ -305,41 +341,37 @@ def _pod(facts: DryStartFacts, name: str, spec: Object) -> Object:
 # -------------------------------------------------------------------------------------------------- containers
 
 
-def _container(container: Mapping[str, Any], each: CopyFacts) -> Object:
-    kept = {k: copy.deepcopy(container[k]) for k in _KEPT_OF_CONTAINER if k in container}
-    kept["env"] = _environment(container.get("env") or [], each, kafka=container["name"] == each.container)
-    kept["volumeMounts"] = [
-        {"name": _VOLUME, "mountPath": DIRECTORY},
-        *(copy.deepcopy(m) for m in container.get("volumeMounts") or []),
-    ]
-    kept["resources"] = _no_more_than(each, container.get("resources") or {}, requests=not _reads_requests(each))
-    security = {
-        k: copy.deepcopy(v)
-        for k, v in (container.get("securityContext") or {}).items()
-        if k not in ("privileged", "procMount")
-    }
+def _container(container: Mapping[str, Any], copied: CopyFacts) -> Object:
+    kept = _kept(container, _KEPT_OF_CONTAINER)
+    kept["env"] = _environment(list_at(container, "env"), copied, kafka=container["name"] == copied.container)
+    mounts = copy.deepcopy(list_at(container, "volumeMounts"))
+    kept["volumeMounts"] = [{"name": _VOLUME, "mountPath": DIRECTORY}, *mounts]
+    resources = map_at(container, "resources")
+    kept["resources"] = _no_more_than(copied, resources, requests=not _reads_requests(copied))
+    security = _without(map_at(container, "securityContext"), ("privileged", "procMount"))
     if "capabilities" in security:
-        security["capabilities"] = {k: v for k, v in security["capabilities"].items() if k == "drop"}
+        security["capabilities"] = _kept(security["capabilities"], ("drop",))
     kept["securityContext"] = security
     return kept
 
 
-def _environment(present: Sequence[Mapping[str, Any]], each: CopyFacts, *, kafka: bool) -> list[Object]:
+def _environment(present: Sequence[Mapping[str, Any]], copied: CopyFacts, *, kafka: bool) -> list[Object]:
     """Return a container's environment with the live pod's values of field references, and with the agent.
 
-    ``JAVA_TOOL_OPTIONS`` and ``_JAVA_OPTIONS`` both name the agent: an entrypoint that clears one is held by the other (``Arguments::parse``).
+    ``JAVA_TOOL_OPTIONS`` and ``_JAVA_OPTIONS`` both name the agent:
+    an entrypoint that clears one is held by the other (``Arguments::parse``).
     """
     variables: list[Object] = []
     for entry in present:
-        reference = entry.get("valueFrom") or {}
+        reference = map_at(entry, "valueFrom")
         if "fieldRef" in reference:
-            variables.append({"name": entry["name"], "value": field_value(each, reference["fieldRef"]["fieldPath"])})
+            variables.append({"name": entry["name"], "value": field_value(copied, reference["fieldRef"]["fieldPath"])})
         elif entry["name"] == JAVA_TOOL_OPTIONS:
             variables.append({**copy.deepcopy(dict(entry)), "name": _USERS_OPTIONS})
         elif entry["name"] != "_JAVA_OPTIONS":
             variables.append(copy.deepcopy(dict(entry)))
     users = any(v["name"] == _USERS_OPTIONS for v in variables)
-    if not users and each.inherits_options and kafka:
+    if not users and copied.inherits_options and kafka:
         variables.append({"name": _USERS_OPTIONS, "value": INHERITED_OPTIONS})
         users = True
     return [
@@ -349,29 +381,21 @@ def _environment(present: Sequence[Mapping[str, Any]], each: CopyFacts, *, kafka
     ]
 
 
-def field_value(each: CopyFacts, path: str) -> str:
+def field_value(copied: CopyFacts, path: str) -> str:
     """Return what a field reference gives in the live pod (downward API), ``""`` where it has none."""
-    metadata, spec, status = (each.live.get(part) or {} for part in ("metadata", "spec", "status"))
-    match path:
-        case "metadata.name":
-            return str(metadata.get("name", each.key.pod))
-        case "metadata.namespace" | "metadata.uid":
-            return str(metadata.get(path.rpartition(".")[2], ""))
-        case "metadata.labels" | "metadata.annotations":
-            entries = metadata.get(path.rpartition(".")[2]) or {}
-            return "\n".join(f'{k}="{_escaped(str(v))}"' for k, v in sorted(entries.items()))
-        case "spec.nodeName" | "spec.serviceAccountName":
-            return str(spec.get(path.rpartition(".")[2], ""))
-        case "status.podIP" | "status.hostIP":
-            return str(status.get(path.rpartition(".")[2], ""))
-        case "status.podIPs" | "status.hostIPs":
-            return ",".join(str(entry["ip"]) for entry in status.get(path.rpartition(".")[2]) or [])
-        case _:
-            pass
-    for part in ("labels", "annotations"):
-        if path.startswith(f"metadata.{part}['"):
-            return str((metadata.get(part) or {}).get(path[len(f"metadata.{part}['") : -2], ""))
-    return ""
+    place, bracket, key = path.partition("['")
+    section, _, name = place.partition(".")
+    values = map_at(copied.live, section)
+    if place in ("metadata.labels", "metadata.annotations"):
+        entries = map_at(values, name)
+        if bracket:
+            return str(entries.get(key.removesuffix("']"), ""))
+        return "\n".join(f'{k}="{_escaped(str(v))}"' for k, v in sorted(entries.items()))
+    if path in ("status.podIPs", "status.hostIPs"):
+        return ",".join(str(entry["ip"]) for entry in list_at(values, name))
+    if path == "metadata.name":
+        return str(values.get("name", copied.key.pod))
+    return str(values.get(name, "")) if path in _PLAIN_FIELDS else ""
 
 
 def _escaped(value: str) -> str:
@@ -380,33 +404,43 @@ def _escaped(value: str) -> str:
 
 def _small(resources: Mapping[str, Any], *, requests: bool = True) -> Object:
     """Return resources with small requests; limits stay, since scripts compute from them and quotas count them."""
-    limits = {k: v for k, v in (resources.get("limits") or {}).items() if k in ("cpu", "memory")}
+    limits = {k: v for k, v in map_at(resources, "limits").items() if k in ("cpu", "memory")}
     if not requests:
-        return {"requests": dict(resources.get("requests") or {}), "limits": limits}
+        return {"requests": dict(map_at(resources, "requests")), "limits": limits}
     return {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": limits or {"memory": "512Mi"}}
 
 
-def _no_more_than(each: CopyFacts, resources: Mapping[str, Any], *, requests: bool = True) -> Object:
-    """Return small resources that get no processor before the live pod: a request outweighs every pod without one (``cpu.weight``)."""
-    if (each.live.get("status") or {}).get("qosClass") == "BestEffort":
+def _no_more_than(copied: CopyFacts, resources: Mapping[str, Any], *, requests: bool = True) -> Object:
+    """Return small resources that get no processor before the live pod.
+
+    A request outweighs every pod without one (``cpu.weight``).
+    """
+    if map_at(copied.live, "status").get("qosClass") == "BestEffort":
         return {}
     small = _small(resources, requests=requests)
-    claims = [c.get("resources") or {} for c in (each.live.get("spec") or {}).get("containers") or []]
-    if requests and claims and not any("cpu" in (c.get(k) or {}) for c in claims for k in ("requests", "limits")):
+    if requests and _claims_no_processor(copied.live):
         small["requests"].pop("cpu", None)
     return small
 
 
-def _reads_requests(each: CopyFacts) -> bool:
-    return "'resource': 'requests." in str(each.stateful_set["spec"]["template"]["spec"])
+def _claims_no_processor(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod has containers, and none of them requests or limits the processor."""
+    resources = [map_at(container, "resources") for container in list_at(pod, "spec", "containers")]
+    claimed = {key for part in resources for key in (*map_at(part, "requests"), *map_at(part, "limits"))}
+    return bool(resources) and "cpu" not in claimed
 
 
-def _prepare(facts: DryStartFacts, each: CopyFacts, volumes: Sequence[Object]) -> Object:
+def _reads_requests(copied: CopyFacts) -> bool:
+    return "'resource': 'requests." in str(copied.stateful_set["spec"]["template"]["spec"])
+
+
+def _prepare(facts: DryStartFacts, copied: CopyFacts, volumes: Sequence[Object]) -> Object:
     """Return the first init container: it tests the fence, provides agent and salt, and fills the data directories."""
-    root = (each.stateful_set["spec"]["template"]["spec"].get("securityContext") or {}).get("runAsUser") == 0
-    text = f"version=0\nbroker.id={each.broker_id}\ncluster.id={each.cluster_id}\n"
+    root = map_at(copied.stateful_set["spec"]["template"]["spec"], "securityContext").get("runAsUser") == 0
+    text = f"version=0\nbroker.id={copied.broker_id}\ncluster.id={copied.cluster_id}\n"
     empty = {v["name"] for v in volumes if "emptyDir" in v}
-    placed = {d: p for d in each.log_dirs if (p := _place(each, d)) is not None and p[0] in empty}
+    places = [_place(copied, directory) for directory in dict.fromkeys(copied.log_dirs)]
+    to_fill = [place for place in places if place is not None and place[0] in empty]
     return {
         "name": PREPARE,
         "image": facts.operator_image,
@@ -419,90 +453,88 @@ def _prepare(facts: DryStartFacts, each: CopyFacts, volumes: Sequence[Object]) -
             f"--agent={DIRECTORY}",
             "--salt=/kraftbridge-run/salt",
             f"--listener=/kraftbridge-run/{LISTENER_FILE}",
-            *(f"--meta-properties={VOLUMES}/{volume}/{path}" for volume, path in placed.values()),
+            *(f"--meta-properties={VOLUMES}/{volume}/{path}" for volume, path in to_fill),
         ],
         "env": [{"name": "META_PROPERTIES", "value": text}],
-        "resources": facts.pods.helper_resources or _no_more_than(each, {}),
+        "resources": facts.pods.helper_resources or _no_more_than(copied, {}),
         "securityContext": {**_RESTRICTED, "runAsNonRoot": not root},
         "volumeMounts": [
             {"name": _VOLUME, "mountPath": DIRECTORY},
             {"name": f"{_VOLUME}-run", "mountPath": "/kraftbridge-run", "readOnly": True},
-            *(
-                {"name": volume, "mountPath": f"{VOLUMES}/{volume}"}
-                for volume in dict.fromkeys(v for v, _ in placed.values())
-            ),
+            *({"name": volume, "mountPath": f"{VOLUMES}/{volume}"} for volume in dict(to_fill)),
         ],
     }
 
 
-def _place(each: CopyFacts, directory: str) -> tuple[str, str] | None:
+def _place(copied: CopyFacts, directory: str) -> tuple[str, str] | None:
     """Return the volume that a data directory is on, and its path there; None when it is on no volume."""
-    containers = each.stateful_set["spec"]["template"]["spec"]["containers"]
-    mounts = next(c for c in containers if c["name"] == each.container).get("volumeMounts") or []
     path = PurePosixPath(directory)
-    found = [m for m in mounts if path.is_relative_to(m["mountPath"]) and "subPathExpr" not in m]
-    if not found:
+    mounts = list_at(_containers_of(copied.stateful_set)[copied.container], "volumeMounts")
+    mounts = [m for m in mounts if path.is_relative_to(m["mountPath"]) and "subPathExpr" not in m]
+    if not mounts:
         return None
-    mount = max(found, key=lambda m: len(PurePosixPath(m["mountPath"]).parts))
+    mount = max(mounts, key=lambda m: len(PurePosixPath(m["mountPath"]).parts))
     return mount["name"], str(PurePosixPath(mount.get("subPath", "")) / path.relative_to(mount["mountPath"]))
 
 
 # ----------------------------------------------------------------------------------------------------- volumes
 
 
-def _declared_volumes(each: CopyFacts) -> list[Object]:
-    claims = each.stateful_set["spec"].get("volumeClaimTemplates") or []
-    claimed = {c["metadata"]["name"] for c in claims}
-    declared = each.stateful_set["spec"]["template"]["spec"].get("volumes") or []
-    return [*({"name": name} for name in sorted(claimed)), *(v for v in declared if v["name"] not in claimed)]
+def _declared_volumes(copied: CopyFacts) -> list[Object]:
+    claims = list_at(copied.stateful_set, "spec", "volumeClaimTemplates")
+    claimed = sorted({claim["metadata"]["name"] for claim in claims})
+    declared = list_at(copied.stateful_set, "spec", "template", "spec", "volumes")
+    return [*({"name": name} for name in claimed), *(v for v in declared if v["name"] not in claimed)]
 
 
-def _volume(volume: Mapping[str, Any], facts: DryStartFacts, each: CopyFacts) -> Object:
+def _volume(volume: Mapping[str, Any], facts: DryStartFacts, copied: CopyFacts) -> Object:
     """Return a volume of the copy: the same for what Kubernetes renders, else an empty directory."""
     name = volume["name"]
     kind = next((k for k in _KEPT_VOLUMES if volume.get(k) is not None), None)
-    if kind is not None and each.files and _carries_our_files(volume, each):
-        return _properties_volume(volume, facts, each)
-    if kind == "downwardAPI":
-        return {"name": name, "secret": _ours(facts, each, _downward_items(name, volume["downwardAPI"]))}
-    if kind == "projected":
-        sources = []
-        for index, source in enumerate(volume["projected"].get("sources") or []):
-            if "downwardAPI" in source:
-                items = _downward_items(f"{name}-{index}", source["downwardAPI"])
-                ours = _ours(facts, each, items)
-                sources.append({"secret": {"name": ours["secretName"], "items": ours["items"]}})
-            elif "configMap" in source or "secret" in source:
-                sources.append(copy.deepcopy(source))
-        return {"name": name, "projected": {**volume["projected"], "sources": sources}}
     if kind is None:
         return {"name": name, "emptyDir": {}}
+    if copied.files and _carries_our_files(volume, copied):
+        return _properties_volume(volume, facts, copied)
+    if kind == "downwardAPI":
+        return {"name": name, "secret": _ours(facts, copied, _downward_items(name, volume["downwardAPI"]))}
+    if kind == "projected":
+        sources = list(_copied_sources(volume, facts, copied))
+        return {"name": name, "projected": {**volume["projected"], "sources": sources}}
     return {"name": name, kind: copy.deepcopy(volume[kind])}
 
 
-def _carries_our_files(volume: Mapping[str, Any], each: CopyFacts) -> bool:
-    name = (volume.get("configMap") or {}).get("name") or (volume.get("secret") or {}).get("secretName") or ""
-    return str(name).endswith(f"-kraftbridge-{each.key.mode.lower()}")
+def _copied_sources(volume: Mapping[str, Any], facts: DryStartFacts, copied: CopyFacts) -> Iterator[Object]:
+    """Yield the sources of a projected volume without tokens of service accounts."""
+    for index, source in enumerate(list_at(volume, "projected", "sources")):
+        if "downwardAPI" in source:
+            ours = _ours(facts, copied, _downward_items(f"{volume['name']}-{index}", source["downwardAPI"]))
+            yield {"secret": {"name": ours["secretName"], "items": ours["items"]}}
+        elif "configMap" in source or "secret" in source:
+            yield copy.deepcopy(source)
 
 
-def _properties_volume(volume: Mapping[str, Any], facts: DryStartFacts, each: CopyFacts) -> Object:
+def _carries_our_files(volume: Mapping[str, Any], copied: CopyFacts) -> bool:
+    mounted = mounted_object([volume], volume["name"])
+    return mounted is not None and mounted[1].endswith(f"-kraftbridge-{copied.key.mode.lower()}")
+
+
+def _properties_volume(volume: Mapping[str, Any], facts: DryStartFacts, copied: CopyFacts) -> Object:
     """Return the volume with the mode's file from the run's Secret, and the other keys from the user's own object."""
     reference = volume.get("configMap") or volume.get("secret") or {}
-    others = each.mounted.keys if each.mounted is not None else ()
-    items = reference.get("items") or [{"key": k, "path": k} for k in dict.fromkeys((*each.files, *others))]
-    prefix = copy_name(each.key, facts.run)
-    ours = [{**i, "key": f"{prefix}.{i['key']}"} for i in items if i["key"] in each.files]
-    kept = [dict(i) for i in items if i["key"] not in each.files]
+    others = copied.mounted.keys if copied.mounted is not None else ()
+    items = reference.get("items") or [{"key": k, "path": k} for k in dict.fromkeys((*copied.files, *others))]
+    prefix = copy_name(copied.key, facts.run)
+    ours = [{**i, "key": f"{prefix}.{i['key']}"} for i in items if i["key"] in copied.files]
+    kept = [dict(i) for i in items if i["key"] not in copied.files]
     sources: list[Object] = [{"secret": {"name": run_name(facts.migration), "items": ours}}]
-    if kept and each.mounted is not None:
-        kind = f"{each.mounted.kind[:1].lower()}{each.mounted.kind[1:]}"
-        sources.append({kind: {"name": each.mounted.name, "items": kept}})
-    mode = {k: reference[k] for k in ("defaultMode",) if k in reference}
-    return {"name": volume["name"], "projected": {"sources": sources, **mode}}
+    if kept and copied.mounted is not None:
+        kind = f"{copied.mounted.kind[:1].lower()}{copied.mounted.kind[1:]}"
+        sources.append({kind: {"name": copied.mounted.name, "items": kept}})
+    return {"name": volume["name"], "projected": {"sources": sources, **_kept(reference, ("defaultMode",))}}
 
 
-def _ours(facts: DryStartFacts, each: CopyFacts, items: Mapping[str, str]) -> Object:
-    prefix = copy_name(each.key, facts.run)
+def _ours(facts: DryStartFacts, copied: CopyFacts, items: Mapping[str, str]) -> Object:
+    prefix = copy_name(copied.key, facts.run)
     return {
         "secretName": run_name(facts.migration),
         "items": [{"key": f"{prefix}.{key}", "path": path} for key, path in sorted(items.items())],
@@ -516,30 +548,43 @@ def _run_files(facts: DryStartFacts) -> list[Object]:
 
 
 def _downward_items(name: str, source: Mapping[str, Any]) -> dict[str, str]:
-    """Return the path of each field reference of a volume by its key in our Secret; resource references are left out."""
-    return {f"{name}-{short_hash([i['path']])}": i["path"] for i in source.get("items") or [] if "fieldRef" in i}
+    """Return the path of each field reference of a volume, by its key in our Secret.
+
+    Resource references are left out.
+    """
+    return {key: item["path"] for key, item in _field_references(name, source)}
 
 
-def _downward_files(each: CopyFacts) -> dict[str, str]:
-    found = {}
-    for volume in _declared_volumes(each):
-        sources = [(volume["name"], volume.get("downwardAPI"))]
-        sources += [
-            (f"{volume['name']}-{i}", s.get("downwardAPI"))
-            for i, s in enumerate((volume.get("projected") or {}).get("sources") or [])
-        ]
-        for name, source in sources:
-            for item in (source or {}).get("items") or []:
-                if "fieldRef" in item:
-                    found[f"{name}-{short_hash([item['path']])}"] = field_value(each, item["fieldRef"]["fieldPath"])
-    return found
+def _field_references(name: str, source: Mapping[str, Any]) -> Iterator[tuple[str, Object]]:
+    """Yield the field references of a ``downwardAPI`` source with their keys in our Secret."""
+    for item in list_at(source, "items"):
+        if "fieldRef" in item:
+            yield f"{name}-{short_hash([item['path']])}", item
+
+
+def _downward_sources(volume: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each ``downwardAPI`` source of a volume, with the beginning of its keys in our Secret."""
+    yield volume["name"], map_at(volume, "downwardAPI")
+    for index, source in enumerate(list_at(volume, "projected", "sources")):
+        yield f"{volume['name']}-{index}", map_at(source, "downwardAPI")
+
+
+def _downward_files(copied: CopyFacts) -> dict[str, str]:
+    files = {}
+    for volume in _declared_volumes(copied):
+        for name, source in _downward_sources(volume):
+            for key, item in _field_references(name, source):
+                files[key] = field_value(copied, item["fieldRef"]["fieldPath"])
+    return files
 
 
 # --------------------------------------------------------------------------------------------------- admission
 
 
 def additions(asked: Mapping[str, Any], made: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what admission put into a pod that could do harm or change its start; an API server's own defaults are none of these.
+    """Return what admission put into a pod that could do harm or change its start.
+
+    An API server's own defaults are none of these.
 
     Parameters
     ----------
@@ -548,47 +593,54 @@ def additions(asked: Mapping[str, Any], made: Mapping[str, Any]) -> tuple[str, .
     made
         The pod as the API server keeps it.
     """
-    wanted, spec = asked["spec"], made["spec"]
-    found = []
-    for part in ("containers", "initContainers"):
-        before = {c["name"]: c for c in wanted.get(part) or []}
-        for container in spec.get(part) or []:
-            mine = before.pop(container["name"], None)
-            what = f"container {container['name']}"
-            if mine is None:
-                found.append(what)
-                continue
-            found += [
-                f"{key} of {what}"
-                for key in ("image", "command", "args", "env", "envFrom", "lifecycle", "volumeMounts")
-                if not _same(mine.get(key), container.get(key))
-            ]
-            if (container.get("securityContext") or {}).get("privileged"):
-                found.append(f"privileges of {what}")
-        found += [f"the loss of container {name}" for name in before]
-    volumes = {v["name"] for v in wanted.get("volumes") or []}
-    found += [f"volume {v['name']}" for v in spec.get("volumes") or [] if v["name"] not in volumes]
-    found += [key for key in ("hostNetwork", "hostPID", "hostIPC", "hostAliases") if spec.get(key)]
+    spec = made["spec"]
+    changes = [
+        *_container_changes(list_at(asked, "spec", "containers"), list_at(spec, "containers")),
+        *_container_changes(list_at(asked, "spec", "initContainers"), list_at(spec, "initContainers")),
+    ]
+    volumes = {v["name"] for v in list_at(asked, "spec", "volumes")}
+    changes += [f"volume {v['name']}" for v in list_at(spec, "volumes") if v["name"] not in volumes]
+    changes += [key for key in ("hostNetwork", "hostPID", "hostIPC", "hostAliases") if spec.get(key)]
     if spec.get("dnsPolicy") != "None" or spec.get("dnsConfig", {}).get("nameservers") != ["127.0.0.1"]:
-        found.append("name resolution")
+        changes.append("name resolution")
     if spec.get("automountServiceAccountToken") is not False:
-        found.append("a service account token")
+        changes.append("a service account token")
     labels = asked["metadata"]["labels"]
-    if not labels.items() <= (made["metadata"].get("labels") or {}).items():
-        found.append("labels")
-    return tuple(found)
+    if not labels.items() <= map_at(made, "metadata", "labels").items():
+        changes.append("labels")
+    return tuple(changes)
+
+
+def _container_changes(asked: Iterable[Object], made: Iterable[Object]) -> Iterator[str]:
+    """Yield what differs in containers, in words."""
+    missing = {container["name"]: container for container in asked}
+    for container in made:
+        mine = missing.pop(container["name"], None)
+        words = f"container {container['name']}"
+        if mine is None:
+            yield words
+            continue
+        for key in ("image", "command", "args", "env", "envFrom", "lifecycle", "volumeMounts"):
+            if not _same(mine.get(key), container.get(key)):
+                yield f"{key} of {words}"
+        if map_at(container, "securityContext").get("privileged"):
+            yield f"privileges of {words}"
+    yield from (f"the loss of container {name}" for name in missing)
 
 
 def _same(mine: Any, theirs: Any) -> bool:
     if not mine and not theirs:
         return True
     if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
-        return all(_within(one, other) for one, other in zip(mine, theirs, strict=True))
+        return all(_within(entry, their_entry) for entry, their_entry in zip(mine, theirs, strict=True))
     return bool(mine == theirs)
 
 
 def _within(mine: Any, theirs: Any) -> bool:
-    """Whether an entry is as asked, apart from fields that were left out and the API server fills in (``fieldRef.apiVersion``)."""
+    """Return whether an entry is as asked.
+
+    Fields that were left out, and that the API server fills in, do not count (``fieldRef.apiVersion``).
+    """
     if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
         return all(_within(value, theirs.get(key)) for key, value in mine.items() if value not in (None, "", False))
     return bool(mine == theirs)

@@ -24,6 +24,7 @@ from kraftbridge.builders.brokers import (
     setting_of,
     variable_of,
 )
+from kraftbridge.builders.pods import list_at, map_at
 from kraftbridge.constants import (
     ANNOTATION_BROKER_MODE,
     ANNOTATION_CONFIGURATION,
@@ -37,11 +38,15 @@ from kraftbridge.models.status import GuardedStatefulSet, ListenerCertificatesSt
 
 _CONFLUENT_PREFIX: Final = "KAFKA_"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-_ABOUT_ORDER: Final = "Variables without a value keep the order of yours. Delete such an entry when you delete its variable from your manifest."
+_ABOUT_ORDER: Final = (
+    "Variables without a value keep the order of yours. "
+    "Delete such an entry when you delete its variable from your manifest."
+)
 _ABOUT_VARIABLES: Final = "Put the entries of extraEnvVars into your own list, in place of those of the same name"
 _ABOUT_BITNAMI_FILE: Final = (
     f"{_ABOUT_VARIABLES}. With zookeeper.enabled=false the chart removes its own ZooKeeper; the volumes stay. "
-    "The ConfigMap has the controllers' real listener; listeners.controller only keeps the chart from adding variables for it"
+    "The ConfigMap has the controllers' real listener; "
+    "listeners.controller only keeps the chart from adding variables for it"
 )
 _KEPT_METADATA: Final = ("name", "namespace", "labels", "annotations")
 
@@ -51,9 +56,12 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
 
     Notes
     -----
-    ``process.roles``, the voters and the controllers' listener name make a KRaft broker (KIP-866), and the listener must be in the protocol
-    map. ``kafka.security.authorizer.AclAuthorizer`` needs ZooKeeper (KIP-801). ``CLUSTER_ID`` is what images format new disks with.
-    ``JAVA_TOOL_OPTIONS`` only makes restarts quicker, and the delay of the first retention pass is for the comparison alone, so neither is required.
+    ``process.roles``, the voters and the controllers' listener name make a KRaft broker (KIP-866),
+    and the listener must be in the protocol map.
+    ``kafka.security.authorizer.AclAuthorizer`` needs ZooKeeper (KIP-801).
+    ``CLUSTER_ID`` is what images format new disks with.
+    ``JAVA_TOOL_OPTIONS`` only makes restarts quicker,
+    and the delay of the first retention pass is for the comparison alone, so neither is required.
     """
     container = spec.brokers.container
     source = spec.brokers.file
@@ -78,7 +86,8 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
         name=name,
         container=container,
         variables=tuple(
-            RequiredVariable(name=k, value=v, entry=k == protocol_map) for k, v in sorted(variables.items())
+            RequiredVariable(name=variable, value=value, entry=variable == protocol_map)
+            for variable, value in sorted(variables.items())
         ),
         present_variables=tuple(sorted(v for v in facts.variables if _is_login(v, spec.brokers.env_prefix))),
         empty_variables=tuple(sorted(name for name, value in of_image.items() if not value)),
@@ -94,50 +103,58 @@ def _is_login(variable: str, prefix: str) -> bool:
 
 def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what of ``needed`` a pod template lacks, in words; the chart's admission policy judges in the same way."""
-    pod = template.get("spec") or {}
-    container: Mapping[str, Any] = next(
-        (c for c in pod.get("containers") or [] if c.get("name") == needed.container), {}
-    )
-    entries = {e["name"]: e for e in container.get("env") or []}
-    env = {name: str(e.get("value", "")) for name, e in entries.items()}
-    lost = [v.words for v in needed.variables if not _has(v, env.get(v.name))]
+    containers = list_at(template, "spec", "containers")
+    container: Mapping[str, Any] = next((c for c in containers if c.get("name") == needed.container), {})
+    entries = {entry["name"]: entry for entry in list_at(container, "env")}
+    env = {name: str(entry.get("value", "")) for name, entry in entries.items()}
+    missing = [variable.words for variable in needed.variables if not _has(variable, env.get(variable.name))]
     if not container.get("envFrom"):
-        lost += [v for v in needed.present_variables if v not in env]
-    lost += [f"no {v}" for v in needed.empty_variables if env.get(v) or "valueFrom" in entries.get(v, {})]
+        missing += [name for name in needed.present_variables if name not in env]
+    missing += [
+        f"no {name}" for name in needed.empty_variables if env.get(name) or "valueFrom" in entries.get(name, {})
+    ]
     if needed.volume and not _mounts_kraft_properties(needed, template):
-        lost.append(f"volume {needed.volume} with {needed.mounted}")
-    if needed.issued_secret and not _mounts_secret(needed.issued_secret, pod.get("volumes") or []):
-        lost.append(f"a volume with Secret {needed.issued_secret}")
-    lost += [f"no {variable}={env[variable]}" for variable in writes_to_zookeeper(env)]
-    return tuple(lost)
+        missing.append(f"volume {needed.volume} with {needed.mounted}")
+    if needed.issued_secret and not _mounts_secret(needed.issued_secret, list_at(template, "spec", "volumes")):
+        missing.append(f"a volume with Secret {needed.issued_secret}")
+    missing += [f"no {name}={env[name]}" for name in writes_to_zookeeper(env)]
+    return tuple(missing)
 
 
 def owner_renders(needed: GuardedStatefulSet, stateful_set: Mapping[str, Any]) -> bool:
     """Return whether the owner of a StatefulSet has applied every field that its template needs.
 
-    Two tools leave such a record: ``kubectl apply`` in its annotation, server-side apply in ``managedFields``. Helm 3 leaves none where its
-    values agree with what the StatefulSet has already.
+    Two tools leave such a record: ``kubectl apply`` in its annotation, server-side apply in ``managedFields``.
+    Helm 3 leaves none where its values agree with what the StatefulSet has already.
     """
     if lacking(needed, stateful_set["spec"]["template"]):
         return False
-    metadata = stateful_set["metadata"]
-    annotations = stateful_set["spec"]["template"].get("metadata", {}).get("annotations") or {}
-    if needed.volume and annotations.get(ANNOTATION_BROKER_MODE) == BrokerMode.KRAFT:
+    if needed.volume and _is_in_kraft_mode(stateful_set["spec"]["template"]):
         return True
+    metadata = stateful_set["metadata"]
     try:
-        applied = json.loads((metadata.get("annotations") or {}).get(_LAST_APPLIED) or "{}")
+        applied = json.loads(map_at(metadata, "annotations").get(_LAST_APPLIED) or "{}")
     except ValueError:
         applied = {}
-    template = (applied.get("spec") or {}).get("template")
+    template = map_at(applied, "spec").get("template")
     if template is not None and not lacking(needed, template):
         return True
     return any(
-        entry.get("operation") == "Apply"
-        and entry.get("manager") != FIELD_MANAGER
-        and not entry.get("subresource")
-        and all(_owns(entry.get("fieldsV1") or {}, path) for path in _paths(needed))
-        for entry in metadata.get("managedFields") or []
+        all(_owns(map_at(entry, "fieldsV1"), path) for path in _paths(needed))
+        for entry in list_at(metadata, "managedFields")
+        if _applied_by_another(entry)
     )
+
+
+def _applied_by_another(entry: Mapping[str, Any]) -> bool:
+    """Return whether an entry of ``managedFields`` is of a server-side apply that is not the operator's."""
+    if entry.get("manager") == FIELD_MANAGER or entry.get("subresource"):
+        return False
+    return entry.get("operation") == "Apply"
+
+
+def _is_in_kraft_mode(template: Mapping[str, Any]) -> bool:
+    return map_at(template, "metadata", "annotations").get(ANNOTATION_BROKER_MODE) == BrokerMode.KRAFT
 
 
 def broker_manifests(spec: MigrationSpec, facts: Mapping[str, BrokerFacts], migration: str) -> dict[str, str]:
@@ -152,7 +169,9 @@ def broker_manifests(spec: MigrationSpec, facts: Mapping[str, BrokerFacts], migr
     migration
         Name of the migration, for labels.
     """
-    documents, patches, files = [], [], {}
+    documents = []
+    patches = []
+    files = {}
     for name, of_set in facts.items():
         ours = overlay(spec, of_set, name, BrokerMode.KRAFT)
         documents.append(ours)
@@ -160,9 +179,9 @@ def broker_manifests(spec: MigrationSpec, facts: Mapping[str, BrokerFacts], migr
         if properties is not None and properties["kind"] != FilesKind.SECRET:
             documents.append(properties)  # a Secret stays where it is
         patches.append(_kustomize_patch(of_set, name, ours))
+        advice = _ABOUT_VARIABLES if spec.brokers.file is None else _ABOUT_BITNAMI_FILE
         files[f"values-bitnami-{name}.yaml"] = _values(
-            f"the Bitnami chart (bitnami/kafka). {_ABOUT_VARIABLES if spec.brokers.file is None else _ABOUT_BITNAMI_FILE}",
-            _bitnami_values(spec, of_set, ours),
+            f"the Bitnami chart (bitnami/kafka). {advice}", _bitnami_values(spec, of_set, ours)
         )
         if spec.brokers.file is None and spec.brokers.env_prefix == _CONFLUENT_PREFIX:
             files[f"values-cp-kafka-{name}.yaml"] = _values(
@@ -182,8 +201,10 @@ def about_certificates(issued: ListenerCertificatesStatus) -> str:
         return "unknown" if at is None else f"{at:%Y-%m-%d}"
 
     return (
-        "The operator issued the certificates of the controllers' listener. No Secret below is part of these manifests: each stays where it is.\n"
-        "The operator renews the certificates while it runs and the KafkaMigration exists. After that nobody does, and no broker\n"
+        "The operator issued the certificates of the controllers' listener. "
+        "No Secret below is part of these manifests: each stays where it is.\n"
+        "The operator renews the certificates while it runs and the KafkaMigration exists. "
+        "After that nobody does, and no broker\n"
         "reaches a controller whose certificate has expired: renew them as in docs/kraft.md, 'Renew certificates'.\n\n"
         f"authority:    Secret {issued.authority_secret}; keep it, since it signs every later certificate\n"
         f"controllers:  Secret {issued.controllers_secret}, valid until {end(issued.controllers_expire_at)}\n"
@@ -199,20 +220,19 @@ def exported(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mounts_secret(secret: str, volumes: Iterable[Mapping[str, Any]]) -> bool:
-    return any((v.get("secret") or {}).get("secretName") == secret for v in volumes)
+    return any(map_at(volume, "secret").get("secretName") == secret for volume in volumes)
 
 
 def _has(variable: RequiredVariable, value: str | None) -> bool:
-    if value is None:
-        return False
-    return variable.value in (v.strip() for v in value.split(",")) if variable.entry else value == variable.value
+    if variable.entry and value is not None:
+        return variable.value in [entry.strip() for entry in value.split(",")]
+    return value == variable.value
 
 
 def _mounts_kraft_properties(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> bool:
-    annotations = (template.get("metadata") or {}).get("annotations") or {}
-    mounted = mounted_object((template.get("spec") or {}).get("volumes") or [], needed.volume)
     wanted = (FilesKind.SECRET, needed.secret) if needed.secret else (FilesKind.CONFIG_MAP, needed.config_map)
-    return annotations.get(ANNOTATION_BROKER_MODE) == BrokerMode.KRAFT or mounted == wanted
+    mounted = mounted_object(list_at(template, "spec", "volumes"), needed.volume)
+    return _is_in_kraft_mode(template) or mounted == wanted
 
 
 def _paths(needed: GuardedStatefulSet) -> Iterator[tuple[str, ...]]:
@@ -233,7 +253,9 @@ def _paths(needed: GuardedStatefulSet) -> Iterator[tuple[str, ...]]:
 def _owns(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     node: Any = fields
     for step in ("f:spec", "f:template", "f:spec", *path):
-        node = node.get(step) if isinstance(node, Mapping) else None
+        if not isinstance(node, Mapping):
+            return False
+        node = node.get(step)
     return node is not None
 
 
@@ -243,11 +265,12 @@ def _pod_annotations(ours: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _kustomize_patch(facts: BrokerFacts, name: str, ours: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the overlay as a patch that names every variable of the user's container, so that kustomize keeps the live order.
+    """Return the overlay as a patch that names every variable, so that kustomize keeps the order of the live container.
 
     Notes
     -----
-    kustomize puts the entries of a patch first, in the order of the patch, and merges those of one name. Another order restarts every pod.
+    kustomize puts the entries of a patch first, in the order of the patch, and merges those of one name.
+    Another order restarts every pod.
     """
     pod = ours["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -274,7 +297,8 @@ def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, 
     values = {"broker": broker, "extraEnvVars": [{"name": k, "value": v} for k, v in sorted(variables)]}
     if spec.brokers.file is None:
         return values
-    # Only a release without ZooKeeper leaves out KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS, with which no broker starts on KRaft.
+    # Only a release without ZooKeeper leaves out KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS,
+    # with which no broker starts on KRaft.
     voters = broker_settings(spec, facts, BrokerMode.KRAFT)["controller.quorum.voters"]
     return values | {
         "kraft": {"enabled": True, "clusterId": facts.cluster_id, "controllerQuorumVoters": voters},

@@ -23,7 +23,7 @@ def controllers_config_map(controllers: str, mode: ControllerMode) -> str:
 
 
 def controllers_objects(controllers: str, mode: ControllerMode) -> list[tuple[str, str, str]]:
-    """Return API version, kind and name of the objects without which the controllers' pods do not start or are not reached."""
+    """Return API version, kind and name of the objects that the controllers' pods need to start or to be reached."""
     return [
         ("v1", "Service", controllers),
         ("v1", "ConfigMap", controllers_config_map(controllers, mode)),
@@ -40,22 +40,31 @@ def log_access_secret(controllers: str) -> str:
 
 
 def issued_listener_secret(controllers: str) -> str:
-    """Return the name of the Secret with the certificate of the controllers' listener that the operator issues, and with its logins."""
+    """Return the name of the Secret with the issued certificate of the controllers' listener and with its logins."""
     return f"{controllers}-listener"
 
 
 def issued_brokers_secret(migration: str, uid: str) -> str:
-    """Return the name of the Secret with the certificate, the login and the trust of the brokers at the controllers' listener; every attempt uses the same."""
+    """Return the name of the Secret with the brokers' certificate, login and trust for the controllers' listener.
+
+    Every attempt uses the same.
+    """
     return keyed_name(f"{migration}-listener-brokers", uid, 1)
 
 
 def spark_secret(migration: str, uid: str) -> str:
-    """Return the name of the Secret with which driver and executors of a migration's verifications authenticate; every attempt uses the same."""
+    """Return the name of the Secret with which driver and executors of verifications authenticate.
+
+    Every attempt uses the same.
+    """
     return keyed_name(f"{migration}-spark", uid, 1)
 
 
 def issuing_authority_secret(migration: str, uid: str) -> str:
-    """Return the name of the Secret with the authority of the controllers' listener and the passwords of its logins; every attempt uses the same."""
+    """Return the name of the Secret with the authority of the controllers' listener and the passwords of its logins.
+
+    Every attempt uses the same.
+    """
     return keyed_name(f"{migration}-listener-ca", uid, 1)
 
 
@@ -84,8 +93,8 @@ def uid_in(name: str, migration: str) -> str:
         r"spark",
         r"kept-[ab]",
     )
-    found = re.search(rf"(?:^|-){re.escape(migration)}-(?:(?:{'|'.join(parts)})-)?([^-]{{{UID_LENGTH}}})(?:-|$)", name)
-    return found[1] if found else ""
+    match = re.search(rf"(?:^|-){re.escape(migration)}-(?:(?:{'|'.join(parts)})-)?([^-]{{{UID_LENGTH}}})(?:-|$)", name)
+    return match[1] if match else ""
 
 
 KEPT_COPY_KEY = "log.tar.gz"
@@ -93,8 +102,10 @@ KEPT_COPY_KEY = "log.tar.gz"
 
 
 def part_of(name: str, number: int) -> str:
-    """Return the name of the object with a part of something that one object cannot hold; the first part has the plain name."""
-    return name if number == 0 else f"{name}-part-{number}"
+    """Return the name of the object with one part of a whole that no object can hold; the first has the plain name."""
+    if number == 0:
+        return name
+    return f"{name}-part-{number}"
 
 
 def log_reader_secret(controllers: str) -> str:
@@ -118,12 +129,15 @@ def controller_hosts(controllers: str, namespace: str, node_ids: Iterable[int], 
 
 
 def controller_claim(controllers: str, node_id: int) -> str:
-    """Return the name of a controller's PersistentVolumeClaim; the StatefulSet's name, and so the attempt, is part of it."""
+    """Return the name of a controller's PersistentVolumeClaim; the StatefulSet's name, and so the attempt, is in it."""
     return f"data-{controllers}-{node_id}"
 
 
 def tree_claim(controllers: str) -> str:
-    """Return the name of the PersistentVolumeClaim with the tree from before the takeover; the attempt is part of the controllers' name."""
+    """Return the name of the PersistentVolumeClaim with the tree from before the takeover.
+
+    The attempt is part of the controllers' name.
+    """
     return f"{controllers}-tree"
 
 

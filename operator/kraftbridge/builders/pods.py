@@ -11,6 +11,20 @@ from kraftbridge.models.spec import Placement, PodSettings, SecretReference
 
 Object = dict[str, Any]
 
+
+def map_at(obj: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """Return the part at a path of a Kubernetes object; empty where a step is left out or null."""
+    for key in path:
+        obj = obj.get(key) or {}
+    return obj
+
+
+def list_at(obj: Mapping[str, Any], *path: str) -> list[Any]:
+    """Return the list at a path of a Kubernetes object; empty where it is left out or null."""
+    *parents, last = path
+    return map_at(obj, *parents).get(last) or []
+
+
 ASSIGNED_SECURITY_CONTEXT: Final[Mapping[str, Any]] = {
     "runAsNonRoot": True,
     "seccompProfile": {"type": "RuntimeDefault"},
@@ -26,7 +40,8 @@ class PodDefaults:
     image_pull_secrets: tuple[str, ...] = ()
     """Names of the Secrets that the chart names."""
     account_pull_secrets: tuple[str, ...] = ()
-    """Names of the Secrets in the pods' service account. The API server gives them only to a pod that names none itself (admission plugin ``ServiceAccount``)."""
+    """Names of the Secrets in the pods' service account.
+    The API server gives them only to a pod that names none itself (admission plugin ``ServiceAccount``)."""
     assigned_users: bool = False
     """Whether the platform assigns the user ids of the namespace's pods."""
 
@@ -48,20 +63,23 @@ def with_settings(template: Mapping[str, Any], pods: PodSettings, own: Placement
     Parameters
     ----------
     template
-        ``metadata`` and ``spec`` of the pod. What is in them holds unless the user sets the same field; labels and annotations always hold.
+        ``metadata`` and ``spec`` of the pod.
+        What is in them holds unless the user sets the same field; labels and annotations always hold.
     pods
         ``spec.pods``, `completed`.
     own
         Placement in the section of the pod's kind. A field that is set there replaces that of ``pods``.
     """
-    metadata, spec = dict(template["metadata"]), dict(template["spec"])
-    labels = metadata.get("labels") or {}
+    metadata = dict(template["metadata"])
+    spec = dict(template["spec"])
+    labels = map_at(metadata, "labels")
     metadata["labels"] = {**pods.labels, **labels}
-    if annotations := {**pods.annotations, **(metadata.get("annotations") or {})}:
+    if annotations := {**pods.annotations, **map_at(metadata, "annotations")}:
         metadata["annotations"] = annotations
-    secrets = [*(spec.get("imagePullSecrets") or []), *({"name": s.name} for s in pods.image_pull_secrets)]
+    secrets = {secret["name"]: secret for secret in list_at(spec, "imagePullSecrets")}
+    secrets |= {secret.name: {"name": secret.name} for secret in pods.image_pull_secrets}
     if secrets:
-        spec["imagePullSecrets"] = list({s["name"]: s for s in secrets}.values())
+        spec["imagePullSecrets"] = list(secrets.values())
     if pods.service_account_name is not None:
         spec.setdefault("serviceAccountName", pods.service_account_name)
     if pods.security_context:
@@ -71,7 +89,10 @@ def with_settings(template: Mapping[str, Any], pods: PodSettings, own: Placement
 
 
 def copied_with_settings(pod: Mapping[str, Any], pods: PodSettings) -> Object:
-    """Return a copy of a broker's pod with the user's settings; its placement and security context are those of the copied pod."""
+    """Return a copy of a broker's pod with the user's settings.
+
+    Its placement and security context are those of the copied pod.
+    """
     kept = dict.fromkeys((*Placement.model_fields, "security_context"))
     return with_settings(pod, PodSettings.model_validate(pods.model_dump(exclude=set(kept))))
 
@@ -106,7 +127,10 @@ def spread_over_nodes(selector: Mapping[str, str]) -> Object:
 
 
 def spread_over_zones(selector: Mapping[str, str]) -> list[Object]:
-    """Return the constraint of pods that prefer different zones; on nodes without a zone it says nothing (``PodTopologySpread``, scoring)."""
+    """Return the constraint of pods that prefer different zones.
+
+    It says nothing on nodes without a zone (``PodTopologySpread``, scoring).
+    """
     return [
         {
             "maxSkew": 1,
@@ -118,16 +142,14 @@ def spread_over_zones(selector: Mapping[str, str]) -> list[Object]:
 
 
 def _placement(spec: Mapping[str, Any], pods: PodSettings, own: Placement, labels: Mapping[str, str]) -> Object:
-    found: Object = {}
-    if priority := own.priority_class_name or pods.priority_class_name:
-        found["priorityClassName"] = priority
-    if selector := own.node_selector or pods.node_selector:
-        found["nodeSelector"] = dict(selector)
-    if tolerations := own.tolerations or pods.tolerations:
-        found["tolerations"] = list(tolerations)
-    if affinity := own.affinity or pods.affinity:
-        found["affinity"] = {**(spec.get("affinity") or {}), **affinity}
-    if constraints := own.topology_spread_constraints or pods.topology_spread_constraints:
-        ours = {"labelSelector": {"matchLabels": dict(labels)}}
-        found["topologySpreadConstraints"] = [{**ours, **constraint} for constraint in constraints]
-    return found
+    ours = {"labelSelector": {"matchLabels": dict(labels)}}
+    constraints = own.topology_spread_constraints or pods.topology_spread_constraints
+    affinity = own.affinity or pods.affinity
+    fields: Object = {
+        "priorityClassName": own.priority_class_name or pods.priority_class_name,
+        "nodeSelector": dict(own.node_selector or pods.node_selector),
+        "tolerations": list(own.tolerations or pods.tolerations),
+        "affinity": affinity and {**map_at(spec, "affinity"), **affinity},
+        "topologySpreadConstraints": [{**ours, **constraint} for constraint in constraints],
+    }
+    return {name: value for name, value in fields.items() if value}

@@ -1,7 +1,8 @@
 """A rehearsal's objects: ConfigMap with the request, Job of one pod, and the NetworkPolicy that closes it. Pure.
 
-ZooKeeper and controller are containers of the controllers' image; the verifier's image reads the tree, starts both and compares the result with the tree. The
-copy of the tree, the metadata log and all output are on a volume in memory.
+ZooKeeper and controller are containers of the controllers' image;
+the verifier's image reads the tree, starts both and compares the result with the tree.
+The copy of the tree, the metadata log and all output are on a volume in memory.
 """
 
 from __future__ import annotations
@@ -75,22 +76,26 @@ def fingerprint(spec: MigrationSpec, facts: ControllersFacts, asked: str) -> str
 def rehearsed_settings(spec: MigrationSpec, facts: ControllersFacts) -> dict[str, str]:
     """Return the real controllers' settings without the batch size that an earlier rehearsal called for."""
     settings = controller_settings(spec, facts, ControllerMode.MIGRATION)
-    return {k: v for k, v in settings.items() if k != BATCH_SIZE or k in spec.controllers.config}
+    if BATCH_SIZE not in spec.controllers.config:
+        settings.pop(BATCH_SIZE, None)
+    return settings
 
 
 def release_version(facts: ControllersFacts) -> str:
-    """Return the brokers' ``inter.broker.protocol.version``: their registrations and the controllers' metadata.version follow from it."""
+    """Return the brokers' ``inter.broker.protocol.version``.
+
+    Their registrations and the controllers' metadata.version follow from it.
+    """
     return facts.broker_settings.get("inter.broker.protocol.version", "3.9")
 
 
 def request(spec: MigrationSpec, facts: RehearsalFacts) -> RehearsalRequest:
     """Return what the pod is asked."""
     encoder = spec.controllers.password_encoder_secret
+    zookeeper_path = f"{_MOUNTS}/zookeeper" if spec.zookeeper.secret_name else None
     return RehearsalRequest(
         run_id=facts.run_id,
-        zookeeper=ZooKeeperAccess(
-            connect=spec.zookeeper.connect, secret_path=f"{_MOUNTS}/zookeeper" if spec.zookeeper.secret_name else None
-        ),
+        zookeeper=ZooKeeperAccess(connect=spec.zookeeper.connect, secret_path=zookeeper_path),
         bootstrap_servers=spec.brokers.bootstrap_servers,
         release_version=release_version(facts.controllers),
         heap_bytes=max(_HEAP_BYTES, heap_bytes(spec.controllers.heap_options or "") or 0),
@@ -135,7 +140,8 @@ def policy_name(migration: str) -> str:
 
 def job(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
     """Return the Job; its pod reads the tree at once and starts Kafka behind the fence."""
-    controllers, secrets = spec.controllers, _secrets(spec)
+    controllers = spec.controllers
+    secrets = _secrets(spec)
     # It runs where the controllers may run.
     placement = Placement(node_selector=controllers.node_selector, tolerations=controllers.tolerations)
     settings = pods.completed(spec.pods, facts.controllers.pod_defaults)
@@ -174,14 +180,14 @@ def job(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
 
 def _secrets(spec: MigrationSpec) -> dict[str, str]:
     """Return Secret by mount name; none of them is mounted into the containers that run Kafka."""
-    found = {}
+    secrets = {}
     if spec.zookeeper.secret_name:
-        found["zookeeper"] = spec.zookeeper.secret_name
+        secrets["zookeeper"] = spec.zookeeper.secret_name
     if spec.controllers.password_encoder_secret is not None:
-        found["password-encoder"] = spec.controllers.password_encoder_secret.name
+        secrets["password-encoder"] = spec.controllers.password_encoder_secret.name
     if spec.controllers.listener.secret_name:
-        found["listener"] = spec.controllers.listener.secret_name
-    return found
+        secrets["listener"] = spec.controllers.listener.secret_name
+    return secrets
 
 
 def _ours(spec: MigrationSpec, facts: RehearsalFacts, name: str, part: str, secrets: Mapping[str, str]) -> Object:

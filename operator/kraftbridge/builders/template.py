@@ -1,4 +1,4 @@
-"""What a container of a pod template gives to its process: variables, wherever they come from, and ``--override`` arguments. Pure."""
+"""What a container of a pod template gives to its process: variables and ``--override`` arguments. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kraftbridge.builders.pods import list_at, map_at
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 
 Read = Callable[[FilesKind, str], MountedFiles | None]
 """Returns a ConfigMap or Secret of the pod's namespace; None if it does not exist."""
 
 _EXPANSION: Final = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
+_OVERRIDE: Final = "--override"
 _KNOWN_FIELDS: Final = ("metadata.namespace",)
 """Fields with the same value in every pod of a StatefulSet."""
 
@@ -52,53 +54,67 @@ def container_environment(container: Mapping[str, Any], namespace: str, read: Re
     (Kubernetes API reference, Container v1 core).
     """
     values: dict[str, str] = {}
-    unknown, secret = set[str](), set[str]()
-    for source in container.get("envFrom") or []:
-        for kind, name in _references(source, "configMapRef", "secretRef"):
-            found = read(kind, name)
-            for key in found.keys if found is not None else ():
-                variable = f"{source.get('prefix') or ''}{key}"
-                values[variable] = "" if found is None else found.text(key)
-                (secret.add if kind is FilesKind.SECRET else secret.discard)(variable)
-    entries = container.get("env") or []
+    unknown: set[str] = set()
+    secret: set[str] = set()
+    for kind, variable, value in _inherited(container, read):
+        values[variable] = value
+        secret.discard(variable)
+        if kind is FilesKind.SECRET:
+            secret.add(variable)
+    entries = list_at(container, "env")
     for entry in entries:
-        name, reference = entry["name"], entry.get("valueFrom")
+        name = entry["name"]
         secret.discard(name)
         unknown.discard(name)
-        value = _expanded(str(entry.get("value") or ""), values) if reference is None else None
-        if reference is not None:
-            value = _referenced(reference, namespace, read)
-            if "secretKeyRef" in reference:
-                secret.add(name)
-        if value is None:
+        stated = _value_of(entry, values, namespace, read)
+        if "secretKeyRef" in map_at(entry, "valueFrom"):
+            secret.add(name)
+        if stated is None:
             values.pop(name, None)
             unknown.add(name)
         else:
-            values[name] = value
-    own = {e["name"] for e in entries}
+            values[name] = stated
     return ContainerEnvironment(
         values=values,
         unknown=frozenset(unknown),
-        references=frozenset(e["name"] for e in entries if e.get("valueFrom") is not None),
+        references=frozenset(entry["name"] for entry in entries if entry.get("valueFrom") is not None),
         secret=frozenset(secret),
-        inherited=frozenset(values.keys() - own),
+        inherited=frozenset(values.keys() - {entry["name"] for entry in entries}),
     )
 
 
-def _references(source: Mapping[str, Any], config_map: str, secret: str) -> Iterator[tuple[FilesKind, str]]:
+def _inherited(container: Mapping[str, Any], read: Read) -> Iterator[tuple[FilesKind, str, str]]:
+    """Yield the variables of ``envFrom`` with the kind of object that gives them."""
+    for source in list_at(container, "envFrom"):
+        for kind, reference in _references(source, "configMapRef", "secretRef"):
+            files = read(kind, reference["name"])
+            if files is None:
+                continue
+            for key in files.keys:
+                yield kind, f"{source.get('prefix') or ''}{key}", files.text(key)
+
+
+def _references(
+    source: Mapping[str, Any], config_map: str, secret: str
+) -> Iterator[tuple[FilesKind, Mapping[str, Any]]]:
     for field_name, kind in ((config_map, FilesKind.CONFIG_MAP), (secret, FilesKind.SECRET)):
-        if name := (source.get(field_name) or {}).get("name"):
-            yield kind, str(name)
+        reference = map_at(source, field_name)
+        if reference.get("name"):
+            yield kind, reference
 
 
-def _referenced(reference: Mapping[str, Any], namespace: str, read: Read) -> str | None:
-    for kind, name in _references(reference, "configMapKeyRef", "secretKeyRef"):
-        key = str((reference.get("configMapKeyRef") or reference.get("secretKeyRef") or {}).get("key", ""))
-        found = read(kind, name)
-        return found.text(key) if found is not None and key in found.keys else None
-    if (reference.get("fieldRef") or {}).get("fieldPath") in _KNOWN_FIELDS:
-        return namespace
-    return None
+def _value_of(entry: Mapping[str, Any], values: Mapping[str, str], namespace: str, read: Read) -> str | None:
+    """Return the value of an entry of ``env``; None where it is not known."""
+    reference = entry.get("valueFrom")
+    if reference is None:
+        return _expanded(str(entry.get("value") or ""), values)
+    for kind, source in _references(reference, "configMapKeyRef", "secretKeyRef"):
+        key = str(source.get("key", ""))
+        files = read(kind, source["name"])
+        if files is None or key not in files.keys:
+            return None
+        return files.text(key)
+    return namespace if map_at(reference, "fieldRef").get("fieldPath") in _KNOWN_FIELDS else None
 
 
 def _expanded(value: str, values: Mapping[str, str]) -> str:
@@ -116,25 +132,21 @@ def overrides_of(container: Mapping[str, Any]) -> dict[str, str]:
     ``kafka.Kafka.getPropsFromArgs``: overrides win over the properties file.
     """
     words: list[str] = []
-    for argument in (*(container.get("command") or []), *(container.get("args") or [])):
+    for argument in (*list_at(container, "command"), *list_at(container, "args")):
         words += _words(str(argument))
-    found = {}
+    overrides = {}
     for word, following in zip(words, [*words[1:], ""], strict=False):
-        pair = (
-            following
-            if word == "--override"
-            else word.removeprefix("--override=")
-            if word.startswith("--override=")
-            else ""
-        )
-        name, equals, value = pair.partition("=")
+        option, joined, pair = word.partition("=")
+        if option != _OVERRIDE:
+            continue
+        name, equals, value = (pair if joined else following).partition("=")
         if equals:
-            found[name.strip()] = value.strip()
-    return found
+            overrides[name.strip()] = value.strip()
+    return overrides
 
 
 def _words(argument: str) -> list[str]:
-    if "--override" not in argument or argument == "--override" or argument.startswith("--override="):
+    if _OVERRIDE not in argument or argument.partition("=")[0] == _OVERRIDE:
         return [argument]
     try:
         return shlex.split(argument)

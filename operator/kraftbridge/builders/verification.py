@@ -1,13 +1,13 @@
 """A verification's objects: ConfigMap with the request, and a SparkApplication or a Job that answers there. Pure.
 
-A driver without executors listens on loopback only (``kraftbridge.verification.run``). With executors, driver and executors share a secret of the migration,
-and all that they send or spill is encrypted. A NetworkPolicy admits only pods of the same run.
+A driver without executors listens on loopback only (``kraftbridge.verification.run``).
+With executors, driver and executors share a secret of the migration, and all that they send or spill is encrypted.
+A NetworkPolicy admits only pods of the same run.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from kraftbridge.models.report import (
     VoterAccess,
     ZooKeeperAccess,
 )
-from kraftbridge.models.spec import MigrationSpec, Runner
+from kraftbridge.models.spec import MigrationSpec, Runner, SecretKey
 from kraftbridge.models.status import KeptCopy
 
 SPARK_API_VERSION = "sparkoperator.k8s.io/v1beta2"
@@ -32,7 +32,8 @@ RBAC_API_VERSION = "rbac.authorization.k8s.io/v1"
 SPARK_VERSION = "4.0.4"
 MAIN = "/opt/kraftbridge/run_verification.py"
 UID = 185
-"""User of the verifier image. Spark's own images and the Spark operator's examples use 185; controllers run as 1000, the user of Kafka's image."""
+"""User of the verifier image.
+Spark's own images and the Spark operator's examples use 185; controllers run as 1000, the user of Kafka's image."""
 
 JOB_MEMORY = "1Gi"
 _LOCAL_MASTER = "local[2]"
@@ -48,7 +49,8 @@ KEPT_SECONDS = 86_400
 """How long an application stays after its end, should its removal be lost."""
 
 MAXIMUM_DIFFERENCES = 5_000
-"""Maximum number of differing entities in a report. Healing archives exactly these entities before it overwrites them."""
+"""Maximum number of differing entities in a report.
+Healing archives exactly these entities before it overwrites them."""
 _MOUNTS = "/etc/kraftbridge"
 _SPARK_FILE = "secret"
 _SPARK_MOUNT = "spark"
@@ -75,7 +77,8 @@ class RunFacts:
     kept: KeptCopy | None = None
     """The copy whose log is compared instead of the controllers' own logs."""
     listener_certificate: bool = False
-    """Whether the job shows the controllers the certificate of their own listener, or uses the login beside it, for want of ``controller.properties``."""
+    """Whether the job shows the controllers the certificate of their own listener, or uses the login beside it,
+    for want of ``controller.properties``."""
 
 
 def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
@@ -87,52 +90,59 @@ def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
     ]
     if facts.kept is not None:
         voters = [VoterAccess(id=facts.kept.node_id, log_url=f"file://{_KEPT_FOLDER}")]
-    secret = spec.zookeeper.secret_name
+    zookeeper = None
+    if facts.profile is not Profile.REPLICAS:
+        secret_path = f"{_MOUNTS}/zookeeper" if spec.zookeeper.secret_name else None
+        zookeeper = ZooKeeperAccess(connect=spec.zookeeper.connect, secret_path=secret_path)
+    if facts.profile is Profile.ZOOKEEPER:
+        voters = []
+    client = f"{_MOUNTS}/client"
+    own_login = spec.controllers.listener.has_files and not facts.listener_certificate
+    encoder = _password_encoder(spec, facts)
+    is_watch = facts.profile is Profile.COPY
     return VerificationRequest(
         run_id=facts.run_id,
         migration_uid=facts.migration_uid,
         generation=facts.generation,
         phase=str(facts.gate),
         profile=facts.profile,
-        zookeeper=ZooKeeperAccess(
-            connect=spec.zookeeper.connect, secret_path=f"{_MOUNTS}/zookeeper" if secret else None
-        )
-        if facts.profile is not Profile.REPLICAS
-        else None,
-        voters=voters if facts.profile is not Profile.ZOOKEEPER else [],
+        zookeeper=zookeeper,
+        voters=voters,
         token_path=f"{_MOUNTS}/log-reader/token",
         ca_path=f"{_MOUNTS}/log-reader/ca.crt",
         bootstrap_servers=spec.brokers.bootstrap_servers,
-        client_config_path=f"{_MOUNTS}/client/client.properties" if spec.brokers.client_config_secret else None,
-        controller_config_path=f"{_MOUNTS}/client/controller.properties"
-        if spec.controllers.listener.has_files and not facts.listener_certificate
-        else None,
+        client_config_path=f"{client}/client.properties" if spec.brokers.client_config_secret else None,
+        controller_config_path=f"{client}/controller.properties" if own_login else None,
         listener_secret_path=f"{_MOUNTS}/listener" if facts.listener_certificate else None,
         listener_login=facts.listener_certificate and spec.controllers.listener.issues_logins,
         compare_served=_compare_served(spec, facts),
-        password_encoder_secret_path=f"{_MOUNTS}/password-encoder/{spec.controllers.password_encoder_secret.key}"
-        # The tree that a watch keeps holds no cipher text, so its passwords are compared by their length.
-        if spec.controllers.password_encoder_secret and facts.profile is not Profile.COPY
-        else None,
+        password_encoder_secret_path=f"{_MOUNTS}/password-encoder/{encoder.key}" if encoder else None,
         config_map=ConfigMapReference(namespace=facts.namespace, name=names.verification_config_map(facts.run_id)),
         sample_limit=MAXIMUM_DIFFERENCES,
-        tree_path=f"{_TREE_FOLDER}/tree.jsonl.gz" if facts.profile is Profile.COPY else None,
-        armed_deadline_seconds=float(
-            WATCH_SECONDS if facts.profile is Profile.COPY else spec.verification.deadline_seconds
-        ),
+        tree_path=f"{_TREE_FOLDER}/tree.jsonl.gz" if is_watch else None,
+        armed_deadline_seconds=float(WATCH_SECONDS if is_watch else spec.verification.deadline_seconds),
         deadline_seconds=float(spec.verification.deadline_seconds),
     )
 
 
+def _password_encoder(spec: MigrationSpec, facts: RunFacts) -> SecretKey | None:
+    # The tree that a watch keeps holds no cipher text, so its passwords are compared by their length.
+    if facts.profile is Profile.COPY:
+        return None
+    return spec.controllers.password_encoder_secret
+
+
 def _compare_served(spec: MigrationSpec, facts: RunFacts) -> CompareServed:
-    """Return whether the job asks the brokers. A rollback restarts all of them: with ``IfAllowed`` it does not wait for what they serve."""
+    """Return whether the job asks the brokers.
+
+    A rollback restarts all of them: with ``IfAllowed`` it does not wait for what they serve.
+    """
     wanted = spec.verification.compare_served
-    if facts.kept is not None:
+    if facts.kept is not None or facts.profile is not Profile.DUAL_WRITE:
         return CompareServed.NEVER
-    if facts.profile is not Profile.DUAL_WRITE:
+    if wanted is CompareServed.IF_ALLOWED and facts.gate in {Phase.ROLLING_BACK, Phase.ROLLED_BACK}:
         return CompareServed.NEVER
-    rollback = facts.gate in {Phase.ROLLING_BACK, Phase.ROLLED_BACK}
-    return CompareServed.NEVER if rollback and wanted is CompareServed.IF_ALLOWED else wanted
+    return wanted
 
 
 def config_map(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
@@ -148,8 +158,9 @@ def config_map(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
 def access(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> list[dict[str, Any]]:
     """Return the Role and the RoleBinding of the run's service account.
 
-    It may read and patch this run's ConfigMap, and no other. Only a driver with executors may also create and watch pods, for as long as the
-    run exists: whoever can create pods can mount the Secrets of the namespace.
+    It may read and patch this run's ConfigMap, and no other.
+    Only a driver with executors may also create and watch pods, for as long as the run exists:
+    whoever can create pods can mount the Secrets of the namespace.
     """
     name = names.verification_config_map(facts.run_id)
     meta = {**_meta(facts, name), "ownerReferences": [_owner(facts)]}
@@ -175,7 +186,8 @@ def network_policy(facts: RunFacts, config_map_uid: str) -> dict[str, Any]:
     Parameters
     ----------
     config_map_uid
-        UID of the run's ConfigMap, which owns the policy: the operator has no right to delete one, and the policy is needed no longer than the ConfigMap.
+        UID of the run's ConfigMap, which owns the policy:
+        the operator has no right to delete one, and the policy is needed no longer than the ConfigMap.
     """
     labels = {"matchLabels": _labels(facts)}
     name = names.verification_config_map(facts.run_id)
@@ -193,7 +205,9 @@ def network_policy(facts: RunFacts, config_map_uid: str) -> dict[str, Any]:
 
 
 def spark_secret(facts: RunFacts, secret: str) -> dict[str, Any]:
-    """Return the Secret with which driver and executors authenticate; one for all runs of a migration, and it goes with the migration.
+    """Return the Secret with which driver and executors authenticate.
+
+    It is one for all runs of a migration, and goes with the migration.
 
     Parameters
     ----------
@@ -214,7 +228,7 @@ def spark_secret(facts: RunFacts, secret: str) -> dict[str, Any]:
 
 
 def tree_claim(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
-    """Return the claim of the volume that keeps the tree from before the takeover, for as long as the migration exists."""
+    """Return the claim of the volume that keeps the tree from before the takeover while the migration exists."""
     storage_class = spec.controllers.storage.storage_class_name
     return {
         "apiVersion": "v1",
@@ -234,12 +248,17 @@ def tree_claim(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
 
 
 def application(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> dict[str, Any]:
-    """Return what runs the verification. Profile `copy` and the comparison of a kept copy are always Jobs, whose only pod has the volume that they read."""
+    """Return what runs the verification.
+
+    Profile `copy` and the comparison of a kept copy are always Jobs, whose only pod has the volume that they read.
+    """
     if facts.profile is Profile.COPY:
         return _copy_job(spec, facts)
     if facts.kept is not None:
         return _forecast_job(spec, facts, facts.kept)
-    return _spark_application(spec, facts) if runner is Runner.SPARK_APPLICATION else _job(spec, facts)
+    if runner is Runner.SPARK_APPLICATION:
+        return _spark_application(spec, facts)
+    return _job(spec, facts)
 
 
 def has_executors(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> bool:
@@ -250,7 +269,8 @@ def has_executors(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> bool:
 
 def heap_mebibytes(memory: str) -> int:
     """Return the size of a heap that ``spec.verification`` names."""
-    return int(memory[:-1]) * (1024 if memory.endswith("g") else 1)
+    unit = 1024 if memory.endswith("g") else 1
+    return int(memory[:-1]) * unit
 
 
 def overhead_mebibytes(memory: str, *, alone: bool) -> int:
@@ -265,22 +285,29 @@ def overhead_mebibytes(memory: str, *, alone: bool) -> int:
 
     Notes
     -----
-    Spark itself adds 40 % to a Python application's memory, but at least 384 MiB (``spark.kubernetes.memoryOverheadFactor`` for non-JVM jobs,
-    ``ResourceProfile.MEMORY_OVERHEAD_MIN_MIB``).
+    Spark itself adds 40 % to a Python application's memory, but at least 384 MiB
+    (``spark.kubernetes.memoryOverheadFactor`` for non-JVM jobs, ``ResourceProfile.MEMORY_OVERHEAD_MIN_MIB``).
     """
     of_spark = max(heap_mebibytes(memory) * 2 // 5, _MINIMUM_OVERHEAD_MEBIBYTES)
-    return 3 * of_spark if alone else of_spark
+    if alone:
+        return 3 * of_spark
+    return of_spark
 
 
 def job_limit_mebibytes(memory: str) -> int:
-    """Return the memory limit of a Job: what a Spark driver without executors gets. Without a limit, the default of a LimitRange may lie below the request."""
+    """Return the memory limit of a Job: what a Spark driver without executors gets.
+
+    Without a limit, the default of a LimitRange may lie below the request.
+    """
     return heap_mebibytes(memory) + overhead_mebibytes(memory, alone=True)
 
 
 def _arguments(facts: RunFacts, *, alone: bool) -> list[str]:
     # A local master among the program's own arguments binds the driver to loopback, whatever has started it.
-    found = ["run", "--configmap", f"{facts.namespace}/{names.verification_config_map(facts.run_id)}"]
-    return [*found, *(["--master", _LOCAL_MASTER] if alone else [])]
+    arguments = ["run", "--configmap", f"{facts.namespace}/{names.verification_config_map(facts.run_id)}"]
+    if alone:
+        arguments += ["--master", _LOCAL_MASTER]
+    return arguments
 
 
 def _meta(facts: RunFacts, name: str) -> dict[str, Any]:
@@ -308,8 +335,8 @@ def _volumes(spec: MigrationSpec, facts: RunFacts, *, alone: bool) -> dict[str, 
     if facts.listener_certificate:
         # The last one has the certificate.
         secrets["listener"] = listener_secrets(spec, facts.controllers)[-1]
-    if spec.controllers.password_encoder_secret and facts.profile is not Profile.COPY:
-        secrets["password-encoder"] = spec.controllers.password_encoder_secret.name
+    if encoder := _password_encoder(spec, facts):
+        secrets["password-encoder"] = encoder.name
     return secrets
 
 
@@ -321,7 +348,8 @@ def _pod_template(spec: MigrationSpec, facts: RunFacts, container: str, *, alone
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 2,
             "securityContext": {
-                "runAsUser": UID, "runAsGroup": UID, "fsGroup": UID, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"},
+                "runAsUser": UID, "runAsGroup": UID, "fsGroup": UID,
+                "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"},
             },
             "volumes": [{"name": n, "secret": {"secretName": s}} for n, s in secrets.items()],
             "containers": [
@@ -345,8 +373,9 @@ def _spark_conf() -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.kubernetes.submission.waitAppCompletion": "false",
         "spark.sql.shuffle.partitions": "2",
-        # The driver may only create and watch pods. It deletes nothing (KubernetesClusterSchedulerBackend.stop asks these settings):
-        # executors end with their driver, and pods, Service and ConfigMap go with the SparkApplication, which owns them.
+        # The driver may only create and watch pods.
+        # It deletes nothing (KubernetesClusterSchedulerBackend.stop asks these settings): executors end with their
+        # driver, and pods, Service and ConfigMap go with the SparkApplication, which owns them.
         "spark.kubernetes.executor.deleteOnTermination": "false",
         "spark.kubernetes.executor.disableConfigMap": "true",
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
@@ -363,14 +392,17 @@ def _spark_conf() -> dict[str, str]:
 def _authentication() -> dict[str, str]:
     """Return what keeps strangers from a driver and its executors (https://spark.apache.org/docs/4.0.0/security.html).
 
-    Without a file Spark makes a secret and puts it into the environment of the executors' pods, where everybody who may read pods finds it
-    (``BasicExecutorFeatureStep``). By default the cipher protects no message against changes (SPARK-47172), and keys come from no derivation
-    function (``authEngineVersion`` 1, SPARK-47318). Executors get these settings before they connect (``SparkConf.isExecutorStartupConf``).
+    Without a file Spark makes a secret and puts it into the environment of the executors' pods,
+    where everybody who may read pods finds it (``BasicExecutorFeatureStep``).
+    By default the cipher protects no message against changes (SPARK-47172),
+    and keys come from no derivation function (``authEngineVersion`` 1, SPARK-47318).
+    Executors get these settings before they connect (``SparkConf.isExecutorStartupConf``).
     """
     return {
         "spark.authenticate": "true",
         "spark.authenticate.secret.file": f"{_MOUNTS}/{_SPARK_MOUNT}/{_SPARK_FILE}",
-        # An executor that starts reads the file only if its master is Kubernetes, which it does not know yet (SecurityManager.secretKeyFromFile).
+        # An executor that starts reads the file only if its master is Kubernetes,
+        # which it does not know yet (SecurityManager.secretKeyFromFile).
         "spark.executorEnv.SPARK_JAVA_OPT_1000": "-Dspark.master=k8s://executor",
         "spark.network.crypto.enabled": "true",
         "spark.network.crypto.authEngineVersion": "2",
@@ -382,9 +414,12 @@ def _authentication() -> dict[str, str]:
 def _spark_application(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
     verification = spec.verification
     alone = verification.executors == 0
-    conf: Mapping[str, str] = {k: v for k, v in _spark_conf().items() if v}
-    conf = {**conf, **({} if alone else _authentication())}
-    overhead = f"{overhead_mebibytes(verification.driver_memory, alone=True)}m"
+    conf = {key: value for key, value in _spark_conf().items() if value}
+    overhead = {}
+    if alone:
+        overhead["memoryOverhead"] = f"{overhead_mebibytes(verification.driver_memory, alone=True)}m"
+    else:
+        conf |= _authentication()
     limit = {"coreLimit": verification.core_limit} if verification.core_limit else {}
     # Templates are given natively: Kubeflow's mutating webhook is not needed then (spark-operator 2.5).
     return {
@@ -408,7 +443,7 @@ def _spark_application(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
                 "coreRequest": verification.core_request,
                 **limit,
                 "memory": verification.driver_memory,
-                **({"memoryOverhead": overhead} if alone else {}),
+                **overhead,
                 "serviceAccount": facts.service_account,
                 "template": _pod_template(spec, facts, "spark-kubernetes-driver", alone=alone),
             },

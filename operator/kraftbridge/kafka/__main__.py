@@ -1,8 +1,10 @@
-"""``python -m kraftbridge.kafka remove-quota``: remove a quota at the active controller whose name Kafka's own tools refuse.
+"""``python -m kraftbridge.kafka remove-quota``:
+remove a quota at the active controller whose name Kafka's own tools refuse.
 
-A quota that Kafka does not know is copied, and stops the sync to ZooKeeper for ever (``KRaftMigrationDriver``, ``SYNC_KRAFT_TO_ZK``).
-``kafka-configs.sh`` refuses its name, and the controller accepts its removal (``ClientQuotaControlManager``, API key 49).
-"""
+A quota that Kafka does not know is copied, and stops the sync to ZooKeeper for ever
+(``KRaftMigrationDriver``, ``SYNC_KRAFT_TO_ZK``). ``kafka-configs.sh`` refuses its name,
+and the controller accepts its removal (``ClientQuotaControlManager``, API key 49).
+"""  # noqa: D205 - the description in the command's help
 
 from __future__ import annotations
 
@@ -40,8 +42,8 @@ def remove_quota(address: tuple[str, int], security: Security, entity: Mapping[s
         The node does not answer in time.
     """
     entry = AlterClientQuotasRequest.EntryData
-    named = [entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()]
-    entries = [entry(entity=named, ops=[entry.OpData(key=quota, value=0.0, remove=True)])]
+    entity_rows = [entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()]
+    entries = [entry(entity=entity_rows, ops=[entry.OpData(key=quota, value=0.0, remove=True)])]
     with Connection(*address, security, _REQUEST_SECONDS) as connection:
         answer: Any = connection.call(
             AlterClientQuotasRequest, _REQUEST_SECONDS, max_version=1, entries=entries, validate_only=False
@@ -52,12 +54,9 @@ def remove_quota(address: tuple[str, int], security: Security, entity: Mapping[s
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit code 0 means that the active controller removed the quota."""
     options = _parse(arguments)
-    entity = {
-        kind: getattr(options, option) or None
-        for option, kind in _ENTITIES.items()
-        if getattr(options, option) is not None
-    }
-    started, failures = time.monotonic(), []
+    entity = {kind: name or None for kind, name in _entity_options(options).items() if name is not None}
+    started = time.monotonic()
+    failures = []
     try:
         properties = javaproperties.loads(options.client_config.read_text()) if options.client_config else {}
         security = Security.from_properties(inlined(properties, bounds.file))
@@ -73,11 +72,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if code == 0:
             sys.stdout.write(f"The active controller {host}:{port} removed quota {options.quota} of {entity}\n")
             return 0
-        failures.append(f"{host}:{port}: {'not the active controller' if code == NOT_CONTROLLER else error_name(code)}")
+        reason = "not the active controller" if code == NOT_CONTROLLER else error_name(code)
+        failures.append(f"{host}:{port}: {reason}")
     seconds = time.monotonic() - started
-    what = f"No controller removed quota {options.quota} of {entity} in {seconds:.1f} s"
-    sys.stderr.write(f"{what}: {'; '.join(failures)}\n")
+    outcome = f"No controller removed quota {options.quota} of {entity} in {seconds:.1f} s"
+    sys.stderr.write(f"{outcome}: {'; '.join(failures)}\n")
     return 1
+
+
+def _entity_options(options: argparse.Namespace) -> dict[str, str | None]:
+    """Return the given name of each entity type; None where the option is left out."""
+    return {kind: getattr(options, option) for option, kind in _ENTITIES.items()}
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -97,10 +102,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     command.add_argument("--quota", required=True, help="name of the quota, as in the znode")
     for option in _ENTITIES:
         command.add_argument(f"--{option}", metavar="NAME", help=f"the {option}; an empty name is the default {option}")
-    found = parser.parse_args(arguments)
-    if all(getattr(found, option) is None for option in _ENTITIES):
+    options = parser.parse_args(arguments)
+    if set(_entity_options(options).values()) == {None}:
         parser.error("one of --user, --client and --ip is needed")
-    return found
+    return options
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How a client reaches Kafka: resolves host names within a time limit, and reads TLS, SASL mechanism and user from Java ``client.properties``."""
+"""How a client reaches Kafka: names resolved within a time limit, and security from Java ``client.properties``."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import Final, Self
 
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+from cryptography.x509 import Certificate
 
 from kraftbridge import bounds
 from kraftbridge.bounds import PathRefusedError
@@ -31,9 +32,10 @@ _under_way: dict[tuple[str, int], Future[tuple[str, ...]]] = {}
 def resolve(host: str, port: int, timeout_seconds: float) -> tuple[str, ...]:
     """Return the addresses of a name, in the resolver's order.
 
-    ``getaddrinfo`` has no time limit and can take more than ten seconds if the name server does not answer. It therefore runs on a
-    separate thread, and the caller stops waiting after the time limit. A name that hangs occupies one thread, regardless of the number
-    of callers. Answers are not cached, because a pod's address changes at each restart.
+    ``getaddrinfo`` has no time limit and can take more than ten seconds if the name server does not answer.
+    It therefore runs on a thread of its own, and the caller stops waiting after the time limit.
+    A name that hangs occupies one thread, regardless of the number of callers.
+    Answers are not cached, because a pod's address changes at each restart.
 
     Raises
     ------
@@ -44,16 +46,16 @@ def resolve(host: str, port: int, timeout_seconds: float) -> tuple[str, ...]:
 
 
 def resolve_all(hosts: Iterable[str], timeout_seconds: float) -> dict[str, tuple[str, ...] | OSError]:
-    """Return the addresses of several names, or why there are none; all are looked up at the same time, within one limit."""
+    """Return the addresses of several names, or why there are none; all are looked up at once, within one limit."""
     until = time.monotonic() + timeout_seconds
     under_way = {host: _look_up(host, 0) for host in hosts}
-    found: dict[str, tuple[str, ...] | OSError] = {}
+    addresses: dict[str, tuple[str, ...] | OSError] = {}
     for host, answer in under_way.items():
         try:
-            found[host] = _answer(host, answer, max(until - time.monotonic(), 0.0))
-        except OSError as e:
-            found[host] = e
-    return found
+            addresses[host] = _answer(host, answer, max(until - time.monotonic(), 0.0))
+        except OSError as error:
+            addresses[host] = error
+    return addresses
 
 
 def _answer(host: str, answer: Future[tuple[str, ...]], timeout_seconds: float) -> tuple[str, ...]:
@@ -80,17 +82,23 @@ def _look_up(host: str, port: int) -> Future[tuple[str, ...]]:
 def _ask(key: tuple[str, int], answer: Future[tuple[str, ...]]) -> None:
     host, port = key
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        addresses = tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
-    except (OSError, UnicodeError) as e:
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
+    except (OSError, UnicodeError) as error:
         _end(key)
-        failure = e if isinstance(e, OSError) else OSError(f"{host!r} is no host name: {e}")
-        # The C library gave up on its servers: the same fact as a look-up that is late.
-        silent = isinstance(e, socket.gaierror) and e.errno == socket.EAI_AGAIN
-        answer.set_exception(_silence(host) if silent else failure)
+        answer.set_exception(_failure(host, error))
         return
     _end(key)
     answer.set_result(addresses)
+
+
+def _failure(host: str, error: OSError | UnicodeError) -> OSError:
+    if isinstance(error, UnicodeError):
+        return OSError(f"{host!r} is no host name: {error}")
+    # The C library gave up on its servers: the same fact as a look-up that is late.
+    if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN:
+        return _silence(host)
+    return error
 
 
 def _end(key: tuple[str, int]) -> None:
@@ -112,7 +120,9 @@ class Security:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], file: str = "client.properties") -> Self:
-        """Read ``security.protocol``, ``sasl.*`` and ``ssl.*``. Keys and certificates are inline PEM; `inlined` brings files into this form.
+        """Read ``security.protocol``, ``sasl.*`` and ``ssl.*``.
+
+        Keys and certificates are inline PEM; `inlined` brings files into this form.
 
         Parameters
         ----------
@@ -128,8 +138,8 @@ class Security:
         """
         try:
             return cls._read(properties)
-        except InvalidSpecError as e:
-            raise InvalidSpecError(f"{file}: {e}") from e
+        except InvalidSpecError as error:
+            raise InvalidSpecError(f"{file}: {error}") from error
 
     @classmethod
     def _read(cls, properties: Mapping[str, str]) -> Self:
@@ -143,23 +153,27 @@ class Security:
         if mechanism not in _MECHANISMS:
             raise InvalidSpecError(f"sasl.mechanism {mechanism} is not supported; use one of {', '.join(_MECHANISMS)}")
         jaas = properties.get("sasl.jaas.config", "")
-        username, password = _jaas_option(jaas, "username"), _jaas_option(jaas, "password")
+        username = _jaas_option(jaas, "username")
+        password = _jaas_option(jaas, "password")
         if username is None or password is None:
             raise InvalidSpecError("sasl.jaas.config needs username and password")
         return cls(tls, mechanism, username, password)
 
 
 def _jaas_option(jaas: str, option: str) -> str | None:
-    found = re.search(rf"""\b{option}\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""", jaas)
-    if found is None:
+    match = re.search(rf"""\b{option}\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""", jaas)
+    if match is None:
         return None
-    quoted = found[1] if found[1] is not None else found[2]
-    return re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else found[3]
+    if match[3] is not None:
+        return match[3]
+    quoted = match[1] or match[2] or ""
+    return re.sub(r"\\(.)", r"\1", quoted)
 
 
 def _tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     try:
-        trusted, chain = _trusted_certificates(properties), _key_and_chain(properties)
+        trusted = _trusted_certificates(properties)
+        chain = _key_and_chain(properties)
         check_hostname = properties.get("ssl.endpoint.identification.algorithm", "https") != ""
         if not trusted and not chain:
             return _system_trust(check_hostname=check_hostname)
@@ -171,14 +185,14 @@ def _tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
                 path = Path(directory) / "client.pem"
                 path.write_text(chain)
                 context.load_cert_chain(path, password=properties.get("ssl.key.password") or "")
-    except (OSError, ValueError) as e:
-        raise InvalidSpecError(f"the TLS settings cannot be used: {type(e).__name__}: {e}") from e
+    except (OSError, ValueError) as error:
+        raise InvalidSpecError(f"the TLS settings cannot be used: {type(error).__name__}: {error}") from error
     return context
 
 
 @functools.cache
 def _system_trust(*, check_hostname: bool) -> ssl.SSLContext:
-    """Return a context that trusts the system's certificates. Loading them takes 30 ms, and they do not change while a container runs."""
+    """Return a context that trusts the system's certificates, which are fixed; loading them takes 30 ms."""
     context = ssl.create_default_context()
     context.check_hostname = check_hostname
     return context
@@ -192,7 +206,8 @@ def inlined(
     Parameters
     ----------
     read
-        Returns the content of a file that a setting names: ``bounds.held`` in the operator, ``bounds.file`` in a program of one tenant.
+        Returns the content of a file that a setting names:
+        ``bounds.held`` in the operator, ``bounds.file`` in a program of one tenant.
     file
         Name of the file with the settings, for the error.
 
@@ -201,21 +216,23 @@ def inlined(
     InvalidSpecError
         A file cannot be read, or is of another kind.
     """
-    found = dict(properties)
+    settings = dict(properties)
     for store, inline in _STORES.items():
-        location = found.pop(f"ssl.{store}.location", None)
-        if not location or any(found.get(name) for name in inline):
+        location = settings.pop(f"ssl.{store}.location", None)
+        if not location or any(settings.get(name) for name in inline):
             continue
-        kind = found.pop(f"ssl.{store}.type", "JKS").upper()
+        kind = settings.pop(f"ssl.{store}.type", "JKS").upper()
         if kind not in {"PEM", "PKCS12"}:
             raise InvalidSpecError(f"{file}: ssl.{store}.type {kind} of {location} cannot be read; use PEM or PKCS12")
         try:
             content = read(location)
-            pem = content.decode() if kind == "PEM" else _pem_of(content, store, location, found)
-        except (OSError, ValueError) as e:
-            raise InvalidSpecError(f"{file}: the TLS settings cannot be used: {type(e).__name__}: {e}") from e
-        found |= dict.fromkeys(inline, pem) | {f"ssl.{store}.type": "PEM"}
-    return found
+            pem = content.decode() if kind == "PEM" else _pem_of(content, store, location, settings)
+        except (OSError, ValueError) as error:
+            raise InvalidSpecError(
+                f"{file}: the TLS settings cannot be used: {type(error).__name__}: {error}"
+            ) from error
+        settings |= dict.fromkeys(inline, pem) | {f"ssl.{store}.type": "PEM"}
+    return settings
 
 
 _STORES: Final = {
@@ -226,16 +243,20 @@ _STORES: Final = {
 
 
 def _pem_of(content: bytes, store: str, location: str, properties: Mapping[str, str]) -> str:
-    found = load_pkcs12(content, properties.get(f"ssl.{store}.password", "").encode() or None)
-    others = "".join(c.certificate.public_bytes(Encoding.PEM).decode() for c in found.additional_certs)
+    container = load_pkcs12(content, properties.get(f"ssl.{store}.password", "").encode() or None)
+    others = "".join(_pem(entry.certificate) for entry in container.additional_certs)
     if store == "truststore":
         return others
-    if found.key is None or found.cert is None:
+    if container.key is None or container.cert is None:
         raise ValueError(f"{location} holds no private key with its certificate")
     key_password = properties.get("ssl.key.password", "").encode()
     encryption = BestAvailableEncryption(key_password) if key_password else NoEncryption()
-    key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode()
-    return key + found.cert.certificate.public_bytes(Encoding.PEM).decode() + others
+    key = container.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode()
+    return key + _pem(container.cert.certificate) + others
+
+
+def _pem(certificate: Certificate) -> str:
+    return certificate.public_bytes(Encoding.PEM).decode()
 
 
 def _trusted_certificates(properties: Mapping[str, str]) -> str | None:
@@ -247,11 +268,13 @@ def _trusted_certificates(properties: Mapping[str, str]) -> str | None:
 
 
 def _key_and_chain(properties: Mapping[str, str]) -> str | None:
-    key, chain = properties.get("ssl.keystore.key"), properties.get("ssl.keystore.certificate.chain")
-    if key and chain:
-        return _unfold(key) if key == chain else _unfold(key) + "\n" + _unfold(chain)
-    _refuse_file(properties, "keystore")
-    return None
+    key = properties.get("ssl.keystore.key")
+    chain = properties.get("ssl.keystore.certificate.chain")
+    if not key or not chain:
+        _refuse_file(properties, "keystore")
+        return None
+    # One text may hold both.
+    return "\n".join(_unfold(pem) for pem in dict.fromkeys((key, chain)))
 
 
 def _refuse_file(properties: Mapping[str, str], store: str) -> None:

@@ -16,7 +16,8 @@ from kraftbridge.models.broker_record import Certificate, ListenerState
 
 LOOK_SECONDS: Final = 3.0
 _NO_MECHANISM: Final = "KRAFTBRIDGE"
-"""No broker has it, so the broker answers with those that it has (``SaslServerAuthenticator.handleHandshakeRequest``)."""
+"""No broker has it, so the broker answers with those that it has
+(``SaslServerAuthenticator.handleHandshakeRequest``)."""
 
 
 def look_at(name: str, host: str, port: int, protocol: str) -> ListenerState:
@@ -40,8 +41,8 @@ def look_at(name: str, host: str, port: int, protocol: str) -> ListenerState:
             mechanisms = _mechanisms(host, port, tls=protocol.endswith("SSL"))
         if protocol == "PLAINTEXT":
             _connect(host, port).close()
-    except (OSError, WireError, ValueError) as e:
-        trouble = f"{host}:{port}: {type(e).__name__}: {e}"
+    except (OSError, WireError, ValueError) as error:
+        trouble = f"{host}:{port}: {type(error).__name__}: {error}"
         return ListenerState(name, host, port, trouble)
     return ListenerState(name, host, port, certificate=certificate, mechanisms=mechanisms)
 
@@ -51,8 +52,8 @@ def _connect(host: str, port: int) -> socket.socket:
     for address in resolve(host, port, LOOK_SECONDS):
         try:
             return socket.create_connection((address, port), LOOK_SECONDS)
-        except OSError as e:
-            failure = e
+        except OSError as error:
+            failure = error
     raise failure or OSError(f"{host} has no address")
 
 
@@ -64,13 +65,17 @@ def _unverified() -> ssl.SSLContext:
 
 
 def _certificate(host: str, port: int) -> Certificate | None:
-    """Return the certificate of a TLS listener; None if it ends the handshake because it demands a client certificate (TLS 1.2)."""
+    """Return the certificate of a TLS listener.
+
+    None if it ends the handshake because it demands a client certificate (TLS 1.2).
+    """
     plain = _connect(host, port)
     try:
         with _unverified().wrap_socket(plain, server_hostname=host) as connection:
             shown = connection.getpeercert(binary_form=True)
-    except ssl.SSLError as e:
-        if "CERTIFICATE" in (e.reason or "") or "HANDSHAKE_FAILURE" in (e.reason or ""):
+    except ssl.SSLError as error:
+        reason = error.reason or ""
+        if "CERTIFICATE" in reason or "HANDSHAKE_FAILURE" in reason:
             return None
         raise
     finally:
@@ -81,11 +86,11 @@ def _certificate(host: str, port: int) -> Certificate | None:
 def _read(certificate: x509.Certificate) -> Certificate:
     names = [certificate.subject.rfc4514_string()]
     try:
-        found = certificate.extensions.get_extension_for_oid(ExtensionOID.SUBJECT_ALTERNATIVE_NAME).value
+        alternatives = certificate.extensions.get_extension_for_oid(ExtensionOID.SUBJECT_ALTERNATIVE_NAME).value
     except x509.ExtensionNotFound:
-        found = x509.SubjectAlternativeName([])
-    assert isinstance(found, x509.SubjectAlternativeName)
-    names += sorted(str(name.value) for name in found)
+        alternatives = x509.SubjectAlternativeName([])
+    assert isinstance(alternatives, x509.SubjectAlternativeName)
+    names += sorted(str(name.value) for name in alternatives)
     return Certificate(tuple(names), certificate.issuer.rfc4514_string(), certificate.not_valid_after_utc)
 
 

@@ -1,4 +1,7 @@
-"""Reads a Metadata answer topic by topic from the socket: an answer for 200,000 partitions has 10 MB, and 200 MB as objects of kafka-python."""
+"""Reads a Metadata answer topic by topic from the socket.
+
+An answer for 200,000 partitions has 10 MB, and 200 MB as objects of kafka-python.
+"""
 
 from __future__ import annotations
 
@@ -96,65 +99,71 @@ class Frame:
 
     def take(self, count: int) -> bytes:
         """Return the next bytes."""
-        start, end = self._position, self._position + count
-        if end > len(self._buffer):
+        if self._position + count > len(self._buffer):
             self._fetch(count)
-            start, end = 0, count
-        self._position = end
+        start = self._position
+        self._position += count
         self.remaining -= count
-        return self._buffer[start:end]
+        return self._buffer[start : self._position]
 
     def _fetch(self, count: int) -> None:
         """Hold at least the next bytes of this answer."""
         if count > self.remaining:
             raise ValueError(f"an answer of {self.source} ends in the middle")
         start = self._position
-        found = bytearray(self._buffer[start:])
+        held = bytearray(self._buffer[start:])
         # No byte of the next answer is taken.
-        ahead = self.remaining - len(found)
-        while len(found) < count:
+        ahead = self.remaining - len(held)
+        while len(held) < count:
             self._connection.settimeout(self._left())
             chunk = self._connection.recv(min(ahead, _RECEIVE_BYTES))
             if not chunk:
                 raise ConnectionResetError("the node closed the connection")
-            found += chunk
+            held += chunk
             ahead -= len(chunk)
-        self._buffer, self._position = bytes(found), 0
+        self._buffer = bytes(held)
+        self._position = 0
 
     def partition(self) -> Partition:
-        """Return the next partition. One of few replicas and no tagged fields is read at once: there are hundreds of thousands of them."""
+        """Return the next partition.
+
+        One of few replicas and no tagged fields is read at once: there are hundreds of thousands of them.
+        """
         if len(self._buffer) - self._position < _FEW_BYTES <= self.remaining:
             self._fetch(_FEW_BYTES)
-        buffer, start = self._buffer, self._position
+        buffer = self._buffer
+        start = self._position
         if len(buffer) - start >= _FEW_BYTES:
             problem, index, leader, epoch = _PARTITION.unpack_from(buffer, start)
-            position, nodes = start + _PARTITION.size, []
+            position = start + _PARTITION.size
+            nodes = []
             for _ in range(3):
-                each = _FEW.get(buffer[position])
-                if each is None:
+                layout = _FEW.get(buffer[position])
+                if layout is None:
                     break
-                nodes.append(each.unpack_from(buffer, position + 1))
-                position += 1 + each.size
+                nodes.append(layout.unpack_from(buffer, position + 1))
+                position += 1 + layout.size
             else:
                 if not buffer[position]:
                     self._position = position + 1
                     self.remaining -= position + 1 - start
                     return Partition(problem, index, leader, epoch, nodes[0], nodes[1])
         problem, index, leader, epoch = _PARTITION.unpack(self.take(_PARTITION.size))
-        replicas, isr = self.integers(), self.integers()
+        replicas = self.integers()
+        isr = self.integers()
         self.integers()  # offline replicas
         self.tags()
         return Partition(problem, index, leader, epoch, replicas, isr)
 
     def short(self) -> int:
         """Return the next INT16."""
-        found: int = _SHORT.unpack(self.take(2))[0]
-        return found
+        number: int = _SHORT.unpack(self.take(2))[0]
+        return number
 
     def integer(self) -> int:
         """Return the next INT32."""
-        found: int = _INT.unpack(self.take(4))[0]
-        return found
+        number: int = _INT.unpack(self.take(4))[0]
+        return number
 
     def unsigned(self) -> int:
         """Return the next UNSIGNED_VARINT."""
@@ -170,9 +179,9 @@ class Frame:
 
     def length(self, most: int, what: str) -> int:
         """Return the length of the next compact array or string; null is empty."""
-        found = self.unsigned() - 1
-        bounds.count(self.source, found, most, what, _ADVICE)
-        return max(found, 0)
+        length = self.unsigned() - 1
+        bounds.count(self.source, length, most, what, _ADVICE)
+        return max(length, 0)
 
     def text(self) -> str:
         """Return the next COMPACT_STRING."""
@@ -191,9 +200,9 @@ class Frame:
 
     def length_of_tag(self) -> int:
         """Return the length of a tagged field."""
-        found = self.unsigned()
-        bounds.count(self.source, found, bounds.KAFKA_NAME_BYTES, "bytes in a tagged field", _ADVICE)
-        return found
+        length = self.unsigned()
+        bounds.count(self.source, length, bounds.KAFKA_NAME_BYTES, "bytes in a tagged field", _ADVICE)
+        return length
 
 
 _FEW: Final = {count + 1: struct.Struct(f">{count}i") for count in range(11)}
@@ -238,7 +247,8 @@ def read(frame: Frame, correlation: int, version: int) -> Metadata:
 
 def _topics(frame: Frame, version: int) -> Iterator[Topic]:
     for _ in range(frame.length(bounds.TOPICS, "topics")):
-        error, name = frame.short(), frame.text()
+        error = frame.short()
+        name = frame.text()
         topic_id = frame.take(_ID_BYTES).hex() if version >= NEWEST else ""
         frame.take(1)  # internal
         count = frame.length(bounds.TOPIC_PARTITIONS, "partitions of one topic")

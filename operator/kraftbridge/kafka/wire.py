@@ -1,7 +1,8 @@
 """One connection to one Kafka node: kafka-python's protocol classes over a socket of this module.
 
-kafka-python's own clients start with Metadata requests, which controllers do not answer, and wait by their own schedule while nodes
-restart. A connection of this module reports within its time limit whether one node answers.
+kafka-python's own clients start with Metadata requests, which controllers do not answer,
+and wait by their own schedule while nodes restart.
+A connection of this module reports within its time limit whether one node answers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeGuard, TypeVar
 
 from kafka.errors import KafkaError, for_code
 from kafka.net.sasl import get_sasl_mechanism
@@ -26,7 +27,7 @@ from kraftbridge.kafka import metadata
 from kraftbridge.kafka.client import Security, resolve
 from kraftbridge.models.observation import NodeFeatures
 
-__all__ = ["Connection", "ConnectionLostError", "Security", "WireError", "error_name", "host_ports"]
+__all__ = ["Connection", "ConnectionLostError", "Security", "WireError", "error_name", "host_ports", "is_usable"]
 
 _CLIENT_ID: Final = "kraftbridge"
 logging.getLogger("kafka.protocol.parser").setLevel(logging.CRITICAL)  # it writes a whole answer that it cannot read
@@ -93,9 +94,9 @@ class Connection:
         except WireError:
             self.close()
             raise
-        except _UNREADABLE as e:
+        except _UNREADABLE as error:
             self.close()
-            raise WireError(f"{type(e).__name__}: {e}") from e
+            raise WireError(f"{type(error).__name__}: {error}") from error
 
     def __enter__(self) -> Self:
         return self
@@ -127,10 +128,9 @@ class Connection:
         self._deadline = time.monotonic() + timeout_seconds
         try:
             self.node = self._api_versions()
-        except _UNREADABLE as e:
+        except _UNREADABLE as error:
             self.close()
-            error = ConnectionLostError if isinstance(e, ConnectionError) else WireError
-            raise error(f"{type(e).__name__}: {e}") from e
+            raise _wire_error(error) from error
         return NodeFeatures(
             finalized={f.name: f.max_version_level for f in self.node.finalized_features or ()},
             supported={f.name: (f.min_version, f.max_version) for f in self.node.supported_features or ()},
@@ -168,10 +168,9 @@ class Connection:
         self._deadline = time.monotonic() + timeout_seconds
         try:
             return self._request(request_class(version=version, **fields), most)
-        except _UNREADABLE as e:
+        except _UNREADABLE as error:
             self.close()
-            error = ConnectionLostError if isinstance(e, ConnectionError) else WireError
-            raise error(f"{type(e).__name__}: {e}") from e
+            raise _wire_error(error) from error
 
     def _version(self, request_class: Any, max_version: int, min_version: int) -> int:
         if request_class.API_KEY not in self._versions:
@@ -180,7 +179,8 @@ class Connection:
         version = int(min(highest, max_version, request_class.max_version))
         if version < min_version:
             raise WireError(
-                f"it answers {request_class.__name__.removesuffix('Request')} up to version {version} only, {min_version} is needed"
+                f"it answers {request_class.__name__.removesuffix('Request')} up to version {version} only, "
+                f"{min_version} is needed"
             )
         if version < lowest:
             raise WireError(f"it answers {request_class.__name__.removesuffix('Request')} from version {lowest} only")
@@ -189,8 +189,9 @@ class Connection:
     def all_topics(
         self, timeout_seconds: float, fold: Callable[[metadata.Metadata], T], *, operations: bool = False
     ) -> T:
-        """Return what a function makes of the Metadata of all topics. It reads each topic once, and none is held longer.
+        """Return what a function makes of the Metadata of all topics.
 
+        It reads each topic once, and none is held longer.
         With `operations`, each topic has the operations that the principal may do (KIP-430).
 
         Raises
@@ -213,19 +214,19 @@ class Connection:
             self._protocol.in_flight_requests.popleft()  # it is decoded here
             frame = metadata.Frame(connection, self._left, self.address, bounds.KAFKA_METADATA_BYTES)
             self._deadline = time.monotonic() + max(timeout_seconds, bounds.KAFKA_METADATA_SECONDS)
-            found = fold(metadata.read(frame, correlation, version))
+            folded = fold(metadata.read(frame, correlation, version))
             whole = not frame.remaining
-        except _UNREADABLE as e:
-            error = ConnectionLostError if isinstance(e, ConnectionError) else WireError
-            raise error(f"{type(e).__name__}: {e}") from e
+        except _UNREADABLE as error:
+            raise _wire_error(error) from error
         finally:
             if not whole:
                 self.close()
-        return found
+        return folded
 
     def metadata(self, timeout_seconds: float, topics: Iterable[str] | None = (), *, operations: bool = False) -> Any:
-        """Return brokers, controller and the named topics as the node knows them. None means all topics. The request creates no topic.
+        """Return brokers, controller and the named topics as the node knows them.
 
+        None means all topics. The request creates no topic.
         With `operations`, each topic has the operations that the principal may do (KIP-430).
 
         Raises
@@ -233,12 +234,14 @@ class Connection:
         WireError
             No answer in time, or the connection broke.
         """
-        named = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        asked_topics = None
+        if topics is not None:
+            asked_topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         return self.call(
             MetadataRequest,
             timeout_seconds,
             max_version=9,
-            topics=named,
+            topics=asked_topics,
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=operations,
         )
@@ -256,8 +259,8 @@ class Connection:
         for address in resolve(host, port, self._left()):
             try:
                 connection = socket.create_connection((address, port), self._left())
-            except OSError as e:
-                failure = e
+            except OSError as error:
+                failure = error
                 continue
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if security.tls is None:
@@ -265,9 +268,9 @@ class Connection:
             try:
                 connection.settimeout(self._left())
                 return security.tls.wrap_socket(connection, server_hostname=self._server_name)
-            except OSError as e:
+            except OSError as error:
                 connection.close()
-                failure = e
+                failure = error
         raise failure or OSError(f"{host} has no address")
 
     def _send(self, request: Any) -> tuple[socket.socket, int]:
@@ -280,7 +283,8 @@ class Connection:
 
     def _request(self, request: Any, most: int | None = None) -> Any:
         connection, _ = self._send(request)
-        frame = metadata.Frame(connection, self._left, self.address, self._most if most is None else most)
+        limit = self._most if most is None else most
+        frame = metadata.Frame(connection, self._left, self.address, limit)
         body = frame.take(frame.remaining)
         for _, response in self._protocol.receive_bytes(len(body).to_bytes(4, "big") + body):
             return response
@@ -311,6 +315,18 @@ class Connection:
         if left <= 0:
             raise TimeoutError("the call exceeded its time limit")
         return left
+
+
+def is_usable(connection: Connection | None) -> TypeGuard[Connection]:
+    """Return whether there is a connection that can take another request."""
+    return connection is not None and connection.usable
+
+
+def _wire_error(error: BaseException) -> WireError:
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, ConnectionError):
+        return ConnectionLostError(text)
+    return WireError(text)
 
 
 def error_name(code: int) -> str:

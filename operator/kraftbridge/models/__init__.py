@@ -1,1 +1,1 @@
-"""Types of the inputs and outputs of a step: spec, status, observation and decision; and the report of a verification."""
+"""Types of the inputs and outputs of a step (spec, status, observation, decision), and a verification's report."""

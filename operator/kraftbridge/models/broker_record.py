@@ -1,4 +1,7 @@
-"""What one broker is: its settings in force, its listeners, and the offsets of its partitions. Taken before a restart and asked again after it."""
+"""What one broker is: its settings in force, its listeners, and the offsets of its partitions.
+
+Taken before a restart and asked again after it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ class EffectiveSetting:
     type: ConfigType = ConfigType.UNKNOWN
     """Unknown where Kafka does not define the setting."""
     stated: tuple[Stated, ...] = ()
-    """The places that state the setting by this name, the one that should win first. They keep what Kafka has refused."""
+    """The places that state the setting by this name, the one that should win first.
+    They keep what Kafka has refused."""
 
     @property
     def is_dynamic(self) -> bool:
@@ -90,7 +94,7 @@ TopicPartition = tuple[str, int]
 
 
 class OffsetTable(Mapping[TopicPartition, PartitionOffsets]):
-    """Offsets by partition, in 45 bytes each: as objects in a dict they take 330, and a broker has up to 200,000 partitions.
+    """Offsets by partition, in 45 bytes each: in a dict they take 330, and a broker has up to 200,000 partitions.
 
     A partition that is added once more keeps its first offsets.
     """
@@ -99,8 +103,8 @@ class OffsetTable(Mapping[TopicPartition, PartitionOffsets]):
         self._topics: dict[str, tuple[str, array[int]]] = {}
         """Id of the topic, and the rows of its partitions, in order."""
         self._count = 0
-        for place, each in sorted((offsets or {}).items()):
-            self.add(place, each)
+        for place, partition_offsets in sorted((offsets or {}).items()):
+            self.add(place, partition_offsets)
 
     def add(self, place: TopicPartition, offsets: PartitionOffsets) -> None:
         """Add a partition; it takes the less time the more partitions of its topic are smaller."""
@@ -108,7 +112,9 @@ class OffsetTable(Mapping[TopicPartition, PartitionOffsets]):
         if topic not in self._topics:
             self._topics[topic] = (offsets.topic_id, array("q"))
         _, rows = self._topics[topic]
-        position = len(rows) if not rows or rows[-_COLUMNS] < partition else _COLUMNS * _find(rows, partition)
+        position = len(rows)
+        if rows and rows[-_COLUMNS] >= partition:
+            position = _COLUMNS * _find(rows, partition)
         if position < len(rows) and rows[position] == partition:
             return
         row = (partition, offsets.start, offsets.end, offsets.limit, offsets.retention_bytes)
@@ -256,13 +262,17 @@ def packed(record: BrokerRecord) -> bytes:
         "settings": settings,
         "listeners": [_listener(state) for state in record.listeners],
     }
-    offsets = record.offsets if isinstance(record.offsets, OffsetTable) else OffsetTable(record.offsets)
+    offsets = record.offsets
+    if not isinstance(offsets, OffsetTable):
+        offsets = OffsetTable(offsets)
     stream = zlib.compressobj(level=6)
-    found = bytearray(stream.compress(_json(head)[:-1] + _OFFSETS))
-    for number, (topic, rows) in enumerate(offsets.topics()):
-        found += stream.compress((b"," if number else b"") + _json(topic) + b":" + _json(rows))
-    found += stream.compress(_TOPIC_IDS + _json(offsets.topic_ids()) + b"}")
-    return bytes(found + stream.flush())
+    compressed = bytearray(stream.compress(_json(head)[:-1] + _OFFSETS))
+    separator = b""
+    for topic, rows in offsets.topics():
+        compressed += stream.compress(separator + _json(topic) + b":" + _json(rows))
+        separator = b","
+    compressed += stream.compress(_TOPIC_IDS + _json(offsets.topic_ids()) + b"}")
+    return bytes(compressed + stream.flush())
 
 
 def _json(value: object) -> bytes:
@@ -285,16 +295,16 @@ def unpacked(data: bytes) -> BrokerRecord:
         text = bounds.unpacked(data, "the record", bounds.RECORD_BYTES, _ADVICE, zlib_format=True)
     except bounds.BoundExceededError:
         raise
-    except OSError as e:
-        raise ValueError(f"it is no record of a broker: {e}") from e
+    except OSError as error:
+        raise ValueError(f"it is no record of a broker: {error}") from error
     # No string of JSON has a quotation mark without a backslash before it, so these marks stand in none.
     head, _, rest = text.partition(_OFFSETS)
     rows, _, ids = rest.rpartition(_TOPIC_IDS)
     try:
         document = bounds.json_value(head + _TOPIC_IDS[1:] + ids, "the record", bounds.RECORD_VALUES, _ADVICE)
         return _record(document, _offsets(rows, document["topicIds"]))
-    except (KeyError, TypeError, IndexError, AttributeError, OverflowError, ValueError) as e:
-        raise ValueError(f"it is no record of a broker: {type(e).__name__}: {e}") from e
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError, ValueError) as error:
+        raise ValueError(f"it is no record of a broker: {type(error).__name__}: {error}") from error
 
 
 _OFFSETS: Final = b',"offsets":{'
@@ -305,7 +315,7 @@ _END_OF_TOPIC: Final = re.compile(rb"\],?")
 
 
 def _offsets(rows: bytes, topic_ids: Mapping[str, str]) -> OffsetTable:
-    found = OffsetTable()
+    table = OffsetTable()
     position = 0
     while position < len(rows):
         position, topic = _next(_TOPIC, rows, position)
@@ -313,17 +323,17 @@ def _offsets(rows: bytes, topic_ids: Mapping[str, str]) -> OffsetTable:
         while (row := _ROW.match(rows, position)) is not None:
             position = row.end()
             partition, start, end, limit, retention_bytes = map(int, row.groups())
-            found.add((name, partition), PartitionOffsets(start, end, limit, retention_bytes, topic_ids[name]))
-            bounds.count("the record", len(found), bounds.RECORD_PARTITIONS, "partitions", _ADVICE)
+            table.add((name, partition), PartitionOffsets(start, end, limit, retention_bytes, topic_ids[name]))
+            bounds.count("the record", len(table), bounds.RECORD_PARTITIONS, "partitions", _ADVICE)
         position, _ = _next(_END_OF_TOPIC, rows, position)
-    return found
+    return table
 
 
 def _next(pattern: re.Pattern[bytes], rows: bytes, position: int) -> tuple[int, re.Match[bytes]]:
-    found = pattern.match(rows, position)
-    if found is None:
+    match = pattern.match(rows, position)
+    if match is None:
         raise ValueError(f"its offsets are broken at byte {position}")
-    return found.end(), found
+    return match.end(), match
 
 
 def _record(document: Any, offsets: OffsetTable) -> BrokerRecord:
@@ -353,16 +363,16 @@ def _record(document: Any, offsets: OffsetTable) -> BrokerRecord:
 
 
 def _listener(state: ListenerState) -> dict[str, object]:
-    certificate = state.certificate
+    shown = None
+    if certificate := state.certificate:
+        shown = [list(certificate.names), certificate.issuer, certificate.not_after.isoformat()]
     return {
         "name": state.name,
         "host": state.host,
         "port": state.port,
         "trouble": state.trouble,
         "mechanisms": list(state.mechanisms),
-        "certificate": None
-        if certificate is None
-        else [list(certificate.names), certificate.issuer, certificate.not_after.isoformat()],
+        "certificate": shown,
     }
 
 

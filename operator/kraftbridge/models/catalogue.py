@@ -1,7 +1,9 @@
 """The catalogue of findings: one code, severity, meaning and fix for each fact. Pure data.
 
-Preflight and the verifier make their findings from it (`Code.describe`), acceptance reads it, and ``docs/findings.md`` is generated from it.
-Codes are API. Texts hold ``{details}`` that the check fills in; ``tests/unit/test_catalogue.py`` compares both.
+Preflight and the verifier make their findings from it (`Code.describe`), acceptance reads it,
+and ``docs/findings.md`` is generated from it.
+Codes are API.
+Texts hold ``{details}`` that the check fills in; ``tests/unit/test_catalogue.py`` compares both.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class CheckedBy(StrEnum):
     GUARDS = "guards of every phase from TakingOver to AwaitingFinalization, and of a rollback"
     """The operator compares what it observes with what it recorded, before it does anything."""
     LOGS = "logs of nodes"
-    """The operator reads the logs of controllers, and of brokers that are down, while a phase makes no progress. ``models.clues`` holds the patterns."""
+    """The operator reads the logs of controllers, and of brokers that are down, while a phase makes no progress.
+    ``models.clues`` holds the patterns."""
 
     RESTART = "comparison of a broker after its restart"
     """Each broker is asked by its own id before and after its restart (docs/brokers.md)."""
@@ -56,34 +59,37 @@ _ACCEPTABLE: Final = True
 
 
 class Code(StrEnum):
-    """Every finding.
-
-    Attributes
-    ----------
-    severity
-        How serious the finding is. It is the same in every check.
-    checked_by
-        Component that checks the fact.
-    meaning, fix
-        Templates of the problem (subject first) and of the action that removes it.
-    acceptable
-        Whether the user may accept a blocking finding in ``spec.preflight.accepted``. The migration cannot work with the others, or their fact is not known.
-    """
+    """Every finding."""
 
     severity: Severity
+    """How serious the finding is. It is the same in every check."""
     checked_by: CheckedBy
+    """Component that checks the fact."""
     meaning: str
+    """Template of the problem, subject first."""
     fix: str
+    """Template of the action that removes the problem."""
     acceptable: bool
+    """Whether the user may accept a blocking finding in ``spec.preflight.accepted``.
+    The migration cannot work with the others, or their fact is not known."""
 
     def __new__(
-        cls, value: str, severity: Severity, checked_by: CheckedBy, meaning: str, fix: str, acceptable: bool = False  # noqa: FBT001, FBT002 - a column of the table below
-    ) -> Self:  # fmt: skip
+        cls,
+        value: str,
+        severity: Severity,
+        checked_by: CheckedBy,
+        meaning: str,
+        fix: str,
+        acceptable: bool = False,  # noqa: FBT001, FBT002 - a column of the table below
+    ) -> Self:
         """Create a member from its row in the table."""
         member = str.__new__(cls, value)
         member._value_ = value
-        member.severity, member.checked_by, member.acceptable = severity, checked_by, acceptable
-        member.meaning, member.fix = meaning, fix
+        member.severity = severity
+        member.checked_by = checked_by
+        member.acceptable = acceptable
+        member.meaning = meaning
+        member.fix = fix
         return member
 
     @property
@@ -102,7 +108,7 @@ class Code(StrEnum):
         return self.meaning.format(**details), self.fix.format(**details)
 
     # fmt: off
-    # ------------------------------------------------------------------------------------------- the resource and the operator
+    # ------------------------------------------------------------ the resource and the operator
 
     ACCEPTED_CODE_UNKNOWN = (
         "AcceptedCodeUnknown", _WARNING, _PREFLIGHT,
@@ -112,18 +118,22 @@ class Code(StrEnum):
     ADMISSION_POLICY_MISSING = (
         "AdmissionPolicyMissing", _BLOCKING, _PREFLIGHT,
         "No admission policy protects the brokers' StatefulSets from other writers during the migration: {reason}",
-        "Install the chart with admissionPolicy.enabled=true (Kubernetes 1.30 or newer). Or accept this finding, and do not apply or upgrade these StatefulSets during the migration",
+        ("Install the chart with admissionPolicy.enabled=true (Kubernetes 1.30 or newer). "
+         "Or accept this finding, and do not apply or upgrade these StatefulSets during the migration"),
         _ACCEPTABLE,
     )
     CONTROLLER_LISTENER_PLAINTEXT = (
         "ControllerListenerPlaintext", _BLOCKING, _PREFLIGHT,
-        "The controllers' listener has neither encryption nor authentication: every client that reaches it may change all metadata",
-        "Set spec.controllers.listener.securityProtocol and its Secret. On a test cluster, accept this finding. The operator applies a NetworkPolicy in both cases",
+        ("The controllers' listener has neither encryption nor authentication: "
+         "every client that reaches it may change all metadata"),
+        ("Set spec.controllers.listener.securityProtocol and its Secret. On a test cluster, accept this finding. "
+         "The operator applies a NetworkPolicy in both cases"),
         _ACCEPTABLE,
     )
     METADATA_VERSION_OUT_OF_REACH = (
         "MetadataVersionOutOfReach", _WARNING, _PREFLIGHT,
-        "Kafka {release} will refuse metadata.version {asked} after the migration: the cluster starts at {highest}, and {lowest} is the lowest level without loss of metadata",
+        ("Kafka {release} will refuse metadata.version {asked} after the migration: "
+         "the cluster starts at {highest}, and {lowest} is the lowest level without loss of metadata"),
         "Set spec.metadataVersion to a level between these two, or remove it",
     )
     RIGHTS_UNKNOWN = (
@@ -148,7 +158,8 @@ class Code(StrEnum):
     )
     SPARK_OPERATOR_ABSENT = (
         "SparkOperatorAbsent", _INFORMATION, _PREFLIGHT,
-        "The API server does not serve sparkoperator.k8s.io/v1beta2: verifications run as Jobs with Spark in local mode",
+        ("The API server does not serve sparkoperator.k8s.io/v1beta2: "
+         "verifications run as Jobs with Spark in local mode"),
         "Install the Kubeflow Spark operator for large clusters, or set spec.verification.runner to Job",
     )
     SUPER_USER_ANONYMOUS = (
@@ -163,7 +174,7 @@ class Code(StrEnum):
         "Read the operator's log: kubectl logs deployment/kraftbridge",
     )
 
-    # ------------------------------------------------------------------------------------------- the brokers' StatefulSets
+    # ------------------------------------------------------------ the brokers' StatefulSets
 
     ALREADY_KRAFT = (
         "AlreadyKRaft", _BLOCKING, _PREFLIGHT,
@@ -183,18 +194,22 @@ class Code(StrEnum):
     CUSTOM_AUTHORIZER = (
         "CustomAuthorizer", _BLOCKING, _PREFLIGHT,
         "The brokers use the authorizer {authorizer}, which may need ZooKeeper",
-        "Make sure that it works without ZooKeeper, then accept this finding. Brokers and controllers keep the authorizer",
+        ("Make sure that it works without ZooKeeper, then accept this finding. "
+         "Brokers and controllers keep the authorizer"),
         _ACCEPTABLE,
     )
     FIELDS_MANAGED_BY_OTHERS = (
         "FieldsManagedByOthers", _WARNING, _PREFLIGHT,
         "Others write the StatefulSet, too: {writers}",
-        "Do not apply, upgrade or sync the StatefulSet during the migration (Argo CD: switch selfHeal off; Flux: suspend). Afterwards copy the manifests of the ConfigMap in status.finalManifest into its source",
+        ("Do not apply, upgrade or sync the StatefulSet during the migration (Argo CD: switch selfHeal off; Flux: "
+         "suspend). Afterwards copy the manifests of the ConfigMap in status.finalManifest into its source"),
     )
     VOLUME_NEEDED_IN_RELEASE = (
         "VolumeNeededInRelease", _WARNING, _PREFLIGHT,
-        "The migration mounts Secret {secret} in the brokers, and after it {release} has to render this volume. A chart that has no value for volumes may remove it, and the API server then refuses each later release",
-        "Check that the chart has values for volumes and their mounts (Bitnami: extraVolumes and extraVolumeMounts). cp-helm-charts has none: secure the listener with a login there (docs/layout-env.md)",
+        ("The migration mounts Secret {secret} in the brokers, and after it {release} has to render this volume. "
+         "A chart that has no value for volumes may remove it, and the API server then refuses each later release"),
+        ("Check that the chart has values for volumes and their mounts (Bitnami: extraVolumes and "
+         "extraVolumeMounts). cp-helm-charts has none: secure the listener with a login there (docs/layout-env.md)"),
     )
     GENERATED_BROKER_IDS = (
         "GeneratedBrokerIds", _BLOCKING, _PREFLIGHT,
@@ -203,13 +218,19 @@ class Code(StrEnum):
     )
     IMAGE_TOO_OLD = (
         "ImageTooOld", _WARNING, _PREFLIGHT,
-        "The image {image} starts Kafka {release}, according to its name. A broker of that release cannot register at the metadata.version of the quorum",
-        "Roll the brokers to an image with Kafka 3.9 first, with inter.broker.protocol.version set to the version that runs now (docs/install.md, Bring the brokers to Kafka 3.9). Ignore this finding if the image contains 3.9 in spite of its name",
+        ("The image {image} starts Kafka {release}, according to its name. "
+         "A broker of that release cannot register at the metadata.version of the quorum"),
+        ("Roll the brokers to an image with Kafka 3.9 first, "
+         "with inter.broker.protocol.version set to the version that runs now (docs/install.md, "
+         "Bring the brokers to Kafka 3.9). Ignore this finding if the image contains 3.9 in spite of its name"),
     )
     IMAGE_WRITES_TO_ZOOKEEPER = (
         "ImageWritesToZooKeeper", _INFORMATION, _PREFLIGHT,
-        "{variable} makes the image create its SCRAM users in ZooKeeper at each start of a broker. The migration sets {variable}=false from the first restart on, because the image does not start on KRaft with it and would change users in ZooKeeper alone. A rollback gives the variable its value back",
-        "Nothing to do before the migration; the users exist already. After it, your release must not set {variable} again",
+        ("{variable} makes the image create its SCRAM users in ZooKeeper at each start of a broker. "
+         "The migration sets {variable}=false from the first restart on, because the image does not start on KRaft "
+         "with it and would change users in ZooKeeper alone. A rollback gives the variable its value back"),
+        ("Nothing to do before the migration; the users exist already. "
+         "After it, your release must not set {variable} again"),
     )
     LOCKED_BY_ANOTHER = (
         "LockedByAnother", _BLOCKING, _PREFLIGHT,
@@ -218,8 +239,10 @@ class Code(StrEnum):
     )
     LEFTOVERS_FOUND = (
         "LeftoversFound", _INFORMATION, _PREFLIGHT,
-        "Objects of an earlier KafkaMigration of this name remain: {objects}. This migration has another UID and does not use them",
-        "Delete these objects when you no longer need the earlier controllers, their volumes and the recorded original state",
+        ("Objects of an earlier KafkaMigration of this name remain: {objects}. "
+         "This migration has another UID and does not use them"),
+        ("Delete these objects when you no longer need the earlier controllers, "
+         "their volumes and the recorded original state"),
     )
     LEFTOVERS_UNKNOWN = (
         "LeftoversUnknown", _WARNING, _PREFLIGHT,
@@ -229,7 +252,8 @@ class Code(StrEnum):
     OVERLAY_LEFT = (
         "OverlayLeft", _BLOCKING, _PREFLIGHT,
         "The pod template carries the overlay of an earlier migration ({mark}), so it is not its owner's own",
-        "Put the owner's template back as docs/rollback.md describes for an abandoned migration, and restart the brokers with it",
+        ("Put the owner's template back as docs/rollback.md describes for an abandoned migration, "
+         "and restart the brokers with it"),
     )
     OWNED_BY_CONTROLLER = (
         "OwnedByController", _BLOCKING, _PREFLIGHT,
@@ -249,18 +273,21 @@ class Code(StrEnum):
     )
     SETTING_FROM_REFERENCE = (
         "SettingFromReference", _BLOCKING, _PREFLIGHT,
-        "The pod template gives {variable} by valueFrom. The migration sets this variable, and a value cannot replace a reference (API server: 422)",
+        ("The pod template gives {variable} by valueFrom. "
+         "The migration sets this variable, and a value cannot replace a reference (API server: 422)"),
         "Replace valueFrom of {variable} by this line in the pod template, and roll the brokers: {line}",
     )
     SETTING_IN_ARGUMENTS = (
         "SettingInArguments", _BLOCKING, _PREFLIGHT,
         "Container {container} starts Kafka with --override {setting}={value}, which wins over what the migration sets",
-        "Remove --override {setting}={value} from command and args, set {setting}={value} in the channel of spec.brokers.configStyle, and roll the brokers",
+        ("Remove --override {setting}={value} from command and args, "
+         "set {setting}={value} in the channel of spec.brokers.configStyle, and roll the brokers"),
     )
     STATEFUL_SET_MISSING = (
         "StatefulSetMissing", _BLOCKING, _PREFLIGHT,
         "The StatefulSet cannot be read: {reason}",
-        "Name existing StatefulSets of the migration's namespace in spec.brokers.statefulSets: kubectl get statefulsets",
+        ("Name existing StatefulSets of the migration's namespace in spec.brokers.statefulSets: "
+         "kubectl get statefulsets"),
     )
     VOLUME_MISSING = (
         "VolumeMissing", _BLOCKING, _PREFLIGHT,
@@ -273,18 +300,21 @@ class Code(StrEnum):
         "Let the operator read the brokers' StatefulSets",
     )
 
-    # ------------------------------------------------------------------------------------------- the Kubernetes cluster
+    # ------------------------------------------------------------ the Kubernetes cluster
 
     BUDGETS_UNKNOWN = (
         "BudgetsUnknown", _BLOCKING, _PREFLIGHT,
         "The operator does not know how many brokers may be evicted: {reason}",
-        "Let the operator list poddisruptionbudgets.policy. If the status of a budget is not up to date, wait, then check its conditions. Or accept this finding",
+        ("Let the operator list poddisruptionbudgets.policy. "
+         "If the status of a budget is not up to date, wait, then check its conditions. Or accept this finding"),
         _ACCEPTABLE,
     )
     CAPACITY_PARTLY_KNOWN = (
         "CapacityPartlyKnown", _INFORMATION, _PREFLIGHT,
-        "The operator sees only the pods of its own namespaces. It does not count the resources that other pods use on the {nodes} nodes",
-        "No action is needed. If a controller finds no room, the migration waits before it changes a broker, and the status says so",
+        ("The operator sees only the pods of its own namespaces. "
+         "It does not count the resources that other pods use on the {nodes} nodes"),
+        ("No action is needed. If a controller finds no room, the migration waits before it changes a broker, "
+         "and the status says so"),
     )
     CAPACITY_UNKNOWN = (
         "CapacityUnknown", _BLOCKING, _PREFLIGHT,
@@ -295,7 +325,8 @@ class Code(StrEnum):
     CHANGE_REFUSED = (
         "ChangeRefused", _BLOCKING, _PREFLIGHT,
         "The API server refuses what the migration would change: {words}",
-        "Let the policy or webhook that this message names accept the change, or exempt the operator's service account from it",
+        ("Let the policy or webhook that this message names accept the change, "
+         "or exempt the operator's service account from it"),
     )
     CHANGES_UNKNOWN = (
         "ChangesUnknown", _BLOCKING, _PREFLIGHT,
@@ -316,7 +347,8 @@ class Code(StrEnum):
     LIMIT_RANGE_REFUSES = (
         "LimitRangeRefuses", _BLOCKING, _PREFLIGHT,
         "The LimitRange would refuse {pods}: {violation}",
-        "Change spec.controllers.resources, spec.controllers.storage.size, spec.verification or spec.pods.helperResources, or the LimitRange",
+        ("Change spec.controllers.resources, spec.controllers.storage.size, "
+         "spec.verification or spec.pods.helperResources, or the LimitRange"),
     )
     NO_DEFAULT_STORAGE_CLASS = (
         "NoDefaultStorageClass", _BLOCKING, _PREFLIGHT,
@@ -333,7 +365,8 @@ class Code(StrEnum):
     NO_ROOM_FOR_CONTROLLERS = (
         "NoRoomForControllers", _BLOCKING, _PREFLIGHT,
         "{fitting} of {pods} controllers find room ({demand}) on the {eligible} of {nodes} nodes that may take them",
-        "Add nodes, request less in spec.controllers.resources, or relax nodeSelector, tolerations and affinity. Accept this finding if an autoscaler adds nodes",
+        ("Add nodes, request less in spec.controllers.resources, or relax nodeSelector, tolerations and affinity. "
+         "Accept this finding if an autoscaler adds nodes"),
         _ACCEPTABLE,
     )
     NO_ROOM_FOR_VERIFICATION = (
@@ -362,8 +395,10 @@ class Code(StrEnum):
     )
     QUOTA_NEEDS_REQUESTS = (
         "QuotaNeedsRequests", _BLOCKING, _PREFLIGHT,
-        "The ResourceQuota counts {resource}, and not every container of the controllers sets it: the API server would refuse their pods",
-        "Set requests and limits in spec.controllers.resources and spec.pods.helperResources, or a default in a LimitRange",
+        ("The ResourceQuota counts {resource}, and not every container of the controllers sets it: "
+         "the API server would refuse their pods"),
+        ("Set requests and limits in spec.controllers.resources and spec.pods.helperResources, "
+         "or a default in a LimitRange"),
     )
     QUOTA_TOO_SMALL = (
         "QuotaTooSmall", _BLOCKING, _PREFLIGHT,
@@ -388,12 +423,13 @@ class Code(StrEnum):
         "Set spec.controllers.storage.storageClassName to an existing one",
     )
 
-    # ------------------------------------------------------------------------------------------- the running Kafka cluster
+    # ------------------------------------------------------------ the running Kafka cluster
 
     BROKERS_NOT_MANAGED = (
         "BrokersNotManaged", _BLOCKING, _PREFLIGHT,
         "Brokers {brokers} are registered in ZooKeeper and belong to no StatefulSet in spec.brokers.statefulSets",
-        "Add their StatefulSets to spec.brokers.statefulSets. Kafka copies the metadata only when every broker is in migration mode",
+        ("Add their StatefulSets to spec.brokers.statefulSets. "
+         "Kafka copies the metadata only when every broker is in migration mode"),
     )
     BROKER_IDENTITY_UNKNOWN = (
         "BrokerIdentityUnknown", _BLOCKING, _PREFLIGHT,
@@ -418,7 +454,8 @@ class Code(StrEnum):
     OPERATIONS_MISSING = (
         "OperationsMissing", _BLOCKING, _PREFLIGHT,
         "The operator's principal may not {operations} the cluster (DescribeCluster's authorized operations)",
-        "Grant them to the principal of spec.brokers.clientConfigSecret: kafka-acls --add --cluster --allow-principal … --operation …",
+        ("Grant them to the principal of spec.brokers.clientConfigSecret: "
+         "kafka-acls --add --cluster --allow-principal … --operation …"),
     )
     REASSIGNMENTS_UNKNOWN = (
         "ReassignmentsUnknown", _BLOCKING, _PREFLIGHT,
@@ -428,22 +465,32 @@ class Code(StrEnum):
     REASSIGNMENT_RUNNING = (
         "ReassignmentRunning", _BLOCKING, _EVERYWHERE,
         "A partition reassignment is in progress: {what}",
-        "Wait until it ends, or cancel it: kafka-reassign-partitions --cancel. If znode /admin/reassign_partitions stays, an old tool created it: delete it",
+        ("Wait until it ends, or cancel it: kafka-reassign-partitions --cancel. "
+         "If znode /admin/reassign_partitions stays, an old tool created it: delete it"),
     )
     SCRAM_CREDENTIALS_FORGETTABLE = (
         "ScramCredentialsForgettable", _BLOCKING, _COMPARISON,
-        "{count} {mechanism} user(s) were removed since a controller's newest snapshot, which holds no other user of that mechanism: {users}. A controller of Kafka 3.9 that starts now may forget every {mechanism} credential (ScramDelta.apply)",
-        "Wait for the controllers' next snapshots (metadata.log.max.snapshot.interval.ms, an hour by default, can be set in spec.controllers.config); the operator verifies again. Until then remove no SCRAM user",
+        ("{count} {mechanism} user(s) were removed since a controller's newest snapshot, "
+         "which holds no other user of that mechanism: {users}. "
+         "A controller of Kafka 3.9 that starts now may forget every {mechanism} credential (ScramDelta.apply)"),
+        ("Wait for the controllers' next snapshots (metadata.log.max.snapshot.interval.ms, an hour by default, "
+         "can be set in spec.controllers.config); the operator verifies again. Until then remove no SCRAM user"),
     )
     SCRAM_CREDENTIALS_FORGETTABLE_BY_BROKERS = (
         "ScramCredentialsForgettableByBrokers", _BLOCKING, _COMPARISON,
-        "{count} {mechanism} user(s) were removed since the metadata log began: {users}. A broker of Kafka 3.9 that starts on KRaft for the first time loads the whole log and may forget every {mechanism} credential (ScramDelta.apply)",
-        "Create the removed users again, with passwords that nobody knows: kafka-configs --alter --entity-type users --entity-name … --add-config '{mechanism}=[password=…]'. The operator verifies again. Remove them an hour after Completed, when every node has a newer snapshot",
+        ("{count} {mechanism} user(s) were removed since the metadata log began: {users}. "
+         "A broker of Kafka 3.9 that starts on KRaft for the first time loads the whole log "
+         "and may forget every {mechanism} credential (ScramDelta.apply)"),
+        ("Create the removed users again, with passwords that nobody knows: "
+         "kafka-configs --alter --entity-type users --entity-name … --add-config '{mechanism}=[password=…]'. "
+         "The operator verifies again. Remove them an hour after Completed, when every node has a newer snapshot"),
     )
     SCRAM_REMOVALS_UNKNOWN = (
         "ScramRemovalsUnknown", _WARNING, _COMPARISON,
-        "The beginning of the metadata log is deleted: whether SCRAM users were removed that make a broker of Kafka 3.9 forget credentials when it starts on KRaft is not known (ScramDelta.apply)",
-        "After the first broker's restart on KRaft, compare its users with your list: kafka-configs --bootstrap-server BROKER --describe --entity-type users",
+        ("The beginning of the metadata log is deleted: whether SCRAM users were removed "
+         "that make a broker of Kafka 3.9 forget credentials when it starts on KRaft is not known (ScramDelta.apply)"),
+        ("After the first broker's restart on KRaft, compare its users with your list: "
+         "kafka-configs --bootstrap-server BROKER --describe --entity-type users"),
     )
     REDUNDANCY_UNKNOWN = (
         "RedundancyUnknown", _BLOCKING, _PREFLIGHT,
@@ -452,22 +499,28 @@ class Code(StrEnum):
     )
     TOPIC_CONFIGS_HIDDEN = (
         "TopicConfigsHidden", _WARNING, _PREFLIGHT,
-        "The operator's principal may not DESCRIBE_CONFIGS {count} topic(s), {topics}: verifications do not compare what brokers serve (spec.verification.compareServed: IfAllowed)",
-        "Grant it to the principal of spec.brokers.clientConfigSecret: kafka-acls --add --topic '*' --allow-principal … --operation DescribeConfigs",
+        ("The operator's principal may not DESCRIBE_CONFIGS {count} topic(s), {topics}: "
+         "verifications do not compare what brokers serve (spec.verification.compareServed: IfAllowed)"),
+        ("Grant it to the principal of spec.brokers.clientConfigSecret: "
+         "kafka-acls --add --topic '*' --allow-principal … --operation DescribeConfigs"),
     )
     TOPIC_CONFIGS_NEEDED = (
         "TopicConfigsNeeded", _BLOCKING, _PREFLIGHT,
-        "The operator's principal may not DESCRIBE_CONFIGS {count} topic(s), {topics}, which spec.verification.compareServed: Always needs",
-        "Grant it to the principal of spec.brokers.clientConfigSecret: kafka-acls --add --topic '*' --allow-principal … --operation DescribeConfigs. Or set IfAllowed",
+        ("The operator's principal may not DESCRIBE_CONFIGS {count} topic(s), {topics}, "
+         "which spec.verification.compareServed: Always needs"),
+        ("Grant it to the principal of spec.brokers.clientConfigSecret: "
+         "kafka-acls --add --topic '*' --allow-principal … --operation DescribeConfigs. Or set IfAllowed"),
     )
     TOPICS_HIDDEN = (
         "TopicsHidden", _BLOCKING, _PREFLIGHT,
         "Kafka does not show the operator {count} topic(s) that ZooKeeper has: {topics}",
-        "Grant DESCRIBE and DESCRIBE_CONFIGS on every topic to the principal of spec.brokers.clientConfigSecret. The verification cannot cover topics that it may not see",
+        ("Grant DESCRIBE and DESCRIBE_CONFIGS on every topic to the principal of spec.brokers.clientConfigSecret. "
+         "The verification cannot cover topics that it may not see"),
     )
     TOPIC_AT_MIN_ISR = (
         "TopicAtMinIsr", _BLOCKING, _PREFLIGHT,
-        "The topic's replication factor equals min.insync.replicas: producers with acks=all fail while one of its brokers restarts",
+        ("The topic's replication factor equals min.insync.replicas: "
+         "producers with acks=all fail while one of its brokers restarts"),
         "Add a replica, lower min.insync.replicas, or accept this finding",
         _ACCEPTABLE,
     )
@@ -488,7 +541,7 @@ class Code(StrEnum):
         "Correct spec.brokers.bootstrapServers and clientConfigSecret",
     )
 
-    # ------------------------------------------------------------------------------------------- the brokers' configuration
+    # ------------------------------------------------------------ the brokers' configuration
 
     AUTHORIZER_ZOOKEEPER_ELSEWHERE = (
         "AuthorizerZooKeeperElsewhere", _BLOCKING, _PREFLIGHT,
@@ -502,7 +555,8 @@ class Code(StrEnum):
     )
     CONTROLLED_SHUTDOWN_DISABLED = (
         "ControlledShutdownDisabled", _WARNING, _PREFLIGHT,
-        "controlled.shutdown.enable is false: the broker keeps its leaderships until it stops, so clients wait at each of its restarts",
+        ("controlled.shutdown.enable is false: the broker keeps its leaderships until it stops, "
+         "so clients wait at each of its restarts"),
         "Set controlled.shutdown.enable=true",
     )
     CONTROL_PLANE_LISTENER = (
@@ -512,14 +566,18 @@ class Code(StrEnum):
     )
     DELEGATION_TOKEN_KEY_MISSING = (
         "DelegationTokenKeyMissing", _BLOCKING, _PREFLIGHT,
-        "The brokers use delegation tokens. In KRaft the controllers issue them, and the controllers have no delegation.token.secret.key",
-        "Add the brokers' key to listener.properties in the Secret of spec.controllers.listener.secretName. Or accept this finding and use no tokens after the migration",
+        ("The brokers use delegation tokens. In KRaft the controllers issue them, "
+         "and the controllers have no delegation.token.secret.key"),
+        ("Add the brokers' key to listener.properties in the Secret of spec.controllers.listener.secretName. "
+         "Or accept this finding and use no tokens after the migration"),
         _ACCEPTABLE,
     )
     DYNAMIC_LISTENER_MAP = (
         "DynamicListenerMap", _BLOCKING, _PREFLIGHT,
-        "The dynamic configuration of the broker sets listener.security.protocol.map={value}. It overrides the map that the migration sets, which contains the controllers' listener: the broker would not start",
-        "Set the map in the pod template and roll the brokers, then delete the dynamic one: kafka-configs --alter --entity-type brokers --entity-name {broker} --delete-config listener.security.protocol.map",
+        ("The dynamic configuration of the broker sets listener.security.protocol.map={value}. It overrides the map "
+         "that the migration sets, which contains the controllers' listener: the broker would not start"),
+        ("Set the map in the pod template and roll the brokers, then delete the dynamic one: kafka-configs --alter "
+         "--entity-type brokers --entity-name {broker} --delete-config listener.security.protocol.map"),
     )
     DYNAMIC_SETTINGS_IGNORED_BY_KRAFT = (
         "DynamicSettingsIgnoredByKRaft", _WARNING, _PREFLIGHT,
@@ -529,52 +587,72 @@ class Code(StrEnum):
     DYNAMIC_SETTINGS_UNKNOWN = (
         "DynamicSettingsUnknown", _WARNING, _PREFLIGHT,
         "Kafka does not know these dynamic settings; KRaft brokers log an error for each and drop them: {settings}",
-        "Delete them, unless one of your plugins reads them: kafka-configs --alter --entity-type brokers --delete-config",
+        ("Delete them, unless one of your plugins reads them: "
+         "kafka-configs --alter --entity-type brokers --delete-config"),
     )
     INTER_BROKER_LOGIN_MISSING = (
         "InterBrokerLoginMissing", _BLOCKING, _PREFLIGHT,
-        "The brokers talk to each other at listener {listener} with {protocol} and {mechanism}. In migration the controllers connect to this listener, and their configuration has no login for it: no broker would learn of a change",
-        "Set {setting} in listener.properties of the Secret that spec.controllers.listener.secretName names, or in spec.controllers.config, with the login of the brokers",
+        ("The brokers talk to each other at listener {listener} with {protocol} and {mechanism}. "
+         "In migration the controllers connect to this listener, and their configuration has no login for it: "
+         "no broker would learn of a change"),
+        ("Set {setting} in listener.properties of the Secret that spec.controllers.listener.secretName names, "
+         "or in spec.controllers.config, with the login of the brokers"),
     )
     INTER_BROKER_LOGIN_NOT_TRIED = (
         "InterBrokerLoginNotTried", _BLOCKING, _PREFLIGHT,
-        "The operator could not try the controllers' credentials at the broker's inter-broker listener {listener}: {reason}",
-        "Let the operator's pod reach this listener, and give the controllers' certificates for it as PEM in the Secret of spec.controllers.listener.secretName. Accept this finding if you have tried the credentials yourself",
+        ("The operator could not try the controllers' credentials at the broker's inter-broker listener {listener}: "
+         "{reason}"),
+        ("Let the operator's pod reach this listener, and give the controllers' certificates for it as PEM in the "
+         "Secret of spec.controllers.listener.secretName. "
+         "Accept this finding if you have tried the credentials yourself"),
         _ACCEPTABLE,
     )
     INTER_BROKER_LOGIN_REFUSED = (
         "InterBrokerLoginRefused", _BLOCKING, _PREFLIGHT,
-        "The broker does not let the controllers in at its inter-broker listener {listener}: {reason}. In migration they tell the broker every change there",
-        "Correct the login or the certificates for this listener in the Secret that spec.controllers.listener.secretName names, or give their principal the brokers' rights (docs/security.md)",
+        ("The broker does not let the controllers in at its inter-broker listener {listener}: {reason}. "
+         "In migration they tell the broker every change there"),
+        ("Correct the login or the certificates for this listener in the Secret that "
+         "spec.controllers.listener.secretName names, or give their principal the brokers' rights (docs/security.md)"),
         _ACCEPTABLE,
     )
     INTER_BROKER_TLS_MISSING = (
         "InterBrokerTlsMissing", _BLOCKING, _PREFLIGHT,
-        "The brokers talk to each other at listener {listener} with {protocol}. In migration the controllers connect to this listener, and their configuration lacks {lacking}: no broker would learn of a change",
-        "Set it in listener.properties of the Secret that spec.controllers.listener.secretName names (docs/security.md). Accept this finding if Java itself trusts the authority of the brokers' certificates and the listener needs no certificate of its clients",
+        ("The brokers talk to each other at listener {listener} with {protocol}. In migration the controllers "
+         "connect to this listener, and their configuration lacks {lacking}: no broker would learn of a change"),
+        ("Set it in listener.properties of the Secret that spec.controllers.listener.secretName names "
+         "(docs/security.md). Accept this finding if Java itself trusts the authority of the brokers' certificates "
+         "and the listener needs no certificate of its clients"),
         _ACCEPTABLE,
     )
     BROKER_CREDENTIALS_NOT_TRIED = (
         "BrokerCredentialsNotTried", _BLOCKING, _PREFLIGHT,
         "The operator could not try the brokers' credentials for the controllers' listener: {reason}",
-        "Give the listener's certificates as PEM in the Secret of spec.controllers.listener.secretName. Accept this finding if you have tried the brokers' credentials yourself",
+        ("Give the listener's certificates as PEM in the Secret of spec.controllers.listener.secretName. "
+         "Accept this finding if you have tried the brokers' credentials yourself"),
         _ACCEPTABLE,
     )
     BROKER_CREDENTIALS_REFUSED = (
         "BrokerCredentialsRefused", _BLOCKING, _PREFLIGHT,
-        "The broker and the controllers' listener do not accept each other: {reason}. The broker would not register after its restart",
-        "Correct the brokers' settings listener.name.controller.* and restart the brokers, or correct the Secret of spec.controllers.listener.secretName (docs/security.md)",
+        ("The broker and the controllers' listener do not accept each other: {reason}. "
+         "The broker would not register after its restart"),
+        ("Correct the brokers' settings listener.name.controller.* and restart the brokers, "
+         "or correct the Secret of spec.controllers.listener.secretName (docs/security.md)"),
         _ACCEPTABLE,
     )
     BROKER_CREDENTIALS_MISSING = (
         "BrokerCredentialsMissing", _BLOCKING, _PREFLIGHT,
-        "The broker must authenticate at the controllers' listener ({protocol}), and its configuration lacks {lacking}. It would not register after its restart",
-        "Add these settings to the brokers and restart them before the migration (docs/security.md). Accept this finding if the listener needs no certificate of its clients, or if the login is in a JAAS file", True,
+        ("The broker must authenticate at the controllers' listener ({protocol}), "
+         "and its configuration lacks {lacking}. It would not register after its restart"),
+        ("Add these settings to the brokers and restart them before the migration (docs/security.md). "
+         "Accept this finding if the listener needs no certificate of its clients, or if the login is in a JAAS file"),
+        _ACCEPTABLE,
     )
     INTER_BROKER_PROTOCOL_TOO_LOW = (
         "InterBrokerProtocolTooLow", _BLOCKING, _PREFLIGHT,
         "The migration needs brokers with inter.broker.protocol.version 3.9: {stated}",
-        "Two rolling restarts (docs/install.md, Bring the brokers to Kafka 3.9). First roll the brokers to Kafka 3.9, with inter.broker.protocol.version set to the version that runs now. When every broker runs 3.9, set 3.9 or remove the setting in a second one",
+        ("Two rolling restarts (docs/install.md, Bring the brokers to Kafka 3.9). "
+         "First roll the brokers to Kafka 3.9, with inter.broker.protocol.version set to the version that runs now. "
+         "When every broker runs 3.9, set 3.9 or remove the setting in a second one"),
     )
     LISTENER_NAME_TAKEN = (
         "ListenerNameTaken", _BLOCKING, _PREFLIGHT,
@@ -589,7 +667,8 @@ class Code(StrEnum):
     LISTENER_CERTIFICATE_UNUSABLE = (
         "ListenerCertificateUnusable", _BLOCKING, _PREFLIGHT,
         "The controllers cannot use the certificate or the logins of their listener: {problem}",
-        "Correct the Secret of spec.controllers.listener.secretName, or the Certificate from which cert-manager writes it. A Secret that the operator issues: delete it, and the operator issues it anew",
+        ("Correct the Secret of spec.controllers.listener.secretName, or the Certificate from "
+         "which cert-manager writes it. A Secret that the operator issues: delete it, and the operator issues it anew"),
     )
     MIGRATION_FLAG_ALREADY_SET = (
         "MigrationFlagAlreadySet", _BLOCKING, _PREFLIGHT,
@@ -599,39 +678,52 @@ class Code(StrEnum):
     PASSWORD_BECOMES_PLAIN = (
         "PasswordBecomesPlain", _WARNING, _BOTH,
         "Dynamic passwords are encrypted in ZooKeeper, and KRaft's metadata log holds them as plain text: {passwords}",
-        "Move them into the brokers' static configuration, or restrict who reads the volumes of controllers and brokers",
+        ("Move them into the brokers' static configuration, "
+         "or restrict who reads the volumes of controllers and brokers"),
     )
     PASSWORD_ENCODER_SECRET_MISSING = (
         "PasswordEncoderSecretMissing", _BLOCKING, _BOTH,
-        "Passwords are set dynamically and encrypted: {passwords}. Without password.encoder.secret the controllers would copy the cipher text as the value (KAFKA-14801)",
+        ("Passwords are set dynamically and encrypted: {passwords}. "
+         "Without password.encoder.secret the controllers would copy the cipher text as the value (KAFKA-14801)"),
         "Set spec.controllers.passwordEncoderSecret to the Secret with the brokers' password.encoder.secret",
     )
     PLUGIN_NOT_ON_CONTROLLERS = (
         "PluginNotOnControllers", _BLOCKING, _PREFLIGHT,
-        "Brokers run with {setting}={value}. In KRaft the controllers use this class, and their image would not have it",
-        "Set it in spec.controllers.config with an image that has the class. Or accept this finding; the controllers then do not use the class",
+        ("Brokers run with {setting}={value}. In KRaft the controllers use this class, "
+         "and their image would not have it"),
+        ("Set it in spec.controllers.config with an image that has the class. "
+         "Or accept this finding; the controllers then do not use the class"),
         _ACCEPTABLE,
     )
     PLUGIN_NOT_PROVEN = (
         "PluginNotProven", _BLOCKING, _PREFLIGHT,
-        "The controllers get {setting}={value}, and nothing shows that image {image} has this class. Without it no controller starts",
-        "Let the rehearsal start a controller of this image with the class (spec.rehearsal.enabled; it does not load principal.builder.class). Or give the controllers the brokers' image, if their dry start loads the class from the image and not from a volume. Or check that the image has the class, and accept this finding",
+        ("The controllers get {setting}={value}, and nothing shows that image {image} has this class. "
+         "Without it no controller starts"),
+        ("Let the rehearsal start a controller of this image with the class (spec.rehearsal.enabled; it does not "
+         "load principal.builder.class). Or give the controllers the brokers' image, if their dry start loads the "
+         "class from the image and not from a volume. Or check that the image has the class, and accept this finding"),
         _ACCEPTABLE,
     )
     SETTING_HIDDEN = (
         "SettingHidden", _BLOCKING, _PREFLIGHT,
-        "Brokers {brokers} run with {setting}={value}, and their pod template does not set it: the migration would replace it by a value that does not contain it",
-        "Set it in the pod template (environment or properties file, as spec.brokers.configStyle says), and roll the brokers",
+        ("Brokers {brokers} run with {setting}={value}, and their pod template does not set it: "
+         "the migration would replace it by a value that does not contain it"),
+        ("Set it in the pod template (environment or properties file, as spec.brokers.configStyle says), "
+         "and roll the brokers"),
     )
     SETTING_NOT_RUNNING = (
         "SettingNotRunning", _BLOCKING, _PREFLIGHT,
-        "The pod template of StatefulSet {stateful_set} sets {setting}={stated}, and the broker runs {running}: the image does not read the setting there, or the broker was not restarted since the change",
-        "Find out where the image reads its settings, or restart the broker. Many images ignore variables if a properties file is mounted: set spec.brokers.configStyle to Properties then. Accept this finding if both values mean the same",
+        ("The pod template of StatefulSet {stateful_set} sets {setting}={stated}, and the broker runs {running}: "
+         "the image does not read the setting there, or the broker was not restarted since the change"),
+        ("Find out where the image reads its settings, or restart the broker. "
+         "Many images ignore variables if a properties file is mounted: "
+         "set spec.brokers.configStyle to Properties then. Accept this finding if both values mean the same"),
         _ACCEPTABLE,
     )
     SETTING_NOT_SERVED = (
         "SettingNotServed", _BLOCKING, _PREFLIGHT,
-        "The brokers run with {setting}, which the controllers need. Kafka does not return its value, and no pod template sets it",
+        ("The brokers run with {setting}, which the controllers need. "
+         "Kafka does not return its value, and no pod template sets it"),
         "Set its value in {place}",
         _ACCEPTABLE,
     )
@@ -642,12 +734,13 @@ class Code(StrEnum):
     )
     SUPER_USERS_MISSING_ON_CONTROLLERS = (
         "SuperUsersMissingOnControllers", _BLOCKING, _PREFLIGHT,
-        "{users} are super users of the brokers and not of the controllers. The controllers have no ACLs before the copy, so brokers could not register",
+        ("{users} are super users of the brokers and not of the controllers. "
+         "The controllers have no ACLs before the copy, so brokers could not register"),
         "Add them to spec.controllers.superUsers. Accept this finding if none of them is the principal of the brokers",
         _ACCEPTABLE,
     )
 
-    # ------------------------------------------------------------------------------------------- ZooKeeper
+    # ------------------------------------------------------------ ZooKeeper
 
     CLUSTER_ID_MISSING = (
         "ClusterIdMissing", _BLOCKING, _BOTH,
@@ -656,7 +749,8 @@ class Code(StrEnum):
     )
     CONSUMERS_IN_ZOOKEEPER = (
         "ConsumersInZooKeeper", _WARNING, _PREFLIGHT,
-        "/consumers holds {count} group(s) of consumers that keep their offsets in ZooKeeper: {groups}. Kafka does not copy them, and such a consumer loses its offsets with ZooKeeper",
+        ("/consumers holds {count} group(s) of consumers that keep their offsets in ZooKeeper: {groups}. "
+         "Kafka does not copy them, and such a consumer loses its offsets with ZooKeeper"),
         "Move these consumers to offsets in Kafka before ZooKeeper is removed. If they are gone, no action is needed",
     )
     CONTROLLER_IS_KRAFT = (
@@ -671,8 +765,10 @@ class Code(StrEnum):
     )
     MIGRATION_ZNODE_STALE = (
         "MigrationZnodeStale", _BLOCKING, _BOTH,
-        "/migration holds offset {offset} of an earlier migration: a new quorum would overwrite ZooKeeper with an empty image (KAFKA-17146)",
-        "Make sure that no KRaft controller of this cluster runs and that the earlier migration is rolled back. Then keep a copy of /migration and delete it",
+        ("/migration holds offset {offset} of an earlier migration: "
+         "a new quorum would overwrite ZooKeeper with an empty image (KAFKA-17146)"),
+        ("Make sure that no KRaft controller of this cluster runs and that the earlier migration is rolled back. "
+         "Then keep a copy of /migration and delete it"),
     )
     MIGRATION_ZNODE_UNREADABLE = (
         "MigrationZnodeUnreadable", _BLOCKING, _BOTH,
@@ -681,8 +777,10 @@ class Code(StrEnum):
     )
     TOPIC_DELETION_PENDING = (
         "TopicDeletionPending", _BLOCKING, _BOTH,
-        "The deletion of topics has not finished: {topics}. They would not be copied, and would stay on the brokers' disks (KAFKA-15605)",
-        "Start the brokers that hold their replicas, with delete.topic.enable=true, and wait until /admin/delete_topics is empty",
+        ("The deletion of topics has not finished: {topics}. "
+         "They would not be copied, and would stay on the brokers' disks (KAFKA-15605)"),
+        ("Start the brokers that hold their replicas, with delete.topic.enable=true, "
+         "and wait until /admin/delete_topics is empty"),
     )
     ZOOKEEPER_ACLS_SAMPLED = (
         "ZooKeeperAclsSampled", _INFORMATION, _PREFLIGHT,
@@ -702,13 +800,18 @@ class Code(StrEnum):
     ZOOKEEPER_ACL_FORBIDS_KRAFT = (
         "ZooKeeperAclForbidsKRaft", _BLOCKING, _PREFLIGHT,
         "ZooKeeper does not let the KRaft controllers write {count} znode(s) with {identity}: {paths}",
-        "Reset the ACLs (zookeeper-security-migration --zookeeper.acl=unsecure), or give the brokers' credentials in spec.zookeeper.secretName: user and password with scheme=sasl, or the certificate with the subject that the ACLs name. The controllers use them as well",
+        ("Reset the ACLs (zookeeper-security-migration --zookeeper.acl=unsecure), "
+         "or give the brokers' credentials in spec.zookeeper.secretName: user and password with scheme=sasl, "
+         "or the certificate with the subject that the ACLs name. The controllers use them as well"),
         _ACCEPTABLE,
     )
     ZOOKEEPER_CLIENTS_OF_OTHERS = (
         "ZooKeeperClientsOfOthers", _WARNING, _PREFLIGHT,
-        "Clients at {addresses} have sessions in ZooKeeper and are neither brokers nor this operator. After the migration Kafka no longer updates what they read and ignores what they write, and they fail when ZooKeeper is removed",
-        "Find out what runs at these addresses (kubectl get pods -A -o wide), for example CMAK, Burrow, an exporter or a script with --zookeeper, and let it use the brokers instead",
+        ("Clients at {addresses} have sessions in ZooKeeper and are neither brokers nor this operator. "
+         "After the migration Kafka no longer updates what they read and ignores what they write, "
+         "and they fail when ZooKeeper is removed"),
+        ("Find out what runs at these addresses (kubectl get pods -A -o wide), for example CMAK, Burrow, "
+         "an exporter or a script with --zookeeper, and let it use the brokers instead"),
     )
     ZOOKEEPER_UNREACHABLE = (
         "ZooKeeperUnreachable", _BLOCKING, _PREFLIGHT,
@@ -719,29 +822,35 @@ class Code(StrEnum):
     ZOOKEEPER_USERS_UNKNOWN = (
         "ZooKeeperUsersUnknown", _INFORMATION, _PREFLIGHT,
         "The operator does not know whether others use this ZooKeeper: {reason}",
-        "Allow cons in 4lw.commands.whitelist of every server, or make sure that only this Kafka cluster uses ZooKeeper before you remove it",
+        ("Allow cons in 4lw.commands.whitelist of every server, "
+         "or make sure that only this Kafka cluster uses ZooKeeper before you remove it"),
     )
     ZOOKEEPER_ZNODES_OF_OTHERS = (
         "ZooKeeperZnodesOfOthers", _WARNING, _PREFLIGHT,
-        "ZooKeeper holds znodes that are not this Kafka cluster's: {paths}. Kafka does not copy them, and their owners lose them with ZooKeeper",
-        "Find out who uses them (/kafka-manager belongs to CMAK, /burrow to Burrow; others may belong to another Kafka cluster), and keep ZooKeeper until nobody does",
+        ("ZooKeeper holds znodes that are not this Kafka cluster's: {paths}. "
+         "Kafka does not copy them, and their owners lose them with ZooKeeper"),
+        ("Find out who uses them (/kafka-manager belongs to CMAK, /burrow to Burrow; "
+         "others may belong to another Kafka cluster), and keep ZooKeeper until nobody does"),
     )
 
-    # ------------------------------------------------------------------------------------------- the ZooKeeper tree
+    # ------------------------------------------------------------ the ZooKeeper tree
 
     ACL_PATTERN_UNKNOWN = (
         "AclPatternUnknown", _BLOCKING, _TREE,
-        "Kafka 3.9 does not read ACLs below the pattern {pattern!r}, only below prefixed. It does not copy them, and both stores would differ permanently",
+        ("Kafka 3.9 does not read ACLs below the pattern {pattern!r}, only below prefixed. "
+         "It does not copy them, and both stores would differ permanently"),
         "Delete the znode, or add the ACL again: kafka-acls --add --resource-pattern-type prefixed",
     )
     ACL_PRINCIPAL_INVALID = (
         "AclPrincipalInvalid", _BLOCKING, _TREE,
-        "The ACL's principal {principal!r} has no type, as in User:name: the controllers would stop in the copy (StandardAcl.kafkaPrincipal)",
+        ("The ACL's principal {principal!r} has no type, as in User:name: "
+         "the controllers would stop in the copy (StandardAcl.kafkaPrincipal)"),
         "Remove this ACL: kafka-acls --remove, or delete it from the znode",
     )
     ACL_RESOURCE_TYPE_UNKNOWN = (
         "AclResourceTypeUnknown", _BLOCKING, _TREE,
-        "Kafka 3.9 does not know resource type {type}: it does not copy these ACLs, and both stores would differ permanently",
+        ("Kafka 3.9 does not know resource type {type}: "
+         "it does not copy these ACLs, and both stores would differ permanently"),
         "Delete the znode, unless your authorizer needs it",
     )
     ACL_UNKNOWN = (
@@ -761,7 +870,8 @@ class Code(StrEnum):
     )
     CONTROLLER_EPOCH_BEHIND = (
         "ControllerEpochBehind", _BLOCKING, _TREE,
-        "/controller_epoch is {epoch}, and partition states have epoch {highest}: after a rollback brokers would refuse the controller (KAFKA-20488)",
+        ("/controller_epoch is {epoch}, and partition states have epoch {highest}: "
+         "after a rollback brokers would refuse the controller (KAFKA-20488)"),
         "Set /controller_epoch to {highest}, then delete /controller. A broker becomes controller again",
     )
     CONTROLLER_EPOCH_INVALID = (
@@ -776,7 +886,8 @@ class Code(StrEnum):
     )
     ENTITY_NAME_INVALID = (
         "EntityNameInvalid", _BLOCKING, _TREE,
-        "The name {name!r} is no address, or not URL-encoded as Kafka writes it: the controllers would stop in the copy, or write the quota to another znode",
+        ("The name {name!r} is no address, or not URL-encoded as Kafka writes it: "
+         "the controllers would stop in the copy, or write the quota to another znode"),
         "Delete the znode and set the quota again with kafka-configs",
     )
     ISR_INVALID = (
@@ -811,22 +922,29 @@ class Code(StrEnum):
     )
     PASSWORD_NOT_CHECKED = (
         "PasswordNotChecked", _WARNING, _TREE,
-        "The password {password} is encrypted, and the command that reads the dump has no password.encoder.secret to check it",
+        ("The password {password} is encrypted, and the command "
+         "that reads the dump has no password.encoder.secret to check it"),
         "Give the brokers' password.encoder.secret to the command",
     )
     QUOTA_UNKNOWN = (
         "QuotaUnknown", _BLOCKING, _TREE,
-        "Kafka 3.9 has no quota {quota} for {folder}: after the takeover the sync to ZooKeeper would stop at it permanently",
-        "Remove it before the takeover: take it out of the znode, or python -m kraftbridge.kafka remove-quota with the brokers' addresses (kafka-configs refuses the name). After the takeover: the same command with the controllers' addresses",
+        ("Kafka 3.9 has no quota {quota} for {folder}: "
+         "after the takeover the sync to ZooKeeper would stop at it permanently"),
+        ("Remove it before the takeover: take it out of the znode, "
+         "or python -m kraftbridge.kafka remove-quota with the brokers' addresses (kafka-configs refuses the name). "
+         "After the takeover: the same command with the controllers' addresses"),
     )
     QUOTA_ADDRESS_IS_NAME = (
         "QuotaAddressIsName", _WARNING, _TREE,
-        "The quota's address {address} is no IP address. A KRaft node that cannot resolve it at its start applies none of the quotas that it loads with it (DynamicClientQuotaPublisher)",
-        "Set the quota for the IP address: kafka-configs --alter --entity-type ips --entity-name ADDRESS, and delete this one",
+        ("The quota's address {address} is no IP address. A KRaft node that cannot resolve it at its start applies "
+         "none of the quotas that it loads with it (DynamicClientQuotaPublisher)"),
+        ("Set the quota for the IP address: kafka-configs --alter --entity-type ips --entity-name ADDRESS, "
+         "and delete this one"),
     )
     QUOTA_INVALID = (
         "QuotaInvalid", _BLOCKING, _TREE,
-        "Quota {quota}={value} is not {expected}: the copy would stop, or the sync to ZooKeeper would stop at it permanently",
+        ("Quota {quota}={value} is not {expected}: the copy would stop, "
+         "or the sync to ZooKeeper would stop at it permanently"),
         "Set the quota again: kafka-configs --alter --add-config {quota}=…",
     )
     REPLICAS_INVALID = (
@@ -836,12 +954,14 @@ class Code(StrEnum):
     )
     REPLICA_ON_UNKNOWN_BROKER = (
         "ReplicaOnUnknownBroker", _BLOCKING, _TREE,
-        "Replicas are on brokers {brokers}, which are not registered: Kafka waits for them and never begins the migration",
+        ("Replicas are on brokers {brokers}, which are not registered: "
+         "Kafka waits for them and never begins the migration"),
         "Start these brokers, or reassign the partition: kafka-reassign-partitions --execute",
     )
     STALE_TOPIC_CONFIG = (
         "StaleTopicConfig", _BLOCKING, _TREE,
-        "The znode holds configs of a topic that does not exist: Kafka does not copy them, and deletes the znode after the takeover",
+        ("The znode holds configs of a topic that does not exist: "
+         "Kafka does not copy them, and deletes the znode after the takeover"),
         "Delete the znode",
     )
     STALE_TOPIC_ZNODE = (
@@ -856,8 +976,10 @@ class Code(StrEnum):
     )
     TOPIC_ID_DUPLICATE = (
         "TopicIdDuplicate", _BLOCKING, _TREE,
-        "Several topics have the id {id}: {topics}. After the takeover Kafka would write the state of one into the other, and the sync would stop",
-        "Find the topic to which the id belongs (partition.metadata in the brokers' log directories), then delete and recreate the others",
+        ("Several topics have the id {id}: {topics}. "
+         "After the takeover Kafka would write the state of one into the other, and the sync would stop"),
+        ("Find the topic to which the id belongs (partition.metadata in the brokers' log directories), "
+         "then delete and recreate the others"),
     )
     TOPIC_ID_INVALID = (
         "TopicIdInvalid", _BLOCKING, _TREE,
@@ -872,7 +994,9 @@ class Code(StrEnum):
     TOPIC_WITHOUT_ID = (
         "TopicWithoutId", _BLOCKING, _TREE,
         "The topic has no id (KIP-516): the copy would never begin",
-        "When every broker runs Kafka 3.9, set inter.broker.protocol.version=3.9 or remove the setting in a rolling restart (docs/install.md, Bring the brokers to Kafka 3.9). Then delete /controller. A broker becomes controller again and assigns ids",
+        ("When every broker runs Kafka 3.9, set inter.broker.protocol.version=3.9 "
+         "or remove the setting in a rolling restart (docs/install.md, Bring the brokers to Kafka 3.9). "
+         "Then delete /controller. A broker becomes controller again and assigns ids"),
     )
     TOPIC_WITHOUT_PARTITIONS = (
         "TopicWithoutPartitions", _BLOCKING, _TREE,
@@ -885,12 +1009,14 @@ class Code(StrEnum):
         "Repair it with Kafka's tools (kafka-configs, kafka-acls, kafka-topics), or delete the znode",
     )
 
-    # ------------------------------------------------------------------------------------------- rehearsal
+    # ------------------------------------------------------------ rehearsal
 
     CONTROLLER_HEAP_TOO_SMALL = (
         "ControllerHeapTooSmall", _BLOCKING, _PREFLIGHT,
-        "In the rehearsal the {partitions} partitions took so much memory that each controller needs a heap of {needed} MiB; {source} allows {given} MiB",
-        "Omit spec.controllers.heapOptions or set -Xmx{needed}m there, and a memory limit of at least {limit} MiB in spec.controllers.resources",
+        ("In the rehearsal the {partitions} partitions took so much memory "
+         "that each controller needs a heap of {needed} MiB; {source} allows {given} MiB"),
+        ("Omit spec.controllers.heapOptions or set -Xmx{needed}m there, "
+         "and a memory limit of at least {limit} MiB in spec.controllers.resources"),
         _ACCEPTABLE,
     )
     REHEARSAL_FAILS = (
@@ -908,22 +1034,25 @@ class Code(StrEnum):
     REHEARSAL_UNKNOWN = (
         "RehearsalUnknown", _BLOCKING, _PREFLIGHT,
         "The operator does not know whether Kafka's migration works on this metadata: {reason}",
-        "Remove the cause; preflight then rehearses again by itself. Or accept this finding and migrate without a rehearsal",
+        ("Remove the cause; preflight then rehearses again by itself. "
+         "Or accept this finding and migrate without a rehearsal"),
         _ACCEPTABLE,
     )
 
-    # ------------------------------------------------------------------------------------------- what a broker becomes
+    # ------------------------------------------------------------ what a broker becomes
 
     BROKER_DIFFERS = (
         "BrokerDiffers", _BLOCKING, _RESTART,
         "Broker {broker} is not what it was before its restart: {differences}",
-        "Correct the setting that is named: the comparison is repeated by itself. Or roll back (spec.target ZooKeeper). Accept this finding on {object} only if you want what is there now",
+        ("Correct the setting that is named: the comparison is repeated by itself. "
+         "Or roll back (spec.target ZooKeeper). Accept this finding on {object} only if you want what is there now"),
         _ACCEPTABLE,
     )
     BROKER_NOT_COMPARED = (
         "BrokerNotCompared", _BLOCKING, _RESTART,
         "Broker {broker} cannot be compared with what it was before its restart: {reason}",
-        "Remove the cause: the comparison is repeated by itself. Or roll back (spec.target ZooKeeper). Accept this finding on {object} only if you have checked its settings, listeners and records yourself",
+        ("Remove the cause: the comparison is repeated by itself. Or roll back (spec.target ZooKeeper). "
+         "Accept this finding on {object} only if you have checked its settings, listeners and records yourself"),
         _ACCEPTABLE,
     )
     DYNAMIC_SETTINGS_REFUSED = (
@@ -933,17 +1062,19 @@ class Code(StrEnum):
         _ACCEPTABLE,
     )
 
-    # ------------------------------------------------------------------------------------------- dry start
+    # ------------------------------------------------------------ dry start
 
     CHANNEL_UNKNOWN = (
         "ChannelUnknown", _BLOCKING, _PREFLIGHT,
         "spec.brokers.configStyle is Auto, and no dry start has proven a channel that reaches the brokers: {reason}",
-        "Remove the cause; preflight then tries again by itself. Or set spec.brokers.configStyle to Env with the envPrefix of the image, or to Properties with volume and key of the properties file",
+        ("Remove the cause; preflight then tries again by itself. Or set spec.brokers.configStyle to Env with the "
+         "envPrefix of the image, or to Properties with volume and key of the properties file"),
     )
     DRY_START_DIFFERS = (
         "DryStartDiffers", _BLOCKING, _PREFLIGHT,
         "A copy of pod {pod} would not start with what its broker runs: {differences}",
-        "Restart the broker if its template, ConfigMap or image changed since it started. Otherwise find out where the broker got these settings. Accept this finding only if you can explain each difference",
+        ("Restart the broker if its template, ConfigMap or image changed since it started. Otherwise find out "
+         "where the broker got these settings. Accept this finding only if you can explain each difference"),
         _ACCEPTABLE,
     )
     DRY_START_FAILED = (
@@ -954,18 +1085,22 @@ class Code(StrEnum):
     DRY_START_IMPOSSIBLE = (
         "DryStartImpossible", _BLOCKING, _PREFLIGHT,
         "The operator cannot try the start of the brokers in copies of their pods: {problem}",
-        "Remove the cause. If you accept this finding, the first broker that restarts is the first to try the new configuration",
+        ("Remove the cause. If you accept this finding, the first broker "
+         "that restarts is the first to try the new configuration"),
         _ACCEPTABLE,
     )
     DRY_START_OFF = (
         "DryStartOff", _WARNING, _PREFLIGHT,
-        "The operator does not start copies of the brokers' pods: the first broker that restarts is the first to try the new configuration",
+        ("The operator does not start copies of the brokers' pods: "
+         "the first broker that restarts is the first to try the new configuration"),
         "Install the chart with dryStart.enabled=true on a cluster whose network plugin enforces NetworkPolicies",
     )
     DRY_START_OTHER_IMAGE = (
         "DryStartOtherImage", _BLOCKING, _PREFLIGHT,
         "The next start of a pod would run another image than the pod runs now: {images}",
-        "Name the image in the StatefulSet by the digest that the brokers run, or restart the brokers one at a time so that all run the image that its tag names now. Accept this finding only if both digests are of the same image, or if you want the other image to start together with the migration",
+        ("Name the image in the StatefulSet by the digest that the brokers run, or restart the brokers one at a time "
+         "so that all run the image that its tag names now. Accept this finding only "
+         "if both digests are of the same image, or if you want the other image to start together with the migration"),
         _ACCEPTABLE,
     )
     DRY_START_OVERLAY_LOST = (
@@ -975,8 +1110,10 @@ class Code(StrEnum):
     )
     DRY_START_PROGRAMS = (
         "DryStartPrograms", _WARNING, _PREFLIGHT,
-        "At each start the image runs programs that may reach ZooKeeper or the brokers; the dry start skipped them: {programs}",
-        "None of them may write to ZooKeeper during the migration. Programs that only wait until ZooKeeper or Kafka answers do no harm, such as ZookeeperReadyCommand and KafkaReadyCommand of Confluent's images",
+        ("At each start the image runs programs that may reach ZooKeeper or the brokers; the dry start skipped them: "
+         "{programs}"),
+        ("None of them may write to ZooKeeper during the migration. Programs that only wait until ZooKeeper "
+         "or Kafka answers do no harm, such as ZookeeperReadyCommand and KafkaReadyCommand of Confluent's images"),
     )
     DRY_START_REFUSED = (
         "DryStartRefused", _BLOCKING, _PREFLIGHT,
@@ -985,8 +1122,11 @@ class Code(StrEnum):
     )
     DRY_START_UNFENCED = (
         "DryStartUnfenced", _BLOCKING, _PREFLIGHT,
-        "A pod with a NetworkPolicy that denies all traffic reaches {addresses}: the operator started no copy of a broker's pod",
-        "Use a network plugin that enforces NetworkPolicies, and remove policies that allow traffic of all pods of the namespace. If you accept this finding, only names that do not resolve and the agent keep the copies from the cluster",
+        ("A pod with a NetworkPolicy that denies all traffic reaches {addresses}: "
+         "the operator started no copy of a broker's pod"),
+        ("Use a network plugin that enforces NetworkPolicies, "
+         "and remove policies that allow traffic of all pods of the namespace. "
+         "If you accept this finding, only names that do not resolve and the agent keep the copies from the cluster"),
         _ACCEPTABLE,
     )
     DRY_START_UNKNOWN = (
@@ -995,7 +1135,7 @@ class Code(StrEnum):
         "Let the operator read the StatefulSets of the brokers, and the ConfigMaps and Secrets that they refer to",
     )
 
-    # ------------------------------------------------------------------------------------------- comparisons
+    # ------------------------------------------------------------ comparisons
 
     PASSWORD_COMPARED_BY_LENGTH = (
         "PasswordComparedByLength", _WARNING, _COMPARISON,
@@ -1005,12 +1145,16 @@ class Code(StrEnum):
     SERVED_NOT_COMPARED = (
         "ServedNotCompared", _WARNING, _COMPARISON,
         "What brokers serve was not compared, or not completely: {reason}",
-        "ZooKeeper and the log were compared all the same. To compare the brokers, too, let the verifier reach each broker's advertised listener and grant Describe and DescribeConfigs on every topic and the cluster; to insist on it, set spec.verification.compareServed: Always",
+        ("ZooKeeper and the log were compared all the same. To compare the brokers, too, "
+         "let the verifier reach each broker's advertised listener and grant Describe and DescribeConfigs on every "
+         "topic and the cluster; to insist on it, set spec.verification.compareServed: Always"),
     )
     CONFIG_STOPS_FAILOVER = (
         "ConfigStopsFailover", _BLOCKING, _COMPARISON,
-        "ZooKeeper cannot hold the configs {names} of this {type}: after every change of the active controller, also one for healing, the new one stays in SYNC_KRAFT_TO_ZK (Unknown config resource type)",
-        "Delete them at the active controller; dual-write then goes on within seconds: kafka-configs --bootstrap-controller HOST:PORT --entity-type {type} --entity-name {name} --alter --delete-config {names}",
+        ("ZooKeeper cannot hold the configs {names} of this {type}: after every change of the active controller, "
+         "also one for healing, the new one stays in SYNC_KRAFT_TO_ZK (Unknown config resource type)"),
+        ("Delete them at the active controller; dual-write then goes on within seconds: kafka-configs "
+         "--bootstrap-controller HOST:PORT --entity-type {type} --entity-name {name} --alter --delete-config {names}"),
     )
     CHANGED_AFTER_CLAIM = (
         "ChangedAfterClaim", _WARNING, _COMPARISON,
@@ -1019,16 +1163,20 @@ class Code(StrEnum):
     )
     DELETION_UNDER_WAY = (
         "DeletionUnderWay", _WARNING, _COMPARISON,
-        "The deletion of this topic had begun when the tree was read. Kafka does not copy such a topic, and its replicas can stay on the brokers' disks (KAFKA-15605): {count} of its entities are in ZooKeeper alone",
-        "Remove what is left of the topic in the log directories of its brokers. Create the topic again if it is wanted",
+        ("The deletion of this topic had begun when the tree was read. Kafka does not copy such a topic, and its "
+         "replicas can stay on the brokers' disks (KAFKA-15605): {count} of its entities are in ZooKeeper alone"),
+        ("Remove what is left of the topic in the log directories of its brokers. "
+         "Create the topic again if it is wanted"),
     )
     TORN_LOG_TAIL = (
         "TornLogTail", _WARNING, _COMPARISON,
         "The log ends with {size} bytes of an incomplete batch. The verification ignores them",
-        "No action is needed if the files are a copy of a running controller's log. Kafka truncates them when it starts",
+        ("No action is needed if the files are a copy of a running controller's log. "
+         "Kafka truncates them when it starts"),
     )
 
-    # ------------------------------------------------------------------------------------------- logs of nodes that make no progress
+    # ------------------------------------------------------------ logs of nodes
+    # that make no progress
     DISK_FULL = (
         "DiskFull", _WARNING, _LOGS,
         "Its disk is full",
@@ -1046,13 +1194,15 @@ class Code(StrEnum):
     )
     BLANK_VOLUME = (
         "BlankVolume", _WARNING, _LOGS,
-        "Its volume is blank although it was formatted before. A voter with a blank volume can elect a leader that lacks records",
+        ("Its volume is blank although it was formatted before. "
+         "A voter with a blank volume can elect a leader that lacks records"),
         "Read docs/operations.md before you let it start",
     )
     WRONG_CLUSTER_ID = (
         "WrongClusterId", _WARNING, _LOGS,
         "It belongs to another cluster ({detail})",
-        "Its volume holds the data of another cluster. Give it its own volume again, or a new one if it was never formatted",
+        ("Its volume holds the data of another cluster. "
+         "Give it its own volume again, or a new one if it was never formatted"),
     )
     NO_AUTH_IN_ZOOKEEPER = (
         "NoAuthInZooKeeper", _WARNING, _LOGS,
@@ -1062,7 +1212,8 @@ class Code(StrEnum):
     CERTIFICATE_EXPIRED = (
         "CertificateExpired", _WARNING, _LOGS,
         "The certificate of a node to which it connects, or of a client, has expired ({detail})",
-        "Renew the certificate. Brokers read theirs only when they start; the operator restarts the controllers after their Secret has changed",
+        ("Renew the certificate. Brokers read theirs only when they start; "
+         "the operator restarts the controllers after their Secret has changed"),
     )
     CERTIFICATE_NAME_MISMATCH = (
         "CertificateNameMismatch", _WARNING, _LOGS,
@@ -1072,7 +1223,8 @@ class Code(StrEnum):
     CERTIFICATE_NOT_TRUSTED = (
         "CertificateNotTrusted", _WARNING, _LOGS,
         "It does not trust the certificate of a node to which it connects, or of a client ({detail})",
-        "Add the authority that signed the certificate to the truststore of the node that logs this: ca.crt of the controllers' Secret, or the brokers' ssl.truststore settings for listener CONTROLLER",
+        ("Add the authority that signed the certificate to the truststore of the node that logs this: "
+         "ca.crt of the controllers' Secret, or the brokers' ssl.truststore settings for listener CONTROLLER"),
     )
     CERTIFICATE_REFUSED = (
         "CertificateRefused", _WARNING, _LOGS,
@@ -1082,7 +1234,8 @@ class Code(StrEnum):
     LOGIN_MISSING = (
         "LoginMissing", _WARNING, _LOGS,
         "It has no JAAS configuration for a SASL listener ({detail})",
-        "Set listener.name.<listener>.<mechanism>.sasl.jaas.config: for controllers in listener.properties of the Secret in spec.controllers.listener.secretName, for brokers in their own configuration",
+        ("Set listener.name.<listener>.<mechanism>.sasl.jaas.config: for controllers in listener.properties of the "
+         "Secret in spec.controllers.listener.secretName, for brokers in their own configuration"),
     )
     AUTHENTICATION_FAILED = (
         "AuthenticationFailed", _WARNING, _LOGS,
@@ -1112,12 +1265,14 @@ class Code(StrEnum):
     CONTROLLERS_NOT_READY = (
         "ControllersNotReady", _WARNING, _LOGS,
         "Not every controller is ready to migrate{detail}",
-        "Check the controller that it names. The operator restarts a controller that follows its leader but never registers",
+        ("Check the controller that it names. The operator restarts a controller that follows its leader "
+         "but never registers"),
     )
     BROKERS_NOT_REGISTERED = (
         "BrokersNotRegistered", _WARNING, _LOGS,
         "It waits for ZK brokers [{detail}] to register with KRaft",
-        "Check the logs of these brokers. They must run in migration mode, reach the controllers' listener and be authorized there. If a broker no longer exists, remove it from every assignment",
+        ("Check the logs of these brokers. They must run in migration mode, reach the controllers' listener "
+         "and be authorized there. If a broker no longer exists, remove it from every assignment"),
     )
     ZOOKEEPER_SESSION = (
         "ZooKeeperSession", _WARNING, _LOGS,
@@ -1136,22 +1291,31 @@ class Code(StrEnum):
     )
     CONTROLLER_CLAIMS_LOST = (
         "ControllerClaimsLost", _BLOCKING, _GUARDS,
-        "Of the claims that were recorded when the voters were formatted, {claims}. A claim with another UID counts as a blank volume until its voter has caught up, and the operator creates no StatefulSet over it",
-        "Restore the claims with their volumes, if a backup keeps their UIDs. Otherwise replace one controller at a time as docs/kraft.md describes while the others are a majority, or roll back with spec.rollback.acceptLoss if ZooKeeper has what you need",
+        ("Of the claims that were recorded when the voters were formatted, {claims}. A claim with another UID counts "
+         "as a blank volume until its voter has caught up, and the operator creates no StatefulSet over it"),
+        ("Restore the claims with their volumes, if a backup keeps their UIDs. "
+         "Otherwise replace one controller at a time as docs/kraft.md describes while the others are a majority, "
+         "or roll back with spec.rollback.acceptLoss if ZooKeeper has what you need"),
     )
     QUORUM_LOST = (
         "QuorumLost", _BLOCKING, _GUARDS,
-        "Controllers {voters} of {of} have lost their volumes. Without a majority no leader is elected again, and the operator restores nothing by itself",
+        ("Controllers {voters} of {of} have lost their volumes. "
+         "Without a majority no leader is elected again, and the operator restores nothing by itself"),
         "Bring the volumes back under their claims if you can. Otherwise choose what to lose. {way_one} {way_two}",
     )
     ORIGINALS_LOST = (
         "OriginalsLost", _BLOCKING, _GUARDS,
-        "The original state of the StatefulSet is lost: neither Secret {first} nor Secret {second} holds the record that this migration made. Without it the operator can neither roll back nor configure the brokers for another mode",
-        "Restore one of the two Secrets from a backup; the operator recognizes the record and writes the other one. Without a backup: brokers that all run KRaft can be finalized, which needs no original state (spec.target KRaft); or put the template back by hand as docs/rollback.md describes",
+        ("The original state of the StatefulSet is lost: "
+         "neither Secret {first} nor Secret {second} holds the record that this migration made. "
+         "Without it the operator can neither roll back nor configure the brokers for another mode"),
+        ("Restore one of the two Secrets from a backup; the operator recognizes the record and writes the other one. "
+         "Without a backup: brokers that all run KRaft can be finalized, which needs no original state (spec.target "
+         "KRaft); or put the template back by hand as docs/rollback.md describes"),
     )
     ZOOKEEPER_CONTRADICTS = (
         "ZooKeeperContradicts", _BLOCKING, _GUARDS,
-        "ZooKeeper does not show what this migration has read from it: {what}. The metadata log of the KRaft controllers holds all metadata; nothing restarts, no controller stops, and nothing is written to ZooKeeper",
+        ("ZooKeeper does not show what this migration has read from it: {what}. The metadata log of the KRaft "
+         "controllers holds all metadata; nothing restarts, no controller stops, and nothing is written to ZooKeeper"),
         "{way_out}",
     )
     DRIVER_STATE = (

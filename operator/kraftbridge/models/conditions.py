@@ -27,10 +27,12 @@ class ConditionType(StrEnum):
     BROKERS_ON_KRAFT = "BrokersOnKRaft"
     ROLLBACK_POSSIBLE = "RollbackPossible"
     METADATA_VERSION_READY = "MetadataVersionReady"
-    """Every broker and controller has applied the requested metadata.version, and a verification passed after it. Unknown if none is requested."""
+    """Every broker and controller has applied the requested metadata.version, and a verification passed after it.
+    Unknown if none is requested."""
 
     HANDED_OVER = "HandedOver"
-    """After ``Completed``: the owners of the brokers' StatefulSets render the settings that KRaft needs, or ``spec.handOver`` is ``Release``."""
+    """After ``Completed``: the owners of the brokers' StatefulSets render the settings that KRaft needs,
+    or ``spec.handOver`` is ``Release``."""
 
 
 class Reason(StrEnum):
@@ -129,7 +131,9 @@ def with_condition(
     said = (status, reason, message[:1024], generation)
     if old is not None and (old.status, old.reason, old.message, old.observed_generation) == said:
         return conditions
-    since = old.last_transition_time if old is not None and old.status == status else now
+    since = now
+    if old is not None and old.status == status:
+        since = old.last_transition_time
     new = Condition(
         type=kind,
         status=status,
@@ -140,7 +144,7 @@ def with_condition(
     )
     if old is None:
         return (*conditions, new)
-    return tuple(new if c.type is kind else c for c in conditions)
+    return tuple(new if present.type is kind else present for present in conditions)
 
 
 def condition(conditions: tuple[Condition, ...], kind: ConditionType) -> Condition | None:

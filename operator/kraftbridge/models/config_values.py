@@ -1,8 +1,10 @@
 """Values of Kafka's settings, compared by the type that Kafka gives them.
 
-The metadata log and ZooKeeper hold a value as somebody wrote it. DescribeConfigs answers with the parsed value in Java's spelling
-(``ConfigDef.parseType``, ``ConfigDef.convertToString``). Seen with Kafka 3.9.1: ``False`` and ``false``, ``compact, delete`` and
-``compact,delete``, ``0.50`` and ``0.5``, ``10485760`` and ``1.048576E7``.
+The metadata log and ZooKeeper hold a value as somebody wrote it.
+DescribeConfigs answers with the parsed value in Java's spelling (``ConfigDef.parseType``,
+``ConfigDef.convertToString``).
+Seen with Kafka 3.9.1: ``False`` and ``false``, ``compact, delete`` and ``compact,delete``, ``0.50`` and ``0.5``,
+``10485760`` and ``1.048576E7``.
 """
 
 from __future__ import annotations
@@ -59,8 +61,10 @@ def canonical_value(kind: ConfigType, text: str) -> str:
 
     Notes
     -----
-    ``ConfigDef.parseType`` trims every text first. It reads booleans in any case, and whole numbers and doubles by ``parseInt``,
-    ``parseShort``, ``parseLong`` and ``parseDouble``. Lists keep their order, names of classes and passwords their text.
+    ``ConfigDef.parseType`` trims every text first.
+    It reads booleans in any case, and whole numbers and doubles by ``parseInt``, ``parseShort``,
+    ``parseLong`` and ``parseDouble``.
+    Lists keep their order, names of classes and passwords their text.
     """
     trimmed = text.strip(_BLANKS)
     match kind:
@@ -69,7 +73,7 @@ def canonical_value(kind: ConfigType, text: str) -> str:
         case ConfigType.STRING | ConfigType.CLASS | ConfigType.PASSWORD:
             return trimmed
         case ConfigType.BOOLEAN:
-            return trimmed.lower() if trimmed.lower() in {"true", "false"} else text
+            return _boolean(trimmed) or text
         case ConfigType.SHORT:
             return _whole(trimmed, 16) or text
         case ConfigType.INT:
@@ -77,8 +81,7 @@ def canonical_value(kind: ConfigType, text: str) -> str:
         case ConfigType.LONG:
             return _whole(trimmed, 64) or text
         case ConfigType.DOUBLE:
-            value = java_double(trimmed)
-            return text if value is None else _java(value)
+            return _double(trimmed) or text
         case ConfigType.LIST:
             return ",".join(_COMMA.split(trimmed))
 
@@ -91,12 +94,23 @@ def canonical_values(types: Mapping[str, ConfigType], values: Mapping[str, str |
     }
 
 
+def _boolean(text: str) -> str | None:
+    lowered = text.lower()
+    return lowered if lowered in {"true", "false"} else None
+
+
 def _whole(text: str, bits: int) -> str | None:
-    found = _WHOLE_NUMBER.fullmatch(text)
-    if not found:
+    match = _WHOLE_NUMBER.fullmatch(text)
+    if not match:
         return None
-    value = int("".join(found.groups()))
-    return str(value) if -(2 ** (bits - 1)) <= value < 2 ** (bits - 1) else None
+    value = int("".join(match.groups()))
+    bound = 2 ** (bits - 1)
+    return str(value) if -bound <= value < bound else None
+
+
+def _double(text: str) -> str | None:
+    value = java_double(text)
+    return None if value is None else _java(value)
 
 
 def java_double(text: str) -> float | None:
@@ -104,23 +118,25 @@ def java_double(text: str) -> float | None:
     trimmed = text.strip(_BLANKS)
     if _NO_NUMBER.fullmatch(trimmed):
         return float(trimmed)
-    if found := _DECIMAL.fullmatch(trimmed):
-        return float(found[1])
-    if found := _HEXADECIMAL.fullmatch(trimmed):
+    if decimal := _DECIMAL.fullmatch(trimmed):
+        return float(decimal[1])
+    if hexadecimal := _HEXADECIMAL.fullmatch(trimmed):
         try:
-            return float.fromhex(found[1])
+            return float.fromhex(hexadecimal[1])
         except OverflowError:
             return -math.inf if trimmed.startswith("-") else math.inf
     return None
 
 
 def _java(value: float) -> str:
-    """Return a double as ``Double.toString`` spells it: the fewest digits that tell it from other doubles (JDK-4511638)."""
+    """Return a double as ``Double.toString`` spells it: in the fewest digits that tell it from others (JDK-4511638)."""
     if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
     if value == 0 or 1e-3 <= abs(value) < 1e7:  # noqa: PLR2004 - the bounds of ``Double.toString``
         plain = f"{Decimal(repr(value)):f}"
-        return plain if "." in plain else f"{plain}.0"
+        if "." not in plain:
+            plain += ".0"
+        return plain
     shortest = Decimal(repr(value)).normalize()
     if len(shortest.as_tuple().digits) == 1:  # Java shows two at least, the nearest ones
         shortest = Decimal(f"{value:.1e}")

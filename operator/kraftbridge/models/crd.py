@@ -4,10 +4,12 @@
 
 Notes
 -----
-A structural schema (Kubernetes, "Specifying a structural schema") knows no ``$ref``, ``anyOf`` with null, ``const`` or
-``additionalProperties: false``. Optional fields are not ``nullable`` here: at creation and update the API server drops
-a null before it applies defaults (Kubernetes, "Defaulting and Nullable"), so ``secretName: null`` means the same as leaving
-it out, and CEL's ``has()`` need not ask twice. Server-side apply refuses a null by its type.
+A structural schema (Kubernetes, "Specifying a structural schema") knows no ``$ref``, ``anyOf`` with null,
+``const`` or ``additionalProperties: false``.
+Optional fields are not ``nullable`` here: at creation and update the API server drops a null
+before it applies defaults (Kubernetes, "Defaulting and Nullable"),
+so ``secretName: null`` means the same as leaving it out, and CEL's ``has()`` need not ask twice.
+Server-side apply refuses a null by its type.
 """
 
 from __future__ import annotations
@@ -222,7 +224,8 @@ def fixed_field_rules() -> list[Schema]:
 
 
 def _equal(field: str, *, optional: bool) -> str:
-    new, old = f"self.spec.{field}", f"oldSelf.spec.{field}"
+    new = f"self.spec.{field}"
+    old = f"oldSelf.spec.{field}"
     if optional:
         return f"(has({new}) == has({old}) && (!has({new}) || {new} == {old}))"
     return f"{new} == {old}"
@@ -233,7 +236,8 @@ def channel_rules() -> list[Schema]:
 
     An operator of an earlier release knows no channel, and would remove it with the first status that it writes.
     """
-    new, old = "self.status.channel", "oldSelf.status.channel"
+    new = "self.status.channel"
+    old = "oldSelf.status.channel"
     open_phases = _cel_list(_OPEN)
     same = " && ".join(
         f"has({new}.{field}) == has({old}.{field}) && (!has({new}.{field}) || {new}.{field} == {old}.{field})"
@@ -241,9 +245,13 @@ def channel_rules() -> list[Schema]:
     )
     return [
         {
-            "rule": f"{_OLD_PHASE} in {open_phases} || self.spec.brokers.configStyle != '{ConfigStyle.AUTO}' || !has(oldSelf.status) || !has({old}) || "
+            "rule": f"{_OLD_PHASE} in {open_phases} || self.spec.brokers.configStyle != '{ConfigStyle.AUTO}' || "
+            f"!has(oldSelf.status) || !has({old}) || "
             f"(has(self.status) && has({new}) && {same})",
-            "message": "status.channel cannot change while a migration is under way: spec.brokers.configStyle is Auto, and nothing else says how the brokers are configured",
+            "message": (
+                "status.channel cannot change while a migration is under way: "
+                "spec.brokers.configStyle is Auto, and nothing else says how the brokers are configured"
+            ),
             "reason": "FieldValueForbidden",
             "fieldPath": ".status.channel",
         }
@@ -258,7 +266,8 @@ def target_rules() -> list[Schema]:
     withdrawn ``target: KRaft``, and vice versa.
     """
     final = _cel_list([phase for phase in Phase if not phase.reversible])
-    back, forward = Target.ZOOKEEPER, Target.KRAFT
+    back = Target.ZOOKEEPER
+    forward = Target.KRAFT
     behind = " || ".join(
         f"self.spec.target == '{target}' && {_PHASE} in {_cel_list(_phases_beyond(target))}"
         for target in Target

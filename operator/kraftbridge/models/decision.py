@@ -43,7 +43,10 @@ class ReleaseLease:
 
 @dataclass(frozen=True, slots=True)
 class ConfigureBrokers:
-    """Overlay one StatefulSet's template for a mode and record its original values; under OnDelete this restarts nothing."""
+    """Overlay one StatefulSet's template for a mode and record its original values.
+
+    Under OnDelete this restarts nothing.
+    """
 
     stateful_set: str
     mode: BrokerMode
@@ -68,7 +71,10 @@ class ApplyControllers:
 
 @dataclass(frozen=True, slots=True)
 class IssueListenerCertificates:
-    """Create the Secrets of the controllers' listener that are missing, and renew the certificates that are due. Nothing else is overwritten."""
+    """Create the Secrets of the controllers' listener that are missing, and renew the certificates that are due.
+
+    Nothing else is overwritten.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,8 @@ class RestartPod:
     node_id: int
     grace_seconds: int
     ready: bool = True
-    """Whether the pod serves. A pod that does not is deleted, since a PodDisruptionBudget could block its eviction for ever."""
+    """Whether the pod serves.
+    A pod that does not is deleted, since a PodDisruptionBudget could block its eviction for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +160,8 @@ class RunDryStart:
     """Pod and id of each broker."""
     cluster_id: str
     choosing: bool = False
-    """Whether the channel is open (``configStyle: Auto``): where the present one is lost, the others are tried in the copies of every StatefulSet."""
+    """Whether the channel is open (``configStyle: Auto``):
+    where the present one is lost, the others are tried in the copies of every StatefulSet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +173,10 @@ class LaunchRehearsal:
 
 @dataclass(frozen=True, slots=True)
 class FenceRehearsal:
-    """Close the rehearsal's pod by a NetworkPolicy, now that it has read the tree; it starts Kafka once it reaches nothing."""
+    """Close the rehearsal's pod by a NetworkPolicy, now that it has read the tree.
+
+    It starts Kafka once it reaches nothing.
+    """
 
     run_id: str
 
@@ -189,7 +200,10 @@ class RemoveRehearsal:
 
 @dataclass(frozen=True, slots=True)
 class RestoreStatefulSet:
-    """Restore the original value and owner of every changed field of the user's StatefulSet; under OnDelete this restarts nothing."""
+    """Restore the original value and owner of every changed field of the user's StatefulSet.
+
+    Under OnDelete this restarts nothing.
+    """
 
     name: str
 
@@ -205,14 +219,16 @@ class KeepCopy:
 
 
 AT_ONCE_SECONDS = 1
-"""Grace period of controllers that all end together. A leader that shuts down waits five seconds for a successor that does not exist (``KafkaRaftClient.shutdown``)."""
+"""Grace period of controllers that all end together.
+A leader that shuts down waits five seconds for a successor that does not exist (``KafkaRaftClient.shutdown``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopControllers:
     """Delete the controllers' StatefulSet and its objects, and stop its pods at once.
 
-    A leader's graceful shutdown would wait for a successor that never comes. The volumes stay as archives unless ``volumes`` is set.
+    A leader's graceful shutdown would wait for a successor that never comes.
+    The volumes stay as archives unless ``volumes`` is set.
     """
 
     name: str
@@ -222,7 +238,7 @@ class StopControllers:
 
 @dataclass(frozen=True, slots=True)
 class RemoveControllerClaim:
-    """Archive ``/controller`` and ``/migration``, correct ``/controller_epoch`` (KAFKA-20488), and delete both znodes."""
+    """Archive ``/controller`` and ``/migration``, correct ``/controller_epoch`` (KAFKA-20488), delete both znodes."""
 
     kraft_epoch: int
 
@@ -327,7 +343,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The outcome of one step: the status to publish, the actions to execute afterwards, and when to reconcile again."""
+    """The outcome of one step: the status to publish, the actions to execute then, and when to reconcile again."""
 
     status: MigrationStatus
     actions: tuple[Action, ...] = ()

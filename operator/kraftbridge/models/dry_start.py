@@ -1,7 +1,7 @@
 """What a dry start finds: for each copy of a broker's pod, the configuration that its image gives to Kafka.
 
-A dry start runs fenced copies of the brokers' pods with the user's image, init containers and command under an agent that reports Kafka's
-configuration instead of starting Kafka (``agent/``).
+A dry start runs fenced copies of the brokers' pods with the user's image,
+init containers and command under an agent that reports Kafka's configuration instead of starting Kafka (``agent/``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ class GivenSetting:
     """A setting or system property that a copy gives to Kafka."""
 
     value: str | None = None
-    """Spelled as DescribeConfigs spells it (``ConfigDef.convertToString``); None for null, and where it is sensitive."""
+    """Spelled as DescribeConfigs spells it (``ConfigDef.convertToString``); None for null, and where it is
+    sensitive."""
     hash: str = ""
     """Of a sensitive value: HMAC-SHA256 with the run's salt. Equal values have equal hashes within one run only."""
 
@@ -89,7 +90,8 @@ class CopyKey:
     ordinal: int
     mode: BrokerMode
     channel: str = ""
-    """Another channel than the one in ``spec.brokers``, as `kraftbridge.dry_start.described` writes it; ``""`` for that one."""
+    """Another channel than the one in ``spec.brokers``, as `kraftbridge.dry_start.described` writes it;
+    ``""`` for that one."""
 
     @property
     def pod(self) -> str:
@@ -99,7 +101,10 @@ class CopyKey:
 
 @dataclass(frozen=True, slots=True)
 class ContainerImage:
-    """Image of one container in the running pod and in its copy, as the node resolved it (``ContainerStatus.imageID``)."""
+    """Image of one container in the running pod and in its copy, as the node resolved it.
+
+    Source: ``ContainerStatus.imageID``.
+    """
 
     container: str
     live: str
@@ -144,9 +149,11 @@ class DryStartReport:
     """Fingerprint of all inputs of the copies."""
     copies: tuple[CopyOutcome, ...] = ()
     trials: tuple[CopyOutcome, ...] = ()
-    """Copies with the overlay in other channels; only where the channel of ``spec.brokers`` does not reach the brokers."""
+    """Copies with the overlay in other channels; only where the channel of ``spec.brokers`` does not reach the
+    brokers."""
     reached: tuple[str, ...] = ()
-    """Addresses that the probe pod reached although the NetworkPolicy closes it; no copy was started then, unless the user accepts that."""
+    """Addresses that the probe pod reached although the NetworkPolicy closes it;
+    no copy was started then, unless the user accepts that."""
     problem: str = ""
     """Reason why there are no copies, subject first."""
     untried: str = ""
@@ -168,9 +175,12 @@ class DryStartState:
     age_seconds: float = 0.0
     """Time since the last dry start ended."""
     channels: tuple[BrokersSpec, ...] = ()
-    """``spec.brokers`` with each channel that the pod templates may have, the most likely first; only in preflight with ``configStyle: Auto``."""
+    """``spec.brokers`` with each channel that the pod templates may have, the most likely first;
+    only in preflight with ``configStyle: Auto``."""
 
     @property
     def current(self) -> DryStartReport | None:
         """The report, if it is about the present inputs."""
-        return self.report if self.report is not None and self.report.fingerprint == self.fingerprint else None
+        if self.report is None or self.report.fingerprint != self.fingerprint:
+            return None
+        return self.report

@@ -1,7 +1,8 @@
 """The kinds of metadata entities: one table with what each kind is, where ZooKeeper keeps it, and how it is compared.
 
-Readers, comparison, healing and the documentation take their lists from `ENTITY_KINDS`. An entity's key is text in Kafka's own terms;
-the functions that build keys and the znodes that hold them are here too. Formats: Kafka's ``ZkData.scala``.
+Readers, comparison, healing and the documentation take their lists from `ENTITY_KINDS`.
+An entity's key is text in Kafka's own terms; the functions that build keys and the znodes that hold them are here too.
+Formats: Kafka's ``ZkData.scala``.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Served(StrEnum):
     CHANGE_NOTIFICATION = "change-notification"
     """By notifications in ZooKeeper, or from the log in KRaft mode: in no order with UpdateMetadata."""
     KRAFT_IMAGE = "kraft-image"
-    """From its own image of the log, by a broker in KRaft mode only (``KRaftMetadataCache``). A broker in ZooKeeper mode answers with what it reads in ZooKeeper (``ZkAdminManager``)."""
+    """From its own image of the log, by a broker in KRaft mode only (``KRaftMetadataCache``).
+    A broker in ZooKeeper mode answers with what it reads in ZooKeeper (``ZkAdminManager``)."""
     NO = "no"
     """Brokers serve nothing that is compared."""
 
@@ -102,7 +104,10 @@ class KindFacts:
 
     @property
     def healable(self) -> bool:
-        """Whether a new active controller writes the kind to ZooKeeper as a whole (``KRaftMigrationZkWriter.handleSnapshot``)."""
+        """Whether a new active controller writes the kind to ZooKeeper as a whole.
+
+        Source: ``KRaftMigrationZkWriter.handleSnapshot``.
+        """
         return self.mirror is Mirror.DRIVER
 
     @property
@@ -300,5 +305,6 @@ class KindCounts(BaseModel):
     log: int | None = None
     served: int | None = None
     compared: int = 0
-    """Number of entities (distinct keys) that were compared between at least two places, or that were read if there is only one place."""
+    """Number of entities (distinct keys) that were compared between at least two places,
+    or that were read if there is only one place."""
     differing: int = 0

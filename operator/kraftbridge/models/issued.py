@@ -8,7 +8,10 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class IssuedSecret:
-    """One Secret with a certificate and perhaps logins. This is what is known of it, without a key, a certificate or a password."""
+    """One Secret with a certificate and perhaps logins.
+
+    This is what is known of it, without a key, a certificate or a password.
+    """
 
     name: str
     exists: bool

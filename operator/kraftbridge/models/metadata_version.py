@@ -1,4 +1,7 @@
-"""Names and levels of metadata.version (KIP-778), as Kafka's ``org.apache.kafka.server.common.MetadataVersion`` has them."""
+"""Names and levels of metadata.version (KIP-778), as Kafka has them.
+
+Source: ``org.apache.kafka.server.common.MetadataVersion``.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +48,10 @@ class Release:
         ValueError
             The text does not begin with two numbers.
         """
-        found = re.match(r"(\d+)\.(\d+)", text)
-        if found is None:
+        match = re.match(r"(\d+)\.(\d+)", text)
+        if match is None:
             raise ValueError(f"{text!r} is no version of Kafka")
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     @override
     def __str__(self) -> str:
@@ -79,13 +82,15 @@ VERSIONS: Final[tuple[MetadataVersion, ...]] = (
     MetadataVersion("3.8-IV0", 20, metadata_changed=False),
     MetadataVersion("3.9-IV0", 21, metadata_changed=False),
 )
-"""Every level that Kafka 3.9.1 supports, lowest first; 3.0-IV1 is the first one of KRaft. An integration test holds it against Kafka's own."""
+"""Every level that Kafka 3.9.1 supports, lowest first; 3.0-IV1 is the first one of KRaft.
+An integration test holds it against Kafka's own."""
 
 NAMES: Final[tuple[str, ...]] = (
     *(str(r) for r in sorted({v.release for v in VERSIONS})),
     *(v.name for v in VERSIONS),
 )
-"""What ``spec.metadataVersion`` may say: a release stands for its last level, as in ``kafka-features.sh --metadata``."""
+"""What ``spec.metadataVersion`` may say: a release stands for its last level, as in
+``kafka-features.sh --metadata``."""
 
 _BY_LEVEL: Final = {v.level: v for v in VERSIONS}
 
@@ -109,20 +114,21 @@ def level_of(name: str) -> int:
 
 def text_of(level: int) -> str:
     """Return name and level as text: ``3.9-IV0 (21)``, or ``level 25`` for a level without a known name."""
-    version = _BY_LEVEL.get(level)
-    return f"{version.name} ({level})" if version is not None else f"level {level}"
+    if level not in _BY_LEVEL:
+        return f"level {level}"
+    return f"{_BY_LEVEL[level].name} ({level})"
 
 
 def name_of(level: int) -> str:
     """Return the name of a level, or ``level 25`` where we have none."""
-    version = _BY_LEVEL.get(level)
-    return version.name if version is not None else f"level {level}"
+    return _BY_LEVEL[level].name if level in _BY_LEVEL else f"level {level}"
 
 
 def levels_of(release: Release) -> tuple[int, int] | None:
     """Return the lowest and highest level that a release of Kafka supports; None where we don't know.
 
-    ``MetadataVersion.MINIMUM_KRAFT_VERSION`` and ``LATEST_PRODUCTION`` of that release; 4.0 begins at 3.3-IV3 (KIP-896).
+    ``MetadataVersion.MINIMUM_KRAFT_VERSION`` and ``LATEST_PRODUCTION`` of that release;
+    4.0 begins at 3.3-IV3 (KIP-896).
     """
     own = [v.level for v in VERSIONS if v.release == release]
     return (VERSIONS[0].level, max(own)) if own else None
@@ -151,7 +157,8 @@ class Upgrade(StrEnum):
 
 
 FLAG_SINCE = Release(3, 3)
-"""First release with a finalized metadata.version (KIP-778; ``FeatureLevelRecord`` came with 3.3-IV0). The KIP's discussion took it for 3.2."""
+"""First release with a finalized metadata.version (KIP-778; ``FeatureLevelRecord`` came with 3.3-IV0).
+The KIP's discussion took it for 3.2."""
 
 _CONFLUENT = re.compile(r"(?:^|/)cp-(?:enterprise-)?(?:kafka|server)$")
 _CONFLUENT_MAJOR = {7: 3, 8: 4}
@@ -203,8 +210,9 @@ def effective_level(
             return EffectiveLevel(None, LevelCause.UNKNOWN)
         lowest, highest = levels
         # KIP-584: a broker with a lower range than what is finalized logs an error and shuts down.
-        inside = lowest <= finalized <= highest
-        return EffectiveLevel(finalized, LevelCause.FINALIZED) if inside else EffectiveLevel(0, LevelCause.OUT_OF_RANGE)
+        if not lowest <= finalized <= highest:
+            return EffectiveLevel(0, LevelCause.OUT_OF_RANGE)
+        return EffectiveLevel(finalized, LevelCause.FINALIZED)
     if protocol is not None and protocol < since:
         return EffectiveLevel(0, LevelCause.PROTOCOL_TOO_OLD)
     return EffectiveLevel(0, LevelCause.NOT_INITIALIZED)
@@ -213,16 +221,20 @@ def effective_level(
 def release_of(image: str) -> Release | None:
     """Return the Kafka release of an image by the conventions of its publisher; None if its name does not state it.
 
-    Known: apache/kafka, bitnami/kafka and others whose last name has "kafka" in it and whose tag begins with Kafka's version; Confluent's
-    by the platform's version; Strimzi's ``0.45.0-kafka-3.9.0``. A digest alone or a tag such as ``latest`` tells nothing.
+    Known: apache/kafka, bitnami/kafka and others whose last name has "kafka" in it and
+    whose tag begins with Kafka's version; Confluent's by the platform's version; Strimzi's ``0.45.0-kafka-3.9.0``.
+    A digest alone or a tag such as ``latest`` tells nothing.
     """
     repository, _, tag = image.partition("@")[0].rpartition(":")
     if not repository or "/" in tag:
         return None
-    found = re.search(r"kafka-(\d+)\.(\d+)", tag) or re.match(r"v?(\d+)\.(\d+)(?:[.-]|$)", tag)
-    if found is None or ("kafka" not in repository.rpartition("/")[2] and not _CONFLUENT.search(repository)):
+    version = re.search(r"kafka-(\d+)\.(\d+)", tag) or re.match(r"v?(\d+)\.(\d+)(?:[.-]|$)", tag)
+    of_confluent = _CONFLUENT.search(repository) is not None
+    if version is None or (not of_confluent and "kafka" not in repository.rpartition("/")[2]):
         return None
-    major, minor = int(found[1]), int(found[2])
-    if _CONFLUENT.search(repository):
-        return Release(_CONFLUENT_MAJOR[major], minor) if major in _CONFLUENT_MAJOR else None
-    return Release(major, minor) if major in _PLAUSIBLE else None
+    major: int | None = int(version[1])
+    if of_confluent:
+        major = _CONFLUENT_MAJOR.get(int(version[1]))
+    if major is None or major not in _PLAUSIBLE:
+        return None
+    return Release(major, int(version[2]))

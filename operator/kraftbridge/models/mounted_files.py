@@ -44,7 +44,10 @@ class MountedFiles:
 
 
 def mounted_object(volumes: Iterable[Mapping[str, Any]], name: str) -> tuple[FilesKind, str] | None:
-    """Return kind and name of the ConfigMap or Secret that a volume mounts; None if there is no such volume, or if it mounts something else."""
+    """Return kind and name of the ConfigMap or Secret that a volume mounts.
+
+    None if there is no such volume, or if it mounts something else.
+    """
     volume = next((v for v in volumes if v.get("name") == name), {})
     if config_map := (volume.get("configMap") or {}).get("name"):
         return FilesKind.CONFIG_MAP, str(config_map)

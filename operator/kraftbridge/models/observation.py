@@ -1,7 +1,11 @@
-"""Observation of the clusters at one time. Each part is either observed or `Unobserved`; a gate never opens on an `Unobserved` part.
+"""Observation of the clusters at one time.
 
-`PATTERNS` are the log lines of Kafka 3.9 and of the controllers' start script that say why a node makes no progress; the comment of each names its
-class. Exceptions of ``kafka.zk`` carry ZooKeeper's own codes. Meaning and fix are in the catalogue.
+Each part is either observed or `Unobserved`; a gate never opens on an `Unobserved` part.
+
+`PATTERNS` are the log lines of Kafka 3.9 and of the controllers' start script that say why a node makes no progress;
+the comment of each names its class.
+Exceptions of ``kafka.zk`` carry ZooKeeper's own codes.
+Meaning and fix are in the catalogue.
 """
 
 from __future__ import annotations
@@ -38,15 +42,29 @@ class Clue:
 PATTERNS: Final[dict[Code, re.Pattern[str]]] = {
     Code.DISK_FULL: re.compile(r"No space left on device"),
     Code.OUT_OF_MEMORY: re.compile(r"java\.lang\.OutOfMemoryError: ?(.*)"),
-    Code.CONFIG_REFUSED: re.compile(r"(?:ConfigException: |IllegalArgumentException: requirement failed: |InvalidConfigurationException: (?=Failed to load))(.+)"),  # KafkaConfig.validateValues, AbstractConfig, DefaultSslEngineFactory
+    # KafkaConfig.validateValues, AbstractConfig, DefaultSslEngineFactory
+    Code.CONFIG_REFUSED: re.compile(
+        r"(?:ConfigException: |IllegalArgumentException: requirement failed: "
+        r"|InvalidConfigurationException: (?=Failed to load))(.+)"
+    ),
     Code.BLANK_VOLUME: re.compile(r"volume of controller \d+ is blank and formatting is not allowed"),
-    Code.WRONG_CLUSTER_ID: re.compile(r"(INCONSISTENT_CLUSTER_ID|Invalid cluster\.id in: .+)"),  # RaftManager, BrokerMetadataCheckpoint
+    # RaftManager, BrokerMetadataCheckpoint
+    Code.WRONG_CLUSTER_ID: re.compile(r"(INCONSISTENT_CLUSTER_ID|Invalid cluster\.id in: .+)"),
     Code.NO_AUTH_IN_ZOOKEEPER: re.compile(r"KeeperErrorCode = NoAuth(?: for (\S+))?"),
     Code.CERTIFICATE_EXPIRED: re.compile(r"CertificateExpiredException: (.+)"),  # sun.security.x509.CertificateValidity
-    Code.CERTIFICATE_NAME_MISMATCH: re.compile(r"CertificateException: (No (?:subject alternative|name).+)"),  # sun.security.util.HostnameChecker
-    Code.CERTIFICATE_NOT_TRUSTED: re.compile(r"SSLHandshakeException: (PKIX path building failed)"),  # sun.security.validator.PKIXValidator
-    Code.CERTIFICATE_REFUSED: re.compile(r"Received fatal alert: (bad_certificate|\w*certificate_\w+|unknown_ca|handshake_failure)"),  # sun.security.ssl.Alert
-    Code.LOGIN_MISSING: re.compile(r"(Could not find a .+? entry in the JAAS configuration|No JAAS configuration section named .+? was found)"),  # JaasContext, SaslClientAuthenticator, ZooKeeper's Login
+    # sun.security.util.HostnameChecker
+    Code.CERTIFICATE_NAME_MISMATCH: re.compile(r"CertificateException: (No (?:subject alternative|name).+)"),
+    # sun.security.validator.PKIXValidator
+    Code.CERTIFICATE_NOT_TRUSTED: re.compile(r"SSLHandshakeException: (PKIX path building failed)"),
+    # sun.security.ssl.Alert
+    Code.CERTIFICATE_REFUSED: re.compile(
+        r"Received fatal alert: (bad_certificate|\w*certificate_\w+|unknown_ca|handshake_failure)"
+    ),
+    # JaasContext, SaslClientAuthenticator, ZooKeeper's Login
+    Code.LOGIN_MISSING: re.compile(
+        r"(Could not find a .+? entry in the JAAS configuration"
+        r"|No JAAS configuration section named .+? was found)"
+    ),
     Code.AUTHENTICATION_FAILED: re.compile(
         r"Connection to (node -?\d+ \(\S+\)) failed authentication due to: (.+?)(?: \(org\.apache\.|$)"  # NetworkClient
         r"|Failed (?:re-)?authentication with (\S+) \(channelId=[^)]*\) \((.+?)\)(?: \(org\.apache\.|$)"  # Selector
@@ -54,15 +72,29 @@ PATTERNS: Final[dict[Code, re.Pattern[str]]] = {
     ),
     Code.NOT_AUTHORIZED: re.compile(r"(CLUSTER_AUTHORIZATION_FAILED|ClusterAuthorizationException.*)"),
     Code.NAME_NOT_RESOLVED: re.compile(r"(?:UnknownHostException: |Couldn't resolve server )(\S+)"),
-    Code.BROKER_ZNODE_EXISTS: re.compile(r"KeeperErrorCode = NodeExists(?: for (/brokers/ids/\d+))?"),  # KafkaZkClient.registerBroker
-    Code.MIGRATION_ZNODE_CONFLICT: re.compile(r"Conditional update on KRaft Migration ZNode failed"),  # KafkaZkClient.retryMigrationRequestsUntilConnected
-    Code.CONTROLLERS_NOT_READY: re.compile(r"[Ss]till waiting for all controller nodes ready to begin the migration(.*)"),  # KRaftMigrationDriver.WaitForControllerQuorumEvent
-    Code.BROKERS_NOT_REGISTERED: re.compile(r"Still waiting for ZK brokers \[?([\d, ]+)\]?"),  # KRaftMigrationDriver.areZkBrokersReadyForMigration
+    # KafkaZkClient.registerBroker
+    Code.BROKER_ZNODE_EXISTS: re.compile(r"KeeperErrorCode = NodeExists(?: for (/brokers/ids/\d+))?"),
+    # KafkaZkClient.retryMigrationRequestsUntilConnected
+    Code.MIGRATION_ZNODE_CONFLICT: re.compile(r"Conditional update on KRaft Migration ZNode failed"),
+    # KRaftMigrationDriver.WaitForControllerQuorumEvent
+    Code.CONTROLLERS_NOT_READY: re.compile(
+        r"[Ss]till waiting for all controller nodes ready to begin the migration(.*)"
+    ),
+    # KRaftMigrationDriver.areZkBrokersReadyForMigration
+    Code.BROKERS_NOT_REGISTERED: re.compile(r"Still waiting for ZK brokers \[?([\d, ]+)\]?"),
     Code.ZOOKEEPER_SESSION: re.compile(r"KeeperErrorCode = (ConnectionLoss|SessionExpired)"),
-    Code.LOG_DIR_FAILED: re.compile(r"(?:Shutdown broker because all log dirs in (.+?) have failed|Error while (?:reading|writing) .* in dir (\S+))"),  # ReplicaManager, LogManager
-    Code.FATAL: re.compile(r"(?:Encountered fatal fault: |Fatal error during \w+ startup\. Prepare to shutdown|Exiting Kafka due to fatal exception)(.*)"),  # ProcessTerminatingFaultHandler, KafkaServer
+    # ReplicaManager, LogManager
+    Code.LOG_DIR_FAILED: re.compile(
+        r"(?:Shutdown broker because all log dirs in (.+?) have failed"
+        r"|Error while (?:reading|writing) .* in dir (\S+))"
+    ),
+    # ProcessTerminatingFaultHandler, KafkaServer
+    Code.FATAL: re.compile(
+        r"(?:Encountered fatal fault: |Fatal error during \w+ startup\. Prepare to shutdown"
+        r"|Exiting Kafka due to fatal exception)(.*)"
+    ),
     Code.DRIVER_STATE: re.compile(r"transitioning from \w+ to (\w+) state"),  # KRaftMigrationDriver.transitionTo
-}  # fmt: skip
+}
 """In the order in which they explain most."""
 
 MAXIMUM_DETAIL = 200
@@ -70,16 +102,19 @@ MAXIMUM_DETAIL = 200
 
 
 def clues_in(log: str) -> tuple[Clue, ...]:
-    """Return the last line of each code in a log, in the order of `PATTERNS`. A line in the group ``less`` replaces no other, since it names less."""
-    found: dict[Code, Clue] = {}
+    """Return the last line of each code in a log, in the order of `PATTERNS`.
+
+    A line in the group ``less`` replaces no other, since it names less.
+    """
+    clues: dict[Code, Clue] = {}
     for line in log.splitlines():
         for code, pattern in PATTERNS.items():
-            if (match := pattern.search(line)) is not None:
-                if code in found and match.groupdict().get("less"):
-                    continue
-                detail = ": ".join(g.strip() for g in match.groups() if g)
-                found[code] = Clue(code, detail[:MAXIMUM_DETAIL])
-    return tuple(found[code] for code in PATTERNS if code in found)
+            match = pattern.search(line)
+            if match is None or (code in clues and match.groupdict().get("less")):
+                continue
+            detail = ": ".join(group.strip() for group in match.groups() if group)
+            clues[code] = Clue(code, detail[:MAXIMUM_DETAIL])
+    return tuple(clues[code] for code in PATTERNS if code in clues)
 
 
 def meaning_of(clue: Clue) -> str:
@@ -113,13 +148,15 @@ class PodState:
     """``controller-revision-hash``."""
     ip: str
     trouble: str = ""
-    """Reason why the pod does not run: ``ImagePullBackOff: …``, ``CrashLoopBackOff: last exit 1``, ``Unschedulable: …``."""
+    """Reason why the pod does not run: ``ImagePullBackOff: …``, ``CrashLoopBackOff: last exit 1``,
+    ``Unschedulable: …``."""
     running_since: datetime | None = None
     """When the last of its containers started, by the node's clock; None while a container does not run."""
     seen_since: datetime | None = None
     """When the operator first saw this process, by its own clock (`status.sights`)."""
     images: frozenset[tuple[str, str]] = frozenset()
-    """Name and image digest of each container that has started, init containers included (``ContainerStatus.imageID``)."""
+    """Name and image digest of each container that has started, init containers included
+    (``ContainerStatus.imageID``)."""
 
     @property
     def process(self) -> str:
@@ -147,7 +184,8 @@ class StartLog:
     process: str
     """`PodState.process` of the broker."""
     recovery: str = ""
-    """Newest line about the loading of partitions (``LogManager``, ``LogLoader``, ``ProducerStateManager``); empty if there is none."""
+    """Newest line about the loading of partitions (``LogManager``, ``LogLoader``, ``ProducerStateManager``);
+    empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +246,13 @@ class StatefulSetState:
     """Original value and owner of each field that a migration sets."""
     lease: LeaseState | Unobserved = NOT_NEEDED
     fixed_variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the migration sets and the template gives by ``valueFrom``, each with the line that can replace the reference."""
+    """Variables that the migration sets and the template gives by ``valueFrom``,
+    each with the line that can replace the reference."""
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Settings that ``--override`` in command and arguments gives."""
     properties_from: str = ""
-    """``kind/name`` of the object that the volume of the properties file mounts; ``""`` in ``Env`` style, or if it mounts no ConfigMap or Secret."""
+    """``kind/name`` of the object that the volume of the properties file mounts;
+    ``""`` in ``Env`` style, or if it mounts no ConfigMap or Secret."""
     foreign: tuple[str, ...] = ()
     """Changes that other writers made to the user's part of the template since the migration started."""
     last_writer: str = ""
@@ -247,11 +287,13 @@ class ControllersWorkload:
     """Whether the applied ConfigMap allows blank volumes to be formatted; None if it could not be read."""
     volume_uids: Mapping[int, str] = field(default_factory=dict)
     migration_flag: bool | None = None
-    """Value of ``zookeeper.metadata.migration.enable`` in the ConfigMap that the template mounts; None if it could not be read."""
+    """Value of ``zookeeper.metadata.migration.enable`` in the ConfigMap that the template mounts;
+    None if it could not be read."""
     config_writer: str = ""
     """Last writer of that ConfigMap other than the operator, as text for a message."""
     credentials: Mapping[str, str] = field(default_factory=dict)
-    """Fingerprint of each Secret that a controller reads when it starts, by name. A Secret that is absent, as while it is replaced, is left out."""
+    """Fingerprint of each Secret that a controller reads when it starts, by name.
+    A Secret that is absent, as while it is replaced, is left out."""
     missing: tuple[str, ...] = ()
     """``Kind/name`` of the objects beside the StatefulSet that do not exist; read every few seconds."""
     claims: Mapping[int, str] | None = None
@@ -347,7 +389,10 @@ class QuorumState:
 
     @property
     def max_lag_records(self) -> int | None:
-        """How far the slowest voter is behind the foremost; None while a voter has not fetched from the leader (offset -1, KIP-595)."""
+        """How far the slowest voter is behind the foremost.
+
+        None while a voter has not fetched from the leader (offset -1, KIP-595).
+        """
         ends = [v.log_end_offset for v in self.voters]
         if any(end < 0 for end in ends):
             return None
@@ -359,13 +404,15 @@ class NodeFeatures:
     """Features that one broker or controller reports (ApiVersions, KIP-584)."""
 
     finalized: Mapping[str, int]
-    """Level of each finalized feature, such as ``metadata.version``, as its own image has it; empty before the first image."""
+    """Level of each finalized feature, such as ``metadata.version``, as its own image has it;
+    empty before the first image."""
     supported: Mapping[str, tuple[int, int]]
     """Lowest and highest level that its software supports."""
     zk_migration_ready: bool = False
     """Whether it is a controller that is configured for the migration (KIP-866)."""
     finalized_epoch: int = -1
-    """Offset of the metadata log up to which ``finalized`` is true: a broker's moves with its image, a controller's with each change."""
+    """Offset of the metadata log up to which ``finalized`` is true:
+    a broker's moves with its image, a controller's with each change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,17 +468,18 @@ class ClusterState:
     """Brokers that are missing from an ISR."""
 
     def problems(self, expected: frozenset[int]) -> list[str]:
-        """Return what is wrong with the cluster in this answer: a broker missing, a partition without leader or full ISR."""
-        found = []
+        """Return what is wrong in this answer: a broker is missing, or a partition lacks its leader or its full ISR."""
+        problems = []
         if missing := sorted(expected - self.brokers):
-            found.append(f"broker {', '.join(map(str, missing))} does not serve Metadata yet")
+            problems.append(f"broker {', '.join(map(str, missing))} does not serve Metadata yet")
         if self.offline_count:
-            found.append(f"{self.offline_count} partition(s) without a leader: {', '.join(self.offline[:3])}")
+            problems.append(f"{self.offline_count} partition(s) without a leader: {', '.join(self.offline[:3])}")
         if self.under_replicated_count:
-            found.append(
-                f"{self.under_replicated_count} partition(s) wait for their full ISR: {', '.join(self.under_replicated[:3])}"
+            problems.append(
+                f"{self.under_replicated_count} partition(s) wait for their full ISR: "
+                f"{', '.join(self.under_replicated[:3])}"
             )
-        return found
+        return problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,7 +552,8 @@ class RehearsalState:
     """Input of the rehearsal, and the state of the rehearsal that runs."""
 
     fingerprint: str
-    """Of the controllers' configuration, image and heap, of ZooKeeper's address, and of the annotation that asks for another rehearsal."""
+    """Of the controllers' configuration, image and heap, of ZooKeeper's address,
+    and of the annotation that asks for another rehearsal."""
     run: RehearsalRun | None = None
     """The rehearsal that the status names as running."""
 
@@ -548,7 +597,8 @@ class Observation:
     runner_available: bool | Unobserved
     """Whether the API server serves what ``verification.runner`` needs."""
     cluster_by_broker: Mapping[int, ClusterState | Unobserved] | Unobserved = NOT_NEEDED
-    """The cluster as several brokers serve it, since one broker's answer may be old. The next observation asks other brokers."""
+    """The cluster as several brokers serve it, since one broker's answer may be old.
+    The next observation asks other brokers."""
     canary_by_broker: Mapping[int, bool | Unobserved] | Unobserved = NOT_NEEDED
     """Whether each broker serves the canary's topic; observed while there is a canary."""
     controller_by_broker: Mapping[int, int | Unobserved] | Unobserved = NOT_NEEDED
@@ -558,7 +608,8 @@ class Observation:
     admission_policy: bool | Unobserved = NOT_NEEDED
     """Whether the API server refuses other writers' changes of locked StatefulSets; observed in preflight."""
     features: Mapping[int, NodeFeatures | Unobserved] | Unobserved = NOT_NEEDED
-    """Features of every controller and of every broker that Metadata lists, by node id; observed once the migration is complete."""
+    """Features of every controller and of every broker that Metadata lists, by node id;
+    observed once the migration is complete."""
     feature_answer: FeatureAnswer | Unobserved = NOT_NEEDED
     """Observed while status asks for the validation of a change of metadata.version."""
     clues: Mapping[str, tuple[Clue, ...]] | Unobserved = NOT_NEEDED
@@ -588,7 +639,8 @@ class Observation:
     behind: ZooKeeperBehind | Unobserved = NOT_NEEDED
     """What the brokers serve and ZooKeeper does not know; observed while the quorum is lost."""
     issued: IssuedListener | Unobserved | None = None
-    """Certificates and logins of the controllers' listener that the operator issues; None without ``listener.generate``."""
+    """Certificates and logins of the controllers' listener that the operator issues;
+    None without ``listener.generate``."""
     outcomes: tuple[ActionOutcome, ...] = ()
 
     @property

@@ -28,24 +28,30 @@ PAGE_KEY: Final = "rehearsal.html.gz"
 """Key of the page in ``binaryData``, compressed."""
 RESULT_MARK: Final = "kraftbridge-rehearsal-result "
 PAGE_MARK: Final = "kraftbridge-rehearsal-page "
-"""Begin the lines of the pod's log that hold the result and the page, compressed and in base64: a fenced pod reaches nobody."""
+"""Begin the lines of the pod's log that hold the result and the page, compressed and in base64:
+a fenced pod reaches nobody."""
 
 
 NOT_REHEARSED: Final = frozenset({"principal.builder.class"})
-"""Classes of the real controllers that the scratch controller does not load (`kraftbridge.rehearsal.settings.REPLACED`)."""
+"""Classes of the real controllers that the scratch controller does not load
+(`kraftbridge.rehearsal.settings.REPLACED`)."""
 
 DEFAULT_HEAP_BYTES: Final = 512 << 20
 """Heap of a controller without ``spec.controllers.heapOptions`` and without a measurement that calls for more."""
 BEYOND_HEAP_BYTES: Final = 256 << 20
-"""Memory of a controller's JVM besides its heap. Rehearsals with 330 to 20,000 partitions took less (docs/sizing.md)."""
+"""Memory of a controller's JVM besides its heap.
+Rehearsals with 330 to 20,000 partitions took less (docs/sizing.md)."""
 _XMX: Final = re.compile(r"-Xmx(\d+)([kKmMgG]?)(?![^\s])")
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def heap_bytes(options: str) -> int | None:
     """Return the largest heap that JVM options allow (the last ``-Xmx``); None if they set none."""
-    found = _XMX.findall(options)
-    return int(found[-1][0]) * _UNITS[found[-1][1].lower()] if found else None
+    stated = _XMX.findall(options)
+    if not stated:
+        return None
+    number, unit = stated[-1]
+    return int(number) * _UNITS[unit.lower()]
 
 
 def heap_options(heap: int | None) -> str:

@@ -58,7 +58,8 @@ class CompareServed(StrEnum):
     NEVER = "Never"
     """Never."""
     IF_ALLOWED = "IfAllowed"
-    """Where brokers answer and the principal's rights allow it. A broker that serves something else makes the verdict `Inconsistent`; what stays unknown is a warning."""
+    """Where brokers answer and the principal's rights allow it.
+    A broker that serves something else makes the verdict `Inconsistent`; what stays unknown is a warning."""
     ALWAYS = "Always"
     """Always. What stays unknown makes the verdict `Inconclusive`."""
 
@@ -114,7 +115,8 @@ class ZooKeeperAccess(_Model):
     tls_path: str | None = None
     """Mounted Secret folder with `ca.crt` and, to authenticate, `tls.crt` and `tls.key`; its presence turns TLS on."""
     secret_path: str | None = None
-    """Mounted `spec.zookeeper.secretName`: its keys decide: `username` enables authentication, and `ca.crt` enables TLS."""
+    """Mounted `spec.zookeeper.secretName`: its keys decide:
+    `username` enables authentication, and `ca.crt` enables TLS."""
     tls_verify_hostname: bool = True
     session_timeout_seconds: float = Field(default=30.0, gt=0)
 
@@ -163,7 +165,8 @@ class VerificationRequest(_Model):
     controller_config_path: str | None = None
     """Properties file for the controllers' listener: ``security.protocol``, ``sasl.*``, ``ssl.*`` with PEM stores."""
     listener_secret_path: str | None = None
-    """Directory with the Secret of the controllers' listener. The job shows the controllers its certificate, and `controller_config_path` is None."""
+    """Directory with the Secret of the controllers' listener.
+    The job shows the controllers its certificate, and `controller_config_path` is None."""
     listener_login: bool = False
     """Whether the job logs in with the login in that Secret (``SASL_SSL``), instead of showing a certificate."""
     token_path: str | None = None
@@ -234,13 +237,13 @@ class Difference(_Model):
 
     @property
     def in_mirror_only(self) -> bool:
-        """Whether only ZooKeeper differs from the log, in something that a controller failover writes to ZooKeeper anew."""
+        """Whether only ZooKeeper differs from the log, in what a controller failover writes to ZooKeeper anew."""
         between = {*self.present_in, *self.absent_in} == {"zookeeper", "log"}
         return between and ENTITY_KINDS[self.kind].healable and self.state is not DifferenceState.DUPLICATE
 
     @property
     def in_partition_state_only(self) -> bool:
-        """Whether, besides, it is a partition that ZooKeeper lacks or whose leader, ISR or epoch is old: nobody's own writing."""
+        """Whether it also is a partition that ZooKeeper lacks, or whose leader, ISR or epoch is old."""
         partition = self.in_mirror_only and self.kind is EntityKind.PARTITION and "log" not in self.absent_in
         return partition and ("zookeeper" in self.absent_in or {a.name for a in self.attributes} <= _PARTITION_STATE)
 
@@ -347,7 +350,8 @@ class VerdictSummary(_Model):
     compared: int = 0
     differing: int = 0
     mirror_differing: int = 0
-    """Of these, those that a controller failover would heal (`Difference.in_mirror_only`); next, those of them that are partition state."""
+    """Of these, those that a controller failover would heal (`Difference.in_mirror_only`);
+    next, those of them that are partition state."""
     partition_state_differing: int = 0
     findings: int = 0
     blocking_findings: int = 0
@@ -412,7 +416,9 @@ class VerdictSummary(_Model):
 
 def _line(difference: Difference) -> str:
     attributes = ", ".join(attribute.name for attribute in difference.attributes[:8])
-    where = f"absent in {', '.join(difference.absent_in)}" if difference.absent_in else attributes
+    where = attributes
+    if difference.absent_in:
+        where = f"absent in {', '.join(difference.absent_in)}"
     return f"{difference.kind} {difference.key} {difference.state}: {where}"
 
 

@@ -63,31 +63,43 @@ class Placement(Model):
     affinity: FreeForm = {}
     """Affinity of the pods. Without a ``podAntiAffinity`` in it, the controllers prefer different nodes."""
     topology_spread_constraints: FreeForms = ()
-    """Spread of the pods over topology domains. A constraint without ``labelSelector`` selects the pods of the same kind. If omitted, the controllers prefer different zones (``topology.kubernetes.io/zone``, ``ScheduleAnyway``)."""
+    """Spread of the pods over topology domains.
+    A constraint without ``labelSelector`` selects the pods of the same kind.
+    If omitted, the controllers prefer different zones (``topology.kubernetes.io/zone``, ``ScheduleAnyway``)."""
 
 
 class PodSettings(Placement):
     """Settings of every pod that the operator creates: controllers, verifications, rehearsals and dry starts.
 
-    ``spec.controllers`` and ``spec.verification`` may replace a field of the placement. The copies of a dry start keep the placement of the brokers' own template.
+    ``spec.controllers`` and ``spec.verification`` may replace a field of the placement.
+    The copies of a dry start keep the placement of the brokers' own template.
     """
 
     labels: dict[str, LabelValue] = {}
-    """Further labels of the pods. They never replace a label that the operator sets. Choose none that a Service, a PodDisruptionBudget or a StatefulSet of the brokers selects."""
+    """Further labels of the pods.
+    They never replace a label that the operator sets.
+    Choose none that a Service, a PodDisruptionBudget or a StatefulSet of the brokers selects."""
     annotations: dict[str, str] = {}
     """Further annotations of the pods. They never replace an annotation that the operator sets."""
     image_pull_secrets: tuple[SecretReference, ...] = ()
     """Secrets for pulling images, besides ``imagePullSecrets`` of the chart and of the pods' service account."""
     service_account_name: Name | None = None
-    """Service account of the pods, except those of verifications (``spec.verification.serviceAccount``). No token is mounted. If omitted, ``default``."""
+    """Service account of the pods, except those of verifications (``spec.verification.serviceAccount``).
+    No token is mounted.
+    If omitted, ``default``."""
     helper_resources: FreeForm = {}
-    """Resource requirements of the operator's own small containers: log server and init containers of the controllers, probe and preparation of a dry start. If omitted, they request 10m to 20m CPU and 32Mi to 64Mi of memory, with a limit of memory."""
+    """Resource requirements of the operator's own small containers:
+    log server and init containers of the controllers, probe and preparation of a dry start.
+    If omitted, they request 10m to 20m CPU and 32Mi to 64Mi of memory, with a limit of memory."""
     security_context: FreeForm = {}
     """Security context of the pods, in place of the operator's own.
 
-    If omitted, controllers and rehearsals run as user 1000 and verifications as user 185, with the same group and ``fsGroup``. In a namespace
-    with the annotation ``openshift.io/sa.scc.uid-range`` the platform assigns user and groups, and the operator sets none. A user without a name in the image
-    needs group 0. The copies of a dry start keep the security context of the brokers' own template.
+    If omitted, controllers and rehearsals run as user 1000 and verifications as user 185,
+    with the same group and ``fsGroup``.
+    In a namespace with the annotation ``openshift.io/sa.scc.uid-range`` the platform assigns user and groups,
+    and the operator sets none.
+    A user without a name in the image needs group 0.
+    The copies of a dry start keep the security context of the brokers' own template.
     """
 
 
@@ -95,12 +107,15 @@ class ZooKeeperSpec(Model):
     """Connection to the ZooKeeper ensemble that the brokers use."""
 
     connect: Annotated[str, Field(min_length=1, pattern=r"^[^/\s,]+(,[^/\s,]+)*(/\S*)?$")]
-    """Value of the brokers' ``zookeeper.connect``: host:port pairs and the chroot, for example ``zk-0.zk:2181,zk-1.zk:2181/kafka``."""
+    """Value of the brokers' ``zookeeper.connect``: host:port pairs and the chroot,
+    for example ``zk-0.zk:2181,zk-1.zk:2181/kafka``."""
     secret_name: Name | None = None
     """Secret with the credentials for ZooKeeper. The operator and the KRaft controllers use it.
 
-    Keys: ``username``, ``password`` and ``scheme`` (``sasl`` or ``digest``); ``ca.crt``, ``tls.crt`` and ``tls.key`` for TLS.
-    Only the operator can use ``digest``, because Kafka authenticates to ZooKeeper by SASL or by certificate. If omitted, the connection has no credentials.
+    Keys: ``username``, ``password`` and ``scheme`` (``sasl`` or ``digest``);
+    ``ca.crt``, ``tls.crt`` and ``tls.key`` for TLS.
+    Only the operator can use ``digest``, because Kafka authenticates to ZooKeeper by SASL or by certificate.
+    If omitted, the connection has no credentials.
     """
 
 
@@ -126,12 +141,14 @@ class PropertiesSource(Model):
     """Location of the properties file, for ``configStyle: Properties``; with ``Auto`` the first that is tried."""
 
     volume: str
-    """Name of the volume in the pod template that mounts a ConfigMap or a Secret with the file. Each StatefulSet may mount another one.
+    """Name of the volume in the pod template that mounts a ConfigMap or a Secret with the file.
+    Each StatefulSet may mount another one.
 
     In each mode the operator makes the volume refer to its own copy, which has all keys of yours.
     """
     config_map: Name | None = None
-    """Name of the ConfigMap that the volume mounts. If omitted, the operator takes the ConfigMap or Secret that the volume of each StatefulSet mounts."""
+    """Name of the ConfigMap that the volume mounts.
+    If omitted, the operator takes the ConfigMap or Secret that the volume of each StatefulSet mounts."""
     key: str = "server.properties"
     """Key of the properties file in the ConfigMap or Secret."""
 
@@ -140,29 +157,39 @@ class BrokersSpec(Model):
     """The brokers to migrate."""
 
     stateful_sets: Annotated[tuple[StatefulSetRef, ...], Field(min_length=1, max_length=32)]
-    """StatefulSets of the brokers. List all of them: Kafka copies the metadata only when every registered broker runs in migration mode (KIP-866)."""
+    """StatefulSets of the brokers.
+    List all of them: Kafka copies the metadata only when every registered broker runs in migration mode (KIP-866)."""
     container: Annotated[str, Field(min_length=1)] = "kafka"
     """Name of the container that runs Kafka."""
     config_style: ConfigStyle = ConfigStyle.AUTO
     """Channel from which the image takes the Kafka configuration: ``Env``, ``Properties``, or ``Auto``.
 
-    With ``Auto`` the dry start of preflight tries in copies of the brokers' pods which channel reaches Kafka, and ``status.channel`` records it
-    for the whole migration. A channel that no dry start has proven is never used: preflight then stays closed, with the finding ``ChannelUnknown``.
+    With ``Auto`` the dry start of preflight tries in copies of the brokers' pods which channel reaches Kafka,
+    and ``status.channel`` records it for the whole migration.
+    A channel that no dry start has proven is never used:
+    preflight then stays closed, with the finding ``ChannelUnknown``.
     """
     env_prefix: Literal["KAFKA_", "KAFKA_CFG_"] = "KAFKA_"
-    """Prefix of the environment variables that the image turns into Kafka settings: ``KAFKA_`` (Confluent, Apache) or ``KAFKA_CFG_`` (Bitnami). With ``configStyle: Auto`` the dry start finds the prefix."""
+    """Prefix of the environment variables that the image turns into Kafka settings:
+    ``KAFKA_`` (Confluent, Apache) or ``KAFKA_CFG_`` (Bitnami).
+    With ``configStyle: Auto`` the dry start finds the prefix."""
     properties: PropertiesSource | None = None
     """Location of the properties file. Required with ``configStyle: Properties``. With ``Auto`` it may be left out."""
     bootstrap_servers: Annotated[str, Field(min_length=1, pattern=r"^[^\s,:]+:[0-9]+(,[^\s,:]+:[0-9]+)*$")]
-    """Addresses of brokers as host:port, separated by commas. Pods in the namespace of the migration must be able to resolve them."""
+    """Addresses of brokers as host:port, separated by commas.
+    Pods in the namespace of the migration must be able to resolve them."""
     client_config_secret: Name | None = None
-    """Secret whose key ``client.properties`` configures the Kafka clients of the operator and the verifier (security.protocol, sasl.*, ssl.*). If omitted, they connect without encryption and authentication."""
+    """Secret whose key ``client.properties`` configures the Kafka clients of the operator
+    and the verifier (security.protocol, sasl.*, ssl.*).
+    If omitted, they connect without encryption and authentication."""
 
     static_settings: Annotated[dict[str, str], Field(max_length=100)] = {}
     """Settings that the operator adds to the brokers' own static ones, in migration mode and in KRaft mode.
 
-    For dynamic settings that a start in KRaft mode would refuse, because Kafka compares them with the static values (finding ``DynamicSettingsRefused``).
-    They become part of the final manifest. No password belongs here.
+    For dynamic settings that a start in KRaft mode would refuse,
+    because Kafka compares them with the static values (finding ``DynamicSettingsRefused``).
+    They become part of the final manifest.
+    No password belongs here.
     """
 
     @model_validator(mode="after")
@@ -173,7 +200,7 @@ class BrokersSpec(Model):
 
     @property
     def file(self) -> PropertiesSource | None:
-        """The properties file in which the migration changes the brokers' settings; None if it changes them by variables.
+        """The properties file in which the migration changes settings of brokers; None if it changes them by variables.
 
         Raises
         ------
@@ -193,20 +220,31 @@ class ListenerSpec(Model):
     """Security of the controllers' listener."""
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "SSL"
-    """Security protocol of the listener. ``PLAINTEXT`` is for tests only: preflight reports it as the blocking finding ``ControllerListenerPlaintext``."""
+    """Security protocol of the listener.
+    ``PLAINTEXT`` is for tests only: preflight reports it as the blocking finding ``ControllerListenerPlaintext``."""
     secret_name: Name | None = None
-    """Secret that secures the listener. It holds a certificate as cert-manager writes it (``tls.crt``, ``tls.key``, ``ca.crt``), or settings in ``listener.properties`` with the files that they name, or both. When its data changes, the operator restarts the controllers one at a time."""
+    """Secret that secures the listener.
+    It holds a certificate as cert-manager writes it (``tls.crt``, ``tls.key``, ``ca.crt``),
+    or settings in ``listener.properties`` with the files that they name, or both.
+    When its data changes, the operator restarts the controllers one at a time."""
     generate: bool = False
-    """Whether the operator issues the certificates of the listener, with an authority of its own. For ``SSL`` and ``SASL_SSL``.
+    """Whether the operator issues the certificates of the listener, with an authority of its own.
+    For ``SSL`` and ``SASL_SSL``.
 
-    With ``SASL_SSL`` and without ``secretName`` it also issues the logins (PLAIN) of controllers and brokers. The Secret of ``secretName`` holds settings and no certificate; with ``SASL_SSL`` it holds your logins. The brokers' part is in the Secret ``status.listenerCertificates.brokersSecret``. With ``SSL`` the operator mounts it in brokers that have no certificate of their own for this listener; with ``SASL_SSL`` you mount it.
+    With ``SASL_SSL`` and without ``secretName`` it also issues the logins (PLAIN) of controllers and brokers.
+    The Secret of ``secretName`` holds settings and no certificate; with ``SASL_SSL`` it holds your logins.
+    The brokers' part is in the Secret ``status.listenerCertificates.brokersSecret``.
+    With ``SSL`` the operator mounts it in brokers that have no certificate of their own for this listener;
+    with ``SASL_SSL`` you mount it.
     """
     certificate_days: Annotated[int, Field(ge=1, le=3650)] = 1825
-    """Lifetime in days of the certificates that the operator issues. It renews a certificate after two thirds of its lifetime. The authority is valid for ten years, and no certificate outlives it."""
+    """Lifetime in days of the certificates that the operator issues.
+    It renews a certificate after two thirds of its lifetime.
+    The authority is valid for ten years, and no certificate outlives it."""
 
     @property
     def has_files(self) -> bool:
-        """Whether controllers and clients read files for the listener, from a Secret of the user's or of the operator's."""
+        """Whether controllers and clients read files for the listener, from the user's Secret or the operator's."""
         return self.secret_name is not None or self.generate
 
     @property
@@ -245,21 +283,29 @@ class ControllersSpec(Placement):
     first_node_id: Annotated[int, Field(ge=0, le=2_000_000_000)] = 3000
     """Node id of the first controller. The others get the ids that follow. No broker may have one of these ids."""
     image: Annotated[str, Field(min_length=1)] = "apache/kafka:3.9.1"
-    """Image of the controllers, with Kafka 3.9, Java and bash. Kafka's scripts are found in ``KAFKA_HOME/bin``, ``/opt/kafka/bin``, ``/opt/bitnami/kafka/bin``, ``/usr/bin`` or ``PATH``. The image's entrypoint is not used."""
+    """Image of the controllers, with Kafka 3.9, Java and bash.
+    Kafka's scripts are found in ``KAFKA_HOME/bin``, ``/opt/kafka/bin``, ``/opt/bitnami/kafka/bin``,
+    ``/usr/bin`` or ``PATH``.
+    The image's entrypoint is not used."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """Pull policy of the image."""
     listener: ListenerSpec = ListenerSpec()
     """Security of the controllers' listener."""
     super_users: tuple[str, ...] = ()
-    """Principals in ``super.users`` of the controllers, for example ``User:admin``. Needed if the brokers have an authorizer: the controllers know no ACL before the copy, so the principals with which brokers log in to the controllers, and the brokers' own super users, belong here."""
+    """Principals in ``super.users`` of the controllers, for example ``User:admin``.
+    Needed if the brokers have an authorizer: the controllers know no ACL before the copy,
+    so the principals with which brokers log in to the controllers, and the brokers' own super users, belong here."""
     password_encoder_secret: SecretKey | None = None
-    """Key of a Secret that holds the brokers' ``password.encoder.secret``. Without it, Kafka copies encrypted passwords as cipher text (KAFKA-14801)."""
+    """Key of a Secret that holds the brokers' ``password.encoder.secret``.
+    Without it, Kafka copies encrypted passwords as cipher text (KAFKA-14801)."""
     storage: StorageSpec = StorageSpec()
     """Volume of each controller's metadata log."""
     heap_options: str | None = None
-    """JVM options for the heap of each controller, the value of KAFKA_HEAP_OPTS. If omitted, the operator sets the heap that the rehearsal measured, with a reserve of 60 %, and at least 512 MiB."""
+    """JVM options for the heap of each controller, the value of KAFKA_HEAP_OPTS.
+    If omitted, the operator sets the heap that the rehearsal measured, with a reserve of 60 %, and at least 512 MiB."""
     resources: FreeForm = {}
-    """Resource requirements of the Kafka container, as in a pod. What is omitted: a request of 100m CPU, and a memory request of the heap (``-Xmx``) and 256 MiB."""
+    """Resource requirements of the Kafka container, as in a pod.
+    What is omitted: a request of 100m CPU, and a memory request of the heap (``-Xmx``) and 256 MiB."""
     config: dict[str, str] = {}
     """Further Kafka settings of the controllers. Settings that the migration itself sets cannot be changed here."""
 
@@ -286,7 +332,8 @@ class Healing(StrEnum):
     PARTITION_STATE = "PartitionState"
     """A lost write of a partition's leader, ISR or epochs, and a sync to ZooKeeper that makes no progress."""
     AUTO = "Auto"
-    """All data that the failover rewrites, including data that was written to ZooKeeper alone. The operator archives that data first."""
+    """All data that the failover rewrites, including data that was written to ZooKeeper alone.
+    The operator archives that data first."""
 
 
 class VerificationSpec(Placement):
@@ -307,15 +354,18 @@ class VerificationSpec(Placement):
     executor_memory: Annotated[str, Field(pattern=r"^[0-9]+[mg]$")] = "768m"
     """Heap of each Spark executor: a number and ``m`` (MiB) or ``g`` (GiB)."""
     core_request: Annotated[str, Field(pattern=r"^[0-9]+m?$")] = "50m"
-    """CPU request of the driver and of each executor, in cores. It is also their share of a node that is short of CPU: keep it below the brokers' request."""
+    """CPU request of the driver and of each executor, in cores.
+    It is also their share of a node that is short of CPU: keep it below the brokers' request."""
     core_limit: Annotated[str, Field(pattern=r"^[0-9]+m?$")] | None = None
-    """CPU limit of the driver and of each executor, in cores. If omitted, they have none; a ResourceQuota on ``limits.cpu`` asks for one."""
+    """CPU limit of the driver and of each executor, in cores.
+    If omitted, they have none; a ResourceQuota on ``limits.cpu`` asks for one."""
     max_age_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
     """Maximum age of a verdict when its gate opens, in seconds. The operator repeats an older verification."""
     deadline_seconds: Annotated[int, Field(ge=30, le=86_400)] = 900
     """Maximum duration of one run from its launch, in seconds."""
     healing: Healing = Healing.PARTITION_STATE
-    """Differences between ZooKeeper and the metadata log that the operator heals without being asked, by a controller failover."""
+    """Differences between ZooKeeper and the metadata log that the operator heals without being asked,
+    by a controller failover."""
     keep_runs: Annotated[int, Field(ge=1, le=50)] = 10
     """Number of finished runs whose application and report ConfigMap the operator keeps."""
     accepted_copy: Annotated[str, Field(min_length=1, max_length=128)] | None = None
@@ -324,16 +374,21 @@ class VerificationSpec(Placement):
     The migration then goes on although the copy lost, or may have lost, the entities in the report of that run.
     """
     accepted_rewrite: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    """Id of the contradiction in ``status.zookeeperHistory`` for which the user lets the KRaft controllers write ZooKeeper anew.
+    """Id of the contradiction in ``status.zookeeperHistory`` for
+    which the user lets the KRaft controllers write ZooKeeper anew.
 
     The operator makes one controller failover, which overwrites what ZooKeeper holds, and then verifies both stores.
     """
     compare_served: CompareServed = CompareServed.IF_ALLOWED
-    """Whether a verification of dual-write also compares the metadata log with the answers of every broker (Metadata, DescribeConfigs, DescribeUserScramCredentials): ``Never``, ``IfAllowed`` or ``Always``. Neither ``true`` nor ``false`` is valid.
+    """Whether a verification of dual-write also compares the metadata log with the answers of every broker (Metadata,
+    DescribeConfigs, DescribeUserScramCredentials): ``Never``, ``IfAllowed`` or ``Always``.
+    Neither ``true`` nor ``false`` is valid.
 
-    The verifier connects to each broker's advertised listener with ``brokers.clientConfigSecret``. Its principal needs
-    Describe and DescribeConfigs on every topic and on the cluster. With ``IfAllowed``, a broker that cannot be compared (missing rights,
-    no answer, a backlog of changes) is the warning ``ServedNotCompared``, and a rollback does not compare brokers. With ``Always`` the verdict is ``Inconclusive``.
+    The verifier connects to each broker's advertised listener with ``brokers.clientConfigSecret``.
+    Its principal needs Describe and DescribeConfigs on every topic and on the cluster.
+    With ``IfAllowed``, a broker that cannot be compared (missing rights, no answer,
+    a backlog of changes) is the warning ``ServedNotCompared``, and a rollback does not compare brokers.
+    With ``Always`` the verdict is ``Inconclusive``.
     """
 
 
@@ -363,11 +418,13 @@ class RehearsalSpec(Model):
     enabled: bool = True
     """Whether preflight runs a rehearsal. The network plugin must enforce NetworkPolicies."""
     resources: FreeForm = {}
-    """Resource requirements of each container of the rehearsal's pod; none by default. The copy of the ZooKeeper tree is in memory and counts towards the memory limit."""
+    """Resource requirements of each container of the rehearsal's pod; none by default.
+    The copy of the ZooKeeper tree is in memory and counts towards the memory limit."""
     timeout_seconds: Annotated[int, Field(ge=60, le=86_400)] = 1800
     """Maximum duration of one rehearsal from its launch, in seconds."""
     max_age_seconds: Annotated[int, Field(ge=60, le=2_592_000)] = 86_400
-    """Maximum age of a rehearsal, in seconds, when preflight passes and when the first broker restarts. The operator repeats an older rehearsal."""
+    """Maximum age of a rehearsal, in seconds, when preflight passes and when the first broker restarts.
+    The operator repeats an older rehearsal."""
 
 
 class OnDeletion(StrEnum):
@@ -385,7 +442,8 @@ class HandOver(StrEnum):
     """Protection of the brokers' StatefulSets after ``Completed``."""
 
     GUARD = "Guard"
-    """The admission policy refuses a pod template that lacks a setting that KRaft needs, until the owner of the template renders these settings."""
+    """The admission policy refuses a pod template that lacks a setting that KRaft needs,
+    until the owner of the template renders these settings."""
     RELEASE = "Release"
     """The admission policy refuses no template. The guard does not come back."""
 
@@ -412,28 +470,36 @@ class StrategySpec(Model):
     """Pace of the migration."""
 
     address_cache_seconds: Annotated[int, Field(ge=0, le=3600)] = 35
-    """Pause after a broker's restart, in seconds, while a JVM may cache an old address. A JVM caches addresses for 30 s by default."""
+    """Pause after a broker's restart, in seconds, while a JVM may cache an old address.
+    A JVM caches addresses for 30 s by default."""
     short_address_cache_seconds: Annotated[int, Field(ge=0, le=3600)] = 3
     """Pause after a broker's restart, in seconds, when every JVM of the cluster caches addresses for one second."""
     hybrid_soak_seconds: Annotated[int, Field(ge=0)] = 0
     """Time in phase DualWrite before its gate is tried, in seconds. The brokers use ZooKeeper in this phase."""
     pure_soak_seconds: Annotated[int, Field(ge=0)] = 0
-    """Time in phase AwaitingFinalization before finalization may begin, in seconds. All brokers run KRaft in this phase."""
+    """Time in phase AwaitingFinalization before finalization may begin, in seconds.
+    All brokers run KRaft in this phase."""
     session_timeout_hold_seconds: Annotated[int, Field(ge=0, le=600)] = 12
-    """Pause after the last restart of a controller, in seconds. Keep it longer than ``broker.session.timeout.ms`` (9 s by default)."""
+    """Pause after the last restart of a controller, in seconds.
+    Keep it longer than ``broker.session.timeout.ms`` (9 s by default)."""
     sync_patience_seconds: Annotated[int, Field(ge=10, le=3600)] = 120
-    """Time in seconds that the offset in ``/migration`` may stay the same while the log grows. The operator then restarts the active controller; the next one writes its whole image to ZooKeeper."""
+    """Time in seconds that the offset in ``/migration`` may stay the same while the log grows.
+    The operator then restarts the active controller; the next one writes its whole image to ZooKeeper."""
     phase_deadline_seconds: Annotated[int, Field(ge=60, le=604_800)] = 1800
-    """Time in seconds that a phase may wait without progress. The condition ``Stalled`` then becomes True and names the cause."""
+    """Time in seconds that a phase may wait without progress.
+    The condition ``Stalled`` then becomes True and names the cause."""
     termination_grace_seconds: Annotated[int, Field(ge=1, le=3600)] = 300
-    """Minimum grace period of a broker's eviction, in seconds. A longer ``terminationGracePeriodSeconds`` of the pod takes precedence."""
+    """Minimum grace period of a broker's eviction, in seconds.
+    A longer ``terminationGracePeriodSeconds`` of the pod takes precedence."""
 
 
 class MigrationSpec(Model):
     """Desired state of the migration."""
 
     target: Target = Target.KRAFT_BROKERS
-    """Point up to which the operator migrates. ``KRaftBrokers`` stops before finalization, which cannot be undone. ``ZooKeeper`` rolls back."""
+    """Point up to which the operator migrates.
+    ``KRaftBrokers`` stops before finalization, which cannot be undone.
+    ``ZooKeeper`` rolls back."""
     paused: bool = False
     """Whether the operator stops at the next safe point. It goes on when the value is false again."""
     zookeeper: ZooKeeperSpec
@@ -446,15 +512,19 @@ class MigrationSpec(Model):
     strategy: StrategySpec = StrategySpec()
     rollback: RollbackSpec = RollbackSpec()
     restore_controllers_from: Annotated[str, Field(max_length=63)] = ""
-    """Name of the kept copy (``status.keptCopy.id``) from which all controllers are restored, once a majority of their volumes is lost. Changes of the metadata after the copy are lost."""
+    """Name of the kept copy (``status.keptCopy.id``) from which all controllers are restored,
+    once a majority of their volumes is lost.
+    Changes of the metadata after the copy are lost."""
     on_deletion: OnDeletion = OnDeletion.BLOCK
     """Reaction to a deletion of the resource during the migration. The deletion of the whole namespace never waits."""
     hand_over: HandOver = HandOver.GUARD
     """Protection of the brokers' StatefulSets after ``Completed``."""
     metadata_version: Annotated[str, Field(json_schema_extra={"enum": list(NAMES)})] | None = None
-    """metadata.version of the cluster after the migration (KIP-778), for example ``3.9-IV0``. ``3.9`` means the last level of that release.
+    """metadata.version of the cluster after the migration (KIP-778), for example ``3.9-IV0``.
+    ``3.9`` means the last level of that release.
 
-    The operator changes to a higher level, or to a lower one if Kafka loses no metadata. If omitted, the operator does not change the level.
+    The operator changes to a higher level, or to a lower one if Kafka loses no metadata.
+    If omitted, the operator does not change the level.
     """
 
     @field_validator("metadata_version")

@@ -1,4 +1,7 @@
-"""``status`` of a KafkaMigration: the state that the operator keeps. The operator observes everything else again in each reconciliation."""
+"""``status`` of a KafkaMigration: the state that the operator keeps.
+
+The operator observes everything else again in each reconciliation.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,13 @@ from kraftbridge.models.spec import (
 )
 
 UID_LENGTH = 8
-"""Number of characters of a resource's UID in the names of its objects. They tell apart resources that had the same name in one namespace."""
+"""Number of characters of a resource's UID in the names of its objects.
+They tell apart resources that had the same name in one namespace."""
 
 
 FORECAST: Final = "forecast-"
-"""Beginning of the purpose of a verification that compares ZooKeeper with a kept copy instead of the controllers' logs."""
+"""Beginning of the purpose of a verification that compares ZooKeeper with a kept copy instead of the controllers'
+logs."""
 
 
 class StatusModel(Model):
@@ -142,9 +147,11 @@ class NodeStatus(StatusModel):
     restarts: int = 0
     """Number of restarts by this migration."""
     compared: str = ""
-    """Process of a broker that was last compared with what it was: UID of the pod, and when its container started. Unset before."""
+    """Process of a broker that was last compared with what it was: UID of the pod, and when its container started.
+    Unset before."""
     images: dict[str, str] = {}
-    """Digest of the image of each container that a broker's pod ran before the migration restarted a broker. A broker that comes back with another one stops the rolling restart."""
+    """Digest of the image of each container that a broker's pod ran before the migration restarted a broker.
+    A broker that comes back with another one stops the rolling restart."""
 
 
 class BrokerRecordStatus(StatusModel):
@@ -197,7 +204,7 @@ class BrokerComparison(StatusModel):
 
 
 class BrokerUndo(StatusModel):
-    """Return of a broker from KRaft mode to migration mode, because its start in KRaft mode destroys records or cuts clients off."""
+    """Return of a broker from KRaft mode to migration mode."""
 
     node_id: int
     """Id of the broker."""
@@ -234,7 +241,8 @@ class QuorumStatus(StatusModel):
     leader_since: datetime | None = None
     """Time since which this leader has been observed without a change."""
     max_lag_records: str | None = None
-    """Number of records by which the slowest voter lags behind the leader. Absent while a voter has not fetched from this leader."""
+    """Number of records by which the slowest voter lags behind the leader.
+    Absent while a voter has not fetched from this leader."""
     high_watermark: str | None = None
     """High watermark of the metadata log."""
 
@@ -481,7 +489,8 @@ class ZooKeeperBehind(StatusModel):
     read_at: datetime
     """Time at which brokers and ZooKeeper were read."""
     partitions: int
-    """Partitions whose leader epoch at the brokers is higher than ZooKeeper's. Records that were written since are truncated."""
+    """Partitions whose leader epoch at the brokers is higher than ZooKeeper's.
+    Records that were written since are truncated."""
     partition_names: tuple[str, ...] = ()
     """The first of them."""
     topics: int
@@ -512,18 +521,24 @@ class LostQuorum(StatusModel):
 
 
 class RenderedControllers(ControllersSpec):
-    """``spec.controllers`` from which the controllers' objects are rendered. Fields that a newer operator wrote are ignored."""
+    """``spec.controllers`` from which the controllers' objects are rendered.
+
+    Fields that a newer operator wrote are ignored.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
     credentials: dict[str, str] = {}
-    """Fingerprint of each Secret that a controller reads when it starts, by name. It is keyed, so it does not give away a password."""
+    """Fingerprint of each Secret that a controller reads when it starts, by name.
+    It is keyed, so it does not give away a password."""
     pods: RenderedPods = RenderedPods()
     """``spec.pods``."""
     broker_settings: dict[str, str] | None = None
-    """Settings that the controllers take over from the brokers. Unset by an earlier release of the operator: ``status.brokerSettings`` applies."""
+    """Settings that the controllers take over from the brokers.
+    Unset by an earlier release of the operator: ``status.brokerSettings`` applies."""
     restored: RestoredLog | None = None
-    """The kept copy from which the controllers' pods restore their volumes when they start. Set while a quorum is restored."""
+    """The kept copy from which the controllers' pods restore their volumes when they start.
+    Set while a quorum is restored."""
 
     @classmethod
     def of(
@@ -533,7 +548,10 @@ class RenderedControllers(ControllersSpec):
         pods: PodSettings | None = None,
         broker_settings: Mapping[str, str] | None = None,
     ) -> RenderedControllers:
-        """Return ``spec`` as a value of the status, with the fingerprints of its Secrets, ``spec.pods`` and the brokers' settings."""
+        """Return ``spec`` as a value of the status.
+
+        It has the fingerprints of its Secrets, ``spec.pods`` and the brokers' settings.
+        """
         changes = {
             "credentials": dict(credentials or {}),
             "pods": (pods or PodSettings()).model_dump(),
@@ -543,7 +561,10 @@ class RenderedControllers(ControllersSpec):
 
 
 class ControllersChange(StatusModel):
-    """A change of ``spec.controllers``, or of the settings that the controllers share with the brokers. The operator rolls it out one voter at a time."""
+    """A change of ``spec.controllers``, or of the settings that the controllers share with the brokers.
+
+    The operator rolls it out one voter at a time.
+    """
 
     to: RenderedControllers
     """Configuration that the voters get."""
@@ -552,7 +573,8 @@ class ControllersChange(StatusModel):
     started_at: datetime
     """Time at which the change was recorded, before any controller restarted."""
     active_restarted_at: datetime | None = None
-    """Time of the last restart of the active controller for this change. The offset in ``/migration`` must grow after it."""
+    """Time of the last restart of the active controller for this change.
+    The offset in ``/migration`` must grow after it."""
     failed: str = ""
     """The controller that did not come back, and the reason. The operator gave it ``before`` again."""
 
@@ -567,13 +589,16 @@ class ControllersStatus(StatusModel):
     mode: ControllerMode = ControllerMode.MIGRATION
     """Mode of the controllers' configuration."""
     format_allowed: bool = True
-    """Whether a controller may format a blank volume. False once every voter was formatted, because a voter with a blank volume can elect a leader that lacks records."""
+    """Whether a controller may format a blank volume.
+    False once every voter was formatted, because a voter with a blank volume can elect a leader that lacks records."""
     volume_uids: dict[str, str] = {}
     """UID of each voter's PersistentVolumeClaim, by node id."""
     rendered: RenderedControllers | None = None
-    """Configuration from which the objects are rendered. Unset until the voters are formatted; ``spec.controllers`` applies until then."""
+    """Configuration from which the objects are rendered.
+    Unset until the voters are formatted; ``spec.controllers`` applies until then."""
     change: ControllersChange | None = None
-    """The change of ``spec.controllers``, or of the settings that the controllers share with the brokers, that is in progress or that failed."""
+    """The change of ``spec.controllers``, or of the settings that the controllers share with the brokers,
+    that is in progress or that failed."""
 
 
 class ListenerCertificatesStatus(StatusModel):
@@ -584,7 +609,8 @@ class ListenerCertificatesStatus(StatusModel):
     controllers_secret: str
     """Secret with the certificate of the controllers and, if the operator issues logins, with these."""
     brokers_secret: str
-    """Secret for the brokers: mount it into their pods. If the operator issues logins, that of the brokers is in the key ``sasl.jaas.config``."""
+    """Secret for the brokers: mount it into their pods.
+    If the operator issues logins, that of the brokers is in the key ``sasl.jaas.config``."""
     controllers_expire_at: datetime | None = None
     """End of the controllers' certificate. The operator renews it after two thirds of its lifetime."""
     brokers_expire_at: datetime | None = None
@@ -616,7 +642,8 @@ class ControllerUnavailability(StatusModel):
     attempt: int
     """Attempt of the migration."""
     milliseconds: int
-    """Time from the first refused probe to the next accepted one, in milliseconds. A probe is a ``CreateTopics`` that only validates, four times a second."""
+    """Time from the first refused probe to the next accepted one, in milliseconds.
+    A probe is a ``CreateTopics`` that only validates, four times a second."""
     ended_at: datetime
     """Time at which a controller accepted a write again."""
 
@@ -682,9 +709,11 @@ class RehearsalStatus(StatusModel):
     heap_needed_bytes: int | None = None
     """Heap that each controller needs for this tree, with a reserve of 60 %, in bytes."""
     controller_heap_bytes: int | None = None
-    """Largest heap that a rehearsal of this migration called for, in bytes. Without ``spec.controllers.heapOptions`` each controller gets it, and at least 512 MiB."""
+    """Largest heap that a rehearsal of this migration called for, in bytes.
+    Without ``spec.controllers.heapOptions`` each controller gets it, and at least 512 MiB."""
     minimum_batch_size: int | None = None
-    """Value of zookeeper.metadata.migration.min.batch.size that follows from the measured copy. Unset: Kafka's default."""
+    """Value of zookeeper.metadata.migration.min.batch.size that follows from the measured copy.
+    Unset: Kafka's default."""
     differing: int = 0
     """Number of entities that were lost or changed. ``losses`` names the first 20."""
     losses: tuple[RehearsedLoss, ...] = ()
@@ -701,7 +730,8 @@ class ImpactStatus(StatusModel):
     controller_unavailable: tuple[ControllerUnavailability, ...] = ()
     """Longest time without an active controller, per phase and attempt."""
     forecast_takeover_milliseconds: int | None = None
-    """Forecast of the time without a controller in the takeover, in milliseconds, from the last rehearsal. ``controllerUnavailable`` of phase TakingOver is the measured time."""
+    """Forecast of the time without a controller in the takeover, in milliseconds, from the last rehearsal.
+    ``controllerUnavailable`` of phase TakingOver is the measured time."""
     restarts: tuple[RestartRecord, ...] = ()
     """The last 300 restarts, oldest first."""
 
@@ -712,11 +742,14 @@ class RollbackStatus(StatusModel):
     attempt: int
     """Attempt of the migration that was rolled back."""
     isolated_at: datetime | None = None
-    """Time at which the KRaft controllers were asked to restart where no broker reaches them. No metadata change is accepted from about this time."""
+    """Time at which the KRaft controllers were asked to restart where no broker reaches them.
+    No metadata change is accepted from about this time."""
     isolated_high_watermark: str = ""
-    """High watermark of the metadata log after that restart. ZooKeeper must mirror up to it before the controllers stop."""
+    """High watermark of the metadata log after that restart.
+    ZooKeeper must mirror up to it before the controllers stop."""
     isolation_given_up_at: datetime | None = None
-    """Time at which isolated controllers were last returned to the brokers, because they did not mirror up to that high watermark in time."""
+    """Time at which isolated controllers were last returned to the brokers,
+    because they did not mirror up to that high watermark in time."""
     isolations_given_up: int = 0
     """How often that has happened."""
     controllers_stopped_at: datetime | None = None
@@ -724,13 +757,16 @@ class RollbackStatus(StatusModel):
     high_watermark: str = ""
     """High watermark of the metadata log at that time."""
     mirrored_offset: str = ""
-    """Offset up to which ZooKeeper mirrored the log at that time. The records after it are NoOpRecords, or the user accepted their loss."""
+    """Offset up to which ZooKeeper mirrored the log at that time.
+    The records after it are NoOpRecords, or the user accepted their loss."""
     controller_back_at: datetime | None = None
     """Time at which a broker was first observed to hold ``/controller``."""
     controller_unavailable_milliseconds: int | None = None
-    """Time without a controller until then, in milliseconds, as the operator observed it. It includes the time of isolated controllers."""
+    """Time without a controller until then, in milliseconds, as the operator observed it.
+    It includes the time of isolated controllers."""
     claim_removed_at: datetime | None = None
-    """Time at which the removal of ``/controller`` and ``/migration`` was recorded. From then on their absence is the rollback's own work."""
+    """Time at which the removal of ``/controller`` and ``/migration`` was recorded.
+    From then on their absence is the rollback's own work."""
 
 
 class ChangedField(StatusModel):
@@ -865,7 +901,10 @@ class RequiredVariable(StatusModel):
 
 
 class GuardedStatefulSet(StatusModel):
-    """Settings that the pod template of a StatefulSet must have so that its brokers run KRaft. The admission policy reads this."""
+    """Settings that the pod template of a StatefulSet must have so that its brokers run KRaft.
+
+    The admission policy reads this.
+    """
 
     name: str
     """Name of the StatefulSet."""
@@ -874,15 +913,19 @@ class GuardedStatefulSet(StatusModel):
     variables: tuple[RequiredVariable, ...] = ()
     """Required environment variables, with ``configStyle: Env``."""
     present_variables: tuple[str, ...] = ()
-    """Variables that must be there with whatever value, with ``configStyle: Env``: the brokers' login to the controllers."""
+    """Variables that must be there with whatever value, with ``configStyle: Env``:
+    the brokers' login to the controllers."""
     empty_variables: tuple[str, ...] = ()
-    """Variables that must be absent or empty, with ``configStyle: Env``: the image does not start on KRaft with them."""
+    """Variables that must be absent or empty, with ``configStyle: Env``: the image does not start on KRaft with
+    them."""
     issued_secret: str = ""
-    """Secret that a volume of the pod must mount: the brokers' certificate for the controllers' listener, where the operator brought it."""
+    """Secret that a volume of the pod must mount: the brokers' certificate for the controllers' listener,
+    where the operator brought it."""
     volume: str = ""
     """Volume with the properties file, with ``configStyle: Properties``."""
     config_map: str = ""
-    """ConfigMap that the volume must mount, with ``configStyle: Properties``. A template with ``kraftbridge.dev/broker-mode: KRaft`` may mount another one."""
+    """ConfigMap that the volume must mount, with ``configStyle: Properties``.
+    A template with ``kraftbridge.dev/broker-mode: KRaft`` may mount another one."""
     secret: str = ""
     """Secret that the volume must mount in place of a ConfigMap, if the brokers' own properties file is in a Secret."""
 
@@ -906,7 +949,10 @@ class HandOverStatus(StatusModel):
 
 
 class ChannelStatus(StatusModel):
-    """Channel by which the migration changes the brokers' settings. With ``configStyle: Auto`` the dry start of preflight finds it."""
+    """Channel by which the migration changes the brokers' settings.
+
+    With ``configStyle: Auto`` the dry start of preflight finds it.
+    """
 
     config_style: ConfigStyle
     """``Env`` or ``Properties``."""
@@ -917,11 +963,13 @@ class ChannelStatus(StatusModel):
     key: Annotated[str, Field(max_length=4096)] = ""
     """Key of the properties file, with ``Properties``."""
     proven_at: datetime | None = None
-    """Time at which the dry start showed that the channel reaches the brokers. Unset while it is only tried, and where no dry start ran."""
+    """Time at which the dry start showed that the channel reaches the brokers.
+    Unset while it is only tried, and where no dry start ran."""
     proven_by: str = ""
     """Copies of brokers' pods that showed it."""
     fingerprint: str = ""
-    """Fingerprint of the pod templates, and of what they refer to, with which preflight judged the channel. Before the first broker restarts, a change of it is judged anew."""
+    """Fingerprint of the pod templates, and of what they refer to, with which preflight judged the channel.
+    Before the first broker restarts, a change of it is judged anew."""
 
     @classmethod
     def of(cls, brokers: BrokersSpec) -> ChannelStatus:
@@ -946,7 +994,8 @@ class ZooKeeperContradiction(StatusModel):
     what: str
     """What ZooKeeper lacks, or shows in an older state."""
     rewritable: bool = False
-    """Whether a controller failover can write ZooKeeper anew: it is the same cluster's, and its ``/migration`` is that of this attempt."""
+    """Whether a controller failover can write ZooKeeper anew:
+    it is the same cluster's, and its ``/migration`` is that of this attempt."""
     seen_at: datetime
     """Time at which it was first read."""
     confirmed_at: datetime | None = None
@@ -956,7 +1005,10 @@ class ZooKeeperContradiction(StatusModel):
 
 
 class ZooKeeperHistory(StatusModel):
-    """The newest state of ZooKeeper that this attempt has read. A ZooKeeper that shows less does not mirror the metadata log."""
+    """The newest state of ZooKeeper that this attempt has read.
+
+    A ZooKeeper that shows less does not mirror the metadata log.
+    """
 
     attempt: int
     """Attempt of the migration."""
@@ -1003,13 +1055,15 @@ class MigrationStatus(StatusModel):
     cluster_id: str | None = None
     """Id of the Kafka cluster."""
     cluster_domain: str | None = None
-    """DNS domain of the Kubernetes cluster in the controllers' host names, which does not change after Preflight. Unset by an earlier release of the operator: ``cluster.local``."""
+    """DNS domain of the Kubernetes cluster in the controllers' host names, which does not change after Preflight.
+    Unset by an earlier release of the operator: ``cluster.local``."""
     brokers: BrokersStatus = BrokersStatus()
     broker_ids: dict[str, int] = {}
     """Broker ids by name of the pod, as ZooKeeper held them before the first change."""
     channel: ChannelStatus | None = None
     broker_settings: dict[str, str] = {}
-    """Settings that the controllers take over from the brokers, with the values of the running brokers. They are taken in preflight, and anew before each forward step."""
+    """Settings that the controllers take over from the brokers, with the values of the running brokers.
+    They are taken in preflight, and anew before each forward step."""
     nodes: tuple[NodeStatus, ...] = ()
     """Brokers and controllers."""
     controllers: ControllersStatus | None = None
@@ -1021,12 +1075,15 @@ class MigrationStatus(StatusModel):
     broker_record: BrokerRecordStatus | None = None
     broker_comparison: BrokerComparison | None = None
     broker_undo: BrokerUndo | None = None
+    """Return of a broker from KRaft mode to migration mode,
+    because its start in KRaft mode destroys records or cuts clients off."""
     sights: tuple[PodSight, ...] = ()
     """Pods of brokers and controllers, as first seen."""
     watched_start: WatchedStart | None = None
     """Unset while every broker that runs is back."""
     given_up: Operation | None = None
-    """Restart of a broker that a rollback does not wait for any more, because it is past its deadline. Unset once the broker is back."""
+    """Restart of a broker that a rollback does not wait for any more, because it is past its deadline.
+    Unset once the broker is back."""
     hold_until: datetime | None = None
     """Time until which the next restart is held."""
     hold_reason: str = ""
@@ -1044,7 +1101,8 @@ class MigrationStatus(StatusModel):
     healings: tuple[HealingStatus, ...] = ()
     """Healings that succeeded, newest last."""
     findings: tuple[FindingStatus, ...] = ()
-    """Findings of preflight, blocking ones first, at most 100. ``findingsReport`` names the ConfigMap with all of them."""
+    """Findings of preflight, blocking ones first, at most 100.
+    ``findingsReport`` names the ConfigMap with all of them."""
     findings_report: FindingsReport | None = None
     """ConfigMap with all findings. Unset while ``findings`` holds all of them."""
     changed_fields: tuple[ChangedField, ...] = ()
@@ -1085,7 +1143,10 @@ class MigrationStatus(StatusModel):
 
     @property
     def followed_run(self) -> VerificationStatus | None:
-        """The verification that is looked after: of those that have not ended a released one, then the newest; else the newest."""
+        """The verification that is looked after.
+
+        Of those that have not ended, a released one, then the newest; else the newest of all.
+        """
         unfinished = [v for v in reversed(self.verifications) if v.finished_at is None]
         released = (v for v in unfinished if v.released_at is not None)
         return next(released, next(iter(unfinished or reversed(self.verifications)), None))
@@ -1094,19 +1155,22 @@ class MigrationStatus(StatusModel):
 def with_channel(spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec:
     """Return the spec with the recorded channel in place of ``configStyle: Auto``.
 
-    Without a recorded channel it is what spec says beside ``Auto``: the properties file, or variables with ``envPrefix``. Nothing is changed with
-    that: Preflight waits for a proven channel, and later phases refuse to go on without the recorded one.
+    Without a recorded channel it is what spec says beside ``Auto``:
+    the properties file, or variables with ``envPrefix``.
+    Nothing is changed with that: Preflight waits for a proven channel,
+    and later phases refuse to go on without the recorded one.
     """
-    brokers, known = spec.brokers, status.channel
+    brokers = spec.brokers
+    known = status.channel
     if brokers.config_style is not ConfigStyle.AUTO:
         return spec
     if known is None:
         style = ConfigStyle.ENV if brokers.properties is None else ConfigStyle.PROPERTIES
         changes: dict[str, object] = {"config_style": style}
     elif known.config_style is ConfigStyle.PROPERTIES:
-        stated = brokers.properties
-        same = stated is not None and (stated.volume, stated.key) == (known.volume, known.key)
-        source = stated if same else PropertiesSource(volume=known.volume, key=known.key)
+        source = brokers.properties
+        if source is None or (source.volume, source.key) != (known.volume, known.key):
+            source = PropertiesSource(volume=known.volume, key=known.key)
         changes = {"config_style": ConfigStyle.PROPERTIES, "properties": source}
     else:
         changes = {"config_style": ConfigStyle.ENV, "env_prefix": known.env_prefix}
@@ -1114,15 +1178,15 @@ def with_channel(spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec:
 
 
 def chooses_channel(spec: MigrationSpec, status: MigrationStatus) -> bool:
-    """Return whether the channel may still be chosen: the user leaves it to the operator, and nothing was changed with it."""
+    """Return whether the channel may still be chosen: the user leaves it open, and nothing was changed with it."""
     return spec.brokers.config_style is ConfigStyle.AUTO and status.phase is Phase.PREFLIGHT
 
 
 def rendered_spec(spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec:
     """Return the spec with the ``controllers`` and ``pods`` from which the controllers' objects are rendered."""
-    rendered = status.controllers.rendered if status.controllers is not None else None
-    if rendered is None:
+    if status.controllers is None or status.controllers.rendered is None:
         return spec.model_copy(update={"controllers": tuned_controllers(spec, status)})
+    rendered = status.controllers.rendered
     return spec.model_copy(update={"controllers": rendered, "pods": rendered.pods})
 
 
@@ -1144,19 +1208,19 @@ def keyed_name(name: str, uid: str, attempt: int) -> str:
 def controllers_name(migration: str, uid: str, attempt: int) -> str:
     """Return the name of the controllers of an attempt.
 
-    The name contains the migration's UID and the attempt. The controllers therefore never mount volumes of an earlier attempt or
-    of an earlier resource of the same name.
+    The name contains the migration's UID and the attempt.
+    The controllers therefore never mount volumes of an earlier attempt or of an earlier resource of the same name.
     """
     return keyed_name(f"{migration}-kraft", uid, attempt)
 
 
 def kept_copy_secrets(migration: str, uid: str, attempt: int) -> tuple[str, str]:
-    """Return the names of the two places for a copy of the metadata log; the next copy goes to the one that the last is not in."""
+    """Return the names of the two places for a copy of the metadata log; the next goes to where the last is not."""
     return keyed_name(f"{migration}-kept-a", uid, attempt), keyed_name(f"{migration}-kept-b", uid, attempt)
 
 
 def before_secrets(migration: str, uid: str, attempt: int) -> tuple[str, str]:
-    """Return the names of the two Secrets that record, for one attempt, the original state of the StatefulSets of brokers."""
+    """Return the names of the two Secrets that record the original state of the brokers' StatefulSets in an attempt."""
     first = keyed_name(f"{migration}-before", uid, attempt)
     second = keyed_name(f"{migration}-before-copy", uid, attempt)
     return first, second
@@ -1190,5 +1254,7 @@ def some(names: Iterable[object], most: int = 5) -> str:
 def first(names: Iterable[object], most: int = 5) -> str:
     """Return the first ``most`` names in their own order and the number of the others."""
     listed = [str(n) for n in names]
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more
+    text = ", ".join(listed[:most])
+    if len(listed) > most:
+        text += f" and {len(listed) - most} more"
+    return text

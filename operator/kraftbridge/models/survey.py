@@ -1,4 +1,6 @@
-"""Parts that only preflight observes: rights, capacity, disruption budgets, ZooKeeper's ACLs, the brokers' running configuration.
+"""Parts that only preflight observes.
+
+They are rights, capacity, disruption budgets, ZooKeeper's ACLs and the brokers' running configuration.
 
 Each part is either present or `Unobserved`; preflight makes a blocking finding of an `Unobserved` one.
 """
@@ -213,8 +215,12 @@ class Right:
     @override
     def __str__(self) -> str:
         """Return verb and resource as ``kubectl auth can-i`` takes them: ``patch statefulsets.apps``."""
-        name = f"{self.resource}.{self.group}" if self.group else self.resource
-        return f"{self.verb} {name}{f'/{self.subresource}' if self.subresource else ''}"
+        words = f"{self.verb} {self.resource}"
+        if self.group:
+            words += f".{self.group}"
+        if self.subresource:
+            words += f"/{self.subresource}"
+        return words
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,12 +285,15 @@ class Survey:
     listener_problems: tuple[str, ...] | Unobserved = ()
     """Why the controllers cannot use the certificate in the Secret of their listener."""
     leftovers: tuple[str, ...] | Unobserved = ()
-    """``Kind/name`` of objects that an earlier resource of the same name left behind; this migration does not use them."""
+    """``Kind/name`` of objects that an earlier resource of the same name left behind; this migration does not use
+    them."""
     zookeeper_users: ZooKeeperUsers | Unobserved = ZooKeeperUsers()
     """Others that use the brokers' ZooKeeper, as far as it tells."""
     selecting: tuple[str, ...] | Unobserved = ()
-    """``Kind/name`` of the brokers' StatefulSets and of PodDisruptionBudgets whose selector matches a pod with the labels of ``spec.pods``."""
+    """``Kind/name`` of the brokers' StatefulSets and of PodDisruptionBudgets
+    whose selector matches a pod with the labels of ``spec.pods``."""
     refused: tuple[RefusedChange, ...] | Unobserved = ()
-    """Changes of the brokers' StatefulSets, and objects of the controllers, that the API server does not accept in a dry run."""
+    """Changes of the brokers' StatefulSets, and objects of the controllers,
+    that the API server does not accept in a dry run."""
     inter_broker: Mapping[int, LoginTrial] | Unobserved = field(default_factory=dict)
     """Brokers whose inter-broker listener does not let the controllers in, or where that could not be tried."""

@@ -1,12 +1,16 @@
-"""Asks one broker, by its own id, what it is: settings in force, and the offsets of its partitions. `kafka_brokers` asks the cluster."""
+"""Asks one broker, by its own id, what it is: settings in force, and the offsets of its partitions.
+
+`kafka_brokers` asks the cluster.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from kafka.protocol.admin.cluster import DescribeLogDirsRequest
@@ -16,7 +20,7 @@ from kraftbridge.exceptions import ObservationError
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.listeners import look_at
 from kraftbridge.kafka.metadata import Metadata
-from kraftbridge.kafka.wire import UNKNOWN_TOPIC, Connection, WireError, error_name, host_ports
+from kraftbridge.kafka.wire import UNKNOWN_TOPIC, Connection, WireError, error_name, host_ports, is_usable
 from kraftbridge.models.broker_record import (
     EffectiveSetting,
     ListenerState,
@@ -26,7 +30,13 @@ from kraftbridge.models.broker_record import (
     TopicPartition,
 )
 from kraftbridge.models.config_values import ConfigType
-from kraftbridge.storage.kafka_brokers import broker_configs, stated_places, topic_configs
+from kraftbridge.storage.kafka_brokers import (
+    broker_configs,
+    partitions_of,
+    shown_value,
+    stated_places,
+    topic_configs,
+)
 
 CONNECT_SECONDS: Final = 3.0
 REQUEST_SECONDS: Final = 20.0
@@ -40,7 +50,8 @@ _EARLIEST: Final = -2
 _LATEST: Final = -1
 _CONSUMER: Final = -1
 _DEBUGGING: Final = -2
-"""``ListOffsetsRequest.DEBUGGING_REPLICA_ID``: a broker answers for its own log, whoever leads (``KafkaApis.handleListOffsetRequest``)."""
+"""``ListOffsetsRequest.DEBUGGING_REPLICA_ID``: a broker answers for its own log,
+whoever leads (``KafkaApis.handleListOffsetRequest``)."""
 _RETENTION: Final = ("cleanup.policy", "retention.bytes", "retention.ms")
 _LEAST_VERSION: Final = 5
 """From version 5 on a new leader says so while its high watermark is not known (KIP-207)."""
@@ -93,14 +104,14 @@ class BrokerRecordClient:
         ObservationError
             It does not answer, or the principal may not describe its configuration.
         """
-        try:
+        with _observing(f"settings of broker {broker}"):
             configs = broker_configs(self._to(broker), broker, REQUEST_SECONDS)
-        except WireError as e:
-            raise ObservationError(f"settings of broker {broker}", str(e)) from e
-        return {str(c.name): _setting(c) for c in configs}
+        return {str(config.name): _setting(config) for config in configs}
 
     def offsets(self, broker: int, holds_for: timedelta) -> Mapping[TopicPartition, PartitionOffsets]:
-        """Return where the partitions of a broker begin and end, as their leaders answer, and how far retention may go within ``holds_for``.
+        """Return where the partitions of a broker begin and end, as their leaders answer.
+
+        Each has its limit: how far retention may go within ``holds_for``.
 
         Partitions without a leader are left out.
 
@@ -110,14 +121,14 @@ class BrokerRecordClient:
             A leader does not answer for a partition, or the principal may not read a topic's configuration.
         """
         served, _ = self._partitions(broker)
-        partitions = iter([(tp, of) for tp, of in served.items() if of[0] >= 0])
+        partitions = iter([(tp, leader_and_id) for tp, leader_and_id in served.items() if leader_and_id[0] >= 0])
         del served
-        found = OffsetTable()
+        table = OffsetTable()
         # In parts: what is asked of 200,000 partitions takes 150 MiB until it is in the table.
         while part := dict(islice(partitions, _PART_PARTITIONS)):
             for tp, offsets in self._offsets_of(part, holds_for).items():
-                found.add(tp, offsets)
-        return found
+                table.add(tp, offsets)
+        return table
 
     def _offsets_of(
         self, partitions: Mapping[TopicPartition, tuple[int, str]], holds_for: timedelta
@@ -126,15 +137,15 @@ class BrokerRecordClient:
         leaders = {tp: leader for tp, (leader, _) in partitions.items()}
         ends = self._of_leaders(leaders, dict.fromkeys(leaders, _LATEST))
         starts = self._of_leaders(leaders, dict.fromkeys(leaders, _EARLIEST))
-        silent = next(((tp, o) for found in (ends, starts) for tp, o in found.items() if isinstance(o, str)), None)
-        if silent is not None:
-            (topic, partition), why = silent
-            raise ObservationError(f"offsets of {topic}-{partition}", why)
-        found = {
-            tp: PartitionOffsets(_number(starts[tp]), _number(ends[tp]), _number(starts[tp]), topic_id=topic_id)
+        for tp, answer in chain(ends.items(), starts.items()):
+            _offset_of(tp, answer)
+        offsets = {
+            tp: PartitionOffsets(
+                _offset_of(tp, starts[tp]), _offset_of(tp, ends[tp]), _offset_of(tp, starts[tp]), topic_id=topic_id
+            )
             for tp, (_, topic_id) in partitions.items()
         }
-        return found | self._limited(leaders, found, holds_for)
+        return offsets | self._limited(leaders, offsets, holds_for)
 
     def offsets_now(
         self, broker: int, record: Mapping[TopicPartition, PartitionOffsets]
@@ -155,100 +166,81 @@ class BrokerRecordClient:
             tp: leader for tp, (leader, topic_id) in served.items() if tp in record and topic_id == record[tp].topic_id
         }
         unlisted = self._not_deleted(sorted({topic for topic, _ in record} - topics))
-        missing: dict[TopicPartition, OffsetsNow | str] = {tp: unlisted[tp[0]] for tp in record if tp[0] in unlisted}
-        missing |= {tp: "no leader" for tp, leader in leaders.items() if leader < 0}
+        offsets: dict[TopicPartition, OffsetsNow | str] = {tp: unlisted[tp[0]] for tp in record if tp[0] in unlisted}
+        offsets |= {tp: "no leader" for tp, leader in leaders.items() if leader < 0}
         asked = {tp: leader for tp, leader in leaders.items() if leader >= 0}
         ends = self._of_leaders(asked, dict.fromkeys(asked, _LATEST))
         starts = self._of_leaders(asked, dict.fromkeys(asked, _EARLIEST))
-        own = self._of_broker(broker, dict.fromkeys(asked, _EARLIEST), _DEBUGGING)
-        found: dict[TopicPartition, OffsetsNow | str] = {}
+        own_starts = self._of_broker(broker, dict.fromkeys(asked, _EARLIEST), _DEBUGGING)
         for tp, leader in asked.items():
-            end = ends[tp]
-            start = starts[tp]
-            own_start = own[tp]
-            if isinstance(end, str):
-                found[tp] = end
-            elif isinstance(start, str):
-                found[tp] = start
-            elif isinstance(own_start, str):
-                found[tp] = own_start
-            else:
-                found[tp] = OffsetsNow(start, end, own_start, leader == broker)
-        return missing | found | self._sized(broker, record, found)
+            offsets[tp] = _offsets_now(starts[tp], ends[tp], own_starts[tp], leads=leader == broker)
+        return offsets | self._sized(broker, record, offsets)
 
     # -------------------------------------------------------------------------------------------- parts
 
     def _limited(
         self,
         leaders: Mapping[TopicPartition, int],
-        found: Mapping[TopicPartition, PartitionOffsets],
+        offsets: Mapping[TopicPartition, PartitionOffsets],
         holds_for: timedelta,
     ) -> dict[TopicPartition, PartitionOffsets]:
         """Return the partitions of which retention may delete records, with its limits.
 
-        Retention by age deletes segments whose newest record is older than ``retention.ms`` (``UnifiedLog.deleteRetentionMsBreachedSegments``). So it
-        does not go beyond the first record that is younger.
+        Retention by age deletes segments whose newest record is older
+        than ``retention.ms`` (``UnifiedLog.deleteRetentionMsBreachedSegments``).
+        So it does not go beyond the first record that is younger.
         """
-        filled = sorted({topic for (topic, _), offsets in found.items() if offsets.end > offsets.start})
-        retention = self._retention(filled)
+        filled = [tp for tp, partition in offsets.items() if partition.end > partition.start]
+        retention = self._retention(sorted({topic for topic, _ in filled}))
         now_ms = int((time.time() + holds_for.total_seconds()) * 1000)
-        deleting = {
-            tp: retention[tp[0]]
-            for tp, offsets in found.items()
-            if offsets.end > offsets.start and tp[0] in retention and "delete" in retention[tp[0]]["cleanup.policy"]
-        }
+        retention = {topic: of for topic, of in retention.items() if "delete" in of["cleanup.policy"]}
+        deleting = {tp: retention[tp[0]] for tp in filled if tp[0] in retention}
         by_age = {
             tp: now_ms - int(topic["retention.ms"]) for tp, topic in deleting.items() if int(topic["retention.ms"]) >= 0
         }
         first_young = self._of_leaders(leaders, by_age)
         limited = {}
         for tp, topic in deleting.items():
-            limit = first_young.get(tp, found[tp].start)
-            if isinstance(limit, str):
-                raise ObservationError(f"offsets of {tp[0]}-{tp[1]}", limit)
-            reached = found[tp].end if limit < 0 else max(limit, found[tp].start)
-            limited[tp] = replace(found[tp], limit=reached, retention_bytes=int(topic["retention.bytes"]))
+            partition = offsets[tp]
+            limit = _offset_of(tp, first_young.get(tp, partition.start))
+            reached = partition.end if limit < 0 else max(limit, partition.start)
+            limited[tp] = replace(partition, limit=reached, retention_bytes=int(topic["retention.bytes"]))
         return limited
 
     def _retention(self, topics: list[str]) -> dict[str, dict[str, str]]:
-        found: dict[str, dict[str, str]] = {}
+        retention: dict[str, dict[str, str]] = {}
         for start in range(0, len(topics), _BATCH_TOPICS):
             batch = dict.fromkeys(topics[start : start + _BATCH_TOPICS], _RETENTION)
-            try:
+            with _observing(self._source):
                 configs = topic_configs(self._any(), batch, REQUEST_SECONDS)
-            except WireError as e:
-                raise ObservationError(self._source, str(e)) from e
-            found |= {topic: {name: value or "" for name, value in of.items()} for topic, of in configs.items()}
-        return found
+            for topic, settings in configs.items():
+                retention[topic] = {name: value or "" for name, value in settings.items()}
+        return retention
 
     def _sized(
         self,
         broker: int,
         record: Mapping[TopicPartition, PartitionOffsets],
-        found: Mapping[TopicPartition, OffsetsNow | str],
+        offsets: Mapping[TopicPartition, OffsetsNow | str],
     ) -> dict[TopicPartition, OffsetsNow | str]:
-        """Return the partitions whose beginning only retention by size can explain, with the size of the broker's log."""
+        """Return the partitions whose beginning only retention by size can explain, with the size of their logs."""
+        known = {tp: now for tp, now in offsets.items() if isinstance(now, OffsetsNow)}
         risen = {
-            tp: now
-            for tp, now in found.items()
-            if isinstance(now, OffsetsNow) and now.own_start > record[tp].limit and record[tp].retention_bytes >= 0
+            tp: now for tp, now in known.items() if now.own_start > record[tp].limit and record[tp].retention_bytes >= 0
         }
         if not risen:
             return {}
-        topic = DescribeLogDirsRequest.DescribableLogDirTopic
+        row = DescribeLogDirsRequest.DescribableLogDirTopic
         by_topic: dict[str, list[int]] = {}
         for name, partition in risen:
             by_topic.setdefault(name, []).append(partition)
-        wanted = [topic(topic=name, partitions=partitions) for name, partitions in by_topic.items()]
-        try:
+        wanted = [row(topic=name, partitions=partitions) for name, partitions in by_topic.items()]
+        with _observing(f"log directories of broker {broker}"):
             answer = self._to(broker).call(DescribeLogDirsRequest, REQUEST_SECONDS, max_version=4, topics=wanted)
-        except WireError as e:
-            raise ObservationError(f"log directories of broker {broker}", str(e)) from e
         sizes = {
-            (str(t.name), int(p.partition_index)): int(p.partition_size)
+            (str(topic.name), int(partition.partition_index)): int(partition.partition_size)
             for directory in answer.results
-            for t in directory.topics
-            for p in t.partitions
+            for topic, partition in partitions_of(directory.topics)
         }
         return {tp: replace(now, own_bytes=sizes.get(tp)) for tp, now in risen.items()}
 
@@ -258,21 +250,21 @@ class BrokerRecordClient:
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         for tp, timestamp in timestamps.items():
             by_leader.setdefault(leaders[tp], {})[tp] = timestamp
-        found: Offsets = {}
+        offsets: Offsets = {}
         for leader, wanted in sorted(by_leader.items()):
-            found |= self._of_broker(leader, wanted, _CONSUMER)
-        return found
+            offsets |= self._of_broker(leader, wanted, _CONSUMER)
+        return offsets
 
     def _of_broker(self, broker: int, timestamps: Mapping[TopicPartition, int], replica_id: int) -> Offsets:
-        found: Offsets = {}
+        offsets: Offsets = {}
         wanted = sorted(timestamps.items())
         for start in range(0, len(wanted), _BATCH_PARTITIONS):
             batch = wanted[start : start + _BATCH_PARTITIONS]
             try:
-                found |= self._list_offsets(self._to(broker), batch, replica_id)
-            except WireError as e:
-                found |= {tp: f"broker {broker}: {e}" for tp, _ in batch}
-        return found
+                offsets |= self._list_offsets(self._to(broker), batch, replica_id)
+            except WireError as error:
+                offsets |= dict.fromkeys(dict(batch), f"broker {broker}: {error}")
+        return offsets
 
     @staticmethod
     def _list_offsets(connection: Connection, wanted: Iterable[tuple[TopicPartition, int]], replica_id: int) -> Offsets:
@@ -290,35 +282,40 @@ class BrokerRecordClient:
             isolation_level=0,
             topics=[topic(name=name, partitions=rows) for name, rows in by_topic.items()],
         )
-        return {
-            (str(t.name), int(p.partition_index)): error_name(p.error_code) if p.error_code else int(p.offset)
-            for t in answer.topics
-            for p in t.partitions
-        }
+        offsets: Offsets = {}
+        for answered, row in partitions_of(answer.topics):
+            tp = (str(answered.name), int(row.partition_index))
+            offsets[tp] = error_name(row.error_code) if row.error_code else int(row.offset)
+        return offsets
 
     def _not_deleted(self, topics: list[str]) -> dict[str, str]:
-        """Return why a topic that one broker does not list is not taken for deleted; a topic that every broker calls unknown is left out.
+        """Return why topics that one broker does not list are not taken for deleted.
+
+        A topic that every broker calls unknown is left out.
 
         A broker that has just started serves an empty list of topics.
         """
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for start in range(0, len(topics), _BATCH_TOPICS):
             batch = topics[start : start + _BATCH_TOPICS]
             for broker in sorted(self._addresses()):
                 try:
                     answer = self._to(broker).metadata(REQUEST_SECONDS, batch)
-                except WireError as e:
-                    found |= dict.fromkeys(batch, f"broker {broker}: {e}")
+                except WireError as error:
+                    reasons |= dict.fromkeys(batch, f"broker {broker}: {error}")
                     continue
-                unknown = {str(t.name) for t in answer.topics if t.error_code == UNKNOWN_TOPIC}
-                found |= dict.fromkeys(set(batch) - unknown, "the brokers do not agree whether the topic exists")
-        return found
+                unknown = {str(topic.name) for topic in answer.topics if topic.error_code == UNKNOWN_TOPIC}
+                reasons |= dict.fromkeys(set(batch) - unknown, "the brokers do not agree whether the topic exists")
+        return reasons
 
     def _partitions(self, broker: int) -> tuple[dict[TopicPartition, tuple[int, str]], set[str]]:
-        """Return leader and topic id of each partition that a broker has, leader -1 where there is none, and the topics that are listed."""
+        """Return leader and topic id of each partition that a broker has, and the topics that are listed.
+
+        The leader is -1 where there is none.
+        """
 
         def of_broker(answer: Metadata) -> tuple[dict[TopicPartition, tuple[int, str]], set[str]]:
-            found = {}
+            partitions = {}
             listed = set()
             for topic in answer.topics:
                 if topic.error_code == UNKNOWN_TOPIC:
@@ -328,30 +325,28 @@ class BrokerRecordClient:
                     raise ObservationError(f"topic {topic.name}", error_name(topic.error_code))
                 for partition in topic.partitions:
                     if broker in partition.replica_nodes:
-                        found[topic.name, partition.partition_index] = (partition.leader_id, topic.topic_id)
-            return found, listed
+                        partitions[topic.name, partition.partition_index] = (partition.leader_id, topic.topic_id)
+            return partitions, listed
 
-        try:
+        with _observing(self._source):
             return self._any().all_topics(REQUEST_SECONDS, of_broker)
-        except WireError as e:
-            raise ObservationError(self._source, str(e)) from e
 
     def _addresses(self) -> dict[int, tuple[str, int]]:
-        if not self._known:
-            failures = []
-            for host, port in self._bootstrap:
-                try:
-                    with Connection(host, port, self._security, CONNECT_SECONDS) as connection:
-                        answer = connection.metadata(REQUEST_SECONDS)
-                except WireError as e:
-                    failures.append(f"{host}:{port}: {e}")
-                    continue
-                self._known = {int(b.node_id): (str(b.host), int(b.port)) for b in answer.brokers}
-                if self._known:
-                    return self._known
-                failures.append(f"{host}:{port}: it knows no brokers as yet")
-            raise ObservationError(self._source, f"none answered: {'; '.join(failures)}")
-        return self._known
+        if self._known:
+            return self._known
+        failures = []
+        for host, port in self._bootstrap:
+            try:
+                with Connection(host, port, self._security, CONNECT_SECONDS) as connection:
+                    answer = connection.metadata(REQUEST_SECONDS)
+            except WireError as error:
+                failures.append(f"{host}:{port}: {error}")
+                continue
+            self._known = {int(b.node_id): (str(b.host), int(b.port)) for b in answer.brokers}
+            if self._known:
+                return self._known
+            failures.append(f"{host}:{port}: it knows no brokers as yet")
+        raise ObservationError(self._source, f"none answered: {'; '.join(failures)}")
 
     def _any(self) -> Connection:
         """Return a connection to some broker."""
@@ -364,7 +359,7 @@ class BrokerRecordClient:
 
     def _to(self, broker: int) -> Connection:
         kept = self._connections.get(broker)
-        if kept is not None and kept.usable:
+        if is_usable(kept):
             return kept
         address = self._addresses().get(broker)
         if address is None:
@@ -373,14 +368,35 @@ class BrokerRecordClient:
         return self._connections[broker]
 
 
-def _number(offset: int | str) -> int:
-    assert isinstance(offset, int)
-    return offset
+@contextmanager
+def _observing(source: str) -> Iterator[None]:
+    try:
+        yield
+    except WireError as error:
+        raise ObservationError(source, str(error)) from error
+
+
+def _offset_of(tp: TopicPartition, answer: int | str) -> int:
+    if isinstance(answer, str):
+        topic, partition = tp
+        raise ObservationError(f"offsets of {topic}-{partition}", answer)
+    return answer
+
+
+def _offsets_now(start: int | str, end: int | str, own_start: int | str, *, leads: bool) -> OffsetsNow | str:
+    """Return the offsets, or why one of them is not known."""
+    if isinstance(end, str):
+        return end
+    if isinstance(start, str):
+        return start
+    if isinstance(own_start, str):
+        return own_start
+    return OffsetsNow(start, end, own_start, leads)
 
 
 def _setting(config: Any) -> EffectiveSetting:
     return EffectiveSetting(
-        value=None if config.is_sensitive else config.value,
+        value=shown_value(config, config.value),
         sensitive=bool(config.is_sensitive),
         type=ConfigType(config.config_type or 0),
         stated=stated_places(config),

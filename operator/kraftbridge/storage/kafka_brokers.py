@@ -1,4 +1,7 @@
-"""The client of the brokers: reads the cluster as the brokers serve it. `kafka_controllers` is the client of the quorum."""
+"""The client of the brokers: reads the cluster as the brokers serve it.
+
+`kafka_controllers` is the client of the quorum.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import ssl
 import threading
 import time
 from bisect import insort
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -23,7 +26,15 @@ from kraftbridge import bounds
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.metadata import Metadata
-from kraftbridge.kafka.wire import NOT_CONTROLLER, UNKNOWN_TOPIC, Connection, WireError, error_name, host_ports
+from kraftbridge.kafka.wire import (
+    NOT_CONTROLLER,
+    UNKNOWN_TOPIC,
+    Connection,
+    WireError,
+    error_name,
+    host_ports,
+    is_usable,
+)
 from kraftbridge.models.broker_record import TopicPartition
 from kraftbridge.models.observation import ClusterState, ControllerProbe, NodeFeatures, TopicRedundancy, Unobserved
 from kraftbridge.models.survey import RELEVANT_DEFAULTS, BrokerSetting, SettingSource, Stated, Visibility
@@ -69,9 +80,10 @@ T = TypeVar("T")
 class BrokerClient:
     """Sends requests to any broker that answers; thread-safe.
 
-    The client keeps one connection. When the connection fails, the client tries the next address at once: first the given addresses,
-    then the addresses of the last metadata answer. Each connection resolves the name again, because a pod's address changes at each
-    restart.
+    The client keeps one connection.
+    When the connection fails, the client tries the next address at once:
+    first the given addresses, then the addresses of the last metadata answer.
+    Each connection resolves the name again, because a pod's address changes at each restart.
 
     Parameters
     ----------
@@ -98,8 +110,7 @@ class BrokerClient:
         """Close all connections."""
         with self._lock, self._each_lock:
             for connection in (self._connection, *self._of_each.values()):
-                if connection is not None:
-                    connection.close()
+                _close(connection)
             self._connection = None
             self._of_each.clear()
 
@@ -109,15 +120,16 @@ class BrokerClient:
         Raises
         ------
         ObservationError
-            No broker answered in time, or the brokers that answered do not know the cluster yet. A broker that has just started
-            serves an empty list of topics.
+            No broker answered in time, or the brokers that answered do not know the cluster yet.
+            A broker that has just started serves an empty list of topics.
         """
         return self._ask(partial(self._all_topics, fold=partial(_cluster_state, self._source)))
 
     def cluster_by_broker(self) -> Mapping[int, ClusterState | Unobserved]:
         """Ask up to three brokers and return the cluster as each of them serves it; the next call asks the next three.
 
-        A broker that the controller does not reach serves stale metadata (``MetadataCache``), so one broker's answer is not sufficient.
+        A broker that the controller does not reach serves stale metadata (``MetadataCache``),
+        so one broker's answer is not sufficient.
         Only brokers that do not answer use up the time budget of the call.
 
         Raises
@@ -129,21 +141,23 @@ class BrokerClient:
         known = self._known_brokers()
         with self._each_lock:
             self._close_gone(known)
-            first, self._next_view = self._next_view, self._next_view + VIEWS
-            ids = [(*known,)[(first + i) % len(known)] for i in range(min(VIEWS, len(known)))]
-            found: dict[int, ClusterState | Unobserved] = {}
-            for i in sorted(ids):
+            first = self._next_view
+            self._next_view += VIEWS
+            brokers = [(*known,)[(first + i) % len(known)] for i in range(min(VIEWS, len(known)))]
+            views: dict[int, ClusterState | Unobserved] = {}
+            for broker in sorted(brokers):
                 began = time.monotonic()
-                found[i] = self._ask_kept(i, known[i], until, partial(_view, broker=i, until=until))
-                if not isinstance(found[i], Unobserved):
+                question = partial(_view, broker=broker, until=until)
+                views[broker] = self._ask_kept(broker, known[broker], until, question)
+                if not isinstance(views[broker], Unobserved):
                     # Reading the topics of a large cluster takes seconds, which are not the other brokers' silence.
                     until += time.monotonic() - began
-            return found
+            return views
 
     def _known_brokers(self) -> dict[int, tuple[str, int]]:
         """Return the brokers of the last metadata answer; ask for it if there is none yet."""
         if not self._known:
-            self._ask(partial(self._metadata, topics=()))
+            return self._brokers()
         with self._lock:
             return dict(sorted(self._known.items()))
 
@@ -156,31 +170,32 @@ class BrokerClient:
             No broker answered in time, or the operator may not read the configuration of a topic.
         """
         factors = self._ask(partial(self._all_topics, fold=_factors))
-        at_min_isr = []
         replicated = sorted(name for name, factor in factors.items() if factor > 1)
+        min_isr: dict[str, int] = {}
         for start in range(0, len(replicated), _CONFIG_BATCH_TOPICS):
             batch = replicated[start : start + _CONFIG_BATCH_TOPICS]
-            min_isr = self._ask(partial(_min_isr, topics=batch))
-            at_min_isr += [name for name, least in min_isr.items() if least >= factors[name]]
+            min_isr |= self._ask(partial(_min_isr, topics=batch))
         return TopicRedundancy(
             replication_factor_one=tuple(sorted(name for name, factor in factors.items() if factor == 1)),
-            at_min_isr=tuple(sorted(at_min_isr)),
+            at_min_isr=tuple(sorted(name for name, least in min_isr.items() if least >= factors[name])),
         )
 
     def reassigning_partitions(self) -> tuple[str, ...]:
         """Return ``topic-partition`` of all reassignments that are under way (KIP-455).
 
-        In ZooKeeper mode only the controller knows them, and other brokers answer NOT_CONTROLLER. The client asks one broker after
-        the other until it finds the controller.
+        In ZooKeeper mode only the controller knows them, and other brokers answer NOT_CONTROLLER.
+        The client asks one broker after the other until it finds the controller.
         """
         answer = self._ask(_reassignments)
         if answer.error_code:
             raise ObservationError(self._source, f"ListPartitionReassignments answered {error_name(answer.error_code)}")
-        return tuple(sorted(f"{t.name}-{p.partition_index}" for t in answer.topics for p in t.partitions))
+        partitions = partitions_of(answer.topics)
+        return tuple(sorted(f"{topic.name}-{partition.partition_index}" for topic, partition in partitions))
 
     def leader_epochs(self) -> tuple[dict[TopicPartition, int], frozenset[int]]:
-        """Return the highest leader epoch of each partition that any broker serves, and the brokers that did not answer; every broker is asked.
+        """Return the highest leader epoch of each partition that any broker serves, and the brokers that are silent.
 
+        Every broker is asked.
         Without a controller the brokers' views differ: some have heard of an election that others have not.
 
         Raises
@@ -190,7 +205,7 @@ class BrokerClient:
         """
         until = time.monotonic() + _EVERY_VIEW_SECONDS
         known = self._known_brokers()
-        found: dict[TopicPartition, int] = {}
+        epochs: dict[TopicPartition, int] = {}
         silent: dict[int, Unobserved] = {}
         with self._each_lock:
             self._close_gone(known)
@@ -200,11 +215,11 @@ class BrokerClient:
                     silent[broker] = view
                     continue
                 for partition, epoch in view.items():
-                    found[partition] = max(epoch, found.get(partition, epoch))
+                    epochs[partition] = max(epoch, epochs.get(partition, epoch))
         if len(silent) == len(known):
             first = next(iter(silent.values()), "Metadata lists no broker")
             raise ObservationError(self._source, str(first))
-        return found, frozenset(silent)
+        return epochs, frozenset(silent)
 
     def serves_topic(self, topic: str) -> Mapping[int, bool | Unobserved]:
         """Ask each broker that Metadata lists whether it serves a topic with a leader for each partition.
@@ -218,14 +233,16 @@ class BrokerClient:
         known = self._known_brokers()
         with self._each_lock:
             self._close_gone(known)
-            return {i: self._ask_kept(i, a, until, partial(_serves, topic=topic)) for i, a in known.items()}
+            question = partial(_serves, topic=topic)
+            return {broker: self._ask_kept(broker, address, until, question) for broker, address in known.items()}
 
     def controller_by_broker(self) -> dict[int, int | Unobserved]:
         """Ask each broker for the controller's id and return the answers.
 
-        A broker whose cache still names the KRaft controller hangs in its controlled shutdown. In a rollback, therefore, all
-        brokers must name the broker that holds ``/controller``. While a KRaft controller is active, each answer names a random
-        broker (seen in 3.9.1). One agreement may be a coincidence; several in a row are not.
+        A broker whose cache still names the KRaft controller hangs in its controlled shutdown.
+        In a rollback, therefore, all brokers must name the broker that holds ``/controller``.
+        While a KRaft controller is active, each answer names a random broker (seen in 3.9.1).
+        One agreement may be a coincidence; several in a row are not.
 
         Raises
         ------
@@ -245,21 +262,20 @@ class BrokerClient:
     def features(self) -> dict[int, NodeFeatures | Unobserved]:
         """Ask each broker that Metadata lists for its features (ApiVersions, KIP-584).
 
-        A broker that does not answer costs its time limit. When the time budget of the call is used up, the remaining brokers are not asked.
+        A broker that does not answer costs its time limit.
+        When the time budget of the call is used up, the remaining brokers are not asked.
 
         Raises
         ------
         ObservationError
             No broker returned the list of brokers.
         """
-        self._ask(partial(self._metadata, topics=()))
-        with self._lock:
-            known = dict(sorted(self._known.items()))
+        known = self._brokers()
         with self._each_lock:
             self._close_gone(known)
             until = time.monotonic() + CALL_SECONDS
             return {
-                broker: self._ask_kept(broker, address, until, lambda c: c.features(REQUEST_SECONDS))
+                broker: self._ask_kept(broker, address, until, lambda connection: connection.features(REQUEST_SECONDS))
                 for broker, address in known.items()
             }
 
@@ -272,12 +288,11 @@ class BrokerClient:
     ) -> T | Unobserved:
         """Send a request to one broker on its kept connection."""
         host, port = address
+        source = f"broker {broker} at {host}:{port}"
         if time.monotonic() > until:
-            return Unobserved(
-                f"broker {broker} at {host}:{port}", "not asked, because other nodes did not answer in time"
-            )
+            return Unobserved(source, "not asked, because other nodes did not answer in time")
         kept = self._of_each.pop(broker, None)
-        if kept is not None and kept.usable and kept.address == f"{host}:{port}":
+        if is_usable(kept) and kept.address == f"{host}:{port}":
             try:
                 answer = question(kept)
             except WireError:
@@ -285,21 +300,21 @@ class BrokerClient:
             else:
                 self._of_each[broker] = kept
                 return answer
-        if kept is not None:
-            kept.close()
+        _close(kept)
         try:
             connection = Connection(host, port, self._security, CONNECT_SECONDS)
             answer = question(connection)
-        except WireError as e:
-            return Unobserved(f"broker {broker} at {host}:{port}", str(e))
+        except WireError as error:
+            return Unobserved(source, str(error))
         self._of_each[broker] = connection
         return answer
 
     def visibility(self) -> Visibility:
         """Return the topics that the operator's principal can describe and its permitted cluster operations.
 
-        Metadata silently omits topics that the principal may not describe (``KafkaApis.handleTopicMetadataRequest``). The
-        operations come from DescribeCluster and Metadata (KIP-430). Brokers without an authorizer permit all of them.
+        Metadata silently omits topics that the principal may not describe (``KafkaApis.handleTopicMetadataRequest``).
+        The operations come from DescribeCluster and Metadata (KIP-430).
+        Brokers without an authorizer permit all of them.
 
         Raises
         ------
@@ -344,15 +359,16 @@ class BrokerClient:
 
         Notes
         -----
-        LeaderAndIsr, UpdateMetadata and StopReplica need ClusterAction on the cluster. A fetch as a follower needs the same right, and a broker
-        refuses one of a topic that does not exist with another error to who has the right than to others (``KafkaApis.handleFetchRequest``). So
-        the answer does not depend on further rights, and nothing is changed or read.
+        LeaderAndIsr, UpdateMetadata and StopReplica need ClusterAction on the cluster.
+        A fetch as a follower needs the same right, and a broker refuses one of a topic
+        that does not exist with another error to who has the right than to others (``KafkaApis.handleFetchRequest``).
+        So the answer does not depend on further rights, and nothing is changed or read.
         """
         ((host, port),) = host_ports(address)
         try:
             security = Security.from_properties(client_properties)
-        except InvalidSpecError as e:
-            raise ObservationError(address, str(e).removeprefix("client.properties: ")) from e
+        except InvalidSpecError as error:
+            raise ObservationError(address, str(error).removeprefix("client.properties: ")) from error
         topic = FetchRequest.FetchTopic
         nowhere = topic(
             topic=f"kraftbridge-{secrets.token_hex(8)}",
@@ -371,11 +387,11 @@ class BrokerClient:
                     isolation_level=0,
                     topics=[nowhere],
                 )
-        except WireError as e:
-            if e.__cause__ is None or isinstance(e.__cause__, ssl.SSLError):
-                return str(e)
-            raise ObservationError(address, str(e)) from e
-        errors = {int(p.error_code) for t in answer.responses for p in t.partitions}
+        except WireError as error:
+            if error.__cause__ is None or isinstance(error.__cause__, ssl.SSLError):
+                return str(error)
+            raise ObservationError(address, str(error)) from error
+        errors = {int(partition.error_code) for _, partition in partitions_of(answer.responses)}
         if errors == {_TOPIC_AUTHORIZATION_FAILED}:
             return "it accepts the login, whose principal is no super user and has no ClusterAction on the cluster"
         if errors != {UNKNOWN_TOPIC}:
@@ -414,8 +430,8 @@ class BrokerClient:
                 return question(connection)
             finally:
                 connection.close()
-        except WireError as e:
-            return Unobserved(source, str(e))
+        except WireError as error:
+            return Unobserved(source, str(error))
 
     def _metadata(self, connection: Connection, topics: Iterable[str] = ()) -> Any:
         """Return brokers, controller and the named topics."""
@@ -451,16 +467,16 @@ class BrokerClient:
                 raise ObservationError(self._source, self._silence[1])
             started = time.monotonic()
             kept = self._connection
-            if kept is not None and kept.usable:
+            if is_usable(kept):
                 try:
                     return question(kept)
-                except WireError as e:
-                    failures[kept.address] = str(e)
-            if kept is not None:
-                kept.close()
+                except WireError as error:
+                    failures[kept.address] = str(error)
+            _close(kept)
             self._connection = None
             candidates = dict.fromkeys([*self._bootstrap, *self._known.values()])
-            for host, port in sorted(candidates, key=lambda a: f"{a[0]}:{a[1]}" in failures):  # the failed address last
+            # The failed address last.
+            for host, port in sorted(candidates, key=lambda address: f"{address[0]}:{address[1]}" in failures):
                 left = CALL_SECONDS - (time.monotonic() - started)
                 if left <= 0:
                     failures.setdefault(f"{host}:{port}", "not asked any more")
@@ -468,14 +484,26 @@ class BrokerClient:
                 try:
                     connection = Connection(host, port, self._security, min(CONNECT_SECONDS, left))
                     answer = question(connection)
-                except WireError as e:
-                    failures[f"{host}:{port}"] = str(e)
+                except WireError as error:
+                    failures[f"{host}:{port}"] = str(error)
                     continue
                 self._connection = connection
                 return answer
             reasons = "; ".join(f"{address}: {reason}" for address, reason in failures.items())
             self._silence = time.monotonic(), f"none answered: {reasons}"
         raise ObservationError(self._source, f"none answered: {reasons}")
+
+
+def _close(connection: Connection | None) -> None:
+    if connection is not None:
+        connection.close()
+
+
+def partitions_of(topics: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield each partition of an answer with its topic."""
+    for topic in topics:
+        for partition in topic.partitions:
+            yield topic, partition
 
 
 @dataclass(slots=True)
@@ -494,13 +522,15 @@ class _First:
 
 
 def _cluster_state(source: str, metadata: Metadata) -> ClusterState:
-    partitions, under_replicated, offline = 0, _First(), _First()
+    partitions = 0
+    under_replicated = _First()
+    offline = _First()
     lagging: set[int] = set()
     for topic in metadata.topics:
         if topic.error_code:
             raise ObservationError(source, f"topic {topic.name}: {error_name(topic.error_code)}")
+        partitions += len(topic.partitions)
         for partition in topic.partitions:
-            partitions += 1
             if len(partition.isr_nodes) < len(partition.replica_nodes):
                 under_replicated.add(f"{topic.name}-{partition.partition_index}")
                 lagging.update(set(partition.replica_nodes).difference(partition.isr_nodes))
@@ -537,18 +567,19 @@ def _view(connection: Connection, broker: int, until: float) -> ClusterState:
         return connection.all_topics(
             min(max(left, _LEAST_SECONDS), REQUEST_SECONDS), partial(_cluster_state, f"broker {broker}")
         )
-    except ObservationError as e:
-        raise WireError(e.reason) from e
+    except ObservationError as error:
+        raise WireError(error.reason) from error
 
 
 def _leader_epochs(connection: Connection) -> dict[TopicPartition, int]:
     def epochs(answer: Metadata) -> dict[TopicPartition, int]:
-        return {(t.name, p.partition_index): p.leader_epoch for t in answer.topics for p in t.partitions}
+        partitions = partitions_of(answer.topics)
+        return {(topic.name, partition.partition_index): partition.leader_epoch for topic, partition in partitions}
 
     try:
         return connection.all_topics(REQUEST_SECONDS, epochs)
-    except ObservationError as e:
-        raise WireError(e.reason) from e
+    except ObservationError as error:
+        raise WireError(error.reason) from error
 
 
 def _serves(connection: Connection, topic: str) -> bool:
@@ -577,13 +608,13 @@ def _reassignments(connection: Connection) -> Any:
 
 def _min_isr(connection: Connection, topics: list[str]) -> dict[str, int]:
     """Return ``min.insync.replicas`` by topic; topics that were deleted in the meantime are omitted."""
-    found = {}
+    min_isr = {}
     for topic, configs in topic_configs(connection, dict.fromkeys(topics, (_MIN_ISR,)), REQUEST_SECONDS).items():
         value = configs.get(_MIN_ISR)
         if value is None:
             raise WireError(f"configuration of topic {topic}: {_MIN_ISR} was not answered")
-        found[topic] = int(value)
-    return found
+        min_isr[topic] = int(value)
+    return min_isr
 
 
 def topic_configs(
@@ -608,19 +639,28 @@ def topic_configs(
         include_synonyms=False,
         include_documentation=False,
     )
+    values = {}
     for result in answer.results:
-        if result.error_code and result.error_code != UNKNOWN_TOPIC:
+        if result.error_code == UNKNOWN_TOPIC:
+            continue
+        if result.error_code:
             raise WireError(f"configuration of topic {result.resource_name}: {error_name(result.error_code)}")
-    return {r.resource_name: {c.name: c.value for c in r.configs} for r in answer.results if not r.error_code}
+        values[result.resource_name] = {config.name: config.value for config in result.configs}
+    return values
 
 
 def stated_places(config: Any) -> tuple[Stated, ...]:
-    """Return the places that state a setting by its own name, as DescribeConfigs lists them (KIP-226): the one that wins first."""
+    """Return the places that state a setting by its own name, the one that wins first (DescribeConfigs, KIP-226)."""
     return tuple(
-        Stated(_SOURCES[s.source], None if config.is_sensitive else s.value)
-        for s in config.synonyms or ()
-        if s.name == config.name and s.source in _SOURCES
+        Stated(_SOURCES[synonym.source], shown_value(config, synonym.value))
+        for synonym in config.synonyms or ()
+        if synonym.name == config.name and synonym.source in _SOURCES
     )
+
+
+def shown_value(config: Any, value: str | None) -> str | None:
+    """Return a value of a setting; None if Kafka hides it."""
+    return None if config.is_sensitive else value
 
 
 def broker_configs(connection: Connection, broker: int, timeout_seconds: float) -> Any:
@@ -651,20 +691,26 @@ def broker_configs(connection: Connection, broker: int, timeout_seconds: float) 
 def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ...]:
     return tuple(
         BrokerSetting(
-            name=str(c.name),
-            value=None if c.is_sensitive else c.value,
-            source=_SOURCES[c.config_source],
-            sensitive=bool(c.is_sensitive),
-            known=c.config_type != 0,
-            stated=stated_places(c),
+            name=str(config.name),
+            value=shown_value(config, config.value),
+            source=_SOURCES[config.config_source],
+            sensitive=bool(config.is_sensitive),
+            known=config.config_type != 0,
+            stated=stated_places(config),
         )
-        for c in broker_configs(connection, broker, REQUEST_SECONDS)
-        if c.config_source in _SOURCES
-        and (_SOURCES[c.config_source] is not SettingSource.DEFAULT or c.name in RELEVANT_DEFAULTS)
+        for config in broker_configs(connection, broker, REQUEST_SECONDS)
+        if _is_relevant(config)
     )
 
 
-log = logging.getLogger(__name__)
+def _is_relevant(config: Any) -> bool:
+    source = _SOURCES.get(config.config_source)
+    if source is SettingSource.DEFAULT:
+        return config.name in RELEVANT_DEFAULTS
+    return source is not None
+
+
+logger = logging.getLogger(__name__)
 
 PROBE_EVERY_SECONDS: Final = 0.25
 """Pause between two probes."""
@@ -714,7 +760,10 @@ class ControllerProbeClient:
             self._drop(address)
 
     def _controller_address(self) -> tuple[str, int] | None:
-        """Return the address of the controller as the first broker that answers knows it; in KRaft mode that is any broker."""
+        """Return the address of the controller as the first broker that answers knows it.
+
+        In KRaft mode that is any broker.
+        """
         for address in dict.fromkeys([*self._known.values(), *self._bootstrap]):
             try:
                 answer = self._connected(address).metadata(PROBE_SECONDS)
@@ -741,17 +790,16 @@ class ControllerProbeClient:
         return int(answer.topics[0].error_code)
 
     def _connected(self, address: tuple[str, int]) -> Connection:
-        connection = self._connections.get(address)
-        if connection is None or not connection.usable:
-            self._drop(address)
-            connection = Connection(*address, self._security, PROBE_SECONDS)
-            self._connections[address] = connection
+        kept = self._connections.get(address)
+        if is_usable(kept):
+            return kept
+        self._drop(address)
+        connection = Connection(*address, self._security, PROBE_SECONDS)
+        self._connections[address] = connection
         return connection
 
     def _drop(self, address: tuple[str, int]) -> None:
-        connection = self._connections.pop(address, None)
-        if connection is not None:
-            connection.close()
+        _close(self._connections.pop(address, None))
 
 
 class ProbeClient(Protocol):
@@ -787,10 +835,14 @@ class Prober:
         self._longest = ControllerProbe(0, None)
 
     def measure(self, key: str) -> ControllerProbe:
-        """Start probing if needed, and return the longest gap so far under ``key`` (a phase); another key starts from zero."""
+        """Start probing if needed, and return the longest gap so far under ``key`` (a phase).
+
+        Another key starts from zero.
+        """
         with self._lock:
             if key != self._key:
-                self._key, self._longest = key, ControllerProbe(0, None)
+                self._key = key
+                self._longest = ControllerProbe(0, None)
             longest = self._longest
         if self._thread is None or not self._thread.is_alive():
             self._stop.clear()
@@ -815,7 +867,9 @@ class Prober:
                 if self._accepted_once and self._refused_since is None:
                     self._refused_since = asked_at
                 return
-            since, self._refused_since, self._accepted_once = self._refused_since, None, True
+            since = self._refused_since
+            self._refused_since = None
+            self._accepted_once = True
             if since is None:
                 return
             milliseconds = round((answered_at - since) * 1000)
@@ -825,7 +879,8 @@ class Prober:
     def _run(self) -> None:
         client = self._open_client()
         with self._lock:
-            self._refused_since, self._accepted_once = None, False
+            self._refused_since = None
+            self._accepted_once = False
         try:
             while not self._stop.is_set():
                 asked_at = self._clock()
@@ -834,6 +889,6 @@ class Prober:
                 self.note(accepted=accepted, asked_at=asked_at, answered_at=answered_at)
                 self._stop.wait(max(PROBE_EVERY_SECONDS - (answered_at - asked_at), 0.0))
         except Exception:
-            log.exception("the probe of the controller broke off; the next step begins another")
+            logger.exception("the probe of the controller broke off; the next step begins another")
         finally:
             client.close()

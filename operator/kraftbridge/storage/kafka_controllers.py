@@ -1,4 +1,7 @@
-"""The client of the KRaft controllers: describes the quorum, sends the requests that only controllers answer, and reads their gauges."""
+"""The client of the KRaft controllers.
+
+It describes the quorum, sends the requests that only controllers answer, and reads their gauges.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kraftbridge.constants import CANARY_USER, METRICS_PORT, canary_topic
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
 from kraftbridge.kafka.client import Security, resolve
-from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, ConnectionLostError, WireError, error_name
+from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, ConnectionLostError, WireError, error_name, is_usable
 from kraftbridge.models.metadata_version import FEATURE, Upgrade, text_of
 from kraftbridge.models.observation import (
     ControllerMetrics,
@@ -41,8 +44,8 @@ _UNKNOWN_TOPIC: Final = 3
 _TOPIC_EXISTS: Final = 36
 _DELETION_DISABLED: Final = 73
 _REFUSALS: Final = frozenset({29, 31, 35, 42, 44, 95})
-"""Errors that do not go away when the request is repeated (``org.apache.kafka.common.protocol.Errors``): topic and cluster
-authorization, unsupported version, invalid request, policy violation, invalid update version."""
+"""Errors that do not go away when the request is repeated (``org.apache.kafka.common.protocol.Errors``):
+topic and cluster authorization, unsupported version, invalid request, policy violation, invalid update version."""
 _UPGRADE_TYPES: Final = {Upgrade.UPGRADE: 1, Upgrade.SAFE_DOWNGRADE: 2, Upgrade.UNSAFE_DOWNGRADE: 3}
 """``UpdateFeaturesRequest.json``, field ``UpgradeType``."""
 _METADATA_TOPIC: Final = "__cluster_metadata"
@@ -103,10 +106,12 @@ class ControllerClient:
 
         try:
             partition = self._ask_leader(ask, QUORUM_CALL_SECONDS)
-        except _AnswerError as e:
-            raise ObservationError(self._source, f"DescribeQuorum answered {e}") from e
-        except _NobodyError as e:
-            raise ObservationError(self._source, f"no controller leads yet, or none that does answers: {e}") from e
+        except _AnswerError as error:
+            raise ObservationError(self._source, f"DescribeQuorum answered {error}") from error
+        except _NobodyError as error:
+            raise ObservationError(
+                self._source, f"no controller leads yet, or none that does answers: {error}"
+            ) from error
         return QuorumState(
             leader_id=partition.leader_id,
             leader_epoch=partition.leader_epoch,
@@ -121,8 +126,9 @@ class ControllerClient:
     def registered_controllers(self) -> frozenset[int]:
         """Return the ids of the controllers that are registered with the active one (DescribeCluster, KIP-919).
 
-        A voter can follow its leader without being registered: ``ControllerRegistrationManager`` does not repeat a request that
-        timed out before it was sent (seen in 3.9.1 on a busy machine). The migration then waits for this voter without end.
+        A voter can follow its leader without being registered: ``ControllerRegistrationManager`` does not repeat a
+        request that timed out before it was sent (seen in 3.9.1 on a busy machine).
+        The migration then waits for this voter without end.
 
         Raises
         ------
@@ -145,28 +151,33 @@ class ControllerClient:
         try:
             with self._lock:
                 return self._ask_node(self._leader, ask, CONNECT_SECONDS)
-        except (_AnswerError, WireError) as e:
-            raise ObservationError(self._source, f"DescribeCluster at controller {self._leader}: {e}") from e
+        except (_AnswerError, WireError) as error:
+            raise ObservationError(self._source, f"DescribeCluster at controller {self._leader}: {error}") from error
 
     def features(self) -> dict[int, NodeFeatures | Unobserved]:
-        """Ask each controller for its features. When the time budget of the call is used up, the remaining controllers are not asked."""
+        """Ask each controller for its features.
+
+        When the time budget of the call is used up, the remaining controllers are not asked.
+        """
         with self._lock:
             until = time.monotonic() + QUORUM_CALL_SECONDS
             return {node: self._features_of(node, until) for node in sorted(self._addresses)}
 
     def write_canary(self, value: int, replicas: int) -> None:
-        """Create the canary topic and set the canary quota at the active controller; returns when the records are committed.
+        """Create the canary topic and set the canary quota at the active controller; returns when both are committed.
 
-        An existing topic is no error. The topic has one partition and no settings: a controller that restarts takes the settings of a topic that was
-        created and deleted since the last snapshot for valid, and writes them to ZooKeeper when it becomes active (Kafka 3.9.1,
-        ``tests/integration/test_rollback_under_writes.py``).
+        An existing topic is no error.
+        The topic has one partition and no settings: a controller that restarts takes the settings of a topic
+        that was created and deleted since the last snapshot for valid, and writes them to ZooKeeper
+        when it becomes active (Kafka 3.9.1, ``tests/integration/test_rollback_under_writes.py``).
 
         Raises
         ------
         ActionRefusedError
             The operator's principal may not alter quotas.
         ActionError
-            No active controller accepted the request. In pre-migration mode the quorum accepts no writes before the copy.
+            No active controller accepted the request.
+            In pre-migration mode the quorum accepts no writes before the copy.
         """
         name = canary_topic(value)
         topic = CreateTopicsRequest.CreatableTopic
@@ -212,10 +223,12 @@ class ControllerClient:
         self._act(f"deletion of topic {name}", delete)
 
     def validate_metadata_version(self, level: int, upgrade: Upgrade) -> FeatureAnswer:
-        """Validate a change of metadata.version at the active controller without changing it (``validate_only``, KIP-778).
+        """Validate a change of metadata.version at the active controller without making it.
 
-        The controller checks the registrations of all brokers and controllers, and whether the change would lose metadata
-        (``FeatureControlManager``).
+        The request has ``validate_only`` (KIP-778).
+
+        The controller checks the registrations of all brokers and controllers,
+        and whether the change would lose metadata (``FeatureControlManager``).
 
         Raises
         ------
@@ -224,12 +237,14 @@ class ControllerClient:
         """
         try:
             self._ask_leader(_feature_update(level, upgrade, validate_only=True), WRITE_SECONDS)
-        except _AnswerError as e:
-            if e.code not in _REFUSALS:
-                raise ObservationError(self._source, f"validation of metadata.version {text_of(level)}: {e}") from e
-            return FeatureAnswer(level, upgrade, accepted=False, words=e.words)
-        except _NobodyError as e:
-            raise ObservationError(self._source, f"no active controller validates metadata.version: {e}") from e
+        except _AnswerError as error:
+            if error.code not in _REFUSALS:
+                raise ObservationError(
+                    self._source, f"validation of metadata.version {text_of(level)}: {error}"
+                ) from error
+            return FeatureAnswer(level, upgrade, accepted=False, words=error.words)
+        except _NobodyError as error:
+            raise ObservationError(self._source, f"no active controller validates metadata.version: {error}") from error
         return FeatureAnswer(level, upgrade, accepted=True)
 
     def update_metadata_version(self, level: int, upgrade: Upgrade) -> None:
@@ -259,16 +274,19 @@ class ControllerClient:
             )
             _raise_first(answer.entries)
 
-        self._act(f"{'removal' if remove else 'write'} of the canary quota of user {CANARY_USER}", ask)
+        operation = "removal" if remove else "write"
+        self._act(f"{operation} of the canary quota of user {CANARY_USER}", ask)
 
     def _act(self, operation: str, ask: Callable[[Connection], None]) -> None:
         try:
             self._ask_leader(ask, WRITE_SECONDS)
-        except _AnswerError as e:
-            text = f"{operation} at {self._source}: {e}"
-            raise (ActionRefusedError(text) if e.code in _REFUSALS else ActionError(text)) from e
-        except _NobodyError as e:
-            raise ActionError(f"{operation}: no active controller takes writes: {e}") from e
+        except _AnswerError as error:
+            text = f"{operation} at {self._source}: {error}"
+            if error.code in _REFUSALS:
+                raise ActionRefusedError(text) from error
+            raise ActionError(text) from error
+        except _NobodyError as error:
+            raise ActionError(f"{operation}: no active controller takes writes: {error}") from error
 
     def _ask_leader(self, ask: Callable[[Connection], T], seconds: float) -> T:
         """Send a request to the last known leader, then to the others until one answers as leader."""
@@ -282,11 +300,11 @@ class ControllerClient:
                     continue
                 try:
                     answer = self._ask_node(node, ask, min(CONNECT_SECONDS, left))
-                except WireError as e:
-                    failures[node] = str(e)
+                except WireError as error:
+                    failures[node] = str(error)
                     continue
-                except _AnswerError as e:
-                    if e.code not in {_NOT_LEADER, NOT_CONTROLLER}:
+                except _AnswerError as error:
+                    if error.code not in {_NOT_LEADER, NOT_CONTROLLER}:
                         raise
                     failures[node] = "it does not lead"
                     continue
@@ -297,7 +315,7 @@ class ControllerClient:
 
     def _ask_node(self, node: int, ask: Callable[[Connection], T], connect_seconds: float) -> T:
         kept = self._connections.get(node)
-        if kept is not None and kept.usable:
+        if is_usable(kept):
             try:
                 return ask(kept)
             except ConnectionLostError:
@@ -309,12 +327,12 @@ class ControllerClient:
             return Unobserved(f"controller {node}", "not asked, because other nodes did not answer in time")
         try:
             return self._ask_node(node, lambda connection: connection.features(REQUEST_SECONDS), CONNECT_SECONDS)
-        except WireError as e:
-            return Unobserved(f"controller {node} at {':'.join(map(str, self._addresses[node]))}", str(e))
+        except WireError as error:
+            return Unobserved(f"controller {node} at {':'.join(map(str, self._addresses[node]))}", str(error))
 
     def _connection(self, node: int, timeout_seconds: float) -> Connection:
         kept = self._connections.get(node)
-        if kept is not None and kept.usable:
+        if is_usable(kept):
             return kept
         if kept is not None:
             kept.close()
@@ -327,7 +345,10 @@ class _AnswerError(Exception):
     """A node answered with an error code."""
 
     def __init__(self, code: int, message: str | None = None) -> None:
-        super().__init__(f"{error_name(code)}{f': {message}' if message else ''}")
+        text = error_name(code)
+        if message:
+            text = f"{text}: {message}"
+        super().__init__(text)
         self.code = code
         self.words = message or error_name(code)
 
@@ -405,13 +426,13 @@ def read_controller_metrics(
     started = time.monotonic()
     try:
         page = fetch_page(host, port, started + timeout_seconds)
-    except (OSError, http.client.HTTPException) as e:
-        reason = f"GET /metrics failed: {type(e).__name__}: {e}"
-        raise ObservationError(source, reason) from e
+    except (OSError, http.client.HTTPException) as error:
+        reason = f"GET /metrics failed: {type(error).__name__}: {error}"
+        raise ObservationError(source, reason) from error
     try:
         return parse_controller_metrics(node_id, page)
-    except ValueError as e:
-        raise ObservationError(source, str(e)) from e
+    except ValueError as error:
+        raise ObservationError(source, str(error)) from error
 
 
 def parse_controller_metrics(node_id: int, page: str) -> ControllerMetrics:
@@ -422,16 +443,7 @@ def parse_controller_metrics(node_id: int, page: str) -> ControllerMetrics:
     ValueError
         A gauge is missing, is not a whole number, or has an unknown value.
     """
-    gauges: dict[str, float] = {}
-    wanted = "".join(
-        line for line in page.splitlines(keepends=True) if line.startswith(_PREFIXES)
-    )  # a page may be long
-    for family in text_string_to_metric_families(wanted):
-        for sample in family.samples:
-            if sample.name == _CONTROLLER_GAUGE:
-                gauges[sample.labels.get("name", "")] = sample.value
-            elif sample.name.startswith(_RAFT_PREFIX):
-                gauges[sample.name.removeprefix(_RAFT_PREFIX)] = sample.value
+    gauges = _gauges(page)
 
     def whole(name: str) -> int:
         value = gauges.get(name)
@@ -461,11 +473,23 @@ def parse_controller_metrics(node_id: int, page: str) -> ControllerMetrics:
     )
 
 
+def _gauges(page: str) -> dict[str, float]:
+    # A page may be long.
+    lines = "".join(line for line in page.splitlines(keepends=True) if line.startswith(_PREFIXES))
+    gauges = {}
+    for family in text_string_to_metric_families(lines):
+        for sample in family.samples:
+            name = sample.name.removeprefix(_RAFT_PREFIX)
+            if name == _CONTROLLER_GAUGE:
+                name = sample.labels.get("name", "")
+            gauges[name] = sample.value
+    return gauges
+
+
 def fetch_page(host: str, port: int, deadline: float) -> str:
     """Return an exporter's page until ``deadline`` (monotonic clock); raises `OSError` or `HTTPException`."""
-    left: Callable[[], float] = lambda: deadline - time.monotonic()  # noqa: E731 - shorter than a function of one line
-    address = resolve(host, port, max(left(), 0.1))[0]
-    connection = http.client.HTTPConnection(address, port, timeout=max(left(), 0.1))
+    address = resolve(host, port, max(deadline - time.monotonic(), 0.1))[0]
+    connection = http.client.HTTPConnection(address, port, timeout=max(deadline - time.monotonic(), 0.1))
     try:
         connection.request("GET", "/metrics", headers={"Host": f"{host}:{port}", "Accept": "text/plain"})
         answer = connection.getresponse()
@@ -476,7 +500,7 @@ def fetch_page(host: str, port: int, deadline: float) -> str:
             page += chunk
             if len(page) > _PAGE_LIMIT_BYTES:
                 raise http.client.HTTPException(f"the page is larger than {_PAGE_LIMIT_BYTES} bytes")
-            if left() <= 0:
+            if time.monotonic() >= deadline:
                 raise TimeoutError("the page did not end in time")
         return page.decode("utf-8", "replace")
     finally:

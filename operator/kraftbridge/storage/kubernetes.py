@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeGuard
 from urllib.parse import quote, urlencode
 
 import urllib3
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 
+from kraftbridge.builders.pods import list_at, map_at
 from kraftbridge.constants import FIELD_MANAGER
 from kraftbridge.exceptions import (
     ActionError,
@@ -96,8 +97,8 @@ class Response:
 
     def causes(self, reason: str | None = None) -> list[dict[str, str]]:
         """Return the causes of a ``metav1.Status``, of one reason or all."""
-        causes = (self.object().get("details") or {}).get("causes") or []
-        return [c for c in causes if reason is None or c.get("reason") == reason]
+        causes: list[dict[str, str]] = list_at(self.object(), "details", "causes")
+        return [cause for cause in causes if reason in (None, cause.get("reason"))]
 
     @property
     def message(self) -> str:
@@ -105,7 +106,9 @@ class Response:
         status = self.object()
         message = str(status.get("message") or self.text[:500].strip() or "no message")
         conflicts = [f"{c.get('field')}: {c.get('message')}" for c in self.causes("FieldManagerConflict")]
-        return message if not conflicts else f"{len(conflicts)} field(s) of other managers: " + "; ".join(conflicts)
+        if not conflicts:
+            return message
+        return f"{len(conflicts)} field(s) of other managers: " + "; ".join(conflicts)
 
 
 def path_of(
@@ -122,7 +125,7 @@ def path_of(
     namespace
         None (or empty) for cluster-scoped kinds and for lists over all namespaces.
     """
-    parts = ["apis" if "/" in api_version else "api", api_version]
+    parts = [_root(api_version), api_version]
     if namespace:
         parts += ["namespaces", quote(namespace, safe="")]
     parts.append(PLURALS[kind])
@@ -131,6 +134,10 @@ def path_of(
     if subresource is not None:
         parts.append(subresource)
     return "/" + "/".join(parts)
+
+
+def _root(api_version: str) -> str:
+    return "apis" if "/" in api_version else "api"
 
 
 def describe(kind: str, namespace: str | None, name: str) -> str:
@@ -162,8 +169,10 @@ def load_configuration(kubeconfig: str | None = None, context: str | None = None
                 load_kube_config(client_configuration=configuration)
         else:
             load_kube_config(config_file=kubeconfig, context=context, client_configuration=configuration)
-    except (ConfigException, OSError) as e:
-        raise ObservationError("Kubernetes configuration", f"no service account and no usable kubeconfig: {e}") from e
+    except (ConfigException, OSError) as error:
+        raise ObservationError(
+            "Kubernetes configuration", f"no service account and no usable kubeconfig: {error}"
+        ) from error
     return configuration
 
 
@@ -174,9 +183,10 @@ class KubernetesTransport:
 
     Notes
     -----
-    ``kubernetes.dynamic.DynamicClient`` is not used: its discovery (``GET /version``, ``/apis`` and one request per group) takes no time
-    limit, and its constructor contacts the server. Measured: a server that accepts the connection and stays silent blocks the constructor
-    for longer than 40 s. A kind that is not installed costs a complete new discovery at each request (``LazyDiscoverer.search``).
+    ``kubernetes.dynamic.DynamicClient`` is not used: its discovery (``GET /version``,
+    ``/apis`` and one request per group) takes no time limit, and its constructor contacts the server.
+    Measured: a server that accepts the connection and stays silent blocks the constructor for longer than 40 s.
+    A kind that is not installed costs a complete new discovery at each request (``LazyDiscoverer.search``).
     """
 
     def __init__(self, configuration: Configuration) -> None:
@@ -215,7 +225,9 @@ class KubernetesTransport:
         if body is not None:
             data = json.dumps(body).encode()
             headers["Content-Type"] = content_type
-        url = self._configuration.host.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
+        url = self._configuration.host.rstrip("/") + path
+        if query:
+            url += f"?{urlencode(query)}"
         answer = self._pool.request(
             method,
             url,
@@ -238,13 +250,15 @@ class KubernetesTransport:
         started = time.monotonic()
         try:
             answer = self.send("GET", path, query=query)
-        except (urllib3.exceptions.HTTPError, OSError) as e:
-            raise ObservationError(source, f"GET failed after {_elapsed(started)}: {_innermost(e)}") from e
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ObservationError(source, f"GET failed after {_elapsed(started)}: {_innermost(error)}") from error
         if answer.status == _NOT_FOUND:
             return None
         if not answer.ok:
-            advice = " (grant the operator's service account this read)" if answer.status == _FORBIDDEN else ""
-            raise ObservationError(source, f"GET answered {answer.status}: {answer.message}{advice}")
+            reason = f"GET answered {answer.status}: {answer.message}"
+            if answer.status == _FORBIDDEN:
+                reason += " (grant the operator's service account this read)"
+            raise ObservationError(source, reason)
         return answer
 
     def write(
@@ -267,8 +281,8 @@ class KubernetesTransport:
         started = time.monotonic()
         try:
             return self.send(method, path, query=query, body=body, content_type=content_type)
-        except (urllib3.exceptions.HTTPError, OSError) as e:
-            raise ActionError(f"{operation} failed after {_elapsed(started)}: {_innermost(e)}") from e
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ActionError(f"{operation} failed after {_elapsed(started)}: {_innermost(error)}") from error
 
 
 def refusal(operation: str, answer: Response) -> MigrationError:
@@ -276,7 +290,8 @@ def refusal(operation: str, answer: Response) -> MigrationError:
     text = f"{operation} answered {answer.status}: {answer.message}"
     if answer.status == _CONFLICT:
         return ConflictError(text)
-    # etcd's own limit (1.5 MiB, --max-request-bytes) is reported as an internal error; the API server's limit (3 MiB) as 413.
+    # etcd's own limit (1.5 MiB, --max-request-bytes) is reported as an internal error;
+    # the API server's limit (3 MiB) as 413.
     if answer.status == _TOO_LARGE or _ETCD_TOO_LARGE in answer.message:
         return TooLargeError(text)
     if answer.status in _REFUSALS and answer.status < _SERVER_ERRORS:
@@ -308,8 +323,9 @@ Object = dict[str, Any]
 class KubernetesStore:
     """Reads and writes objects as plain dicts; thread-safe.
 
-    Reads raise `ObservationError`. Writes raise `ActionError` or a subclass: `ConflictError` for 409, `ActionRefusedError` for a
-    request that the server would refuse again (400, 403, 422 and so on).
+    Reads raise `ObservationError`.
+    Writes raise `ActionError` or a subclass: `ConflictError` for 409,
+    `ActionRefusedError` for a request that the server would refuse again (400, 403, 422 and so on).
     """
 
     def __init__(self, transport: KubernetesTransport) -> None:
@@ -354,7 +370,7 @@ class KubernetesStore:
             query["labelSelector"] = label_selector
         if field_selector:
             query["fieldSelector"] = field_selector
-        found: list[Object] = []
+        objects: list[Object] = []
         while True:
             answer = self._transport.read(source, path_of(api_version, kind, namespace), query=query)
             if answer is None:
@@ -362,21 +378,23 @@ class KubernetesStore:
             page = answer.object()
             if not isinstance(page.get("items"), list):
                 raise ObservationError(source, "the answer is no list")
-            found += [{"apiVersion": api_version, "kind": kind, **item} for item in page["items"]]
-            following = (page.get("metadata") or {}).get("continue")
+            objects += [{"apiVersion": api_version, "kind": kind, **item} for item in page["items"]]
+            following = map_at(page, "metadata").get("continue")
             if not following:
-                return tuple(found)
+                return tuple(objects)
             query["continue"] = following
 
     def serves(self, api_version: str, kind: str) -> bool:
-        """Return whether the API server serves a kind. A positive answer is cached for a minute, a negative one for ten seconds."""
+        """Return whether the API server serves a kind.
+
+        A positive answer is cached for a minute, a negative one for ten seconds.
+        """
         now = time.monotonic()
         with self._served_lock:
             until, kinds = self._served.get(api_version, (0.0, frozenset()))
         if now >= until:
-            path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-            answer = self._transport.read(f"API {api_version}", path)
-            resources = [] if answer is None else answer.object().get("resources") or []
+            answer = self._transport.read(f"API {api_version}", f"/{_root(api_version)}/{api_version}")
+            resources = [] if answer is None else list_at(answer.object(), "resources")
             kinds = frozenset(r["kind"] for r in resources if "/" not in r["name"])
             keep = _SERVED_CACHE_SECONDS if kind in kinds else _NOT_SERVED_CACHE_SECONDS
             with self._served_lock:
@@ -386,7 +404,8 @@ class KubernetesStore:
     def may(self, right: Right, namespace: str | None) -> bool:
         """Return whether this client has a right (SelfSubjectAccessReview, which every authenticated user may create).
 
-        A positive answer is cached for five minutes. If the right is withdrawn in the meantime, the API server refuses the request that needs it.
+        A positive answer is cached for five minutes.
+        If the right is withdrawn in the meantime, the API server refuses the request that needs it.
 
         Parameters
         ----------
@@ -396,10 +415,14 @@ class KubernetesStore:
         if time.monotonic() < self._granted.get((right, namespace), 0.0):
             return True
         attributes = {
-            "verb": right.verb, "group": right.group, "resource": right.resource, "subresource": right.subresource,
-            "namespace": namespace or "",
-        }  # fmt: skip
-        api_version, source = "authorization.k8s.io/v1", f"right to {right}"
+            "verb": right.verb,
+            "group": right.group,
+            "resource": right.resource,
+            "subresource": right.subresource,
+            "namespace": namespace,
+        }
+        api_version = "authorization.k8s.io/v1"
+        source = f"right to {right}"
         review = {
             "apiVersion": api_version,
             "kind": "SelfSubjectAccessReview",
@@ -409,11 +432,11 @@ class KubernetesStore:
             answer = self._transport.write(
                 source, "POST", path_of(api_version, "SelfSubjectAccessReview", None), body=review
             )
-        except ActionError as e:
-            raise ObservationError(source, str(e)) from e
+        except ActionError as error:
+            raise ObservationError(source, str(error)) from error
         if not answer.ok:
             raise ObservationError(source, f"SelfSubjectAccessReview answered {answer.status}: {answer.message}")
-        allowed = bool((answer.object().get("status") or {}).get("allowed"))
+        allowed = bool(map_at(answer.object(), "status").get("allowed"))
         if allowed:
             self._granted[right, namespace] = time.monotonic() + _GRANTED_CACHE_SECONDS
         return allowed
@@ -480,7 +503,8 @@ class KubernetesStore:
     def apply_new(self, obj: Mapping[str, Any], *, force: bool = False, field_manager: str = FIELD_MANAGER) -> Object:
         """Apply server-side an object that does not exist.
 
-        No precondition of the API says "does not exist" for an apply, so the answer tells: 201 for an object that it created.
+        No precondition of the API says "does not exist" for an apply, so the answer tells:
+        201 for an object that it created.
 
         Raises
         ------
@@ -493,7 +517,9 @@ class KubernetesStore:
         return answer.object()
 
     def try_apply(self, obj: Mapping[str, Any]) -> None:
-        """Apply an object server-side as a dry run, with force. Admission plugins, policies and webhooks answer, and nothing is stored.
+        """Apply an object server-side as a dry run, with force.
+
+        Admission plugins, policies and webhooks answer, and nothing is stored.
 
         Raises
         ------
@@ -528,12 +554,10 @@ class KubernetesStore:
         resource_version
             Patch only this version; `ConflictError` if the object has changed.
         """
-        body: Object = dict(patch)
-        if resource_version is not None:
-            body["metadata"] = {**body.get("metadata", {}), "resourceVersion": resource_version}
         path = path_of(api_version, kind, namespace, name, subresource)
         operation = f"merge patch of {describe(kind, namespace, name)}"
         query = {"fieldManager": field_manager}
+        body = _at_version(patch, resource_version)
         return self._change(operation, "PATCH", path, query, body, "application/merge-patch+json")
 
     def strategic_patch(
@@ -548,12 +572,10 @@ class KubernetesStore:
         resource_version: str | None = None,
     ) -> Object:
         """Patch a built-in object with a strategic merge patch (lists merge by key) as ``field_manager``."""
-        body: Object = dict(patch)
-        if resource_version is not None:
-            body["metadata"] = {**body.get("metadata", {}), "resourceVersion": resource_version}
         path = path_of(api_version, kind, namespace, name)
         operation = f"strategic patch of {describe(kind, namespace, name)}"
         query = {"fieldManager": field_manager}
+        body = _at_version(patch, resource_version)
         return self._change(operation, "PATCH", path, query, body, "application/strategic-merge-patch+json")
 
     def replace_status(
@@ -610,14 +632,16 @@ class KubernetesStore:
     def evict(self, namespace: str, pod: str, uid: str, grace_seconds: int) -> None:
         """Evict exactly this pod if PodDisruptionBudgets allow it. A missing or terminating pod is no error.
 
-        The method reads the pod first. The server charges the budget before it compares the UID (seen in 1.34), so an eviction with
-        the UID of the pod's predecessor would block the next eviction.
+        The method reads the pod first.
+        The server charges the budget before it compares the UID (seen in 1.34),
+        so an eviction with the UID of the pod's predecessor would block the next eviction.
 
         Parameters
         ----------
         grace_seconds
-            Minimum grace period. A longer ``terminationGracePeriodSeconds`` of the pod wins; without this rule, an eviction's
-            ``gracePeriodSeconds`` would replace it.
+            Minimum grace period.
+            A longer ``terminationGracePeriodSeconds`` of the pod wins;
+            without this rule, an eviction's ``gracePeriodSeconds`` would replace it.
 
         Raises
         ------
@@ -627,11 +651,11 @@ class KubernetesStore:
         operation = f"eviction of Pod {namespace}/{pod}"
         try:
             present = self.get("v1", "Pod", namespace, pod)
-        except ObservationError as e:
-            raise ActionError(f"{operation} was not tried: {e}") from e
-        if present is None or present["metadata"]["uid"] != uid or present["metadata"].get("deletionTimestamp"):
+        except ObservationError as error:
+            raise ActionError(f"{operation} was not tried: {error}") from error
+        if not _is_object(present, uid) or present["metadata"].get("deletionTimestamp"):
             return
-        grace_seconds = max(grace_seconds, (present.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
+        grace_seconds = max(grace_seconds, map_at(present, "spec").get("terminationGracePeriodSeconds") or 0)
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -708,9 +732,20 @@ class KubernetesStore:
             return False
         try:
             present = self.get(api_version, kind, namespace, name)
-        except ObservationError as e:
-            raise ConflictError(f"{answer.message} (and then {e})") from e
-        return present is None or present["metadata"]["uid"] != uid
+        except ObservationError as error:
+            raise ConflictError(f"{answer.message} (and then {error})") from error
+        return not _is_object(present, uid)
+
+
+def _is_object(present: Object | None, uid: str) -> TypeGuard[Object]:
+    return present is not None and present["metadata"]["uid"] == uid
+
+
+def _at_version(patch: Mapping[str, Any], resource_version: str | None) -> Object:
+    """Return a patch that the API server refuses where the object is no longer at this version."""
+    if resource_version is None:
+        return dict(patch)
+    return {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": resource_version}}
 
 
 def _place(obj: Mapping[str, Any]) -> tuple[str | None, str]:

@@ -1,6 +1,10 @@
-"""Interfaces of the clients of Kubernetes, ZooKeeper and Kafka. The classes of this package and the tests' fakes implement them.
+"""Interfaces of the clients of Kubernetes, ZooKeeper and Kafka.
 
-All methods are synchronous and bounded in time. Reads raise `ObservationError`. Writes raise `ActionError` or a subclass.
+The classes of this package and the tests' fakes implement them.
+
+All methods are synchronous and bounded in time.
+Reads raise `ObservationError`.
+Writes raise `ActionError` or a subclass.
 """
 
 from __future__ import annotations
@@ -63,7 +67,10 @@ class KubernetesPort(Protocol):
         since_seconds: int | None = None,
         limit_bytes: int = LOG_BYTES,
     ) -> str | None:
-        """Return the last lines of a container's log, or None if the pod does not exist. With ``tail_lines`` None, from its beginning."""
+        """Return the last lines of a container's log, or None if the pod does not exist.
+
+        With ``tail_lines`` None, from its beginning.
+        """
 
     def create(self, obj: Mapping[str, Any], *, field_manager: str = FIELD_MANAGER) -> Object:
         """Create an object; `ConflictError` if it exists."""
@@ -202,7 +209,10 @@ class BrokerPort(Protocol):
 
 
 class BrokerRecordPort(Protocol):
-    """One broker, asked by its own id; see `kraftbridge.storage.broker_records.BrokerRecordClient`. It is closed after each record."""
+    """One broker, asked by its own id; see `kraftbridge.storage.broker_records.BrokerRecordClient`.
+
+    It is closed after each record.
+    """
 
     def address(self, broker: int) -> tuple[str, int] | None:
         """Return where clients find a broker."""

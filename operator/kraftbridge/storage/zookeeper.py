@@ -1,4 +1,6 @@
-"""The operator's client of ZooKeeper: reads the znodes that show the state of a migration, and removes those that a rollback removes.
+"""The operator's client of ZooKeeper.
+
+It reads the znodes that show the state of a migration, and removes those that a rollback removes.
 
 Functions that parse a payload raise ValueError, KeyError, TypeError or `MetadataError` if they cannot read it.
 """
@@ -14,12 +16,12 @@ import struct
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, KazooException, NoAuthError, NoNodeError
@@ -55,21 +57,24 @@ CANARY_QUOTA: Final = "producer_byte_rate"
 _ACL_TOPICS: Final = 1_000
 """Topics whose ACLs are read; a thousand answers take half a second."""
 _WRITTEN_BY_KRAFT: Final = (
-    "/", "/controller", "/controller_epoch", "/migration", "/brokers", "/brokers/ids", "/brokers/topics", "/config", "/config/topics",
-    "/config/brokers", "/config/users", "/config/clients", "/config/ips", "/config/changes", "/admin", "/admin/delete_topics",
-    "/kafka-acl", "/kafka-acl-extended", "/delegation_token", "/latest_producer_id_block", "/feature", "/isr_change_notification",
+    "/", "/controller", "/controller_epoch", "/migration", "/brokers", "/brokers/ids", "/brokers/topics",
+    "/config", "/config/topics", "/config/brokers", "/config/users", "/config/clients", "/config/ips",
+    "/config/changes", "/admin", "/admin/delete_topics", "/kafka-acl", "/kafka-acl-extended", "/delegation_token",
+    "/latest_producer_id_block", "/feature", "/isr_change_notification",
 )  # fmt: skip
-"""Znodes that a KRaft controller reads or writes in the copy and in dual-write (``ZkMigrationClient`` and its parts, ``ZkData``)."""
+"""Znodes that a KRaft controller reads or writes in the copy and in dual-write (``ZkMigrationClient`` and its parts,
+``ZkData``)."""
 
 _OF_KAFKA: Final = frozenset({
-    "admin", "brokers", "cluster", "config", "consumers", "controller", "controller_epoch", "delegation_token", "feature", "isr_change_notification",
-    "kafka-acl", "kafka-acl-changes", "kafka-acl-extended", "kafka-acl-extended-changes", "latest_producer_id_block", "log_dir_event_notification",
-    "migration",
+    "admin", "brokers", "cluster", "config", "consumers", "controller", "controller_epoch", "delegation_token",
+    "feature", "isr_change_notification", "kafka-acl", "kafka-acl-changes", "kafka-acl-extended",
+    "kafka-acl-extended-changes", "latest_producer_id_block", "log_dir_event_notification", "migration",
 })  # fmt: skip
 """Top-level znodes of a Kafka cluster (``ZkData`` of 3.9)."""
 _OF_ZOOKEEPER: Final = "zookeeper"
 """ZooKeeper's own znode in its root."""
 
+T = TypeVar("T")
 Znode = tuple[bytes, Any]
 """Payload and ``ZnodeStat``."""
 
@@ -98,7 +103,10 @@ class ZooKeeperTls:
 
 
 class _LastWarning(logging.Handler):
-    """Keeps the last warning of kazoo that has a reason. kazoo logs why a connection fails, and its exceptions do not say it."""
+    """Keeps the last warning of kazoo that has a reason.
+
+    kazoo logs why a connection fails, and its exceptions do not say it.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -114,7 +122,9 @@ class _LastWarning(logging.Handler):
 class ZooKeeperStore:
     """Reads the znodes of one Kafka cluster over one lasting session; thread-safe.
 
-    The first call opens the session. The client opens a new one when the session is lost. No call takes longer than about six seconds.
+    The first call opens the session.
+    The client opens a new one when the session is lost.
+    No call takes longer than about six seconds.
 
     Parameters
     ----------
@@ -136,7 +146,9 @@ class ZooKeeperStore:
         self._source = f"ZooKeeper {hosts}{chroot}"
         self._lock = threading.Lock()
         self._directory: Path | None = None
-        self._tls = self._write_tls_files(tls) if tls is not None else None
+        self._tls: TlsFiles | None = None
+        if tls is not None:
+            self._tls = self._write_tls_files(tls)
         self._last_warning = _LastWarning()
         logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - of this store only, never configured
         logger.addHandler(self._last_warning)
@@ -151,8 +163,10 @@ class ZooKeeperStore:
     def close(self) -> None:
         """End the session and remove the key files."""
         with self._lock:
-            client, self._client = self._client, None
-            directory, self._directory = self._directory, None
+            client = self._client
+            directory = self._directory
+            self._client = None
+            self._directory = None
         if client is not None:
             # kazoo waits longer for a silent server than the callers can
             ending = threading.Thread(target=_dispose, args=(client,), name="end ZooKeeper session", daemon=True)
@@ -169,11 +183,11 @@ class ZooKeeperStore:
         Raises
         ------
         ObservationError
-            No session or no answer in time, no permission, or a payload that cannot be read. An unreadable ``/migration`` alone
-            is no error, because Kafka leaves it so (KAFKA-19480).
+            No session or no answer in time, no permission, or a payload that cannot be read.
+            An unreadable ``/migration`` alone is no error, because Kafka leaves it so (KAFKA-19480).
         """
         deadline = time.monotonic() + _CALL_SECONDS
-        try:
+        with self._reading():
             client = self._connected(deadline)
             fresh = client.sync_async("/")  # ZooKeeper answers in order: the later reads see at least this state
             nodes = {
@@ -192,26 +206,26 @@ class ZooKeeperStore:
             brokers = {int(i): client.get_async(f"/brokers/ids/{i}") for i in ids}
             read = {path: _result(answer, deadline) for path, answer in nodes.items()}
             registered = {i: _result(answer, deadline) for i, answer in brokers.items()}
-            deleting = _result(deletions, deadline) or []
+            deleting = _names(deletions, deadline)
             _result(fresh, deadline)
             newest = client.last_zxid  # each answer carries the last transaction that its server has applied
-        except (KazooException, KazooTimeoutError, OSError) as e:
-            raise ObservationError(self._source, self._explain(e)) from e
         try:
             return ZooKeeperState(
-                cluster_id=None if read["/cluster/id"] is None else cluster_id(read["/cluster/id"]),
+                cluster_id=_if_present(read["/cluster/id"], cluster_id),
                 controller=controller_znode(read["/controller"]),
-                controller_epoch=None if read["/controller_epoch"] is None else int(read["/controller_epoch"][0]),
+                controller_epoch=_if_present(read["/controller_epoch"], lambda node: int(node[0])),
                 migration=_migration_or_unobserved(self._source, read["/migration"]),
                 brokers=tuple(broker_znode(i, node) for i, node in sorted(registered.items()) if node is not None),
                 pending_topic_deletions=tuple(sorted(deleting)),
                 reassignments=reassigns(read["/admin/reassign_partitions"]),
                 canary=canary_quota(read[f"/config/users/{CANARY_USER}"]),
-                migration_czxid=0 if read["/migration"] is None else int(read["/migration"][1].czxid),
+                migration_czxid=_if_present(read["/migration"], lambda node: int(node[1].czxid)) or 0,
                 zxid=int(newest),
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-            raise ObservationError(self._source, f"a znode cannot be decoded: {type(e).__name__}: {e}") from e
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ObservationError(
+                self._source, f"a znode cannot be decoded: {type(error).__name__}: {error}"
+            ) from error
 
     def acls(self) -> ZooKeeperAcls:
         """Return the ACLs of the znodes that KRaft controllers read and write.
@@ -222,10 +236,8 @@ class ZooKeeperStore:
             No session or no answer in time.
         """
         deadline = time.monotonic() + _CALL_SECONDS
-        try:
-            return _read_acls(self._connected(deadline), lambda answer: _result(answer, deadline))
-        except (KazooException, KazooTimeoutError, OSError) as e:
-            raise ObservationError(self._source, self._explain(e)) from e
+        with self._reading():
+            return _read_acls(self._connected(deadline), deadline)
 
     def topics(self) -> frozenset[str]:
         """Return the names below ``/brokers/topics``.
@@ -236,47 +248,48 @@ class ZooKeeperStore:
             No session, no answer in time, or no permission.
         """
         deadline = time.monotonic() + _CALL_SECONDS
-        try:
-            return frozenset(_result(children(self._connected(deadline), "/brokers/topics"), deadline) or ())
-        except (KazooException, KazooTimeoutError, OSError) as e:
-            raise ObservationError(self._source, self._explain(e)) from e
+        with self._reading():
+            return frozenset(_names(children(self._connected(deadline), "/brokers/topics"), deadline))
 
     def payloads(self, paths: Sequence[str]) -> dict[str, bytes | None]:
-        """Return the data of znodes, None for a znode that does not exist; reads in batches, each with its own time limit.
+        """Return the data of znodes, None for a znode that does not exist.
+
+        It reads in batches, each with its own time limit.
 
         Raises
         ------
         ObservationError
             No session, no answer in time, or no permission.
         """
-        found: dict[str, bytes | None] = {}
-        try:
+        payloads: dict[str, bytes | None] = {}
+        with self._reading():
             for start in range(0, len(paths), _BATCH_PATHS):
                 deadline = time.monotonic() + _CALL_SECONDS
                 client = self._connected(deadline)
                 asked = {path: client.get_async(path) for path in paths[start : start + _BATCH_PATHS]}
                 for path, answer in asked.items():
-                    node = _result(answer, deadline)
-                    found[path] = None if node is None else bytes(node[0] or b"")
-        except (KazooException, KazooTimeoutError, OSError) as e:
-            raise ObservationError(self._source, self._explain(e)) from e
-        return found
+                    payloads[path] = _if_present(_result(answer, deadline), lambda node: bytes(node[0] or b""))
+        return payloads
 
     def broker_session_count(self) -> int | Unobserved:
-        """Return the number of sessions at all servers without this client's own. Brokers that left ZooKeeper have none.
+        """Return the number of sessions at all servers without this client's own.
 
-        The count comes from the four-letter word ``cons``, which the servers must allow (``4lw.commands.whitelist``). Sessions of
-        other clients count too, because ZooKeeper does not know their owners. A server lists only the sessions of the port that
-        received the command (seen in 3.8.4), so this client must use the brokers' port.
+        Brokers that left ZooKeeper have none.
+
+        The count comes from the four-letter word ``cons``, which the servers must allow (``4lw.commands.whitelist``).
+        Sessions of other clients count too, because ZooKeeper does not know their owners.
+        A server lists only the sessions of the port that received the command (seen in 3.8.4),
+        so this client must use the brokers' port.
         """
         sessions = self._sessions()
         return sessions if isinstance(sessions, Unobserved) else len(sessions.keys() - {self._own_session()})
 
     def users(self) -> ZooKeeperUsers:
-        """Return what others keep in this ZooKeeper, and which addresses have sessions that are neither brokers' nor this client's.
+        """Return what others keep in this ZooKeeper, and the addresses of sessions that are neither brokers' nor ours.
 
-        A broker may have several sessions (``AclAuthorizer`` opens its own), so all sessions of its address count as its own. The servers
-        must allow the four-letter word ``cons``; see `broker_session_count` for what it does not list.
+        A broker may have several sessions (``AclAuthorizer`` opens its own),
+        so all sessions of its address count as its own.
+        The servers must allow the four-letter word ``cons``; see `broker_session_count` for what it does not list.
 
         Raises
         ------
@@ -284,26 +297,26 @@ class ZooKeeperStore:
             No session, no answer in time, or no permission to list ``/brokers/ids``, the chroot or ZooKeeper's root.
         """
         deadline = time.monotonic() + _CALL_SECONDS
-        try:
+        first_of_chroot = self._chroot.strip("/").partition("/")[0]
+        with self._reading():
             client = self._connected(deadline)
             # The root itself, which kazoo hides below a chroot.
             top = children(client, "/", chroot=False)
-            inside, groups = children(client, "/"), children(client, "/consumers")
-            ids = _broker_ids(client, deadline)
-            brokers = [client.get_async(f"/brokers/ids/{i}") for i in ids]
-            owners = {node[1].ephemeralOwner for answer in brokers if (node := _result(answer, deadline)) is not None}
-            first = self._chroot.strip("/").partition("/")[0]
-            known = {_OF_ZOOKEEPER, first} if first else {_OF_ZOOKEEPER, *_OF_KAFKA}
-            others = {f"/{name}" for name in set(_result(top, deadline) or ()) - known}
-            if first:
-                others |= {f"{self._chroot}/{name}" for name in set(_result(inside, deadline) or ()) - _OF_KAFKA}
-            consumers = tuple(sorted(_result(groups, deadline) or ()))
-        except (KazooException, KazooTimeoutError, OSError) as e:
-            raise ObservationError(self._source, self._explain(e)) from e
+            inside = children(client, "/")
+            groups = children(client, "/consumers")
+            answers = [client.get_async(f"/brokers/ids/{i}") for i in _broker_ids(client, deadline)]
+            brokers = [_result(answer, deadline) for answer in answers]
+            owners = {node[1].ephemeralOwner for node in brokers if node is not None}
+            others = {f"/{name}" for name in _names(top, deadline)} - {f"/{_OF_ZOOKEEPER}", f"/{first_of_chroot}"}
+            if first_of_chroot:
+                others |= {f"{self._chroot}/{name}" for name in set(_names(inside, deadline)) - _OF_KAFKA}
+            else:
+                others -= {f"/{name}" for name in _OF_KAFKA}
+            consumers = tuple(sorted(_names(groups, deadline)))
         return ZooKeeperUsers(tuple(sorted(others)), consumers, self._foreign_clients(owners))
 
     def _foreign_clients(self, brokers: set[int]) -> tuple[str, ...] | Unobserved:
-        """Return the addresses of all sessions but those of addresses from which a broker or this client is connected."""
+        """Return the addresses of all sessions without the addresses from which a broker or this client connects."""
         sessions = self._sessions()
         if isinstance(sessions, Unobserved):
             return sessions
@@ -314,7 +327,9 @@ class ZooKeeperStore:
     def _own_session(self) -> int | None:
         with self._lock:
             client = self._client
-        return _unsigned(client.client_id[0]) if client is not None and client.client_id else None
+        if client is None or not client.client_id:
+            return None
+        return _unsigned(client.client_id[0])
 
     def _sessions(self) -> dict[int, str] | Unobserved:
         """Return the address of each session at all servers, by session."""
@@ -323,8 +338,8 @@ class ZooKeeperStore:
             source = f"ZooKeeper {host}:{port}"
             try:
                 answer = self._four_letter_word(host, port, "cons")
-            except OSError as e:
-                return Unobserved(source, f"cons failed: {type(e).__name__}: {e}")
+            except OSError as error:
+                return Unobserved(source, f"cons failed: {type(error).__name__}: {error}")
             if "not in the whitelist" in answer:
                 return Unobserved(source, "the four-letter word cons is not in its 4lw.commands.whitelist")
             if not answer.strip():  # the connection of the command itself is always listed
@@ -337,8 +352,9 @@ class ZooKeeperStore:
     def remove_controller_claim(self, expected_kraft_epoch: int) -> None:
         """Delete ``/controller`` and then ``/migration``, so that a broker on ZooKeeper can become controller again.
 
-        This is the last step of a rollback, after all KRaft controllers have stopped (Kafka's documentation, "Reverting to
-        ZooKeeper mode during the migration"). Repeating it is no error.
+        This is the last step of a rollback, after all KRaft controllers have stopped (Kafka's documentation,
+        "Reverting to ZooKeeper mode during the migration").
+        Repeating it is no error.
 
         Parameters
         ----------
@@ -356,11 +372,14 @@ class ZooKeeperStore:
         deadline = time.monotonic() + _CALL_SECONDS
         try:
             client = self._connected(deadline)
-            fresh, claim, migration = client.sync_async("/"), *map(client.get_async, ("/controller", "/migration"))
+            fresh = client.sync_async("/")
+            claim = client.get_async("/controller")
+            migration = client.get_async("/migration")
             _result(fresh, deadline)
             held = _result(claim, deadline)
             migrating = _result(migration, deadline)
-            # The operator owns this znode, and nothing mirrors its removal. It is gone already unless the user accepted losses.
+            # The operator owns this znode, and nothing mirrors its removal.
+            # It is gone already unless the user accepted losses.
             _result(client.delete_async(f"/config/users/{CANARY_USER}"), deadline)
             controller = controller_znode(held)
             if controller is not None and controller.kraft_controller_epoch < 0:
@@ -370,21 +389,24 @@ class ZooKeeperStore:
             elif controller is not None and controller.kraft_controller_epoch != expected_kraft_epoch:
                 raise ConflictError(
                     f"{operation}: /controller belongs to controller {controller.broker_id} with KRaft epoch "
-                    f"{controller.kraft_controller_epoch}, not {expected_kraft_epoch}; does a KRaft controller still "
-                    "run?"
+                    f"{controller.kraft_controller_epoch}, not {expected_kraft_epoch}; "
+                    "does a KRaft controller still run?"
                 )
             if held is not None:  # a changed /controller_epoch makes a broker that is controller resign
                 self._raise_controller_epoch(client, migrating, expected_kraft_epoch, deadline)
-            # Deleting /migration first would let a running KRaft controller start the migration again. Both versions are checked.
+            # Deleting /migration first would let a running KRaft controller start the migration again.
+            # Both versions are checked.
             for path, node in (("/controller", held), ("/migration", migrating)):
                 if node is not None:
                     _result(client.delete_async(path, node[1].version), deadline)
-        except BadVersionError as e:
-            raise ConflictError(f"{operation}: a znode changed in between; does a KRaft controller still run?") from e
-        except (KazooException, KazooTimeoutError, OSError) as e:
-            raise ActionError(f"{operation} failed: {self._explain(e)}") from e
-        except (ValueError, KeyError, TypeError, RecursionError) as e:
-            raise ActionError(f"{operation}: /controller cannot be decoded: {e}") from e
+        except BadVersionError as error:
+            raise ConflictError(
+                f"{operation}: a znode changed in between; does a KRaft controller still run?"
+            ) from error
+        except (KazooException, KazooTimeoutError, OSError) as error:
+            raise ActionError(f"{operation} failed: {self._explain(error)}") from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ActionError(f"{operation}: /controller cannot be decoded: {error}") from error
 
     def _raise_controller_epoch(
         self, client: KazooClient, migrating: Znode | None, claimed_epoch: int, deadline: float
@@ -398,8 +420,10 @@ class ZooKeeperStore:
         node = _result(client.get_async("/controller_epoch"), deadline)
         if node is None:
             return
-        # A newer leader may have claimed /controller without having written /migration.
-        written = max(claimed_epoch, state.kraft_controller_epoch if isinstance(state, MigrationZnode) else -1)
+        written = claimed_epoch
+        if isinstance(state, MigrationZnode):
+            # A newer leader may have claimed /controller without having written /migration.
+            written = max(written, state.kraft_controller_epoch)
         if int(node[0]) < written:
             value = str(written).encode()
             _result(client.set_async("/controller_epoch", value, node[1].version), deadline)
@@ -416,7 +440,8 @@ class ZooKeeperStore:
                 self._check_names(deadline)
                 self._client = self._new_session()
                 self._live = self._client.start_async()
-            client, live = self._client, self._live
+            client = self._client
+            live = self._live
         limit = min(deadline, time.monotonic() + _CONNECT_SECONDS)
         while not live.wait(min(max(limit - time.monotonic(), 0.0), _LOOK_SECONDS)):
             if time.monotonic() > limit:
@@ -429,8 +454,9 @@ class ZooKeeperStore:
     def _forget_older(self, client: KazooClient) -> None:
         """Let the next call open a session of its own where this one had seen transactions.
 
-        A server refuses a session that has seen a newer transaction than its own last one (``ZooKeeperServer.processConnectRequest``: "our last zxid
-        is …, client must try another server"). So a client that goes on would never see a ZooKeeper that was restored from a backup.
+        A server refuses a session that has seen a newer transaction than its own last one
+        (``ZooKeeperServer.processConnectRequest``: "our last zxid is …, client must try another server").
+        So a client that goes on would never see a ZooKeeper that was restored from a backup.
         """
         has_seen = bool(client.last_zxid)
         with self._lock:
@@ -440,15 +466,27 @@ class ZooKeeperStore:
         threading.Thread(target=_dispose, args=(client,), name="end ZooKeeper session", daemon=True).start()
 
     def _check_names(self, deadline: float) -> None:
-        """Refuse to start a session if no server's name resolves: kazoo would repeat the look-ups without end and without a time limit."""
+        """Refuse to start a session if no server's name resolves.
+
+        kazoo would repeat the look-ups without end and without a time limit.
+        """
         seconds = min(_RESOLVE_SECONDS, deadline - time.monotonic())
         answers = resolve_all((host for host, _ in _host_ports(self._hosts)), seconds)
         failures = [answer for answer in answers.values() if isinstance(answer, OSError)]
         if failures and len(failures) == len(answers):
             raise failures[0]
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (KazooException, KazooTimeoutError, OSError) as error:
+            raise ObservationError(self._source, self._explain(error)) from error
+
     def _explain(self, error: BaseException) -> str:
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        text = type(error).__name__
+        if str(error):
+            text = f"{text}: {error}"
         connected = self._client is not None and self._client.connected
         if connected or not self._last_warning.text:
             return text
@@ -462,11 +500,9 @@ class ZooKeeperStore:
             path.write_text(text)
             return path
 
-        return TlsFiles(
-            write("ca.crt", tls.ca),
-            write("tls.crt", tls.certificate) if tls.certificate is not None else None,
-            write("tls.key", tls.key) if tls.key is not None else None,
-        )
+        given = {"tls.crt": tls.certificate, "tls.key": tls.key}
+        written = {name: write(name, text) for name, text in given.items() if text is not None}
+        return TlsFiles(write("ca.crt", tls.ca), written.get("tls.crt"), written.get("tls.key"))
 
     def _four_letter_word(self, host: str, port: int, word: str) -> str:
         deadline = time.monotonic() + _FOUR_LETTER_WORD_SECONDS
@@ -479,15 +515,17 @@ class ZooKeeperStore:
             raw = context.wrap_socket(raw, server_hostname=host)
         with raw as connection:
             connection.sendall(word.encode())
-            source, most = f"the answer to {word}", bounds.SESSIONS_BYTES
-            answer = bounds.until_closed(connection.recv, connection.settimeout, source, most, deadline)
+            source = f"the answer to {word}"
+            answer = bounds.until_closed(
+                connection.recv, connection.settimeout, source, bounds.SESSIONS_BYTES, deadline
+            )
         return answer.decode("utf-8", "replace")
 
 
 def _broker_ids(client: KazooClient, deadline: float) -> list[str]:
-    found: list[str] = _result(children(client, "/brokers/ids"), deadline) or []
-    bounds.count("/brokers/ids", len(found), bounds.BROKERS, "brokers", "Remove the znodes that are no brokers")
-    return found
+    ids = _names(children(client, "/brokers/ids"), deadline)
+    bounds.count("/brokers/ids", len(ids), bounds.BROKERS, "brokers", "Remove the znodes that are no brokers")
+    return ids
 
 
 def _dispose(client: KazooClient) -> None:
@@ -498,31 +536,48 @@ def _dispose(client: KazooClient) -> None:
 
 
 def _result(answer: Any, deadline: float) -> Any:
-    """Return the result of an asynchronous call; None if the znode does not exist. A reply that is none of ZooKeeper's is a broken connection."""
+    """Return the result of an asynchronous call; None if the znode does not exist.
+
+    A reply that is none of ZooKeeper's is a broken connection.
+    """
     try:
         return answer.get(timeout=max(deadline - time.monotonic(), 0.05))
     except NoNodeError:
         return None
-    except (struct.error, ValueError, TypeError, IndexError) as e:  # of kazoo's decoders
-        raise OSError(f"a reply cannot be read: {e}") from e
+    except (struct.error, ValueError, TypeError, IndexError) as error:  # of kazoo's decoders
+        raise OSError(f"a reply cannot be read: {error}") from error
+
+
+def _names(answer: Any, deadline: float) -> list[str]:
+    """Return the children of a znode; none if it does not exist."""
+    return _result(answer, deadline) or []
+
+
+def _if_present(node: Znode | None, read: Callable[[Znode], T]) -> T | None:
+    return None if node is None else read(node)
 
 
 def _migration_or_unobserved(source: str, node: Znode | None) -> MigrationZnode | Unobserved | None:
-    if node is not None and len(node[0] or b"") > bounds.ZNODE_BYTES:
-        return Unobserved(f"{source} /migration", f"its payload of {bounds.size(len(node[0]))} is not read")
+    if node is None:
+        return None
+    payload = node[0] or b""
+    if len(payload) > bounds.ZNODE_BYTES:
+        return Unobserved(f"{source} /migration", f"its payload of {bounds.size(len(payload))} is not read")
     try:
-        return None if node is None else migration_znode(node[0])
-    except (UndecodableZnodeError, RecursionError) as e:
-        payload = "" if node is None else f"{node[0]!r:.200}"
-        return Unobserved(f"{source} /migration", f"its payload {payload} cannot be read: {e}")
+        return migration_znode(node[0])
+    except (UndecodableZnodeError, RecursionError) as error:
+        return Unobserved(f"{source} /migration", f"its payload {node[0]!r:.200} cannot be read: {error}")
 
 
 def _host_ports(hosts: str) -> list[tuple[str, int]]:
-    found = []
+    addresses = []
     for entry in hosts.split(","):
         host, separator, port = entry.strip().rpartition(":")
-        found.append((host.strip("[]"), int(port)) if separator else (entry.strip(), _DEFAULT_PORT))
-    return found
+        if separator:
+            addresses.append((host.strip("[]"), int(port)))
+        else:
+            addresses.append((entry.strip(), _DEFAULT_PORT))
+    return addresses
 
 
 def _sessions(answer: str) -> dict[int, str]:
@@ -565,12 +620,13 @@ def controller_znode(node: Znode | None) -> ControllerZnode | None:
 def broker_znode(broker_id: int, node: Znode) -> BrokerZnode:
     """Read ``/brokers/ids/N``."""
     # an endpoint is LISTENER://host:port, and the host may be an IPv6 address in brackets
-    parts = [
-        (e.partition("://")[0], *e.partition("://")[2].rpartition(":")[::2])
-        for e in map(str, _json(node).get("endpoints", []))
-    ]
-    endpoints = tuple(Endpoint(listener, host.strip("[]"), int(port)) for listener, host, port in parts)
-    return BrokerZnode(broker_id, tuple(dict.fromkeys(e.host for e in endpoints)), endpoints)
+    endpoints = []
+    for text in _json(node).get("endpoints", []):
+        listener, _, address = str(text).partition("://")
+        host, _, port = address.rpartition(":")
+        endpoints.append(Endpoint(listener, host.strip("[]"), int(port)))
+    hosts = dict.fromkeys(endpoint.host for endpoint in endpoints)
+    return BrokerZnode(broker_id, tuple(hosts), tuple(endpoints))
 
 
 def reassigns(node: Znode | None) -> bool:
@@ -597,30 +653,24 @@ def _json(node: Znode) -> dict[str, Any]:
     return parsed
 
 
-def _read_acls(client: KazooClient, result: Callable[[Any], Any]) -> ZooKeeperAcls:
-    """Return the ACLs of all znodes that a KRaft controller writes and this session may read.
-
-    Parameters
-    ----------
-    result
-        Waits for an asynchronous answer; None for a znode that does not exist.
-    """
+def _read_acls(client: KazooClient, deadline: float) -> ZooKeeperAcls:
+    """Return the ACLs of all znodes that a KRaft controller writes and this session may read."""
     acls: dict[str, tuple[AclEntry, ...]] = {}
     denied: list[str] = []
     try:
-        topics = sorted(result(children(client, "/brokers/topics")) or [])
+        topics = sorted(_names(children(client, "/brokers/topics"), deadline))
     except NoAuthError:
         return ZooKeeperAcls({}, ("/brokers/topics",), frozenset())
     looked_at = topics[:_ACL_TOPICS]
     paths = (*_WRITTEN_BY_KRAFT, *(f"/brokers/topics/{t}" for t in looked_at))
     for path, answer in {p: acl(client, p) for p in paths}.items():
         try:
-            found = result(answer)
+            read = _result(answer, deadline)
         except NoAuthError:
             denied.append(path)
             continue
-        if found is not None:
-            acls[path] = tuple(_entry(each) for each in found[0])
+        if read is not None:
+            acls[path] = tuple(_entry(entry) for entry in read[0])
     return ZooKeeperAcls(acls, tuple(denied), frozenset(topics), len(topics) - len(looked_at))
 
 
