@@ -98,7 +98,9 @@ def migration_znode(step: StepContext) -> MigrationZnode | None:
     """Return ``/migration``, None while it does not exist or cannot be read."""
     zookeeper = step.observation.zookeeper
     migration = zookeeper.migration if isinstance(zookeeper, ZooKeeperState) else None
-    return migration if isinstance(migration, MigrationZnode) else None
+    if isinstance(migration, MigrationZnode):
+        return migration
+    return None
 
 
 def controller_znode(step: StepContext) -> ControllerZnode | None:
@@ -138,13 +140,18 @@ def service_blockers(step: StepContext) -> Blockers:
     All asked brokers serve the same cluster.
     """
     served = _served(step)
-    return [str(served)] if isinstance(served, Unobserved) else _service(step, served)
+    if isinstance(served, Unobserved):
+        return [str(served)]
+    return _service(step, served)
 
 
 def _served(step: StepContext) -> ClusterState | Unobserved:
     """Return the cluster as a broker serves it; the brokers' StatefulSets must be observed, too."""
-    cluster, sets = step.observation.cluster, step.stateful_sets()
-    return sets if isinstance(sets, Unobserved) and isinstance(cluster, ClusterState) else cluster
+    cluster = step.observation.cluster
+    sets = step.stateful_sets()
+    if isinstance(sets, Unobserved) and isinstance(cluster, ClusterState):
+        return sets
+    return cluster
 
 
 def _service(step: StepContext, cluster: ClusterState) -> Blockers:
@@ -211,7 +218,8 @@ def _quorum_liveness(step: StepContext, brokers: int) -> Blockers:
         return []
     if active is None:
         return [NO_ACTIVE_CONTROLLER]
-    fenced, unfenced = active.fenced_brokers, active.active_brokers
+    fenced = active.fenced_brokers
+    unfenced = active.active_brokers
     return failed(
         (fenced, f"{fenced} broker(s) are fenced by the active controller {active.node_id}"),
         (unfenced < brokers, f"{unfenced} of {brokers} brokers are registered and unfenced"),
@@ -249,7 +257,9 @@ def restart_wait(step: StepContext, blockers: Blockers) -> Wait:
 def restart_gate(step: StepContext, *, quorum: bool = True) -> Wait | None:
     """Return the wait while no broker may restart; ``quorum``: the restarted broker needs one."""
     blockers = restart_blockers(step) or (quorum_blockers(step) if quorum else [])
-    return restart_wait(step, blockers) if blockers else None
+    if blockers:
+        return restart_wait(step, blockers)
+    return None
 
 
 def controllers_gone(step: StepContext) -> bool:
@@ -317,7 +327,9 @@ def controller_in_trouble(step: StepContext) -> tuple[str, str]:
 
 def _controller_trouble(step: StepContext, node_id: int) -> str:
     pod = controller_pod(step, node_id)
-    return "" if pod is None or pod.ready else f"; pod {pod.name}: {pod.trouble or 'not Ready'}"
+    if pod is None or pod.ready:
+        return ""
+    return f"; pod {pod.name}: {pod.trouble or 'not Ready'}"
 
 
 def _metrics_of(step: StepContext, node_id: int) -> ControllerMetrics | Unobserved:
@@ -389,7 +401,8 @@ def voter_registration_blockers(step: StepContext) -> Blockers:
 
 def volume_blockers(step: StepContext) -> Blockers:
     """Every controller's volume is recorded, and the start script does not format blank volumes any more."""
-    status, workload = step.status.controllers, step.observation.controllers
+    status = step.status.controllers
+    workload = step.observation.controllers
     if status is None or not isinstance(workload, ControllersWorkload):
         return [str(workload)]
     allowed = workload.format_allowed is not False
@@ -417,7 +430,9 @@ def broker_registration_blockers(step: StepContext) -> Blockers:
     active = step.observation.active_controller
     if active is None:
         return [NO_ACTIVE_CONTROLLER]
-    migrating, fenced, unfenced = active.migrating_zk_brokers, active.fenced_brokers, active.active_brokers
+    migrating = active.migrating_zk_brokers
+    fenced = active.fenced_brokers
+    unfenced = active.active_brokers
     return failed(
         (migrating, f"{migrating} broker(s) are still registered as ZooKeeper brokers"),
         (unfenced != total, f"{unfenced} of {total} brokers are registered and unfenced"),
@@ -431,7 +446,8 @@ def dual_write_blockers(step: StepContext) -> Blockers:
     The driver writes ``ZkMigrationState`` before it reaches DUAL_WRITE (``KRaftMigrationDriver``).
     So the gate also needs the claim on ``/controller`` and a growing offset in ``/migration``.
     """
-    zookeeper, active = step.observation.zookeeper, step.observation.active_controller
+    zookeeper = step.observation.zookeeper
+    active = step.observation.active_controller
     if isinstance(zookeeper, Unobserved):
         return [str(zookeeper)]
     if active is None:
@@ -512,7 +528,9 @@ def explained(step: StepContext, waiting: Wait) -> Wait:
     if pod and pod not in message:
         message = f"{message}. Down: pod {pod}: {trouble}"
     message = ". ".join((message, *_refused_pods(step), *_words_of_logs(step, waiting.kind)))
-    return replace(waiting, message=message) if message != waiting.message else waiting
+    if message != waiting.message:
+        return replace(waiting, message=message)
+    return waiting
 
 
 def _words_of_logs(step: StepContext, kind: WaitKind) -> list[str]:
@@ -538,4 +556,6 @@ def _sentence(clues: tuple[Clue, ...]) -> str:
     first = clues[0]
     states = [clue for clue in clues[1:] if clue.code is Code.DRIVER_STATE]
     meanings = ", ".join(map(meaning_of, (first, *states[:1])))
-    return meanings if first.code.severity is Severity.INFORMATION else f"{meanings} ({first.code.fix})"
+    if first.code.severity is Severity.INFORMATION:
+        return meanings
+    return f"{meanings} ({first.code.fix})"

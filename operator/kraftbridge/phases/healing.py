@@ -133,7 +133,8 @@ def close_differences(draft: Draft) -> None:
 
 def track(draft: Draft) -> None:
     """Record when ``/migration`` names the newest controller's epoch, and when its offset moves from there."""
-    current, migration = draft.status.healing, gates.migration_znode(draft)
+    current = draft.status.healing
+    migration = gates.migration_znode(draft)
     if current is None or current.failover_at is None or current.synced_at is not None:
         return
     if migration is None or migration.kraft_controller_epoch <= current.failover_epoch:
@@ -151,7 +152,9 @@ def track(draft: Draft) -> None:
 def ensure_mirror_moves(draft: Draft) -> Wait | None:
     """Return None while the KRaft controller writes ZooKeeper; fail over a controller that has stopped writing."""
     blockers = gates.dual_write_blockers(draft)
-    return (fail_over_stuck_mirror(draft) or Wait(blockers[0])) if blockers else None
+    if blockers:
+        return fail_over_stuck_mirror(draft) or Wait(blockers[0])
+    return None
 
 
 def fail_over_stuck_mirror(draft: Draft) -> Wait | None:
@@ -217,7 +220,9 @@ def unhealed(step: StepContext) -> VerificationStatus | None:
     conclusive = [run for run in runs if run.verdict not in {None, Verdict.INCONCLUSIVE}]
     if not conclusive or conclusive[-1].verdict is not Verdict.INCONSISTENT:
         return None
-    return None if outlived(step, conclusive[-1]) else conclusive[-1]
+    if outlived(step, conclusive[-1]):
+        return None
+    return conclusive[-1]
 
 
 def _fail_over(draft: Draft, current: HealingStatus) -> Wait:
@@ -265,7 +270,8 @@ def _archived(step: StepContext, current: HealingStatus) -> bool:
 
 def _standing_since(step: StepContext) -> datetime | None:
     """Return since when the offset in ``/migration`` has not grown while the log has; None if that is not known."""
-    migration, quorum = gates.migration_znode(step), step.observation.quorum
+    migration = gates.migration_znode(step)
+    quorum = step.observation.quorum
     offset = step.status.migration_offset
     if migration is None or offset is None or isinstance(quorum, Unobserved):
         return None

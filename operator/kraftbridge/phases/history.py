@@ -1,8 +1,10 @@
 """What this attempt has read from ZooKeeper, and what a ZooKeeper that contradicts it forbids. Pure.
 
-ZooKeeper's data can be lost, restored from a backup, or exchanged for another ensemble's, and a znode can be deleted by
-hand. Such a ZooKeeper says that nothing was taken over yet. So what was taken over is read from this record and not from
-the znodes. Measured on Kafka 3.9.1 (``tests/integration/test_zookeeper_that_contradicts.py``): without ``/controller`` a
+ZooKeeper's data can be lost, restored from a backup, or exchanged for another ensemble's, and a znode can be deleted
+by hand. Such a ZooKeeper says that nothing was taken over yet. So what was taken over is read from this record and not
+from the znodes.
+
+Measured on Kafka 3.9.1 (``tests/integration/test_zookeeper_that_contradicts.py``): without ``/controller`` a
 broker on ZooKeeper becomes controller beside the KRaft controller within seconds, and without ``/migration`` the KRaft
 controller writes no change to ZooKeeper any more, neither before nor after a failover.
 """
@@ -96,7 +98,9 @@ def contradiction(
 
 def _restored_epoch(status: MigrationStatus) -> int | None:
     current = status.restoration
-    return current.epoch if current is not None and current.attempt == status.attempt else None
+    if current is not None and current.attempt == status.attempt:
+        return current.epoch
+    return None
 
 
 def _lost_migration(known: ZooKeeperHistory, seen: ZooKeeperState, restored_epoch: int | None) -> list[str]:
@@ -108,7 +112,8 @@ def _lost_migration(known: ZooKeeperHistory, seen: ZooKeeperState, restored_epoc
         return ["/migration was deleted and created anew"]
     if isinstance(migration, Unobserved):
         return []
-    offset, epoch = migration.kraft_metadata_offset, migration.kraft_controller_epoch
+    offset = migration.kraft_metadata_offset
+    epoch = migration.kraft_controller_epoch
     restored = restored_epoch is not None and known.kraft_epoch < restored_epoch <= epoch
     older = offset < int(known.migration_offset)
     return gates.failed(
@@ -145,13 +150,17 @@ def claimed(status: MigrationStatus) -> bool:
 def own_rollback(status: MigrationStatus) -> RollbackStatus | None:
     """Return the record of this attempt's rollback."""
     rollback = status.rollback
-    return rollback if rollback is not None and rollback.attempt == status.attempt else None
+    if rollback is not None and rollback.attempt == status.attempt:
+        return rollback
+    return None
 
 
 def contradicts(step: StepContext) -> ZooKeeperContradiction | None:
     """Return the contradiction that forbids every change of the cluster, None when there is none."""
     record = _history_of(step.status)
-    return record.contradiction if record is not None and _is_kept_in(step.status.phase) else None
+    if record is not None and _is_kept_in(step.status.phase):
+        return record.contradiction
+    return None
 
 
 def enforce(draft: Draft) -> Wait | None:
@@ -159,7 +168,8 @@ def enforce(draft: Draft) -> Wait | None:
 
     Nothing restarts, stops, fails over, or is written to ZooKeeper meanwhile.
     """
-    standing, record = contradicts(draft), _history_of(draft.status)
+    standing = contradicts(draft)
+    record = _history_of(draft.status)
     if standing is None or record is None:
         return None
     if standing.confirmed_at is None:
@@ -231,7 +241,9 @@ def way_out(standing: ZooKeeperContradiction) -> str:
 def _history_of(status: MigrationStatus) -> ZooKeeperHistory | None:
     """Return what this attempt has read, None while it has read nothing."""
     record = status.zookeeper_history
-    return record if record is not None and record.attempt == status.attempt else None
+    if record is not None and record.attempt == status.attempt:
+        return record
+    return None
 
 
 def _controllers_were_stopped(status: MigrationStatus) -> bool:
@@ -251,7 +263,8 @@ def _begun(step: StepContext) -> ZooKeeperHistory | None:
 
     None where a rollback goes on without one.
     """
-    status, offset = step.status, step.status.migration_offset
+    status = step.status
+    offset = step.status.migration_offset
     # A rollback from before the takeover has read nothing but the cluster's ID.
     # That is enough to tell another ZooKeeper.
     nothing = offset is None and not status.cluster_id
@@ -280,7 +293,8 @@ def _record(draft: Draft, known: ZooKeeperHistory, seen: ZooKeeperState) -> None
 
 def _taken(known: ZooKeeperHistory, seen: ZooKeeperState) -> ZooKeeperHistory:
     """Return the record with what this reading shows."""
-    migration, epoch = seen.migration, gates.claim_epoch(seen)
+    migration = seen.migration
+    epoch = gates.claim_epoch(seen)
     changes: dict[str, object] = {"cluster_id": seen.cluster_id or known.cluster_id}
     if seen.migration_czxid:
         changes["migration_czxid"] = str(seen.migration_czxid)
@@ -343,7 +357,8 @@ def _note_agreement(draft: Draft, known: ZooKeeperHistory, seen: ZooKeeperState,
 
 def _fail_over_once(draft: Draft, known: ZooKeeperHistory, found: ZooKeeperContradiction) -> Wait:
     """Make the one failover that the user asks for. From then on ZooKeeper is measured by what it shows now."""
-    waiting, reading = healing.restart_to_rewrite(draft), draft.observation.zookeeper
+    waiting = healing.restart_to_rewrite(draft)
+    reading = draft.observation.zookeeper
     current = draft.status.healing
     if current is not None and current.failover_at == draft.now and isinstance(reading, ZooKeeperState):
         rewritten = found.model_copy(update={"what": "", "rewritten_at": draft.now})
@@ -367,7 +382,8 @@ def possible(step: StepContext) -> tuple[Status, Reason, str] | None:
 
     None where the znodes do.
     """
-    standing, reading = contradicts(step), step.observation.zookeeper
+    standing = contradicts(step)
+    reading = step.observation.zookeeper
     if standing is not None and standing.confirmed_at is None:
         return "Unknown", Reason.UNKNOWN, f"ZooKeeper is read again: {standing.what}"
     if standing is not None:

@@ -97,7 +97,8 @@ def _under_way(status: MigrationStatus) -> RollbackStatus:
 def run_rolling_back_phase(draft: Draft) -> Outcome:
     """Take the next step of the rollback. The cluster's state decides which one, so any phase may have come before."""
     verifying.give_up_all_but(draft, Phase.ROLLING_BACK)
-    zookeeper, sets = draft.observation.zookeeper, draft.stateful_sets()
+    zookeeper = draft.observation.zookeeper
+    sets = draft.stateful_sets()
     if isinstance(zookeeper, Unobserved):
         return Wait(str(zookeeper))
     if isinstance(sets, Unobserved):
@@ -192,7 +193,9 @@ def _ensure_controller_serves(draft: Draft, mode: BrokerMode) -> Wait | None:
     if mode is BrokerMode.ZOOKEEPER:
         return _controller_agreed(draft)
     # A broker that restarts in migration mode reads its metadata from ZooKeeper.
-    return None if draft.spec.rollback.accept_loss else healing.ensure_mirror_moves(draft)
+    if draft.spec.rollback.accept_loss:
+        return None
+    return healing.ensure_mirror_moves(draft)
 
 
 def _finish_or_drop_restart(draft: Draft) -> Wait | None:
@@ -277,7 +280,8 @@ def _repeat_stop(draft: Draft) -> Wait | None:
 
     Return None when none is recorded, or it is older than `STOP_REPEATED_FOR`.
     """
-    controllers, workload = draft.status.controllers, draft.observation.controllers
+    controllers = draft.status.controllers
+    workload = draft.observation.controllers
     if controllers is None or not without_controller(draft.status):
         return None
     if isinstance(workload, Unobserved):
@@ -356,11 +360,16 @@ _LOSS_HINT = "; spec.rollback.acceptLoss=true rolls back without the changes tha
 
 def _lacking(step: StepContext, zookeeper: ZooKeeperState) -> Wait | None:
     blockers = _pending_in_zookeeper(zookeeper) or _unmirrored(step)
-    return _soon(f"{blockers[0]}{_LOSS_HINT}") if blockers else None
+    if blockers:
+        return _soon(f"{blockers[0]}{_LOSS_HINT}")
+    return None
 
 
 def _isolation_pause(step: StepContext) -> Wait | None:
-    """Return the wait before controllers are isolated again, None when it is over; the rollback is stalled meanwhile."""
+    """Return the wait before controllers are isolated again, None when it is over.
+
+    The rollback is stalled meanwhile.
+    """
     rollback = gates.rollback_record(step.status)
     if rollback.isolation_given_up_at is None:
         return None
@@ -408,7 +417,8 @@ def _follow_isolation(draft: Draft, controllers: ControllersStatus) -> Wait | No
 
 def _follow_mirroring(draft: Draft) -> Wait | None:
     """Return None once isolated controllers have written the end of the log to ZooKeeper."""
-    quorum, migration = draft.observation.quorum, gates.migration_znode(draft)
+    quorum = draft.observation.quorum
+    migration = gates.migration_znode(draft)
     rollback = gates.rollback_record(draft.status)
     if isinstance(quorum, Unobserved):
         return _soon(f"the isolated controllers elect a leader: {quorum}")
@@ -469,7 +479,8 @@ def _restart_controllers_in(draft: Draft, controllers: ControllersStatus, mode: 
 
     Return None once all are Ready.
     """
-    stateful_set, prefix = gates.controllers_set(draft), f"{mode}-"
+    stateful_set = gates.controllers_set(draft)
+    prefix = f"{mode}-"
     if stateful_set is None:
         return _soon(f"the controllers could not be observed: {draft.observation.controllers}")
     if not stateful_set.configuration.startswith(prefix) or not stateful_set.observed:
@@ -485,7 +496,8 @@ def _restart_controllers_in(draft: Draft, controllers: ControllersStatus, mode: 
 
 
 def _stop_now(draft: Draft, controllers: ControllersStatus) -> Wait:
-    quorum, migration = draft.observation.quorum, gates.migration_znode(draft)
+    quorum = draft.observation.quorum
+    migration = gates.migration_znode(draft)
     rollback = gates.rollback_record(draft.status)
     isolation = rollback if is_isolating(draft.status) else RollbackStatus(attempt=draft.status.attempt)
     # From here on the cluster has no controller until a broker becomes controller.
@@ -533,7 +545,8 @@ def _pending_in_zookeeper(zookeeper: ZooKeeperState) -> list[str]:
 
 def _unmirrored(step: StepContext) -> list[str]:
     """Return why ZooKeeper lacks records of the log, apart from the last few NoOpRecords."""
-    quorum, migration = step.observation.quorum, gates.migration_znode(step)
+    quorum = step.observation.quorum
+    migration = gates.migration_znode(step)
     if isinstance(quorum, Unobserved):
         return [str(quorum)]
     if migration is None:
@@ -589,12 +602,15 @@ def _controller_settled(step: StepContext) -> Wait | None:
     From then on this is checked before each restart.
     """
     began = step.status.operation is not None or any(not pod.configuration for _, pod in gates.brokers_of(step))
-    return None if began else _controller_agreed(step)
+    if began:
+        return None
+    return _controller_agreed(step)
 
 
 def _controller_views(step: StepContext) -> Mapping[int, int | Unobserved] | Unobserved:
     """Return the controller that each broker names whose pod is Ready."""
-    views, sets = step.observation.controller_by_broker, step.stateful_sets()
+    views = step.observation.controller_by_broker
+    sets = step.stateful_sets()
     if isinstance(views, Unobserved):
         return views
     if isinstance(sets, Unobserved):
@@ -622,11 +638,14 @@ def _named_by_all(step: StepContext) -> int | None:
     None while they differ or one did not answer. Brokers that the KRaft controllers never reached still agree on the
     controller from before the takeover, which may not be the new one.
     """
-    views, controller = _controller_views(step), gates.controller_znode(step)
+    views = _controller_views(step)
+    controller = gates.controller_znode(step)
     if isinstance(views, Unobserved) or controller is None:
         return None
     agree = set(views.values()) <= {controller.broker_id}
-    return controller.broker_id if agree and controller.broker_id in step.status.broker_ids.values() else None
+    if agree and controller.broker_id in step.status.broker_ids.values():
+        return controller.broker_id
+    return None
 
 
 def _controller_agreed(step: StepContext) -> Wait | None:
@@ -635,7 +654,8 @@ def _controller_agreed(step: StepContext) -> Wait | None:
     A broker whose cache still names a KRaft controller hangs in its controlled shutdown, measured for up to five
     minutes.
     """
-    views, since = _controller_views(step), step.status.controller_agreed_since
+    views = _controller_views(step)
+    since = step.status.controller_agreed_since
     if isinstance(views, Unobserved):
         return Wait(str(views))
     named = _named_by_all(step)

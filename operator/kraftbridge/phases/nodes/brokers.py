@@ -102,7 +102,9 @@ def _first_if_others_serve(step: StepContext, broken: list[Broker]) -> Broker | 
     """Return the first of the broken brokers, None when there is none or another broker does not serve."""
     names = {pod.name for _, pod in broken}
     others = frozenset(broker_id for name, broker_id in step.status.broker_ids.items() if name not in names)
-    return broken[0] if broken and gates.all_serve(step, others) else None
+    if broken and gates.all_serve(step, others):
+        return broken[0]
+    return None
 
 
 def lost_broker(step: StepContext) -> Broker | None:
@@ -120,7 +122,8 @@ def starting_broker(step: StepContext) -> PodState | None:
 
     It is the one that restarts, or one that came back by itself.
     """
-    operation, watched = step.status.operation, step.status.watched_start
+    operation = step.status.operation
+    watched = step.status.watched_start
     running = [broker for broker in gates.brokers_of(step) if _runs_for_a_while(step, broker[1])]
     restarted = "" if operation is None else operation.pod
     former = "" if operation is None else operation.pod_uid
@@ -152,7 +155,8 @@ def away(step: StepContext) -> list[str]:
 
     Empty if none answers.
     """
-    operation, views = step.status.operation, gates.views_of_cluster(step)
+    operation = step.status.operation
+    views = gates.views_of_cluster(step)
     if not views:
         return []
     listed = frozenset().union(*(view.brokers for view in views))
@@ -211,7 +215,8 @@ def _is_absent_from_quorum(step: StepContext, stateful_set: StatefulSetState, po
     KRaft mode is an observer of the quorum (``KafkaServer`` starts a ``KafkaRaftManager`` if the migration is enabled;
     DescribeQuorum, KIP-595).
     """
-    quorum, broker_id = step.observation.quorum, step.status.broker_ids.get(pod.name)
+    quorum = step.observation.quorum
+    broker_id = step.status.broker_ids.get(pod.name)
     if not isinstance(quorum, QuorumState) or broker_id in quorum.observers:
         return False
     return bool(registration_blockers(step, BrokerMode.of(stateful_set.configuration)))
@@ -245,7 +250,8 @@ def _is_left_behind(step: StepContext, pod: PodState, mode: BrokerMode) -> bool:
 
 def another_is_broken(step: StepContext, mode: BrokerMode) -> bool:
     """Return whether a restart is complete except for another broker that is broken and must be restarted first."""
-    operation, roll = step.status.operation, roll_of(step)
+    operation = step.status.operation
+    roll = roll_of(step)
     if isinstance(roll, Unobserved) or operation is None or not gates.views_of_cluster(step):
         return False
     lost = _lost_brokers(step)

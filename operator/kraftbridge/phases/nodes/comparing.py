@@ -59,7 +59,10 @@ def comparison_is_due(status: MigrationStatus, now: datetime) -> bool:
 
 
 def ensure_recorded(draft: Draft, pod: PodState, mode: BrokerMode) -> Wait | None:
-    """Return None once there is a fresh record of a broker that is about to restart, and its start will refuse nothing."""
+    """Return None once there is a fresh record of a broker that is about to restart.
+
+    In KRaft mode its start must refuse nothing, too.
+    """
     node_id = draft.status.broker_ids[pod.name]
     name = broker_record_name(draft.identity.name, draft.identity.uid, node_id)
     wanted = BrokerRecordStatus(node_id=node_id, pod_uid=pod.uid, config_map=name)
@@ -75,7 +78,9 @@ def ensure_recorded(draft: Draft, pod: PodState, mode: BrokerMode) -> Wait | Non
     if mode is not BrokerMode.KRAFT:
         return None
     refused = dynamic_settings.standing(draft, {node_id: record.settings})
-    return _stalled(refused[0]) if refused else None
+    if refused:
+        return _stalled(refused[0])
+    return None
 
 
 def _is_fresh(step: StepContext, record: BrokerRecord, wanted: BrokerRecordStatus) -> bool:
@@ -150,7 +155,9 @@ def _follow_comparison(draft: Draft, comparison: BrokerComparison) -> Wait | Non
 def _finding_of(comparison: BrokerComparison) -> FindingStatus | None:
     """Return the finding about a broker that is not what it was or could not be compared, None for any other."""
     if comparison.compared_at is not None:
-        return found_difference(comparison) if comparison.differing else None
+        if comparison.differing:
+            return found_difference(comparison)
+        return None
     broker = f"broker/{comparison.node_id}"
     reason = comparison.unknown or "it was not asked yet"
     return finding(Code.BROKER_NOT_COMPARED, broker, broker=comparison.node_id, reason=reason, object=broker)

@@ -18,7 +18,8 @@ REGISTRATION_PATIENCE = timedelta(seconds=25)
 
 def keep_controllers(draft: Draft, mode: ControllerMode) -> None:
     """Apply the controllers' objects whenever they differ from what ``mode`` needs."""
-    status, workload = draft.status.controllers, draft.observation.controllers
+    status = draft.status.controllers
+    workload = draft.observation.controllers
     if status is None:
         return
     if status.mode is not mode:
@@ -38,7 +39,8 @@ def keep_controllers(draft: Draft, mode: ControllerMode) -> None:
 
 def remember_volumes(draft: Draft) -> None:
     """Record each voter's volume once; from then on the start script must not format a blank volume."""
-    status, workload = draft.status.controllers, draft.observation.controllers
+    status = draft.status.controllers
+    workload = draft.observation.controllers
     stateful_set = gates.controllers_set(draft)
     if status is None or not status.format_allowed or isinstance(workload, Unobserved):
         return
@@ -55,7 +57,9 @@ def remember_volumes(draft: Draft) -> None:
 def ensure_voters_registered(draft: Draft) -> Wait | None:
     """Wait for every voter's registration; restart a voter that does not retry."""
     blockers = gates.voter_registration_blockers(draft)
-    return (restart_unregistered_controller(draft) or Wait(blockers[0])) if blockers else None
+    if blockers:
+        return restart_unregistered_controller(draft) or Wait(blockers[0])
+    return None
 
 
 def restart_unregistered_controller(draft: Draft) -> Wait | None:
@@ -64,7 +68,8 @@ def restart_unregistered_controller(draft: Draft) -> Wait | None:
     Return None when there is none to restart now. Such a controller does not retry (``ControllerRegistrationManager``,
     see `ControllerClient.registered_controllers`).
     """
-    registered, quorum = draft.observation.registered_controllers, draft.status.quorum
+    registered = draft.observation.registered_controllers
+    quorum = draft.status.quorum
     stateful_set = gates.controllers_set(draft)
     if stateful_set is None or isinstance(registered, Unobserved):
         return None
@@ -101,7 +106,8 @@ def finish_controller_restart(draft: Draft, mode: ControllerMode, *, whole_clust
 
     With ``whole_cluster``, the restart ends only when every broker serves and every ISR is full.
     """
-    operation, workload = draft.status.operation, draft.observation.controllers
+    operation = draft.status.operation
+    workload = draft.observation.controllers
     if operation is None:
         return None
     if isinstance(workload, Unobserved):
@@ -127,7 +133,9 @@ def finish_controller_restart(draft: Draft, mode: ControllerMode, *, whole_clust
 
 
 def _cluster_blockers(step: StepContext, *, whole_cluster: bool) -> list[str]:
-    return gates.cluster_blockers(step) if whole_cluster else []
+    if whole_cluster:
+        return gates.cluster_blockers(step)
+    return []
 
 
 def _image_blockers(step: StepContext, node_id: int) -> list[str]:
@@ -140,10 +148,13 @@ def _return_blockers(step: StepContext, mode: ControllerMode, *, whole_cluster: 
     """Return why the brokers do not have the quorum back, unless another broker must be restarted before."""
     if mode is not ControllerMode.FINAL:
         broken = brokers.another_is_broken(step, BrokerMode.ZOOKEEPER)
-        return [] if broken else _cluster_blockers(step, whole_cluster=whole_cluster)
+        if broken:
+            return []
+        return _cluster_blockers(step, whole_cluster=whole_cluster)
     if brokers.another_is_broken(step, BrokerMode.KRAFT):
         return []
-    active, total = step.observation.active_controller, len(step.status.broker_ids)
+    active = step.observation.active_controller
+    total = len(step.status.broker_ids)
     brokers_found = "unknown" if active is None else active.active_brokers
     missing = gates.failed(
         (brokers_found != total, f"{brokers_found} of {total} brokers have found the active controller")

@@ -51,9 +51,13 @@ class PastDeadline(StrEnum):
 def past_deadline(kind: OperationKind, direction: Direction, stage: Stage) -> PastDeadline:
     """Return the table's action."""
     if direction is Direction.BACK:
-        return PastDeadline.WAIT if stage is Stage.STOPPING else PastDeadline.GO_ON
+        if stage is Stage.STOPPING:
+            return PastDeadline.WAIT
+        return PastDeadline.GO_ON
     helps = kind is OperationKind.RESTART_BROKER and stage is Stage.UNREGISTERED
-    return PastDeadline.RESTART_AGAIN if helps else PastDeadline.WAIT
+    if helps:
+        return PastDeadline.RESTART_AGAIN
+    return PastDeadline.WAIT
 
 
 def seconds_of(direction: Direction, stage: Stage, termination_grace_seconds: int) -> int:
@@ -62,7 +66,9 @@ def seconds_of(direction: Direction, stage: Stage, termination_grace_seconds: in
         case Stage.STOPPING:
             return termination_grace_seconds + 60
         case Stage.STARTING:
-            return 300 if direction is Direction.FORWARD else 120
+            if direction is Direction.FORWARD:
+                return 300
+            return 120
         case Stage.UNREGISTERED:
             return 180
         case Stage.CATCHING_UP:
@@ -125,7 +131,9 @@ def _pod_of(step: StepContext, operation: Operation) -> PodState | Unobserved | 
         return owners
     if not of_controller:
         broker = brokers.broker_named(step, operation.pod)
-        return None if broker is None else broker[1]
+        if broker is None:
+            return None
+        return broker[1]
     stateful_set = gates.controllers_set(step)
     pods = () if stateful_set is None else stateful_set.pods
     return next((pod for pod in pods if pod.name == operation.pod), None)

@@ -102,7 +102,8 @@ KEPT_RESTARTS = 300
 
 def track_quorum(draft: Draft) -> None:
     """Record the quorum's leader, and since when it leads."""
-    quorum, known = draft.observation.quorum, draft.status.quorum
+    quorum = draft.observation.quorum
+    known = draft.status.quorum
     if not isinstance(quorum, QuorumState):
         return
     leader = (quorum.leader_id, quorum.leader_epoch)
@@ -129,7 +130,8 @@ def track_migration_offset(draft: Draft) -> None:
 
     At most every `OFFSET_RECORDED_EVERY`, to save writes of the status.
     """
-    migration, active = gates.migration_znode(draft), draft.observation.active_controller
+    migration = gates.migration_znode(draft)
+    active = draft.observation.active_controller
     if migration is None:
         return
     offset = migration.kraft_metadata_offset

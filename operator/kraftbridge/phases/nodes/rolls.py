@@ -70,7 +70,9 @@ def _configure(draft: Draft, stateful_set: StatefulSetState, mode: BrokerMode) -
     if not renders and stateful_set in originals.lost(draft):
         return originals.wait(draft, stateful_set)
     if renders and not stateful_set.drift:
-        return None if stateful_set.observed else unobserved_revision(stateful_set)
+        if stateful_set.observed:
+            return None
+        return unobserved_revision(stateful_set)
     # Record the changed fields while they still hold the user's values; a Secret keeps these values.
     others = tuple(field for field in draft.status.changed_fields if field.object != f"StatefulSet/{name}")
     draft.update(changed_fields=(*others, *stateful_set.former))
@@ -117,7 +119,9 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
 
 
 def _ensure_configured(draft: Draft, mode: BrokerMode) -> Wait | None:
-    return None if draft.status.operation is not None else configure_brokers(draft, mode)
+    if draft.status.operation is not None:
+        return None
+    return configure_brokers(draft, mode)
 
 
 def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
@@ -214,7 +218,8 @@ def _restart_in_former_mode(draft: Draft, undo: BrokerUndo) -> Wait | None:
 
 def finish_broker_restart(draft: Draft) -> Wait | None:
     """Follow the restart in progress to its end; return None when there is none."""
-    operation, sets = draft.status.operation, draft.stateful_sets()
+    operation = draft.status.operation
+    sets = draft.stateful_sets()
     if operation is None:
         return None
     if isinstance(sets, Unobserved):
@@ -310,7 +315,8 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, 
 def restart_lost_broker(draft: Draft, stateful_set: StatefulSetState, pod: PodState) -> Wait:
     """Restart a broker that the quorum lacks, once.
 
-    If clients still reach the broker, its restart must make nothing unavailable. It is not restarted while its log says that it loads its partitions, nor while nobody knows what its log says.
+    If clients still reach the broker, its restart must make nothing unavailable.
+    It is not restarted while its log says that it loads its partitions, nor while nobody knows what its log says.
     """
     node_id = draft.status.broker_ids[pod.name]
     if problem := sights.start_problem(draft, pod):
@@ -432,7 +438,8 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
     status = draft.status.controllers
     if status is None or status.format_allowed:
         return None  # `replace_outdated_controllers` replaces unformatted voters all at once
-    wanted, change = _wanted(draft, status), status.change
+    wanted = _wanted(draft, status)
+    change = status.change
     if status.rendered is None or (change is None and _only_names_secrets(wanted, status.rendered)):
         draft.update(controllers=status.model_copy(update={"rendered": wanted}))
         return None
@@ -510,8 +517,12 @@ def _only_names_secrets(wanted: RenderedControllers, rendered: RenderedControlle
 
 
 def give_up_change(draft: Draft) -> None:
-    """Render the controllers from the old spec again during a rollback, and replace those that are down on the new one."""
-    status, stateful_set = draft.status.controllers, gates.controllers_set(draft)
+    """Render the controllers from the old spec again during a rollback.
+
+    Those that are down on the new one are replaced.
+    """
+    status = draft.status.controllers
+    stateful_set = gates.controllers_set(draft)
     if status is None or status.change is None or stateful_set is None:
         return
     if status.change.failed:
@@ -606,7 +617,9 @@ def _follow_voter(
     waiting = controllers.finish_controller_restart(draft, status.mode, whole_cluster=False)
     if operation is None or waiting is None:
         node = "" if operation is None else f" {operation.node_id}"
-        return _wait_failed(change) if change.failed else Wait(f"controller{node} is back; the change goes on")
+        if change.failed:
+            return _wait_failed(change)
+        return Wait(f"controller{node} is back; the change goes on")
     if change.failed:
         _restore_former(draft, status, stateful_set)
         return _wait_failed(change)
@@ -657,9 +670,11 @@ def _wait_failed(change: ControllersChange) -> Wait:
 def _is_safe_now(step: StepContext) -> bool:
     """Return whether a voter may restart with another configuration.
 
-    It may not between the claim on ``/controller`` and dual-write, when the active controller copies the metadata (KIP-866).
+    It may not between the claim on ``/controller`` and dual-write, when the active controller copies the metadata
+    (KIP-866).
     """
-    phase, zookeeper = step.status.phase, step.observation.zookeeper
+    phase = step.status.phase
+    zookeeper = step.observation.zookeeper
     if phase in (Phase.PROVISIONING_QUORUM, Phase.COMPLETED, *_WITH_MIRROR):
         return True
     if phase is not Phase.TAKING_OVER:
@@ -680,7 +695,8 @@ def _mirror_blockers(step: StepContext, change: ControllersChange) -> list[str]:
         return []
     if blockers := gates.dual_write_blockers(step):
         return blockers
-    offset, restarted_at = step.status.migration_offset, change.active_restarted_at
+    offset = step.status.migration_offset
+    restarted_at = change.active_restarted_at
     moved_at = None if offset is None else offset.moved_at
     if restarted_at is None or (moved_at is not None and moved_at > restarted_at):
         return []

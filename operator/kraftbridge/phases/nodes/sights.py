@@ -85,7 +85,9 @@ def follow_start(draft: Draft, pod: PodState | None) -> None:
 def _watched(step: StepContext, pod: PodState) -> WatchedStart | None:
     """Return what is known of this process' start, None when another process is watched or none."""
     watched = step.status.watched_start
-    return watched if watched is not None and watched.process == pod.process else None
+    if watched is not None and watched.process == pod.process:
+        return watched
+    return None
 
 
 def recovering(step: StepContext, pod: PodState) -> datetime | None:
@@ -98,9 +100,12 @@ def recovering(step: StepContext, pod: PodState) -> datetime | None:
 
 def start_problem(step: StepContext, pod: PodState) -> str:
     """Return why it is not known that a broker's start has come to a standstill, ``""`` if it is."""
-    watched, log = _watched(step, pod), step.observation.start_log
+    watched = _watched(step, pod)
+    log = step.observation.start_log
     if watched is not None and isinstance(log, Unobserved):
         return str(log)
     if watched is None or isinstance(log, Unobserved) or log.process != pod.process:
         return "its log was not read yet"
-    return f"it loads its partitions: {watched.recovery}" if recovering(step, pod) is not None else ""
+    if recovering(step, pod) is not None:
+        return f"it loads its partitions: {watched.recovery}"
+    return ""

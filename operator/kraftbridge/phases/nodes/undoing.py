@@ -32,7 +32,8 @@ def begin_undo(draft: Draft) -> None:
 
     Its start in KRaft mode destroys or cuts off, and there is a way back.
     """
-    comparison, now = draft.status.broker_comparison, draft.observation.broker_now
+    comparison = draft.status.broker_comparison
+    now = draft.observation.broker_now
     if comparison is None or not isinstance(now, BrokerNow) or draft.status.broker_undo is not None:
         return
     if comparison.mode is not BrokerMode.KRAFT or draft.status.phase is not Phase.ROLLING_BROKERS:
@@ -65,8 +66,8 @@ def hold(draft: Draft) -> Wait | None:
         draft.update(broker_undo=None, broker_comparison=None, broker_record=None)
         return None
     message = (
-        f"Broker {undo.node_id} was taken back to migration mode and is what it was; its start in KRaft mode was undone. "
-        f"{undo.reason}. "
+        f"Broker {undo.node_id} was taken back to migration mode and is what it was; "
+        f"its start in KRaft mode was undone. {undo.reason}. "
         "No broker starts in KRaft mode before this changes: give the setting a static line with the same value "
         "(spec.brokers.staticSettings), or delete the dynamic setting that Kafka refuses "
         "(kafka-configs --alter --delete-config). "
