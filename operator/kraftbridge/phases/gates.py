@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.conditions import Reason
@@ -26,7 +27,13 @@ from kraftbridge.models.observation import (
     meaning_of,
 )
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, ZkMigrationState
-from kraftbridge.models.status import MigrationStatus, RollbackStatus, WaitKind
+from kraftbridge.models.status import (
+    MigrationStatus,
+    Restoration,
+    RollbackStatus,
+    WaitKind,
+    ZooKeeperHistory,
+)
 from kraftbridge.phases.draft import StepContext, Wait
 from kraftbridge.phases.preflight.findings import blocking, redundancy_findings
 
@@ -42,6 +49,8 @@ MIRROR_SILENCE = timedelta(seconds=15)
 """The offset in ``/migration`` moves about twice a second.
 Without a move for this long, ZooKeeper does not mirror the log."""
 NO_ACTIVE_CONTROLLER = "no single active controller answers"
+
+_Record = TypeVar("_Record", Restoration, RollbackStatus, ZooKeeperHistory)
 
 Blockers = list[str]
 Broker = tuple[StatefulSetState, PodState]
@@ -87,11 +96,15 @@ def controllers_set(step: StepContext) -> StatefulSetState | None:
     return workload.stateful_set if isinstance(workload, ControllersWorkload) else None
 
 
+def controllers_pods(step: StepContext) -> tuple[PodState, ...]:
+    """Return the controllers' pods, none while they were not observed."""
+    stateful_set = controllers_set(step)
+    return () if stateful_set is None else stateful_set.pods
+
+
 def controller_pod(step: StepContext, node_id: int) -> PodState | None:
     """Return the pod of one controller, None while it does not exist or was not observed."""
-    stateful_set = controllers_set(step)
-    pods = () if stateful_set is None else stateful_set.pods
-    return next((pod for pod in pods if pod.ordinal == node_id), None)
+    return next((pod for pod in controllers_pods(step) if pod.ordinal == node_id), None)
 
 
 def migration_znode(step: StepContext) -> MigrationZnode | None:
@@ -114,12 +127,16 @@ def claim_epoch(zookeeper: ZooKeeperState) -> int:
     return -1 if zookeeper.controller is None else zookeeper.controller.kraft_controller_epoch
 
 
+def of_attempt(status: MigrationStatus, record: _Record | None) -> _Record | None:
+    """Return a record of this attempt, None for that of an earlier one."""
+    if record is None or record.attempt != status.attempt:
+        return None
+    return record
+
+
 def rollback_record(status: MigrationStatus) -> RollbackStatus:
     """Return the record of this attempt's rollback, an empty one while there is none."""
-    rollback = status.rollback
-    if rollback is None or rollback.attempt != status.attempt:
-        return RollbackStatus(attempt=status.attempt)
-    return rollback
+    return of_attempt(status, status.rollback) or RollbackStatus(attempt=status.attempt)
 
 
 def cluster_blockers(step: StepContext) -> Blockers:
@@ -320,9 +337,8 @@ def controller_in_trouble(step: StepContext) -> tuple[str, str]:
 
     Two empty strings when all can run.
     """
-    stateful_set = controllers_set(step)
-    pods = () if stateful_set is None else stateful_set.pods
-    return next(((pod.name, pod.trouble) for pod in pods if pod.trouble and not pod.ready), ("", ""))
+    troubled = (pod for pod in controllers_pods(step) if pod.trouble and not pod.ready)
+    return next(((pod.name, pod.trouble) for pod in troubled), ("", ""))
 
 
 def _controller_trouble(step: StepContext, node_id: int) -> str:

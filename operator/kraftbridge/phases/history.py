@@ -68,7 +68,10 @@ def _is_kept_in(phase: Phase) -> bool:
 
 
 def contradiction(
-    known: ZooKeeperHistory, seen: ZooKeeperState, rollback: RollbackStatus | None, restored_epoch: int | None = None
+    record: ZooKeeperHistory,
+    reading: ZooKeeperState,
+    rollback: RollbackStatus | None,
+    restored_epoch: int | None = None,
 ) -> str:
     """Return what ZooKeeper lacks, or shows in an older state than it was read in.
 
@@ -81,57 +84,55 @@ def contradiction(
     restored_epoch
         Epoch at which controllers began that were restored from a copy: their log is a shorter one.
     """
-    if known.cluster_id and seen.cluster_id != known.cluster_id:
-        return f"/cluster/id is {seen.cluster_id or 'missing'} and was {known.cluster_id}"
-    epoch = -1 if seen.controller_epoch is None else seen.controller_epoch
-    shown = "missing" if seen.controller_epoch is None else epoch
-    zxid = int(known.zxid)
+    if record.cluster_id and reading.cluster_id != record.cluster_id:
+        return f"/cluster/id is {reading.cluster_id or 'missing'} and was {record.cluster_id}"
+    epoch = -1 if reading.controller_epoch is None else reading.controller_epoch
+    shown = "missing" if reading.controller_epoch is None else epoch
+    zxid = int(record.zxid)
     lost: list[str] = []
     if rollback is None or rollback.claim_removed_at is None:
-        lost = [*_lost_migration(known, seen, restored_epoch), *_lost_claim(known, seen.controller)]
+        lost = [*_lost_migration(record, reading, restored_epoch), *_lost_claim(record, reading.controller)]
     older = gates.failed(
-        (epoch < known.controller_epoch, f"/controller_epoch is {shown} and was {known.controller_epoch}"),
-        (0 < seen.zxid < zxid, f"its newest transaction is {seen.zxid:#x} and was {zxid:#x}"),
+        (epoch < record.controller_epoch, f"/controller_epoch is {shown} and was {record.controller_epoch}"),
+        (0 < reading.zxid < zxid, f"its newest transaction is {reading.zxid:#x} and was {zxid:#x}"),
     )
     return "; ".join([*lost, *older])
 
 
 def _restored_epoch(status: MigrationStatus) -> int | None:
-    current = status.restoration
-    if current is not None and current.attempt == status.attempt:
-        return current.epoch
-    return None
+    current = gates.of_attempt(status, status.restoration)
+    return None if current is None else current.epoch
 
 
-def _lost_migration(known: ZooKeeperHistory, seen: ZooKeeperState, restored_epoch: int | None) -> list[str]:
+def _lost_migration(record: ZooKeeperHistory, reading: ZooKeeperState, restored_epoch: int | None) -> list[str]:
     """Return what ``/migration`` lacks."""
-    migration = seen.migration
+    migration = reading.migration
     if migration is None:
-        return gates.failed((known.migration_czxid or known.copied, "/migration is gone"))
-    if known.migration_czxid and seen.migration_czxid not in (0, int(known.migration_czxid)):
+        return gates.failed((record.migration_czxid or record.copied, "/migration is gone"))
+    if record.migration_czxid and reading.migration_czxid not in (0, int(record.migration_czxid)):
         return ["/migration was deleted and created anew"]
     if isinstance(migration, Unobserved):
         return []
     offset = migration.kraft_metadata_offset
     epoch = migration.kraft_controller_epoch
-    restored = restored_epoch is not None and known.kraft_epoch < restored_epoch <= epoch
-    older = offset < int(known.migration_offset)
+    restored = restored_epoch is not None and record.kraft_epoch < restored_epoch <= epoch
+    older = offset < int(record.migration_offset)
     return gates.failed(
-        (older and not restored, f"the offset in /migration is {offset} and was {known.migration_offset}"),
-        (epoch < known.kraft_epoch, f"the epoch in /migration is {epoch} and was {known.kraft_epoch}"),
+        (older and not restored, f"the offset in /migration is {offset} and was {record.migration_offset}"),
+        (epoch < record.kraft_epoch, f"the epoch in /migration is {epoch} and was {record.kraft_epoch}"),
     )
 
 
-def _lost_claim(known: ZooKeeperHistory, controller: ControllerZnode | None) -> list[str]:
+def _lost_claim(record: ZooKeeperHistory, controller: ControllerZnode | None) -> list[str]:
     """Return what became of a claim on ``/controller``."""
-    if known.claim_epoch < 0:
+    if record.claim_epoch < 0:
         return []
     if controller is None:
         return ["/controller is gone"]
     epoch = controller.kraft_controller_epoch
     holder = f"broker {controller.broker_id}" if epoch < 0 else "an earlier KRaft claim"
     return gates.failed(
-        (epoch < known.claim_epoch, f"/controller names {holder}, and a KRaft controller had claimed it")
+        (epoch < record.claim_epoch, f"/controller names {holder}, and a KRaft controller had claimed it")
     )
 
 
@@ -149,10 +150,7 @@ def claimed(status: MigrationStatus) -> bool:
 
 def own_rollback(status: MigrationStatus) -> RollbackStatus | None:
     """Return the record of this attempt's rollback."""
-    rollback = status.rollback
-    if rollback is not None and rollback.attempt == status.attempt:
-        return rollback
-    return None
+    return gates.of_attempt(status, status.rollback)
 
 
 def contradicts(step: StepContext) -> ZooKeeperContradiction | None:
@@ -208,8 +206,8 @@ def _rewriting(step: StepContext) -> Wait | None:
     return Wait(message, reason=Reason.CONTRADICTS, stalled=True)
 
 
-def _close(draft: Draft, known: ZooKeeperHistory, because: str) -> Wait:
-    draft.update(zookeeper_history=known.model_copy(update={"contradiction": None}))
+def _close(draft: Draft, record: ZooKeeperHistory, because: str) -> Wait:
+    draft.update(zookeeper_history=record.model_copy(update={"contradiction": None}))
     draft.set_findings(Code.ZOOKEEPER_CONTRADICTS)
     draft.tell(EventReason.HEALED, f"ZooKeeper is again what this migration has read: {because}")
     return Wait("ZooKeeper is again what this migration has read from it")
@@ -240,22 +238,19 @@ def way_out(standing: ZooKeeperContradiction) -> str:
 
 def _history_of(status: MigrationStatus) -> ZooKeeperHistory | None:
     """Return what this attempt has read, None while it has read nothing."""
-    record = status.zookeeper_history
-    if record is not None and record.attempt == status.attempt:
-        return record
-    return None
+    return gates.of_attempt(status, status.zookeeper_history)
 
 
 def _controllers_were_stopped(status: MigrationStatus) -> bool:
     return gates.rollback_record(status).controllers_stopped_at is not None
 
 
-def _comparable(step: StepContext, known: ZooKeeperHistory) -> bool:
+def _comparable(step: StepContext, record: ZooKeeperHistory) -> bool:
     """Return whether a verification can compare the stores.
 
     The copy was complete, and the controllers were not asked to stop.
     """
-    return known.copied and not _controllers_were_stopped(step.status)
+    return record.copied and not _controllers_were_stopped(step.status)
 
 
 def _begun(step: StepContext) -> ZooKeeperHistory | None:
@@ -278,91 +273,93 @@ def _begun(step: StepContext) -> ZooKeeperHistory | None:
     )
 
 
-def _record(draft: Draft, known: ZooKeeperHistory, seen: ZooKeeperState) -> None:
+def _record(draft: Draft, record: ZooKeeperHistory, reading: ZooKeeperState) -> None:
     """Record a reading that fits: at once where it is another znode or epoch, else every `RECORDED_EVERY`."""
-    if known.contradiction is not None:
+    if record.contradiction is not None:
         draft.set_findings(Code.ZOOKEEPER_CONTRADICTS)
-    newer = _taken(known, seen).model_copy(update={"seen_at": draft.now, "contradiction": None})
-    moving = {"seen_at": known.seen_at, "zxid": known.zxid, "migration_offset": known.migration_offset}
-    same = newer.model_copy(update=moving) == known and newer.copied is known.copied
+    newer = _taken(record, reading).model_copy(update={"seen_at": draft.now, "contradiction": None})
+    moving = {"seen_at": record.seen_at, "zxid": record.zxid, "migration_offset": record.migration_offset}
+    same = newer.model_copy(update=moving) == record and newer.copied is record.copied
     offset = draft.status.migration_offset
-    due = draft.now - known.seen_at >= RECORDED_EVERY or (offset is not None and offset.seen_at == draft.now)
-    if due or not same or draft.status.zookeeper_history is not known:
+    due = draft.now - record.seen_at >= RECORDED_EVERY or (offset is not None and offset.seen_at == draft.now)
+    if due or not same or draft.status.zookeeper_history is not record:
         draft.update(zookeeper_history=newer)
 
 
-def _taken(known: ZooKeeperHistory, seen: ZooKeeperState) -> ZooKeeperHistory:
+def _taken(record: ZooKeeperHistory, reading: ZooKeeperState) -> ZooKeeperHistory:
     """Return the record with what this reading shows."""
-    migration = seen.migration
-    epoch = gates.claim_epoch(seen)
-    changes: dict[str, object] = {"cluster_id": seen.cluster_id or known.cluster_id}
-    if seen.migration_czxid:
-        changes["migration_czxid"] = str(seen.migration_czxid)
+    migration = reading.migration
+    epoch = gates.claim_epoch(reading)
+    changes: dict[str, object] = {"cluster_id": reading.cluster_id or record.cluster_id}
+    if reading.migration_czxid:
+        changes["migration_czxid"] = str(reading.migration_czxid)
     if isinstance(migration, MigrationZnode):
         changes["migration_offset"] = str(migration.kraft_metadata_offset)
         changes["kraft_epoch"] = migration.kraft_controller_epoch
     if epoch >= 0:
         changes["claim_epoch"] = epoch
-    if seen.controller_epoch is not None:
-        changes["controller_epoch"] = seen.controller_epoch
-    if seen.zxid:
-        changes["zxid"] = str(seen.zxid)
-    return known.model_copy(update=changes)
+    if reading.controller_epoch is not None:
+        changes["controller_epoch"] = reading.controller_epoch
+    if reading.zxid:
+        changes["zxid"] = str(reading.zxid)
+    return record.model_copy(update=changes)
 
 
-def _note_contradiction(draft: Draft, known: ZooKeeperHistory, seen: ZooKeeperState, what: str) -> None:
+def _note_contradiction(draft: Draft, record: ZooKeeperHistory, reading: ZooKeeperState, lacking: str) -> None:
     """Record a contradiction when it is first read, and that it is one when it is read again."""
-    standing = known.contradiction
-    rewritable = _is_rewritable(known, seen)
+    standing = record.contradiction
+    rewritable = _is_rewritable(record, reading)
     if standing is None or not standing.what:
         # The last one was not read any more: this is another one, with a word of its own.
         first = ZooKeeperContradiction(
-            id=f"attempt-{known.attempt}-{draft.now:%Y%m%dT%H%M%SZ}",
-            what=what,
+            id=f"attempt-{record.attempt}-{draft.now:%Y%m%dT%H%M%SZ}",
+            what=lacking,
             rewritable=rewritable,
             seen_at=draft.now,
         )
-        draft.update(zookeeper_history=known.model_copy(update={"contradiction": first}))
+        draft.update(zookeeper_history=record.model_copy(update={"contradiction": first}))
         return
     confirmed_at = standing.confirmed_at or draft.now
-    changes = {"what": what, "rewritable": rewritable, "confirmed_at": confirmed_at}
+    changes = {"what": lacking, "rewritable": rewritable, "confirmed_at": confirmed_at}
     confirmed = standing.model_copy(update=changes)
     if confirmed == standing:
         return
     if standing.confirmed_at is None:
-        draft.tell(EventReason.ALARM, f"ZooKeeper contradicts the migration: {what}", EventType.WARNING)
-    draft.update(zookeeper_history=known.model_copy(update={"contradiction": confirmed}))
+        draft.tell(EventReason.ALARM, f"ZooKeeper contradicts the migration: {lacking}", EventType.WARNING)
+    draft.update(zookeeper_history=record.model_copy(update={"contradiction": confirmed}))
     draft.set_findings(Code.ZOOKEEPER_CONTRADICTS, _finding(confirmed))
 
 
-def _is_rewritable(known: ZooKeeperHistory, seen: ZooKeeperState) -> bool:
+def _is_rewritable(record: ZooKeeperHistory, reading: ZooKeeperState) -> bool:
     """Return whether a failover can write ZooKeeper anew: the cluster's own, with this attempt's ``/migration``."""
-    if not isinstance(seen.migration, MigrationZnode) or seen.migration.kraft_metadata_offset < 0:
+    if not isinstance(reading.migration, MigrationZnode) or reading.migration.kraft_metadata_offset < 0:
         return False
-    same_znode = bool(seen.migration_czxid) and str(seen.migration_czxid) == known.migration_czxid
-    return same_znode and seen.cluster_id == known.cluster_id
+    same_znode = bool(reading.migration_czxid) and str(reading.migration_czxid) == record.migration_czxid
+    return same_znode and reading.cluster_id == record.cluster_id
 
 
-def _note_agreement(draft: Draft, known: ZooKeeperHistory, seen: ZooKeeperState, found: ZooKeeperContradiction) -> None:
+def _note_agreement(
+    draft: Draft, record: ZooKeeperHistory, reading: ZooKeeperState, standing: ZooKeeperContradiction
+) -> None:
     """Record that a confirmed contradiction is not read any more; a verification settles it.
 
     Until then the record follows what is read: a ZooKeeper that is lost again meanwhile must not pass for a newer one.
     """
-    if found.what:
-        settled = found.model_copy(update={"what": ""})
-        draft.update(zookeeper_history=known.model_copy(update={"contradiction": settled}))
-    elif draft.now - known.seen_at >= RECORDED_EVERY:
-        draft.update(zookeeper_history=_taken(known, seen).model_copy(update={"seen_at": draft.now}))
+    if standing.what:
+        settled = standing.model_copy(update={"what": ""})
+        draft.update(zookeeper_history=record.model_copy(update={"contradiction": settled}))
+    elif draft.now - record.seen_at >= RECORDED_EVERY:
+        draft.update(zookeeper_history=_taken(record, reading).model_copy(update={"seen_at": draft.now}))
 
 
-def _fail_over_once(draft: Draft, known: ZooKeeperHistory, found: ZooKeeperContradiction) -> Wait:
+def _fail_over_once(draft: Draft, record: ZooKeeperHistory, standing: ZooKeeperContradiction) -> Wait:
     """Make the one failover that the user asks for. From then on ZooKeeper is measured by what it shows now."""
     waiting = healing.restart_to_rewrite(draft)
     reading = draft.observation.zookeeper
     current = draft.status.healing
     if current is not None and current.failover_at == draft.now and isinstance(reading, ZooKeeperState):
-        rewritten = found.model_copy(update={"what": "", "rewritten_at": draft.now})
-        draft.update(zookeeper_history=_taken(known, reading).model_copy(update={"contradiction": rewritten}))
+        rewritten = standing.model_copy(update={"what": "", "rewritten_at": draft.now})
+        draft.update(zookeeper_history=_taken(record, reading).model_copy(update={"contradiction": rewritten}))
     return waiting
 
 

@@ -31,7 +31,14 @@ from kraftbridge.models.decision import (
     RestoreStatefulSet,
     StopControllers,
 )
-from kraftbridge.models.observation import MigrationZnode, QuorumState, StatefulSetState, Unobserved, ZooKeeperState
+from kraftbridge.models.observation import (
+    MigrationZnode,
+    PodState,
+    QuorumState,
+    StatefulSetState,
+    Unobserved,
+    ZooKeeperState,
+)
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
 from kraftbridge.models.report import Profile
 from kraftbridge.models.spec import ControllerVolumes
@@ -126,8 +133,10 @@ def _kraft_leads(step: StepContext) -> bool:
 def _ensure_originals(draft: Draft) -> Wait | None:
     """Return the wait while no broker can leave migration mode, so that the KRaft controllers go on leading."""
     _forget_returned_broker(draft)
-    blocked = originals.blocked(draft) if _kraft_leads(draft) else None
-    return blocked and (end_isolation(draft) or blocked)
+    blocked = originals.blocked(draft)
+    if blocked is None or not _kraft_leads(draft):
+        return None
+    return end_isolation(draft) or blocked
 
 
 def _take_brokers_from_kraft(draft: Draft) -> Wait | None:
@@ -162,8 +171,9 @@ def _conclude_rollback(draft: Draft) -> Enter:
 
 def _move_brokers_to(draft: Draft, mode: BrokerMode) -> Wait | None:
     """Bring every broker back to ``mode``, one at a time."""
-    back = mode is BrokerMode.ZOOKEEPER
-    return (_restore(draft) if back else rolls.configure_brokers(draft, mode)) or _restart_next_broker(draft, mode)
+    if mode is BrokerMode.ZOOKEEPER:
+        return _restore(draft) or _restart_next_broker(draft, mode)
+    return rolls.configure_brokers(draft, mode) or _restart_next_broker(draft, mode)
 
 
 def _restart_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
@@ -176,8 +186,7 @@ def _restart_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
         return None
     if (broken := brokers.broken_broker(draft, roll, mode)) is not None:
         stateful_set, pod = broken
-        hangs = mode is BrokerMode.ZOOKEEPER and pod.ready
-        return (_controller_news(draft) if hangs else None) or rolls.restart_broker(draft, pod, stateful_set)
+        return _controller_news(draft, mode, pod) or rolls.restart_broker(draft, pod, stateful_set)
     stateful_set, pod = roll.pending[0]
     return (
         restarts.finish_hold(draft)
@@ -487,9 +496,7 @@ def _restart_controllers_in(draft: Draft, controllers: ControllersStatus, mode: 
         draft.act(ApplyControllers(mode, controllers.format_allowed))
         return _soon(f"the controllers' objects are being applied ({mode})")
     others = [pod for pod in stateful_set.pods if not pod.configuration.startswith(prefix)]
-    for pod in others:
-        if not pod.deleting:
-            draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, AT_ONCE_SECONDS, ready=False))
+    restarts.restart_controllers(draft, others, AT_ONCE_SECONDS)
     if others or gates.down(stateful_set.pods) or len(stateful_set.pods) != len(controllers.node_ids):
         return _soon(f"the controllers restart ({mode})")
     return None
@@ -671,12 +678,14 @@ def _controller_agreed(step: StepContext) -> Wait | None:
     return None
 
 
-def _controller_news(step: StepContext) -> Wait | None:
+def _controller_news(step: StepContext, mode: BrokerMode, pod: PodState) -> Wait | None:
     """Wait before a running broker restarts that nobody lists.
 
     Its process hangs in its shutdown until it knows the new controller. The new controller tells every broker who is
     alive, which may also be all that this one lacks. A broker that it cannot tell is restarted.
     """
+    if mode is not BrokerMode.ZOOKEEPER or not pod.ready:
+        return None
     rollback = step.status.rollback
     if rollback is not None and gates.age(step, rollback.controller_back_at) > GIVE_UP_RESTART_AFTER:
         return None

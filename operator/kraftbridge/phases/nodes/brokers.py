@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from kraftbridge.models.observation import PodState, QuorumState, StatefulSetState, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import BrokerMode, Phase
-from kraftbridge.models.status import BrokersStatus, OperationKind
+from kraftbridge.models.status import BrokersStatus, Operation, OperationKind
 from kraftbridge.phases import gates
 from kraftbridge.phases.draft import StepContext
 from kraftbridge.phases.gates import Broker
@@ -125,14 +125,22 @@ def starting_broker(step: StepContext) -> PodState | None:
     operation = step.status.operation
     watched = step.status.watched_start
     running = [broker for broker in gates.brokers_of(step) if _runs_for_a_while(step, broker[1])]
-    restarted = "" if operation is None else operation.pod
-    former = "" if operation is None else operation.pod_uid
-    replaced = [pod for _, pod in running if pod.name == restarted and pod.uid != former]
+    restarted = _restarting(step)
+    replaced = [pod for _, pod in running if operation is not None and _replaces(operation, pod)]
     away = [pod for stateful_set, pod in running if _is_away(step, stateful_set, pod)]
     # What is known of a start is of one process: a look in which another broker seems to be away must not forget it.
     process = None if watched is None else watched.process
     away.sort(key=lambda pod: (pod.name != restarted, pod.process != process))
     return next(iter([*away, *replaced]), None)
+
+
+def _restarting(step: StepContext) -> str:
+    """Return the name of the pod that restarts, ``""`` when none does."""
+    return "" if step.status.operation is None else step.status.operation.pod
+
+
+def _replaces(operation: Operation, pod: PodState) -> bool:
+    return pod.name == operation.pod and pod.uid != operation.pod_uid
 
 
 def _runs_for_a_while(step: StepContext, pod: PodState) -> bool:
@@ -155,13 +163,12 @@ def away(step: StepContext) -> list[str]:
 
     Empty if none answers.
     """
-    operation = step.status.operation
     views = gates.views_of_cluster(step)
     if not views:
         return []
     listed = frozenset().union(*(view.brokers for view in views))
     missing = {pod for pod, broker_id in step.status.broker_ids.items() if broker_id not in listed}
-    return sorted(missing - {operation.pod if operation is not None else ""})
+    return sorted(missing - {_restarting(step)})
 
 
 def _lost_brokers(step: StepContext) -> list[Broker]:

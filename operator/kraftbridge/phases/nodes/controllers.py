@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from kraftbridge.models.decision import ApplyControllers, EventReason, RestartPod
+from kraftbridge.models.decision import ApplyControllers, EventReason
 from kraftbridge.models.observation import ControllerMetrics, PodState, Unobserved
 from kraftbridge.models.phase import BrokerMode, ControllerMode, ZkMigrationState
 from kraftbridge.models.status import OperationKind, RenderedControllers, tuned_controllers
@@ -89,9 +89,8 @@ def replace_outdated_controllers(draft: Draft) -> None:
     stateful_set = gates.controllers_set(draft)
     if stateful_set is None or not stateful_set.observed:
         return
-    for pod in stateful_set.pods:
-        if pod.configuration != stateful_set.configuration and not pod.deleting:
-            draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, restarts.CONTROLLER_GRACE_SECONDS, ready=False))
+    outdated = [pod for pod in stateful_set.pods if pod.configuration != stateful_set.configuration]
+    restarts.restart_controllers(draft, outdated, restarts.CONTROLLER_GRACE_SECONDS)
 
 
 def restart_controller(draft: Draft, pod: PodState) -> Wait:

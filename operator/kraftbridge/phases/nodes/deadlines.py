@@ -112,10 +112,10 @@ def action_due(step: StepContext) -> PastDeadline | None:
 
 def _stage(step: StepContext, operation: Operation, pod: PodState | None) -> tuple[Stage, datetime]:
     """Return the stage of a restart and when the stage started; None: its pod does not exist."""
-    if pod is None or (pod.uid != operation.pod_uid and (not pod.ready or pod.deleting)):
-        return Stage.STARTING, operation.started_at
-    if pod.uid == operation.pod_uid:
+    if pod is not None and pod.uid == operation.pod_uid:
         return Stage.STOPPING, operation.started_at
+    if pod is None or pod.down:
+        return Stage.STARTING, operation.started_at
     since = pod.ready_since or operation.started_at
     # Without an active controller no broker can register, and a restart does not help.
     of_broker = operation.kind is OperationKind.RESTART_BROKER and step.observation.active_controller is not None
@@ -134,6 +134,4 @@ def _pod_of(step: StepContext, operation: Operation) -> PodState | Unobserved | 
         if broker is None:
             return None
         return broker[1]
-    stateful_set = gates.controllers_set(step)
-    pods = () if stateful_set is None else stateful_set.pods
-    return next((pod for pod in pods if pod.name == operation.pod), None)
+    return next((pod for pod in gates.controllers_pods(step) if pod.name == operation.pod), None)

@@ -5,7 +5,7 @@ Records the restart, restarts the pod, follows its replacement, holds before the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from kraftbridge.models.conditions import Reason
@@ -49,6 +49,13 @@ def _restart(step: StepContext, operation: Operation, pod: PodState) -> RestartP
     broker = operation.kind is OperationKind.RESTART_BROKER
     seconds = step.spec.strategy.termination_grace_seconds if broker else CONTROLLER_GRACE_SECONDS
     return RestartPod(operation.pod, operation.pod_uid, operation.node_id, seconds, pod.ready)
+
+
+def restart_controllers(draft: Draft, pods: Iterable[PodState], seconds: int) -> None:
+    """Restart these controllers at once; those that stop already are left alone."""
+    for pod in pods:
+        if not pod.deleting:
+            draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, seconds, ready=False))
 
 
 def follow_replacement(
@@ -103,15 +110,15 @@ KEPT_RESTARTS = 300
 def track_quorum(draft: Draft) -> None:
     """Record the quorum's leader, and since when it leads."""
     quorum = draft.observation.quorum
-    known = draft.status.quorum
+    recorded = draft.status.quorum
     if not isinstance(quorum, QuorumState):
         return
     leader = (quorum.leader_id, quorum.leader_epoch)
     lag = None if quorum.max_lag_records is None else str(quorum.max_lag_records)
     since: datetime | None = draft.now
-    if known is not None and (known.leader_id, known.leader_epoch) == leader:
-        since = known.leader_since
-        settled = known.max_lag_records is not None or lag is None
+    if recorded is not None and (recorded.leader_id, recorded.leader_epoch) == leader:
+        since = recorded.leader_since
+        settled = recorded.max_lag_records is not None or lag is None
         if settled and draft.status.waiting is not None:
             return
     draft.update(
@@ -139,21 +146,23 @@ def track_migration_offset(draft: Draft) -> None:
     migrates = active is not None and active.zk_migration_state is ZkMigrationState.MIGRATION
     if offset < 0 and not migrates:
         return
-    known = draft.status.migration_offset
+    recorded = draft.status.migration_offset
     newer = MigrationOffset(offset=str(offset), seen_at=draft.now)
-    if known is None:
+    if recorded is None:
         draft.update(migration_offset=newer)
         return
-    age = draft.now - known.seen_at
-    grown = offset > int(known.offset) >= 0
-    moved_long_ago = known.moved_at is None or draft.now - known.moved_at >= OFFSET_RECORDED_EVERY
+    age = draft.now - recorded.seen_at
+    grown = offset > int(recorded.offset) >= 0
+    moved_long_ago = recorded.moved_at is None or draft.now - recorded.moved_at >= OFFSET_RECORDED_EVERY
     if age < OFFSET_RECORDED_EVERY and not (grown and moved_long_ago):
         return
-    standing_since = None
-    if offset == int(known.offset):
-        watched = age <= OFFSET_WATCHED_EVERY
-        standing_since = (known.standing_since if watched else None) or draft.now
-    changes = {"moved_at": draft.now if grown else known.moved_at, "standing_since": standing_since}
+    changes = {"moved_at": recorded.moved_at}
+    if grown:
+        changes["moved_at"] = draft.now
+    if offset == int(recorded.offset):
+        changes["standing_since"] = draft.now
+        if age <= OFFSET_WATCHED_EVERY:
+            changes["standing_since"] = recorded.standing_since or draft.now
     draft.update(migration_offset=newer.model_copy(update=changes))
 
 
@@ -164,14 +173,15 @@ def track_unavailability(draft: Draft) -> None:
         return
     phase = draft.status.phase
     attempt = draft.status.attempt
-    known = draft.status.impact.controller_unavailable
-    before = next((record for record in known if (record.phase, record.attempt) == (phase, attempt)), None)
-    if before is not None and before.milliseconds >= probe.longest_milliseconds:
-        return
+    others = []
+    for record in draft.status.impact.controller_unavailable:
+        if (record.phase, record.attempt) != (phase, attempt):
+            others.append(record)
+        elif record.milliseconds >= probe.longest_milliseconds:
+            return
     longest = ControllerUnavailability(
         phase=phase, attempt=attempt, milliseconds=probe.longest_milliseconds, ended_at=probe.ended_at
     )
-    others = tuple(record for record in known if record is not before)
     draft.update(impact=draft.status.impact.model_copy(update={"controller_unavailable": (*others, longest)}))
 
 

@@ -19,7 +19,6 @@ from kraftbridge.models.decision import (
     EventReason,
     EventType,
     LockStatefulSet,
-    RestartPod,
 )
 from kraftbridge.models.observation import PodState, StatefulSetState, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import BrokerMode, Phase
@@ -368,9 +367,9 @@ def record_images(draft: Draft) -> Wait | None:
     sets = draft.stateful_sets()
     if isinstance(sets, Unobserved):
         return Wait(str(sets))
-    images = {p.name: dict(sorted(p.images)) for s in sets for p in s.pods}
-    nodes = tuple(n.model_copy(update={"images": images.get(n.pod, {})}) for n in draft.status.nodes)
-    draft.update(nodes=nodes)
+    images = {pod.name: dict(sorted(pod.images)) for _, pod in gates.brokers_of(draft)}
+    nodes = (node.model_copy(update={"images": images.get(node.pod, {})}) for node in draft.status.nodes)
+    draft.update(nodes=tuple(nodes))
     return None
 
 
@@ -648,8 +647,7 @@ def _replace_pods_that_are_down(draft: Draft, stateful_set: StatefulSetState) ->
     if not stateful_set.observed:
         return False
     pods = [pod for pod in _down_and_staying(stateful_set) if brokers.is_outdated(stateful_set, pod)]
-    for pod in pods:
-        draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, restarts.CONTROLLER_GRACE_SECONDS, ready=False))
+    restarts.restart_controllers(draft, pods, restarts.CONTROLLER_GRACE_SECONDS)
     return bool(pods)
 
 
