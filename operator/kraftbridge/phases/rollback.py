@@ -201,7 +201,7 @@ def _ensure_controller_serves(draft: Draft, mode: BrokerMode) -> Wait | None:
     """Return None while the controller that a broker needs in ``mode`` does its part."""
     if mode is BrokerMode.ZOOKEEPER:
         return _controller_agreed(draft)
-    # A broker that restarts in migration mode reads its metadata from ZooKeeper.
+    # A broker in migration mode is in ZooKeeper mode: it reads its metadata from ZooKeeper.
     if draft.spec.rollback.accept_loss:
         return None
     return healing.ensure_mirror_moves(draft)
@@ -537,17 +537,12 @@ def _pending_in_zookeeper(zookeeper: ZooKeeperState) -> list[str]:
     A client made them before the takeover, or in ZooKeeper alone.
     """
     topics = zookeeper.pending_topic_deletions
-    controller = "ZooKeeper's next controller would"
-    return gates.failed(
-        (
-            topics,
-            f"{controller} delete topics: /admin/delete_topics names {', '.join(topics[:3])}; delete these znodes",
-        ),
-        (
-            zookeeper.reassignments,
-            f"{controller} move partitions: delete the znode /admin/reassign_partitions",
-        ),
+    deletion = (
+        f"ZooKeeper's next controller would delete topics: /admin/delete_topics names {', '.join(topics[:3])}; "
+        "delete these znodes"
     )
+    move = "ZooKeeper's next controller would move partitions: delete the znode /admin/reassign_partitions"
+    return gates.failed((topics, deletion), (zookeeper.reassignments, move))
 
 
 def _unmirrored(step: StepContext) -> list[str]:
@@ -559,12 +554,8 @@ def _unmirrored(step: StepContext) -> list[str]:
     if migration is None:
         return ["/migration cannot be read"]
     behind = unmirrored_records(quorum, migration)
-    return gates.failed(
-        (
-            behind > 0,
-            f"ZooKeeper still lacks the last {behind} records of the log; stop clients that keep changing metadata",
-        )
-    )
+    lack = f"ZooKeeper still lacks the last {behind} records of the log; stop clients that keep changing metadata"
+    return gates.failed((behind > 0, lack))
 
 
 def unmirrored_records(quorum: QuorumState, migration: MigrationZnode) -> int:

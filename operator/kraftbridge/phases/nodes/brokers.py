@@ -305,13 +305,10 @@ def registration_blockers(step: StepContext, mode: BrokerMode) -> list[str]:
     total = len(step.status.broker_ids)
     migrating = active.migrating_zk_brokers
     if mode is BrokerMode.MIGRATION:
-        restarted = f"{migrating} of {roll.done} restarted brokers are"
-        return gates.failed((migrating < roll.done, f"{restarted} registered with the quorum in migration mode"))
+        few = f"{migrating} of {roll.done} restarted brokers are registered with the quorum in migration mode"
+        return gates.failed((migrating < roll.done, few))
     late = migrating - (total - roll.done)
-    return gates.failed(
-        (late > 0, f"{late} of {roll.done} restarted brokers did not register with the quorum in KRaft mode yet"),
-        (
-            active.active_brokers != total or active.fenced_brokers,
-            f"{active.active_brokers} of {total} brokers are unfenced",
-        ),
-    )[:1]
+    if late > 0:
+        return [f"{late} of {roll.done} restarted brokers did not register with the quorum in KRaft mode yet"]
+    all_serve = active.active_brokers == total and not active.fenced_brokers
+    return gates.failed((not all_serve, f"{active.active_brokers} of {total} brokers are unfenced"))

@@ -563,8 +563,8 @@ def _changed_section(before: RenderedControllers, wanted: RenderedControllers) -
     """Return what the user has changed, as the subject of a sentence."""
     if settings := shared_settings.changed(before.broker_settings, wanted.broker_settings):
         return f"the brokers' settings ({some(settings)})"
-    known = {**wanted.credentials, **before.credentials}
-    if rotated := [name for name, fingerprint in wanted.credentials.items() if known[name] != fingerprint]:
+    former = {**wanted.credentials, **before.credentials}
+    if rotated := [name for name, fingerprint in wanted.credentials.items() if former[name] != fingerprint]:
         return f"Secret {', '.join(rotated)}"
     return "spec.controllers" if before.pods == wanted.pods else "spec.pods"
 

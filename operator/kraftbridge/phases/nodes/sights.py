@@ -33,9 +33,9 @@ def record_sights(draft: Draft) -> None:
     if draft.status.phase is Phase.PREFLIGHT:
         return  # nothing is restarted
     observation = draft.observation
-    known = {sight.pod: sight for sight in draft.status.sights}
+    former = {sight.pod: sight for sight in draft.status.sights}
     pods = (pod for stateful_set in observation.seen_sets for pod in stateful_set.pods)
-    sights = known | {pod.name: _sight_of(draft, pod, known.get(pod.name)) for pod in pods}
+    sights = former | {pod.name: _sight_of(draft, pod, former.get(pod.name)) for pod in pods}
     sets = tuple(_timed(item, sights) for item in observation.stateful_sets)
     workload = observation.controllers
     if isinstance(workload, ControllersWorkload) and workload.stateful_set is not None:
@@ -56,12 +56,12 @@ def _timed_set(stateful_set: StatefulSetState, sights: Mapping[str, PodSight]) -
     return replace(stateful_set, pods=tuple(pods))
 
 
-def _sight_of(step: StepContext, pod: PodState, known: PodSight | None) -> PodSight:
+def _sight_of(step: StepContext, pod: PodState, former: PodSight | None) -> PodSight:
     """Return when a pod was first seen as it is, which is now if it was not."""
     since = ready_at = step.now
-    if known is not None and known.process == pod.process:
-        since = min(known.since, step.now)  # the operator's own clock was set back
-        ready_at = min(known.ready_at or step.now, step.now)
+    if former is not None and former.process == pod.process:
+        since = min(former.since, step.now)  # the operator's own clock was set back
+        ready_at = min(former.ready_at or step.now, step.now)
     return PodSight(pod=pod.name, process=pod.process, since=since, ready_at=ready_at if pod.ready else None)
 
 
