@@ -5,71 +5,181 @@ A blocker is text for the status message. A part of the observation that is unkn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.observation import (
     Clue,
     ClusterState,
+    ControllerMetrics,
     ControllersWorkload,
+    ControllerZnode,
     MigrationZnode,
+    PodState,
+    QuorumState,
     StatefulSetState,
     Unobserved,
+    ZooKeeperState,
     meaning_of,
 )
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, ZkMigrationState
-from kraftbridge.models.status import MigrationStatus, WaitKind
+from kraftbridge.models.status import (
+    MigrationStatus,
+    Restoration,
+    RollbackStatus,
+    WaitKind,
+    ZooKeeperHistory,
+)
 from kraftbridge.phases.draft import StepContext, Wait
 from kraftbridge.phases.preflight.findings import blocking, redundancy_findings
 
 LEADER_STABLE_FOR = timedelta(seconds=3)
-"""How long the same leader must be observed; an election takes about ``controller.quorum.election.timeout.ms`` (1 s)."""
+"""How long the same leader must be observed.
+An election takes about ``controller.quorum.election.timeout.ms`` (1 s)."""
 MAX_LAG_RECORDS = 4
-"""The active controller appends a NoOpRecord every 500 ms (``metadata.max.idle.interval.ms``), so followers rarely reach the log end."""
+"""Followers rarely reach the log end: the active controller appends a NoOpRecord every 500 ms
+(``metadata.max.idle.interval.ms``)."""
 REDUNDANCY_FRESH_FOR = timedelta(seconds=30)
 """Maximum age of the topics' redundancy when a broker is restarted."""
 MIRROR_SILENCE = timedelta(seconds=15)
-"""The offset in ``/migration`` moves about twice a second; without a move for this long, ZooKeeper does not mirror the log."""
+"""The offset in ``/migration`` moves about twice a second.
+Without a move for this long, ZooKeeper does not mirror the log."""
+NO_ACTIVE_CONTROLLER = "no single active controller answers"
+
+_Record = TypeVar("_Record", Restoration, RollbackStatus, ZooKeeperHistory)
 
 Blockers = list[str]
+Broker = tuple[StatefulSetState, PodState]
+"""A broker: its StatefulSet and its pod."""
+
+
+def failed(*checks: tuple[object, str]) -> Blockers:
+    """Return the messages of the checks that fail: those whose first part is true."""
+    return [message for fails, message in checks if fails]
+
+
+def because(reason: str) -> str:
+    """Return a reason as the end of a message, ``""`` without one."""
+    return f": {reason}" if reason else ""
+
+
+def age(step: StepContext, at: datetime | None) -> timedelta:
+    """Return how long ago ``at`` was; less than any duration when it is not known."""
+    return timedelta.min if at is None else step.now - at
+
+
+def preceded(words: str, waiting: Wait | None) -> Wait | None:
+    """Return a wait whose message begins with what it holds up, None without one."""
+    return waiting and replace(waiting, message=f"{words}: {waiting.message}")
+
+
+def brokers_of(step: StepContext) -> list[Broker]:
+    """Return every broker, none while a StatefulSet was not observed."""
+    sets = step.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return []
+    return [(stateful_set, pod) for stateful_set in sets for pod in stateful_set.pods]
+
+
+def down(pods: Iterable[PodState]) -> Blockers:
+    """Return why pods cannot be counted on."""
+    return [pod.down for pod in pods if pod.down]
+
+
+def controllers_set(step: StepContext) -> StatefulSetState | None:
+    """Return the controllers' StatefulSet, None while it does not exist or was not observed."""
+    workload = step.observation.controllers
+    return workload.stateful_set if isinstance(workload, ControllersWorkload) else None
+
+
+def controllers_pods(step: StepContext) -> tuple[PodState, ...]:
+    """Return the controllers' pods, none while they were not observed."""
+    stateful_set = controllers_set(step)
+    return () if stateful_set is None else stateful_set.pods
+
+
+def controller_pod(step: StepContext, node_id: int) -> PodState | None:
+    """Return the pod of one controller, None while it does not exist or was not observed."""
+    return next((pod for pod in controllers_pods(step) if pod.ordinal == node_id), None)
+
+
+def migration_znode(step: StepContext) -> MigrationZnode | None:
+    """Return ``/migration``, None while it does not exist or cannot be read."""
+    zookeeper = step.observation.zookeeper
+    migration = zookeeper.migration if isinstance(zookeeper, ZooKeeperState) else None
+    if isinstance(migration, MigrationZnode):
+        return migration
+    return None
+
+
+def controller_znode(step: StepContext) -> ControllerZnode | None:
+    """Return ``/controller``, None while it does not exist or was not observed."""
+    zookeeper = step.observation.zookeeper
+    return zookeeper.controller if isinstance(zookeeper, ZooKeeperState) else None
+
+
+def claim_epoch(zookeeper: ZooKeeperState) -> int:
+    """Return the epoch of the KRaft controller that holds ``/controller``, -1 when none does."""
+    return -1 if zookeeper.controller is None else zookeeper.controller.kraft_controller_epoch
+
+
+def of_attempt(status: MigrationStatus, record: _Record | None) -> _Record | None:
+    """Return a record of this attempt, None for that of an earlier one."""
+    if record is None or record.attempt != status.attempt:
+        return None
+    return record
+
+
+def rollback_record(status: MigrationStatus) -> RollbackStatus:
+    """Return the record of this attempt's rollback, an empty one while there is none."""
+    return of_attempt(status, status.rollback) or RollbackStatus(attempt=status.attempt)
 
 
 def cluster_blockers(step: StepContext) -> Blockers:
     """Return why the cluster is not whole, or which brokers are not registered where their mode registers them.
 
-    A broker's Metadata response shows the last update that it received. So the observer asks several brokers, and asks the quorum and ZooKeeper which
-    brokers are alive.
+    A broker's Metadata response shows the last update that it received.
+    So the observer asks several brokers, and asks the quorum and ZooKeeper which brokers are alive.
     """
     served = _served(step)
     if isinstance(served, Unobserved):
         return [str(served)]
-    return [*_service(step, *served), *liveness_blockers(step)]
+    return [*_service(step, served), *liveness_blockers(step)]
 
 
 def service_blockers(step: StepContext) -> Blockers:
-    """Every broker's pod is Ready, every ISR is full, every partition has a leader, and all asked brokers serve the same cluster."""
+    """Every broker's pod is Ready, every ISR is full, every partition has a leader.
+
+    All asked brokers serve the same cluster.
+    """
     served = _served(step)
-    return [str(served)] if isinstance(served, Unobserved) else _service(step, *served)
+    if isinstance(served, Unobserved):
+        return [str(served)]
+    return _service(step, served)
 
 
-def _served(step: StepContext) -> tuple[ClusterState, tuple[StatefulSetState, ...]] | Unobserved:
-    """Return the cluster as a broker serves it and the brokers' StatefulSets."""
-    cluster, sets = step.observation.cluster, step.stateful_sets()
-    if isinstance(cluster, Unobserved):
-        return cluster
-    return sets if isinstance(sets, Unobserved) else (cluster, sets)
+def _served(step: StepContext) -> ClusterState | Unobserved:
+    """Return the cluster as a broker serves it; the brokers' StatefulSets must be observed, too."""
+    cluster = step.observation.cluster
+    sets = step.stateful_sets()
+    if isinstance(sets, Unobserved) and isinstance(cluster, ClusterState):
+        return sets
+    return cluster
 
 
-def _service(step: StepContext, cluster: ClusterState, sets: tuple[StatefulSetState, ...]) -> Blockers:
-    # Metadata shows a dead broker until its session expires; its pod does not.
-    blockers: Blockers = [p.down for s in sets for p in s.pods if p.down]
+def _service(step: StepContext, cluster: ClusterState) -> Blockers:
     expected = frozenset(step.status.broker_ids.values())
-    if not expected:
-        blockers.append("broker ids are not known yet")
-    return [*blockers, *cluster.problems(expected), *_disagreements(step, expected)]
+    return [
+        # Metadata shows a dead broker until its session expires; its pod does not.
+        *down(pod for _, pod in brokers_of(step)),
+        *failed((not expected, "broker ids are not known yet")),
+        *cluster.problems(expected),
+        *_disagreements(step, expected),
+    ]
 
 
 def _disagreements(step: StepContext, expected: frozenset[int]) -> Blockers:
@@ -78,47 +188,59 @@ def _disagreements(step: StepContext, expected: frozenset[int]) -> Blockers:
     if isinstance(views, Unobserved):
         return [str(views)]
     blockers: Blockers = []
-    for broker, view in sorted(views.items()):
+    answers: dict[int, ClusterState] = {}
+    for broker_id, view in sorted(views.items()):
         if isinstance(view, Unobserved):
             blockers.append(str(view))
-        else:
-            blockers += [f"{problem} (as broker {broker} serves it)" for problem in view.problems(expected)]
-    seen = {i: v for i, v in sorted(views.items()) if isinstance(v, ClusterState)}
-    if len(seen) < min(2, len(expected)):
-        blockers.append(f"{len(seen)} broker(s) answered; two must agree")
-    if len({(v.brokers, v.partitions) for v in seen.values()}) > 1:
-        counts = _list(f"broker {i}: {len(v.brokers)} brokers, {v.partitions} partitions" for i, v in seen.items())
-        blockers.append(f"brokers serve different metadata ({counts})")
-    return blockers
+            continue
+        answers[broker_id] = view
+        blockers += [f"{problem} (as broker {broker_id} serves it)" for problem in view.problems(expected)]
+    counts = _list(f"broker {i}: {len(v.brokers)} brokers, {v.partitions} partitions" for i, v in answers.items())
+    different = {(view.brokers, view.partitions) for view in answers.values()}
+    return blockers + failed(
+        (len(answers) < min(2, len(expected)), f"{len(answers)} broker(s) answered; two must agree"),
+        (len(different) > 1, f"brokers serve different metadata ({counts})"),
+    )
 
 
 def liveness_blockers(step: StepContext) -> Blockers:
     """Every broker is registered with its controller: in ZooKeeper (``/brokers/ids``), or in the quorum and unfenced.
 
-    The quorum's state comes from the active controller's gauges ``ActiveBrokerCount`` and ``FencedBrokerCount`` (``ControllerMetricsManager``);
-    DescribeCluster lists fenced brokers only since Kafka 4.0 (KIP-1073).
+    The quorum's state comes from the active controller's gauges ``ActiveBrokerCount`` and ``FencedBrokerCount``
+    (``ControllerMetricsManager``); DescribeCluster lists fenced brokers only since Kafka 4.0 (KIP-1073).
     """
     sets = step.stateful_sets()
     if isinstance(sets, Unobserved):
         return [str(sets)]
-    modes = {step.status.broker_ids.get(p.name, -1): BrokerMode.of(p.configuration) for s in sets for p in s.pods}
-    blockers: Blockers = []
-    zookeeper = step.observation.zookeeper
-    if in_zookeeper := {i for i, mode in modes.items() if mode is not BrokerMode.KRAFT}:
-        if isinstance(zookeeper, Unobserved):
-            blockers.append(str(zookeeper))
-        elif missing := sorted(in_zookeeper - {b.id for b in zookeeper.brokers}):
-            blockers.append(f"broker {_list(missing)} is not registered in ZooKeeper (/brokers/ids)")
+    broker_ids = step.status.broker_ids
+    modes = {broker_ids.get(pod.name, -1): BrokerMode.of(pod.configuration) for _, pod in brokers_of(step)}
+    in_zookeeper = {broker_id for broker_id, mode in modes.items() if mode is not BrokerMode.KRAFT}
     in_quorum = sum(mode is not BrokerMode.ZOOKEEPER for mode in modes.values())
-    if in_quorum and not _quorum_is_stopped(step):
-        active = step.observation.active_controller
-        if active is None:
-            blockers.append("no single active controller answers")
-        elif active.fenced_brokers:
-            blockers.append(f"{active.fenced_brokers} broker(s) are fenced by the active controller {active.node_id}")
-        elif active.active_brokers < in_quorum:
-            blockers.append(f"{active.active_brokers} of {in_quorum} brokers are registered and unfenced")
-    return blockers
+    return [*_zookeeper_liveness(step, in_zookeeper), *_quorum_liveness(step, in_quorum)]
+
+
+def _zookeeper_liveness(step: StepContext, broker_ids: set[int]) -> Blockers:
+    zookeeper = step.observation.zookeeper
+    if not broker_ids:
+        return []
+    if isinstance(zookeeper, Unobserved):
+        return [str(zookeeper)]
+    missing = sorted(broker_ids - {broker.id for broker in zookeeper.brokers})
+    return failed((missing, f"broker {_list(missing)} is not registered in ZooKeeper (/brokers/ids)"))
+
+
+def _quorum_liveness(step: StepContext, brokers: int) -> Blockers:
+    active = step.observation.active_controller
+    if not brokers or _quorum_is_stopped(step):
+        return []
+    if active is None:
+        return [NO_ACTIVE_CONTROLLER]
+    fenced = active.fenced_brokers
+    unfenced = active.active_brokers
+    return failed(
+        (fenced, f"{fenced} broker(s) are fenced by the active controller {active.node_id}"),
+        (unfenced < brokers, f"{unfenced} of {brokers} brokers are registered and unfenced"),
+    )[:1]
 
 
 def redundancy_blockers(step: StepContext) -> Blockers:
@@ -128,13 +250,15 @@ def redundancy_blockers(step: StepContext) -> Blockers:
         return [str(redundancy)]
     if redundancy.read_at is None or step.now - redundancy.read_at > REDUNDANCY_FRESH_FOR:
         return ["the topics' redundancy is being read again"]
-    return [
-        f"{f.code} on {f.object}: {f.reason}. {f.fix}" for f in blocking(redundancy_findings(step.spec, redundancy))
-    ]
+    findings = blocking(redundancy_findings(step.spec, redundancy))
+    return [f"{finding.code} on {finding.object}: {finding.reason}. {finding.fix}" for finding in findings]
 
 
 def restart_blockers(step: StepContext) -> Blockers:
-    """Return why the next broker must not restart: an unhealthy cluster first, then topics that would become unavailable."""
+    """Return why the next broker must not restart.
+
+    An unhealthy cluster comes first, then topics that would become unavailable.
+    """
     return cluster_blockers(step) or redundancy_blockers(step)
 
 
@@ -147,18 +271,23 @@ def restart_wait(step: StepContext, blockers: Blockers) -> Wait:
     return Wait(message)
 
 
+def restart_gate(step: StepContext, *, quorum: bool = True) -> Wait | None:
+    """Return the wait while no broker may restart; ``quorum``: the restarted broker needs one."""
+    blockers = restart_blockers(step) or (quorum_blockers(step) if quorum else [])
+    if blockers:
+        return restart_wait(step, blockers)
+    return None
+
+
 def controllers_gone(step: StepContext) -> bool:
     """Return whether a stop of this attempt's controllers was recorded, and none of their pods is left.
 
     An absent StatefulSet alone says nothing: somebody may have deleted it, and its pods may run on.
     """
-    workload, rollback = step.observation.controllers, step.status.rollback
+    workload = step.observation.controllers
     if step.status.controllers is None:
         return True
-    recorded = (
-        rollback is not None and rollback.attempt == step.status.attempt and rollback.controllers_stopped_at is not None
-    )
-    if not recorded or not isinstance(workload, ControllersWorkload) or workload.left:
+    if not _stop_is_recorded(step) or not isinstance(workload, ControllersWorkload) or workload.left:
         return False
     # A StatefulSet that is being deleted creates no pods.
     stateful_set = workload.stateful_set
@@ -167,11 +296,12 @@ def controllers_gone(step: StepContext) -> bool:
 
 def _quorum_is_stopped(step: StepContext) -> bool:
     """Return whether a rollback has stopped this attempt's controllers."""
-    status, rollback = step.status, step.status.rollback
-    ordered = (
-        rollback is not None and rollback.attempt == status.attempt and rollback.controllers_stopped_at is not None
-    )
-    return status.phase is Phase.ROLLING_BACK and (ordered or status.controllers is None)
+    stopped = step.status.controllers is None or _stop_is_recorded(step)
+    return stopped and step.status.phase is Phase.ROLLING_BACK
+
+
+def _stop_is_recorded(step: StepContext) -> bool:
+    return rollback_record(step.status).controllers_stopped_at is not None
 
 
 def controllers_running_blockers(step: StepContext, mode: ControllerMode, *, newest: bool = True) -> Blockers:
@@ -182,109 +312,127 @@ def controllers_running_blockers(step: StepContext, mode: ControllerMode, *, new
     stateful_set = workload.stateful_set
     if stateful_set is None:
         return ["the controllers' StatefulSet is being created"]
-    blockers: Blockers = []
-    if not stateful_set.configuration.startswith(f"{mode}-"):
-        blockers.append(f"StatefulSet {stateful_set.name} does not render mode {mode} yet")
-    pods = {p.ordinal: p for p in stateful_set.pods}
-    for node_id in step.spec.controllers.node_ids:
-        pod = pods.get(node_id)
-        if pod is None:
-            blockers.append(f"controller {node_id} has no pod yet")
-        elif pod.deleting:
-            blockers.append(f"pod {pod.name} is being replaced")
-        elif pod.down:
-            blockers.append(pod.down)
-        elif newest and pod.configuration != stateful_set.configuration:
-            blockers.append(f"pod {pod.name} does not run configuration {stateful_set.configuration} yet")
-    return blockers
+    rendered = stateful_set.configuration.startswith(f"{mode}-")
+    pods = {pod.ordinal: pod for pod in stateful_set.pods}
+    expected = stateful_set.configuration if newest else None
+    states = (_voter_problem(node_id, pods.get(node_id), expected) for node_id in step.spec.controllers.node_ids)
+    return [
+        *failed((not rendered, f"StatefulSet {stateful_set.name} does not render mode {mode} yet")),
+        *filter(None, states),
+    ]
+
+
+def _voter_problem(node_id: int, pod: PodState | None, configuration: str | None) -> str:
+    if pod is None:
+        return f"controller {node_id} has no pod yet"
+    if pod.deleting:
+        return f"pod {pod.name} is being replaced"
+    if pod.down or configuration in (None, pod.configuration):
+        return pod.down
+    return f"pod {pod.name} does not run configuration {configuration} yet"
 
 
 def controller_in_trouble(step: StepContext) -> tuple[str, str]:
-    """Return the name of the first controller's pod that cannot run, and the reason; two empty strings when all can run."""
-    workload = step.observation.controllers
-    if not isinstance(workload, ControllersWorkload) or workload.stateful_set is None:
-        return "", ""
-    return next(((p.name, p.trouble) for p in workload.stateful_set.pods if p.trouble and not p.ready), ("", ""))
+    """Return the name of the first controller's pod that cannot run, and the reason.
+
+    Two empty strings when all can run.
+    """
+    troubled = (pod for pod in controllers_pods(step) if pod.trouble and not pod.ready)
+    return next(((pod.name, pod.trouble) for pod in troubled), ("", ""))
 
 
 def _controller_trouble(step: StepContext, node_id: int) -> str:
-    workload = step.observation.controllers
-    if not isinstance(workload, ControllersWorkload) or workload.stateful_set is None:
+    pod = controller_pod(step, node_id)
+    if pod is None or pod.ready:
         return ""
-    pods = (p for p in workload.stateful_set.pods if p.ordinal == node_id and not p.ready)
-    return next((f"pod {p.name}: {p.trouble or 'not Ready'}" for p in pods), "")
+    return f"; pod {pod.name}: {pod.trouble or 'not Ready'}"
+
+
+def _metrics_of(step: StepContext, node_id: int) -> ControllerMetrics | Unobserved:
+    unread = Unobserved(f"controller {node_id}", "its metrics were not read")
+    return step.observation.metrics.get(node_id, unread)
 
 
 def quorum_blockers(step: StepContext) -> Blockers:
-    """Every voter has seen the same leader for some seconds, and no voter lags (DescribeQuorum and each voter's gauges)."""
+    """Every voter has seen the same leader for some seconds, and no voter lags.
+
+    Known from DescribeQuorum and each voter's gauges.
+    """
     quorum = step.observation.quorum
     if isinstance(quorum, Unobserved):
         return [str(quorum)]
-    blockers: Blockers = []
-    wanted = set(step.spec.controllers.node_ids)
-    if {v.id for v in quorum.voters} != wanted:
-        blockers.append(
-            f"the quorum's voters are {_list(sorted(v.id for v in quorum.voters))}, not {_list(sorted(wanted))}"
-        )
-    if quorum.max_lag_records is None:
-        blockers.append("a voter has not fetched from the leader yet")
-    elif quorum.max_lag_records > MAX_LAG_RECORDS:
-        blockers.append(f"the slowest voter is {quorum.max_lag_records} records behind")
-    active = 0
-    for node_id in sorted(wanted):
-        metrics = step.observation.metrics.get(
-            node_id, Unobserved(f"controller {node_id}", "its metrics were not read")
-        )
-        if isinstance(metrics, Unobserved):
-            trouble = _controller_trouble(step, node_id)
-            blockers.append(f"{metrics}; {trouble}" if trouble else str(metrics))
-            continue
-        active += metrics.active
-        if (metrics.leader_id, metrics.leader_epoch) != (quorum.leader_id, quorum.leader_epoch):
-            blockers.append(
-                f"controller {node_id} sees leader {metrics.leader_id} in epoch {metrics.leader_epoch}, not {quorum.leader_id} in {quorum.leader_epoch}"
-            )
-    if not blockers and active != 1:
-        blockers.append(f"{active} controllers report that they are active; exactly one must")
-    seen = step.status.quorum
-    if (
-        seen is None
-        or seen.leader_id != quorum.leader_id
-        or seen.leader_since is None
-        or step.now - seen.leader_since < LEADER_STABLE_FOR
-    ):
-        blockers.append(f"leader {quorum.leader_id} has not led for {LEADER_STABLE_FOR.seconds} s yet")
-    return blockers
+    wanted = sorted(step.spec.controllers.node_ids)
+    voters = sorted({voter.id for voter in quorum.voters})
+    lag = quorum.max_lag_records
+    metrics = {node_id: _metrics_of(step, node_id) for node_id in wanted}
+    views = (_voter_view(step, quorum, node_id, reading) for node_id, reading in metrics.items())
+    blockers = [
+        *failed(
+            (voters != wanted, f"the quorum's voters are {_list(voters)}, not {_list(wanted)}"),
+            (lag is None, "a voter has not fetched from the leader yet"),
+            ((lag or 0) > MAX_LAG_RECORDS, f"the slowest voter is {lag} records behind"),
+        ),
+        *filter(None, views),
+    ]
+    active = sum(reading.active for reading in metrics.values() if isinstance(reading, ControllerMetrics))
+    return blockers + failed(
+        (not blockers and active != 1, f"{active} controllers report that they are active; exactly one must"),
+        (
+            not _has_led_for_long(step, quorum),
+            f"leader {quorum.leader_id} has not led for {LEADER_STABLE_FOR.seconds} s yet",
+        ),
+    )
+
+
+def _voter_view(step: StepContext, quorum: QuorumState, node_id: int, metrics: ControllerMetrics | Unobserved) -> str:
+    """Return why a voter does not see the quorum as its leader describes it, ``""`` when it does."""
+    if isinstance(metrics, Unobserved):
+        return f"{metrics}{_controller_trouble(step, node_id)}"
+    if (metrics.leader_id, metrics.leader_epoch) == (quorum.leader_id, quorum.leader_epoch):
+        return ""
+    return (
+        f"controller {node_id} sees leader {metrics.leader_id} in epoch {metrics.leader_epoch}, "
+        f"not {quorum.leader_id} in {quorum.leader_epoch}"
+    )
+
+
+def _has_led_for_long(step: StepContext, quorum: QuorumState) -> bool:
+    recorded = step.status.quorum
+    if recorded is None or recorded.leader_id != quorum.leader_id:
+        return False
+    return age(step, recorded.leader_since) >= LEADER_STABLE_FOR
 
 
 def voter_registration_blockers(step: StepContext) -> Blockers:
-    """Every voter is registered with the active controller; the migration driver waits for that (``QuorumFeatures``, KIP-866)."""
+    """Every voter is registered with the active controller; the migration driver waits for that.
+
+    Sources: ``QuorumFeatures``, KIP-866.
+    """
     registered = step.observation.registered_controllers
     if isinstance(registered, Unobserved):
         return [str(registered)]
     missing = sorted(set(step.spec.controllers.node_ids) - registered)
-    return [f"controller {_list(missing)} follows the leader but has not registered with it"] if missing else []
+    return failed((missing, f"controller {_list(missing)} follows the leader but has not registered with it"))
 
 
 def volume_blockers(step: StepContext) -> Blockers:
     """Every controller's volume is recorded, and the start script does not format blank volumes any more."""
-    status, workload = step.status.controllers, step.observation.controllers
+    status = step.status.controllers
+    workload = step.observation.controllers
     if status is None or not isinstance(workload, ControllersWorkload):
         return [str(workload)]
-    if status.format_allowed:
-        return ["the controllers' volumes are not all bound yet"]
-    if workload.format_allowed is not False:
-        return ["the controllers' ConfigMap still allows a blank volume to be formatted"]
-    return []
+    allowed = workload.format_allowed is not False
+    return failed(
+        (status.format_allowed, "the controllers' volumes are not all bound yet"),
+        (allowed, "the controllers' ConfigMap still allows a blank volume to be formatted"),
+    )[:1]
 
 
 def migration_state_blockers(step: StepContext, state: ZkMigrationState) -> Blockers:
     """Every voter reports ``state`` (gauge ``ZkMigrationState``)."""
     blockers: Blockers = []
     for node_id in step.spec.controllers.node_ids:
-        metrics = step.observation.metrics.get(
-            node_id, Unobserved(f"controller {node_id}", "its metrics were not read")
-        )
+        metrics = _metrics_of(step, node_id)
         if isinstance(metrics, Unobserved):
             blockers.append(str(metrics))
         elif metrics.zk_migration_state is not state:
@@ -297,43 +445,56 @@ def broker_registration_blockers(step: StepContext) -> Blockers:
     total = len(step.status.broker_ids)
     active = step.observation.active_controller
     if active is None:
-        return ["no single active controller answers"]
-    blockers: Blockers = []
-    if active.migrating_zk_brokers:
-        blockers.append(f"{active.migrating_zk_brokers} broker(s) are still registered as ZooKeeper brokers")
-    if active.active_brokers != total:
-        blockers.append(f"{active.active_brokers} of {total} brokers are registered and unfenced")
-    if active.fenced_brokers:
-        blockers.append(f"{active.fenced_brokers} broker(s) are fenced")
-    return blockers
+        return [NO_ACTIVE_CONTROLLER]
+    migrating = active.migrating_zk_brokers
+    fenced = active.fenced_brokers
+    unfenced = active.active_brokers
+    return failed(
+        (migrating, f"{migrating} broker(s) are still registered as ZooKeeper brokers"),
+        (unfenced != total, f"{unfenced} of {total} brokers are registered and unfenced"),
+        (fenced, f"{fenced} broker(s) are fenced"),
+    )
 
 
 def dual_write_blockers(step: StepContext) -> Blockers:
     """ZooKeeper receives the KRaft controller's changes now.
 
-    The driver writes ``ZkMigrationState`` before it reaches DUAL_WRITE (``KRaftMigrationDriver``). So the gate also needs the claim on
-    ``/controller`` and a growing offset in ``/migration``.
+    The driver writes ``ZkMigrationState`` before it reaches DUAL_WRITE (``KRaftMigrationDriver``).
+    So the gate also needs the claim on ``/controller`` and a growing offset in ``/migration``.
     """
-    zookeeper, active = step.observation.zookeeper, step.observation.active_controller
+    zookeeper = step.observation.zookeeper
+    active = step.observation.active_controller
     if isinstance(zookeeper, Unobserved):
         return [str(zookeeper)]
     if active is None:
-        return ["no single active controller answers"]
-    blockers: Blockers = []
-    if active.zk_migration_state is not ZkMigrationState.MIGRATION:
-        blockers.append(
-            f"the active controller {active.node_id} is in migration state {active.zk_migration_state}, not MIGRATION"
-        )
-    if zookeeper.controller is None or zookeeper.controller.broker_id not in step.spec.controllers.node_ids:
-        blockers.append("the KRaft quorum has not claimed /controller yet")
-    migration = zookeeper.migration
-    if not isinstance(migration, MigrationZnode):
-        blockers.append("/migration is missing" if migration is None else str(migration))
-    elif migration.kraft_metadata_offset < 0:
-        blockers.append("the copy to KRaft is not complete (/migration has no offset yet)")
-    elif not mirrors(step):
-        blockers.append(f"the offset in /migration stays at {migration.kraft_metadata_offset}; it must grow")
-    return blockers
+        return [NO_ACTIVE_CONTROLLER]
+    state = active.zk_migration_state
+    migrates = state is ZkMigrationState.MIGRATION
+    return [
+        *failed(
+            (not migrates, f"the active controller {active.node_id} is in migration state {state}, not MIGRATION"),
+            (not quorum_claims(step), "the KRaft quorum has not claimed /controller yet"),
+        ),
+        *_mirror_blockers(step, zookeeper.migration),
+    ]
+
+
+def quorum_claims(step: StepContext) -> bool:
+    """Return whether ``/controller`` names a controller of this migration."""
+    controller = controller_znode(step)
+    return controller is not None and controller.broker_id in step.spec.controllers.node_ids
+
+
+def _mirror_blockers(step: StepContext, migration: MigrationZnode | Unobserved | None) -> Blockers:
+    if migration is None:
+        return ["/migration is missing"]
+    if isinstance(migration, Unobserved):
+        return [str(migration)]
+    offset = migration.kraft_metadata_offset
+    return failed(
+        (offset < 0, "the copy to KRaft is not complete (/migration has no offset yet)"),
+        (not mirrors(step), f"the offset in /migration stays at {offset}; it must grow"),
+    )[:1]
 
 
 def mirrors(step: StepContext) -> bool:
@@ -347,17 +508,17 @@ def views_of_cluster(step: StepContext) -> list[ClusterState]:
     views = step.observation.cluster_by_broker
     if isinstance(views, Unobserved):
         return []
-    return [v for v in (step.observation.cluster, *views.values()) if isinstance(v, ClusterState)]
+    return [view for view in (step.observation.cluster, *views.values()) if isinstance(view, ClusterState)]
 
 
 def all_serve(step: StepContext, broker_ids: frozenset[int]) -> bool:
     """Return whether every broker that answered lists all of ``broker_ids``."""
     views = views_of_cluster(step)
-    return bool(views) and all(broker_ids <= v.brokers for v in views)
+    return bool(views) and all(broker_ids <= view.brokers for view in views)
 
 
-def _list(items: object) -> str:
-    return ", ".join(str(i) for i in items)  # type: ignore[attr-defined]
+def _list(items: Iterable[object]) -> str:
+    return ", ".join(map(str, items))
 
 
 LOOK_INTO_LOGS_AFTER = timedelta(seconds=60)
@@ -368,42 +529,49 @@ MOST_NODES = 3
 def is_slow(status: MigrationStatus, now: datetime) -> bool:
     """Return whether a phase that waits for nobody has made no progress for `LOOK_INTO_LOGS_AFTER`."""
     working = status.waiting is None or status.waiting.kind in (WaitKind.WORK, WaitKind.VERIFICATION)
-    return (
-        working
-        and not status.phase.at_rest
-        and status.progress_at is not None
-        and now - status.progress_at > LOOK_INTO_LOGS_AFTER
-    )
+    if not working or status.phase.at_rest or status.progress_at is None:
+        return False
+    return now - status.progress_at > LOOK_INTO_LOGS_AFTER
 
 
 def explained(step: StepContext, waiting: Wait) -> Wait:
-    """Return the wait with the first controller that is down, with what keeps pods from being created and, after a while, with the meaning and fix of log lines."""
+    """Return the wait with the first controller that is down and with what keeps pods from being created.
+
+    After a while also with the meaning and fix of log lines.
+    """
+    message = waiting.message
     pod, trouble = controller_in_trouble(step)
-    if pod and pod not in waiting.message:
-        waiting = replace(waiting, message=f"{waiting.message}. Down: pod {pod}: {trouble}")
-    for refusal in _refused_pods(step):
-        waiting = replace(waiting, message=f"{waiting.message}. {refusal}")
+    if pod and pod not in message:
+        message = f"{message}. Down: pod {pod}: {trouble}"
+    message = ". ".join((message, *_refused_pods(step), *_words_of_logs(step, waiting.kind)))
+    if message != waiting.message:
+        return replace(waiting, message=message)
+    return waiting
+
+
+def _words_of_logs(step: StepContext, kind: WaitKind) -> list[str]:
     clues = step.observation.clues
-    if isinstance(clues, Unobserved) or not clues or waiting.kind is WaitKind.USER:
-        return waiting
-    telling = {node: found for node, found in clues.items() if any(c.code is not Code.DRIVER_STATE for c in found)}
-    spoken = telling or clues
-    words = "; ".join(f"{node}: {_sentence(found)}" for node, found in sorted(spoken.items())[:MOST_NODES])
-    return replace(waiting, message=f"{waiting.message}. Logs: {words}")
+    if isinstance(clues, Unobserved) or not clues or kind is WaitKind.USER:
+        return []
+    telling = {node: lines for node, lines in clues.items() if any(c.code is not Code.DRIVER_STATE for c in lines)}
+    nodes = sorted((telling or clues).items())[:MOST_NODES]
+    words = "; ".join(f"{node}: {_sentence(lines)}" for node, lines in nodes)
+    return [f"Logs: {words}"]
 
 
 def _refused_pods(step: StepContext) -> Iterator[str]:
-    for item in step.observation.seen_sets:
-        if item.pods_refused:
+    for stateful_set in step.observation.seen_sets:
+        if stateful_set.pods_refused:
             yield (
-                f"StatefulSet {item.name} lacks a pod: {item.pods_refused}. "
+                f"StatefulSet {stateful_set.name} lacks a pod: {stateful_set.pods_refused}. "
                 "Change the quota, policy or webhook that refuses it; its controller tries again by itself"
             )
 
 
-def _sentence(found: tuple[Clue, ...]) -> str:
-    first = found[0]
-    state = next((c for c in found[1:] if c.code is Code.DRIVER_STATE), None)
-    parts = [meaning_of(first), *([meaning_of(state)] if state is not None else [])]
-    fix = "" if first.code.severity is Severity.INFORMATION else f" ({first.code.fix})"
-    return ", ".join(parts) + fix
+def _sentence(clues: tuple[Clue, ...]) -> str:
+    first = clues[0]
+    states = [clue for clue in clues[1:] if clue.code is Code.DRIVER_STATE]
+    meanings = ", ".join(map(meaning_of, (first, *states[:1])))
+    if first.code.severity is Severity.INFORMATION:
+        return meanings
+    return f"{meanings} ({first.code.fix})"

@@ -1,11 +1,13 @@
 """Heals differences between the stores in dual-write by a controller failover. Pure.
 
-KRaft is authoritative from the takeover on. A new active controller writes its whole image to ZooKeeper before it continues
-(``KRaftMigrationDriver``, SYNC_KRAFT_TO_ZK). That also overwrites changes that another client made in ZooKeeper alone. So the operator archives the
-differences first, and heals more than partition state only if ``spec.verification.healing`` allows it.
+KRaft is authoritative from the takeover on. A new active controller writes its whole image to ZooKeeper before it
+continues (``KRaftMigrationDriver``, SYNC_KRAFT_TO_ZK). That also overwrites changes that another client made in
+ZooKeeper alone. So the operator archives the differences first, and heals more than partition state only if
+``spec.verification.healing`` allows it.
 
-A failover can get stuck: a conditional update of ``/migration`` fails for ever while every metric is green. So each failover is counted before it
-starts, at most `MAX_FAILOVERS` are made, and each one is complete only when the offset in ``/migration`` moves in a newer epoch.
+A failover can get stuck: a conditional update of ``/migration`` fails for ever while every metric is green. So each
+failover is counted before it starts, at most `MAX_FAILOVERS` are made, and each one is complete only when the offset in
+``/migration`` moves in a newer epoch.
 """
 
 from __future__ import annotations
@@ -14,14 +16,7 @@ from datetime import datetime, timedelta
 
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import ArchiveDifferences, EventReason, EventType
-from kraftbridge.models.observation import (
-    Archive,
-    ControllersWorkload,
-    MigrationZnode,
-    QuorumState,
-    Unobserved,
-    ZooKeeperState,
-)
+from kraftbridge.models.observation import Archive, Unobserved
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import Healing
@@ -53,43 +48,65 @@ def finish_failover(draft: Draft) -> Wait | None:
     operation = draft.status.operation
     if operation is None or operation.kind is not OperationKind.RESTART_CONTROLLER:
         return None
-    # A quorum that does not reach the brokers cannot restore ISRs either, so only the voters decide when the restart is over.
+    # A quorum that does not reach the brokers cannot restore ISRs either.
+    # So only the voters decide when the restart is over.
     return controllers.finish_controller_restart(draft, ControllerMode.MIGRATION, whole_cluster=False)
 
 
 def heal(draft: Draft, record: VerificationStatus) -> Wait | None:
-    """Take the next step of healing the differences of ``record``; return None when the operator may not, or gave up."""
-    current = draft.status.healing
-    if not may_heal(draft.spec.verification.healing, record) or (current is not None and current.given_up_at):
+    """Take the next step of healing the differences of ``record``.
+
+    Return None when the operator may not, or gave up.
+    """
+    if not may_heal(draft.spec.verification.healing, record) or _is_given_up(draft):
         return None
-    if current is None or current.run_id != record.run_id:
-        since = current.started_at if current is not None else draft.now
-        # The count of failovers continues when a later run still finds differences.
-        current = HealingStatus(
-            kind=HealingKind.DIFFERENCES,
-            started_at=since,
-            run_id=record.run_id,
-            entities=record.differing,
-            archive=healing_archive(record.run_id),
-            failovers=current.failovers if current is not None else 0,
-        )
-        draft.update(healing=current)
+    current = _healing_of(draft, record)
+    draft.update(healing=current)
     if current.archived_at is None:
         if not _archived(draft, current):
             draft.act(ArchiveDifferences(current.run_id, current.archive))
-            because = f": {draft.failure()}" if draft.failure() else ""
             return _wait(
-                f"ZooKeeper's values of {current.entities} differing entities are being archived in Secret {current.archive}{because}"
+                f"ZooKeeper's values of {current.entities} differing entities are being archived "
+                f"in Secret {current.archive}{gates.because(draft.failure())}"
             )
         current = current.model_copy(update={"archived_at": draft.now})
         draft.update(healing=current)
-    if current.failover_at is None:
+    if current.failover_at is None or draft.now - current.failover_at >= _patience(draft):
         return _fail_over(draft, current)
-    if draft.now - current.failover_at < _patience(draft):
-        return _wait(
-            f"controller failover {current.failovers} is not complete: the offset in /migration must move in a newer epoch"
-        )
-    return _fail_over(draft, current)
+    return _wait(
+        f"controller failover {current.failovers} is not complete: the offset in /migration must move in a newer epoch"
+    )
+
+
+def _healing_of(step: StepContext, record: VerificationStatus) -> HealingStatus:
+    """Return the healing of these differences, which continues that of an earlier run."""
+    current = step.status.healing
+    if current is not None and current.run_id == record.run_id:
+        return current
+    healing = HealingStatus(
+        kind=HealingKind.DIFFERENCES,
+        started_at=step.now,
+        run_id=record.run_id,
+        entities=record.differing,
+        archive=healing_archive(record.run_id),
+    )
+    if current is None:
+        return healing
+    # The count of failovers continues when a later run still finds differences.
+    return healing.model_copy(update={"started_at": current.started_at, "failovers": current.failovers})
+
+
+def _is_given_up(step: StepContext) -> bool:
+    current = step.status.healing
+    return current is not None and current.given_up_at is not None
+
+
+def awaits_failover(step: StepContext) -> bool:
+    """Return whether a healing waits for its failover to write its image."""
+    current = step.status.healing
+    if current is None or current.failover_at is None:
+        return False
+    return current.synced_at is None and current.given_up_at is None
 
 
 def failed_over(step: StepContext, record: VerificationStatus) -> bool:
@@ -100,35 +117,32 @@ def failed_over(step: StepContext, record: VerificationStatus) -> bool:
 
 def outlived(step: StepContext, record: VerificationStatus) -> bool:
     """Return whether a verdict is older than the last healing failover, which has rewritten ZooKeeper since."""
-    all_of_them = (*step.status.healings, *((step.status.healing,) if step.status.healing is not None else ()))
     read_at = record.released_at or record.launched_at
-    return any(h.failover_at is not None and h.failover_at >= read_at for h in all_of_them)
+    healings = (*step.status.healings, step.status.healing)
+    failovers = [healing.failover_at for healing in healings if healing is not None]
+    return any(failover_at is not None and failover_at >= read_at for failover_at in failovers)
 
 
 def close_differences(draft: Draft) -> None:
     """Close the healing of differences: the stores are equal again."""
     current = draft.status.healing
     if current is not None and current.kind is HealingKind.DIFFERENCES:
-        _close(
-            draft,
-            current,
-            f"{current.entities} differing entities healed by {current.failovers} controller failover(s)",
-        )
+        words = f"{current.entities} differing entities healed by {current.failovers} controller failover(s)"
+        _close(draft, current, words)
 
 
 def track(draft: Draft) -> None:
     """Record when ``/migration`` names the newest controller's epoch, and when its offset moves from there."""
-    current, zookeeper = draft.status.healing, draft.observation.zookeeper
+    current = draft.status.healing
+    migration = gates.migration_znode(draft)
     if current is None or current.failover_at is None or current.synced_at is not None:
         return
-    if not isinstance(zookeeper, ZooKeeperState) or not isinstance(zookeeper.migration, MigrationZnode):
+    if migration is None or migration.kraft_controller_epoch <= current.failover_epoch:
         return
-    znode = zookeeper.migration
-    if znode.kraft_controller_epoch <= current.failover_epoch:
-        return
+    offset = migration.kraft_metadata_offset
     if current.resumed_offset is None:
-        draft.update(healing=current.model_copy(update={"resumed_offset": str(znode.kraft_metadata_offset)}))
-    elif znode.kraft_metadata_offset > int(current.resumed_offset):
+        draft.update(healing=current.model_copy(update={"resumed_offset": str(offset)}))
+    elif offset > int(current.resumed_offset):
         current = current.model_copy(update={"synced_at": draft.now})
         draft.update(healing=current)
         if current.kind is not HealingKind.DIFFERENCES:
@@ -138,32 +152,36 @@ def track(draft: Draft) -> None:
 def ensure_mirror_moves(draft: Draft) -> Wait | None:
     """Return None while the KRaft controller writes ZooKeeper; fail over a controller that has stopped writing."""
     blockers = gates.dual_write_blockers(draft)
-    return (fail_over_stuck_mirror(draft) or Wait(blockers[0])) if blockers else None
+    if blockers:
+        return fail_over_stuck_mirror(draft) or Wait(blockers[0])
+    return None
 
 
 def fail_over_stuck_mirror(draft: Draft) -> Wait | None:
     """Fail over a controller that has not written ZooKeeper for too long; return None when there is nothing to do."""
-    current, standing = draft.status.healing, _standing_since(draft)
+    standing = _standing_since(draft)
     if standing is None or draft.spec.verification.healing is Healing.NEVER:
         return None
-    since = standing if current is None or current.failover_at is None else max(standing, current.failover_at)
-    if current is not None and current.given_up_at is not None:
-        message = f"/migration stands still at {_offset(draft)} after {current.failovers} controller failovers: the log of the active controller says why"
-        return Wait(message, reason=Reason.HEALING, stalled=True)
-    if draft.now - since < _patience(draft):
-        return None
-    if (record := unhealed(draft)) is not None:
-        # The failover writes the whole image, so it overwrites the known differences.
-        allowing = (
-            "set spec.verification.healing=Auto, which archives them first, or "
-            if may_heal(Healing.AUTO, record)
-            else ""
+    current = draft.status.healing or HealingStatus(kind=HealingKind.STUCK_SYNC, started_at=draft.now)
+    stands = f"/migration stands still at {_offset(draft)}"
+    if current.given_up_at is not None:
+        return _stalled(
+            f"{stands} after {current.failovers} controller failovers: the log of the active controller says why"
         )
-        message = f"/migration stands still at {_offset(draft)}, and a controller failover would overwrite in ZooKeeper what {record.run_id} found different ({record.differing} entities): {allowing}restart the active controller yourself"
-        return heal(draft, record) or Wait(message, reason=Reason.HEALING, stalled=True)
-    if current is None:
-        current = HealingStatus(kind=HealingKind.STUCK_SYNC, started_at=draft.now)
-    return _fail_over(draft, current)
+    if draft.now - max(standing, current.failover_at or standing) < _patience(draft):
+        return None
+    record = unhealed(draft)
+    if record is None:
+        return _fail_over(draft, current)
+    # The failover writes the whole image, so it overwrites the known differences.
+    allowing = ""
+    if may_heal(Healing.AUTO, record):
+        allowing = "set spec.verification.healing=Auto, which archives them first, or "
+    message = (
+        f"{stands}, and a controller failover would overwrite in ZooKeeper what {record.run_id} found different "
+        f"({record.differing} entities): {allowing}restart the active controller yourself"
+    )
+    return heal(draft, record) or _stalled(message)
 
 
 def restart_to_rewrite(draft: Draft) -> Wait:
@@ -174,7 +192,7 @@ def restart_to_rewrite(draft: Draft) -> Wait:
 def is_overdue(step: StepContext) -> bool:
     """Return whether the failover under way has not written its image in the time that it may take."""
     current = step.status.healing
-    return current is not None and current.failover_at is not None and step.now - current.failover_at >= _patience(step)
+    return current is not None and gates.age(step, current.failover_at) >= _patience(step)
 
 
 def advice(step: StepContext, record: VerificationStatus) -> str:
@@ -183,7 +201,10 @@ def advice(step: StepContext, record: VerificationStatus) -> str:
     if current is not None and current.given_up_at is not None:
         return f"healing was given up after {current.failovers} controller failovers; repair them"
     if may_heal(Healing.AUTO, record):
-        return "repair them, or let a controller failover overwrite ZooKeeper's side (archived first) with spec.verification.healing=Auto"
+        return (
+            "repair them, or let a controller failover overwrite ZooKeeper's side (archived first) "
+            "with spec.verification.healing=Auto"
+        )
     return "repair them"
 
 
@@ -195,91 +216,72 @@ def unarchived(step: StepContext, run_id: str) -> bool:
 
 def unhealed(step: StepContext) -> VerificationStatus | None:
     """Return the run with the last known differences of ZooKeeper, None if there is none."""
-    dual_write = (
-        v for v in reversed(step.status.verifications) if v.profile is Profile.DUAL_WRITE and not v.is_forecast
-    )
-    last = next((v for v in dual_write if v.verdict not in {None, Verdict.INCONCLUSIVE}), None)
-    found = last is not None and last.verdict is Verdict.INCONSISTENT and not outlived(step, last)
-    return last if found else None
+    runs = [run for run in step.status.verifications if run.profile is Profile.DUAL_WRITE and not run.is_forecast]
+    conclusive = [run for run in runs if run.verdict not in {None, Verdict.INCONCLUSIVE}]
+    if not conclusive or conclusive[-1].verdict is not Verdict.INCONSISTENT:
+        return None
+    if outlived(step, conclusive[-1]):
+        return None
+    return conclusive[-1]
 
 
 def _fail_over(draft: Draft, current: HealingStatus) -> Wait:
     """Count the failover and restart the active controller; give up after `MAX_FAILOVERS`."""
     if current.failovers >= MAX_FAILOVERS:
+        given_up = f"given up after {current.failovers} controller failovers"
         draft.update(healing=current.model_copy(update={"given_up_at": draft.now}))
-        draft.tell(
-            EventReason.STALLED, f"Healing given up after {current.failovers} controller failovers", EventType.WARNING
-        )
-        return Wait(
-            f"healing is given up after {current.failovers} controller failovers", reason=Reason.HEALING, stalled=True
-        )
+        draft.tell(EventReason.STALLED, f"Healing {given_up}", EventType.WARNING)
+        return _stalled(f"healing is {given_up}")
     if (waiting := restarts.paused(draft)) is not None:
         return waiting
-    blockers = gates.quorum_blockers(draft) or gates.controllers_running_blockers(
-        draft, ControllerMode.MIGRATION, newest=False
-    )
-    zookeeper, workload, active = (
-        draft.observation.zookeeper,
-        draft.observation.controllers,
-        draft.observation.active_controller,
-    )
-    if blockers or active is None:
-        return _wait(f"before a controller failover: {(blockers or ['no single active controller answers'])[0]}")
-    if not isinstance(zookeeper, ZooKeeperState) or not isinstance(zookeeper.migration, MigrationZnode):
-        return _wait("before a controller failover: /migration could not be read")
-    if not isinstance(workload, ControllersWorkload) or workload.stateful_set is None:
-        return _wait("before a controller failover: the controllers' pods could not be seen")
-    pod = next((p for p in workload.stateful_set.pods if p.ordinal == active.node_id), None)
+    blockers = gates.quorum_blockers(draft)
+    blockers = blockers or gates.controllers_running_blockers(draft, ControllerMode.MIGRATION, newest=False)
+    if blockers:
+        return _wait_before_failover(blockers[0])
+    active = draft.observation.active_controller
+    if active is None:
+        return _wait_before_failover(gates.NO_ACTIVE_CONTROLLER)
+    migration = gates.migration_znode(draft)
+    if migration is None:
+        return _wait_before_failover("/migration could not be read")
+    pod = gates.controller_pod(draft, active.node_id)
     if pod is None:
-        return _wait(f"before a controller failover: controller {active.node_id} has no pod")
+        return _wait_before_failover(f"controller {active.node_id} has no pod")
     counted = {
         "failovers": current.failovers + 1,
         "failover_at": draft.now,
-        "failover_epoch": zookeeper.migration.kraft_controller_epoch,
+        "failover_epoch": migration.kraft_controller_epoch,
         "resumed_offset": None,
         "synced_at": None,
     }
     draft.update(healing=current.model_copy(update=counted))
-    what = f"{current.entities} differing entities" if current.run_id else "a mirror that stands still"
-    draft.tell(
-        EventReason.HEALING_STARTED,
-        f"Controller failover {current.failovers + 1} of {MAX_FAILOVERS} at most, to heal {what}",
-    )
+    purpose = f"{current.entities} differing entities" if current.run_id else "a mirror that stands still"
+    words = f"Controller failover {current.failovers + 1} of {MAX_FAILOVERS} at most, to heal {purpose}"
+    draft.tell(EventReason.HEALING_STARTED, words)
     return controllers.restart_controller(draft, pod)
 
 
 def _archived(step: StepContext, current: HealingStatus) -> bool:
-    seen = step.observation.archive
-    return isinstance(seen, Archive) and seen.run_id == current.run_id and seen.entities >= current.entities
+    archive = step.observation.archive
+    if not isinstance(archive, Archive) or archive.run_id != current.run_id:
+        return False
+    return archive.entities >= current.entities
 
 
 def _standing_since(step: StepContext) -> datetime | None:
     """Return since when the offset in ``/migration`` has not grown while the log has; None if that is not known."""
-    zookeeper, quorum, active = (
-        step.observation.zookeeper,
-        step.observation.quorum,
-        step.observation.active_controller,
-    )
+    migration = gates.migration_znode(step)
+    quorum = step.observation.quorum
     offset = step.status.migration_offset
-    if (
-        not isinstance(zookeeper, ZooKeeperState)
-        or not isinstance(zookeeper.migration, MigrationZnode)
-        or active is None
-    ):
+    if migration is None or offset is None or isinstance(quorum, Unobserved):
         return None
-    if (
-        isinstance(quorum, Unobserved)
-        or offset is None
-        or int(offset.offset) != zookeeper.migration.kraft_metadata_offset
-    ):
+    if step.observation.active_controller is None or not gates.quorum_claims(step):
         return None
-    claimed = zookeeper.controller is not None and zookeeper.controller.broker_id in step.spec.controllers.node_ids
-    behind = _behind(quorum, zookeeper.migration)
-    return offset.standing_since if claimed and behind > STANDING_RECORDS else None
-
-
-def _behind(quorum: QuorumState, znode: MigrationZnode) -> int:
-    return quorum.high_watermark - znode.kraft_metadata_offset
+    # The znode has moved since the offset was recorded, or the mirror is hardly behind.
+    mirrored = migration.kraft_metadata_offset
+    if int(offset.offset) != mirrored or quorum.high_watermark - mirrored <= STANDING_RECORDS:
+        return None
+    return offset.standing_since
 
 
 def _patience(step: StepContext) -> timedelta:
@@ -299,3 +301,11 @@ def _close(draft: Draft, current: HealingStatus, message: str) -> None:
 
 def _wait(message: str) -> Wait:
     return Wait(message, reason=Reason.HEALING)
+
+
+def _wait_before_failover(blocker: str) -> Wait:
+    return _wait(f"before a controller failover: {blocker}")
+
+
+def _stalled(message: str) -> Wait:
+    return Wait(message, reason=Reason.HEALING, stalled=True)

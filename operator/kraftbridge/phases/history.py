@@ -1,9 +1,12 @@
 """What this attempt has read from ZooKeeper, and what a ZooKeeper that contradicts it forbids. Pure.
 
-ZooKeeper's data can be lost, restored from a backup, or exchanged for another ensemble's, and a znode can be deleted by hand. Such a ZooKeeper says
-that nothing was taken over yet. So what was taken over is read from this record and not from the znodes. Measured on Kafka 3.9.1
-(``tests/integration/test_zookeeper_that_contradicts.py``): without ``/controller`` a broker on ZooKeeper becomes controller beside the KRaft controller
-within seconds, and without ``/migration`` the KRaft controller writes no change to ZooKeeper any more, neither before nor after a failover.
+ZooKeeper's data can be lost, restored from a backup, or exchanged for another ensemble's, and a znode can be deleted
+by hand. Such a ZooKeeper says that nothing was taken over yet. So what was taken over is read from this record and not
+from the znodes.
+
+Measured on Kafka 3.9.1 (``tests/integration/test_zookeeper_that_contradicts.py``): without ``/controller`` a
+broker on ZooKeeper becomes controller beside the KRaft controller within seconds, and without ``/migration`` the KRaft
+controller writes no change to ZooKeeper any more, neither before nor after a failover.
 """
 
 from __future__ import annotations
@@ -13,7 +16,13 @@ from datetime import timedelta
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import Reason, Status
 from kraftbridge.models.decision import EventReason, EventType
-from kraftbridge.models.observation import ControllersWorkload, MigrationZnode, Unobserved, ZooKeeperState
+from kraftbridge.models.observation import (
+    ControllersWorkload,
+    ControllerZnode,
+    MigrationZnode,
+    Unobserved,
+    ZooKeeperState,
+)
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Profile
 from kraftbridge.models.status import (
@@ -26,7 +35,7 @@ from kraftbridge.models.status import (
     ZooKeeperHistory,
     finding,
 )
-from kraftbridge.phases import healing, verifying
+from kraftbridge.phases import gates, healing, verifying
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 
 FORWARD = frozenset({Phase.TAKING_OVER, Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION})
@@ -38,26 +47,35 @@ READ_AGAIN_AFTER = timedelta(seconds=0.2)
 
 def track(draft: Draft) -> None:
     """Compare ZooKeeper with the record of this attempt, and keep the newer of both."""
-    seen, known = draft.observation.zookeeper, _known(draft)
-    if draft.status.phase not in FORWARD and draft.status.phase is not Phase.ROLLING_BACK:
+    reading = draft.observation.zookeeper
+    if not _is_kept_in(draft.status.phase) or isinstance(reading, Unobserved):
         return
-    if known is None:
-        known = _begun(draft)
-    if known is None or not isinstance(seen, ZooKeeperState):
+    record = _history_of(draft.status) or _begun(draft)
+    if record is None:
         return
-    what = contradiction(known, seen, own_rollback(draft.status), _restored_epoch(draft.status))
-    if what:
-        _note_contradiction(draft, known, seen, what)
-    elif known.contradiction is not None and known.contradiction.confirmed_at is not None and _comparable(draft, known):
-        _note_agreement(draft, known, seen, known.contradiction)
+    lacking = contradiction(record, reading, own_rollback(draft.status), _restored_epoch(draft.status))
+    standing = record.contradiction
+    if lacking:
+        _note_contradiction(draft, record, reading, lacking)
+    elif standing is not None and standing.confirmed_at is not None and _comparable(draft, record):
+        _note_agreement(draft, record, reading, standing)
     else:
-        _record(draft, known, seen)
+        _record(draft, record, reading)
+
+
+def _is_kept_in(phase: Phase) -> bool:
+    return phase in FORWARD or phase is Phase.ROLLING_BACK
 
 
 def contradiction(
-    known: ZooKeeperHistory, seen: ZooKeeperState, rollback: RollbackStatus | None, restored_epoch: int | None = None
+    record: ZooKeeperHistory,
+    reading: ZooKeeperState,
+    rollback: RollbackStatus | None,
+    restored_epoch: int | None = None,
 ) -> str:
-    """Return what ZooKeeper lacks, or shows in an older state than it was read in; ``""`` when it is the store that is known.
+    """Return what ZooKeeper lacks, or shows in an older state than it was read in.
+
+    ``""`` when it is the store that is known.
 
     Parameters
     ----------
@@ -66,110 +84,130 @@ def contradiction(
     restored_epoch
         Epoch at which controllers began that were restored from a copy: their log is a shorter one.
     """
-    if known.cluster_id and seen.cluster_id != known.cluster_id:
-        return f"/cluster/id is {seen.cluster_id or 'missing'} and was {known.cluster_id}"
-    found: list[str] = []
+    if record.cluster_id and reading.cluster_id != record.cluster_id:
+        return f"/cluster/id is {reading.cluster_id or 'missing'} and was {record.cluster_id}"
+    epoch = -1 if reading.controller_epoch is None else reading.controller_epoch
+    shown = "missing" if reading.controller_epoch is None else epoch
+    zxid = int(record.zxid)
+    lost: list[str] = []
     if rollback is None or rollback.claim_removed_at is None:
-        found += _lost_znodes(known, seen, restored_epoch)
-    if known.controller_epoch >= 0 and (
-        seen.controller_epoch is None or seen.controller_epoch < known.controller_epoch
-    ):
-        found.append(
-            f"/controller_epoch is {'missing' if seen.controller_epoch is None else seen.controller_epoch} and was {known.controller_epoch}"
-        )
-    if 0 < seen.zxid < int(known.zxid):
-        found.append(f"its newest transaction is {seen.zxid:#x} and was {int(known.zxid):#x}")
-    return "; ".join(found)
+        lost = [*_lost_migration(record, reading, restored_epoch), *_lost_claim(record, reading.controller)]
+    older = gates.failed(
+        (epoch < record.controller_epoch, f"/controller_epoch is {shown} and was {record.controller_epoch}"),
+        (0 < reading.zxid < zxid, f"its newest transaction is {reading.zxid:#x} and was {zxid:#x}"),
+    )
+    return "; ".join([*lost, *older])
 
 
 def _restored_epoch(status: MigrationStatus) -> int | None:
-    current = status.restoration
-    return current.epoch if current is not None and current.attempt == status.attempt else None
+    current = gates.of_attempt(status, status.restoration)
+    return None if current is None else current.epoch
 
 
-def _lost_znodes(known: ZooKeeperHistory, seen: ZooKeeperState, restored_epoch: int | None) -> list[str]:
-    found: list[str] = []
-    migration, controller = seen.migration, seen.controller
-    if known.migration_czxid and migration is None:
-        found.append("/migration is gone")
-    elif known.migration_czxid and seen.migration_czxid and seen.migration_czxid != int(known.migration_czxid):
-        found.append("/migration was deleted and created anew")
-    elif isinstance(migration, MigrationZnode):
-        restored = restored_epoch is not None and known.kraft_epoch < restored_epoch <= migration.kraft_controller_epoch
-        if migration.kraft_metadata_offset < int(known.migration_offset) and not restored:
-            found.append(
-                f"the offset in /migration is {migration.kraft_metadata_offset} and was {known.migration_offset}"
-            )
-        if migration.kraft_controller_epoch < known.kraft_epoch:
-            found.append(f"the epoch in /migration is {migration.kraft_controller_epoch} and was {known.kraft_epoch}")
-    elif migration is None and known.copied:
-        found.append("/migration is gone")
-    if known.claim_epoch >= 0 and controller is None:
-        found.append("/controller is gone")
-    elif known.claim_epoch >= 0 and controller is not None and controller.kraft_controller_epoch < known.claim_epoch:
-        holder = f"broker {controller.broker_id}" if controller.kraft_controller_epoch < 0 else "an earlier KRaft claim"
-        found.append(f"/controller names {holder}, and a KRaft controller had claimed it")
-    return found
+def _lost_migration(record: ZooKeeperHistory, reading: ZooKeeperState, restored_epoch: int | None) -> list[str]:
+    """Return what ``/migration`` lacks."""
+    migration = reading.migration
+    if migration is None:
+        return gates.failed((record.migration_czxid or record.copied, "/migration is gone"))
+    if record.migration_czxid and reading.migration_czxid not in (0, int(record.migration_czxid)):
+        return ["/migration was deleted and created anew"]
+    if isinstance(migration, Unobserved):
+        return []
+    offset = migration.kraft_metadata_offset
+    epoch = migration.kraft_controller_epoch
+    restored = restored_epoch is not None and record.kraft_epoch < restored_epoch <= epoch
+    older = offset < int(record.migration_offset)
+    return gates.failed(
+        (older and not restored, f"the offset in /migration is {offset} and was {record.migration_offset}"),
+        (epoch < record.kraft_epoch, f"the epoch in /migration is {epoch} and was {record.kraft_epoch}"),
+    )
+
+
+def _lost_claim(record: ZooKeeperHistory, controller: ControllerZnode | None) -> list[str]:
+    """Return what became of a claim on ``/controller``."""
+    if record.claim_epoch < 0:
+        return []
+    if controller is None:
+        return ["/controller is gone"]
+    epoch = controller.kraft_controller_epoch
+    holder = f"broker {controller.broker_id}" if epoch < 0 else "an earlier KRaft claim"
+    return gates.failed(
+        (epoch < record.claim_epoch, f"/controller names {holder}, and a KRaft controller had claimed it")
+    )
 
 
 def copied(status: MigrationStatus) -> bool:
     """Return whether this attempt has seen a complete copy, whatever the znodes say now."""
-    known = status.zookeeper_history
-    return known is not None and known.attempt == status.attempt and known.copied
+    record = _history_of(status)
+    return record is not None and record.copied
 
 
 def claimed(status: MigrationStatus) -> bool:
     """Return whether a KRaft controller was seen to hold ``/controller`` in this attempt."""
-    known = status.zookeeper_history
-    return known is not None and known.attempt == status.attempt and (known.claim_epoch >= 0 or known.copied)
+    record = _history_of(status)
+    return record is not None and (record.claim_epoch >= 0 or record.copied)
 
 
 def own_rollback(status: MigrationStatus) -> RollbackStatus | None:
     """Return the record of this attempt's rollback."""
-    rollback = status.rollback
-    return rollback if rollback is not None and rollback.attempt == status.attempt else None
+    return gates.of_attempt(status, status.rollback)
 
 
 def contradicts(step: StepContext) -> ZooKeeperContradiction | None:
     """Return the contradiction that forbids every change of the cluster, None when there is none."""
-    known = _known(step)
-    concerned = step.status.phase in FORWARD or step.status.phase is Phase.ROLLING_BACK
-    return known.contradiction if known is not None and concerned else None
+    record = _history_of(step.status)
+    if record is not None and _is_kept_in(step.status.phase):
+        return record.contradiction
+    return None
 
 
 def enforce(draft: Draft) -> Wait | None:
-    """Return the wait while ZooKeeper contradicts the record: nothing restarts, stops, fails over, or is written to ZooKeeper."""
-    found, known = contradicts(draft), _known(draft)
-    if found is None or known is None:
+    """Return the wait while ZooKeeper contradicts the record.
+
+    Nothing restarts, stops, fails over, or is written to ZooKeeper meanwhile.
+    """
+    standing = contradicts(draft)
+    record = _history_of(draft.status)
+    if standing is None or record is None:
         return None
-    if found.confirmed_at is None:
-        return Wait(f"ZooKeeper is read again, because of what it showed: {found.what}", requeue_after=READ_AGAIN_AFTER)
-    if found.what:
-        if found.rewritable and draft.spec.verification.accepted_rewrite == found.id and found.rewritten_at is None:
-            return _fail_over_once(draft, known, found)
-        return _stalled(found)
+    if standing.confirmed_at is None:
+        message = f"ZooKeeper is read again, because of what it showed: {standing.what}"
+        return Wait(message, requeue_after=READ_AGAIN_AFTER)
+    if standing.what:
+        accepted = draft.spec.verification.accepted_rewrite == standing.id
+        if accepted and standing.rewritable and standing.rewritten_at is None:
+            return _fail_over_once(draft, record, standing)
+        return _stalled(standing)
     if _does_without_controllers(draft):
-        return _close(draft, known, "no controller compares it, and spec.rollback.acceptLoss goes on without")
-    if (waiting := healing.finish_failover(draft)) is not None:
-        return waiting
-    under_way = draft.status.healing
-    if under_way is not None and under_way.kind is HealingKind.OLDER_STORE:
-        if not healing.is_overdue(draft):
-            return Wait("the new active controller writes its image to ZooKeeper", reason=Reason.CONTRADICTS)
-        message = "The new active controller does not write its image to ZooKeeper: its log says why. Restart the active controller"
-        return Wait(message, reason=Reason.CONTRADICTS, stalled=True)
-    # What ZooKeeper holds now has the right age: Kafka may write to it, and a comparison says whether it has everything.
-    if (waiting := healing.ensure_mirror_moves(draft)) is not None:
-        return waiting
-    purpose = f"contradiction-{found.id}"
-    waiting = verifying.ensure_verdict(draft, Profile.DUAL_WRITE, draft.status.phase, purpose, heals=False)
-    if waiting is not None:
-        return waiting
-    return _close(draft, known, "a verification passed")
+        return _close(draft, record, "no controller compares it, and spec.rollback.acceptLoss goes on without")
+    purpose = f"contradiction-{standing.id}"
+    return (
+        healing.finish_failover(draft)
+        or _rewriting(draft)
+        # What ZooKeeper holds now has the right age: Kafka may write to it.
+        # A comparison says whether it has everything.
+        or healing.ensure_mirror_moves(draft)
+        or verifying.ensure_verdict(draft, Profile.DUAL_WRITE, draft.status.phase, purpose, heals=False)
+        or _close(draft, record, "a verification passed")
+    )
 
 
-def _close(draft: Draft, known: ZooKeeperHistory, because: str) -> Wait:
-    draft.update(zookeeper_history=known.model_copy(update={"contradiction": None}))
+def _rewriting(step: StepContext) -> Wait | None:
+    """Return the wait while a failover writes an older ZooKeeper anew."""
+    under_way = step.status.healing
+    if under_way is None or under_way.kind is not HealingKind.OLDER_STORE:
+        return None
+    if not healing.is_overdue(step):
+        return Wait("the new active controller writes its image to ZooKeeper", reason=Reason.CONTRADICTS)
+    message = (
+        "The new active controller does not write its image to ZooKeeper: its log says why. "
+        "Restart the active controller"
+    )
+    return Wait(message, reason=Reason.CONTRADICTS, stalled=True)
+
+
+def _close(draft: Draft, record: ZooKeeperHistory, because: str) -> Wait:
+    draft.update(zookeeper_history=record.model_copy(update={"contradiction": None}))
     draft.set_findings(Code.ZOOKEEPER_CONTRADICTS)
     draft.tell(EventReason.HEALED, f"ZooKeeper is again what this migration has read: {because}")
     return Wait("ZooKeeper is again what this migration has read from it")
@@ -178,41 +216,54 @@ def _close(draft: Draft, known: ZooKeeperHistory, because: str) -> Wait:
 def _does_without_controllers(step: StepContext) -> bool:
     """Return whether a rollback goes on without the controllers that somebody deleted (`belongings.restore`)."""
     workload = step.observation.controllers
-    accepted = step.status.phase is Phase.ROLLING_BACK and step.spec.rollback.accept_loss
-    return accepted and isinstance(workload, ControllersWorkload) and workload.stateful_set is None
+    if not isinstance(workload, ControllersWorkload) or workload.stateful_set is not None:
+        return False
+    return step.status.phase is Phase.ROLLING_BACK and step.spec.rollback.accept_loss
 
 
-def way_out(found: ZooKeeperContradiction) -> str:
+def way_out(standing: ZooKeeperContradiction) -> str:
     """Return what the user does about a contradiction."""
-    if found.rewritable and found.rewritten_at is None:
+    if standing.rewritable and standing.rewritten_at is None:
         return (
-            "Give ZooKeeper its newest data again. Or let the KRaft controllers overwrite it: set spec.verification.acceptedRewrite to "
-            f"{found.id}, which makes one controller failover and then a verification"
+            "Give ZooKeeper its newest data again. Or let the KRaft controllers overwrite it: "
+            f"set spec.verification.acceptedRewrite to {standing.id}, "
+            "which makes one controller failover and then a verification"
         )
     return (
-        "Give ZooKeeper its newest data again (its own volumes, or a backup from after the takeover), or let spec.zookeeper.connect's names lead to "
-        "its own ensemble again. A failover does not help, because Kafka does not write to a ZooKeeper without this attempt's /migration"
+        "Give ZooKeeper its newest data again (its own volumes, or a backup from after the takeover), "
+        "or let spec.zookeeper.connect's names lead to its own ensemble again. "
+        "A failover does not help, because Kafka does not write to a ZooKeeper without this attempt's /migration"
     )
 
 
-def _known(step: StepContext) -> ZooKeeperHistory | None:
-    known = step.status.zookeeper_history
-    return known if known is not None and known.attempt == step.status.attempt else None
+def _history_of(status: MigrationStatus) -> ZooKeeperHistory | None:
+    """Return what this attempt has read, None while it has read nothing."""
+    return gates.of_attempt(status, status.zookeeper_history)
 
 
-def _comparable(step: StepContext, known: ZooKeeperHistory) -> bool:
-    """Return whether a verification can compare the stores: the copy was complete, and the controllers were not asked to stop."""
-    rollback = own_rollback(step.status)
-    return known.copied and (rollback is None or rollback.controllers_stopped_at is None)
+def _controllers_were_stopped(status: MigrationStatus) -> bool:
+    return gates.rollback_record(status).controllers_stopped_at is not None
+
+
+def _comparable(step: StepContext, record: ZooKeeperHistory) -> bool:
+    """Return whether a verification can compare the stores.
+
+    The copy was complete, and the controllers were not asked to stop.
+    """
+    return record.copied and not _controllers_were_stopped(step.status)
 
 
 def _begun(step: StepContext) -> ZooKeeperHistory | None:
-    """Return the beginning of a record, from what earlier releases and phases have recorded; None where a rollback goes on without one."""
-    status, offset = step.status, step.status.migration_offset
-    rollback = own_rollback(status)
-    stopped = rollback is not None and rollback.controllers_stopped_at is not None
-    # A rollback from before the takeover has read nothing but the cluster's ID: that is enough to tell another ZooKeeper.
-    if status.phase is Phase.ROLLING_BACK and (stopped or (offset is None and not status.cluster_id)):
+    """Return the beginning of a record, from what earlier releases and phases have recorded.
+
+    None where a rollback goes on without one.
+    """
+    status = step.status
+    offset = step.status.migration_offset
+    # A rollback from before the takeover has read nothing but the cluster's ID.
+    # That is enough to tell another ZooKeeper.
+    nothing = offset is None and not status.cluster_id
+    if status.phase is Phase.ROLLING_BACK and (nothing or _controllers_were_stopped(status)):
         return None
     return ZooKeeperHistory(
         attempt=status.attempt,
@@ -222,107 +273,120 @@ def _begun(step: StepContext) -> ZooKeeperHistory | None:
     )
 
 
-def _record(draft: Draft, known: ZooKeeperHistory, seen: ZooKeeperState) -> None:
+def _record(draft: Draft, record: ZooKeeperHistory, reading: ZooKeeperState) -> None:
     """Record a reading that fits: at once where it is another znode or epoch, else every `RECORDED_EVERY`."""
-    if known.contradiction is not None:
+    if record.contradiction is not None:
         draft.set_findings(Code.ZOOKEEPER_CONTRADICTS)
-    newer = _taken(known, seen).model_copy(update={"seen_at": draft.now, "contradiction": None})
-    moving = {"seen_at": known.seen_at, "zxid": known.zxid, "migration_offset": known.migration_offset}
+    newer = _taken(record, reading).model_copy(update={"seen_at": draft.now, "contradiction": None})
+    moving = {"seen_at": record.seen_at, "zxid": record.zxid, "migration_offset": record.migration_offset}
+    same = newer.model_copy(update=moving) == record and newer.copied is record.copied
     offset = draft.status.migration_offset
-    due = draft.now - known.seen_at >= RECORDED_EVERY or (offset is not None and offset.seen_at == draft.now)
-    same = newer.model_copy(update=moving) == known and newer.copied is known.copied
-    if due or not same or draft.status.zookeeper_history is not known:
+    due = draft.now - record.seen_at >= RECORDED_EVERY or (offset is not None and offset.seen_at == draft.now)
+    if due or not same or draft.status.zookeeper_history is not record:
         draft.update(zookeeper_history=newer)
 
 
-def _taken(known: ZooKeeperHistory, seen: ZooKeeperState) -> ZooKeeperHistory:
+def _taken(record: ZooKeeperHistory, reading: ZooKeeperState) -> ZooKeeperHistory:
     """Return the record with what this reading shows."""
-    migration, controller = seen.migration, seen.controller
-    changes: dict[str, object] = {"cluster_id": seen.cluster_id or known.cluster_id}
-    if seen.migration_czxid:
-        changes["migration_czxid"] = str(seen.migration_czxid)
+    migration = reading.migration
+    epoch = gates.claim_epoch(reading)
+    changes: dict[str, object] = {"cluster_id": reading.cluster_id or record.cluster_id}
+    if reading.migration_czxid:
+        changes["migration_czxid"] = str(reading.migration_czxid)
     if isinstance(migration, MigrationZnode):
-        changes |= {
-            "migration_offset": str(migration.kraft_metadata_offset),
-            "kraft_epoch": migration.kraft_controller_epoch,
-        }
-    if controller is not None and controller.kraft_controller_epoch >= 0:
-        changes["claim_epoch"] = controller.kraft_controller_epoch
-    if seen.controller_epoch is not None:
-        changes["controller_epoch"] = seen.controller_epoch
-    if seen.zxid:
-        changes["zxid"] = str(seen.zxid)
-    return known.model_copy(update=changes)
+        changes["migration_offset"] = str(migration.kraft_metadata_offset)
+        changes["kraft_epoch"] = migration.kraft_controller_epoch
+    if epoch >= 0:
+        changes["claim_epoch"] = epoch
+    if reading.controller_epoch is not None:
+        changes["controller_epoch"] = reading.controller_epoch
+    if reading.zxid:
+        changes["zxid"] = str(reading.zxid)
+    return record.model_copy(update=changes)
 
 
-def _note_contradiction(draft: Draft, known: ZooKeeperHistory, seen: ZooKeeperState, what: str) -> None:
+def _note_contradiction(draft: Draft, record: ZooKeeperHistory, reading: ZooKeeperState, lacking: str) -> None:
     """Record a contradiction when it is first read, and that it is one when it is read again."""
-    found = known.contradiction
-    same_znode = bool(seen.migration_czxid) and str(seen.migration_czxid) == known.migration_czxid
-    complete = isinstance(seen.migration, MigrationZnode) and seen.migration.kraft_metadata_offset >= 0
-    rewritable = seen.cluster_id == known.cluster_id and same_znode and complete
-    if (
-        found is None or not found.what
-    ):  # the last one was not read any more: this is another one, with a word of its own
-        found = ZooKeeperContradiction(
-            id=f"attempt-{known.attempt}-{draft.now:%Y%m%dT%H%M%SZ}",
-            what=what,
+    standing = record.contradiction
+    rewritable = _is_rewritable(record, reading)
+    if standing is None or not standing.what:
+        # The last one was not read any more: this is another one, with a word of its own.
+        first = ZooKeeperContradiction(
+            id=f"attempt-{record.attempt}-{draft.now:%Y%m%dT%H%M%SZ}",
+            what=lacking,
             rewritable=rewritable,
             seen_at=draft.now,
         )
-        draft.update(zookeeper_history=known.model_copy(update={"contradiction": found}))
+        draft.update(zookeeper_history=record.model_copy(update={"contradiction": first}))
         return
-    confirmed = found.model_copy(
-        update={"what": what, "rewritable": rewritable, "confirmed_at": found.confirmed_at or draft.now}
-    )
-    if confirmed == found:
+    confirmed_at = standing.confirmed_at or draft.now
+    changes = {"what": lacking, "rewritable": rewritable, "confirmed_at": confirmed_at}
+    confirmed = standing.model_copy(update=changes)
+    if confirmed == standing:
         return
-    if found.confirmed_at is None:
-        draft.tell(EventReason.ALARM, f"ZooKeeper contradicts the migration: {what}", EventType.WARNING)
-    draft.update(zookeeper_history=known.model_copy(update={"contradiction": confirmed}))
+    if standing.confirmed_at is None:
+        draft.tell(EventReason.ALARM, f"ZooKeeper contradicts the migration: {lacking}", EventType.WARNING)
+    draft.update(zookeeper_history=record.model_copy(update={"contradiction": confirmed}))
     draft.set_findings(Code.ZOOKEEPER_CONTRADICTS, _finding(confirmed))
 
 
-def _note_agreement(draft: Draft, known: ZooKeeperHistory, seen: ZooKeeperState, found: ZooKeeperContradiction) -> None:
+def _is_rewritable(record: ZooKeeperHistory, reading: ZooKeeperState) -> bool:
+    """Return whether a failover can write ZooKeeper anew: the cluster's own, with this attempt's ``/migration``."""
+    if not isinstance(reading.migration, MigrationZnode) or reading.migration.kraft_metadata_offset < 0:
+        return False
+    same_znode = bool(reading.migration_czxid) and str(reading.migration_czxid) == record.migration_czxid
+    return same_znode and reading.cluster_id == record.cluster_id
+
+
+def _note_agreement(
+    draft: Draft, record: ZooKeeperHistory, reading: ZooKeeperState, standing: ZooKeeperContradiction
+) -> None:
     """Record that a confirmed contradiction is not read any more; a verification settles it.
 
     Until then the record follows what is read: a ZooKeeper that is lost again meanwhile must not pass for a newer one.
     """
-    if found.what:
-        settled = found.model_copy(update={"what": ""})
-        draft.update(zookeeper_history=known.model_copy(update={"contradiction": settled}))
-    elif draft.now - known.seen_at >= RECORDED_EVERY:
-        draft.update(zookeeper_history=_taken(known, seen).model_copy(update={"seen_at": draft.now}))
+    if standing.what:
+        settled = standing.model_copy(update={"what": ""})
+        draft.update(zookeeper_history=record.model_copy(update={"contradiction": settled}))
+    elif draft.now - record.seen_at >= RECORDED_EVERY:
+        draft.update(zookeeper_history=_taken(record, reading).model_copy(update={"seen_at": draft.now}))
 
 
-def _fail_over_once(draft: Draft, known: ZooKeeperHistory, found: ZooKeeperContradiction) -> Wait:
+def _fail_over_once(draft: Draft, record: ZooKeeperHistory, standing: ZooKeeperContradiction) -> Wait:
     """Make the one failover that the user asks for. From then on ZooKeeper is measured by what it shows now."""
-    waiting, seen = healing.restart_to_rewrite(draft), draft.observation.zookeeper
-    begun = draft.status.healing is not None and draft.status.healing.failover_at == draft.now
-    if begun and isinstance(seen, ZooKeeperState):
-        rewritten = found.model_copy(update={"what": "", "rewritten_at": draft.now})
-        draft.update(zookeeper_history=_taken(known, seen).model_copy(update={"contradiction": rewritten}))
+    waiting = healing.restart_to_rewrite(draft)
+    reading = draft.observation.zookeeper
+    current = draft.status.healing
+    if current is not None and current.failover_at == draft.now and isinstance(reading, ZooKeeperState):
+        rewritten = standing.model_copy(update={"what": "", "rewritten_at": draft.now})
+        draft.update(zookeeper_history=_taken(record, reading).model_copy(update={"contradiction": rewritten}))
     return waiting
 
 
-def _stalled(found: ZooKeeperContradiction) -> Wait:
-    made = _finding(found)
-    message = f"{made.reason}. {made.fix}"
+def _stalled(standing: ZooKeeperContradiction) -> Wait:
+    words = _finding(standing)
+    message = f"{words.reason}. {words.fix}"
     return Wait(message, WaitKind.USER, Reason.CONTRADICTS, stalled=True, requeue_after=SLOW)
 
 
-def _finding(found: ZooKeeperContradiction) -> FindingStatus:
-    return finding(Code.ZOOKEEPER_CONTRADICTS, "ZooKeeper", what=found.what, way_out=way_out(found))
+def _finding(standing: ZooKeeperContradiction) -> FindingStatus:
+    way = way_out(standing)
+    return finding(Code.ZOOKEEPER_CONTRADICTS, "ZooKeeper", what=standing.what, way_out=way)
 
 
 def possible(step: StepContext) -> tuple[Status, Reason, str] | None:
-    """Return status, reason and message of ``RollbackPossible`` where the record decides it, None where the znodes do."""
-    found, seen = contradicts(step), step.observation.zookeeper
-    if found is not None and found.confirmed_at is None:
-        return "Unknown", Reason.UNKNOWN, f"ZooKeeper is read again: {found.what}"
-    if found is not None:
-        words = found.what or "what it shows has the right age again, and no verification has passed since"
+    """Return status, reason and message of ``RollbackPossible`` where the record decides it.
+
+    None where the znodes do.
+    """
+    standing = contradicts(step)
+    reading = step.observation.zookeeper
+    if standing is not None and standing.confirmed_at is None:
+        return "Unknown", Reason.UNKNOWN, f"ZooKeeper is read again: {standing.what}"
+    if standing is not None:
+        words = standing.what or "what it shows has the right age again, and no verification has passed since"
         return "False", Reason.CONTRADICTS, f"ZooKeeper does not show what this migration has read from it: {words}"
-    if copied(step.status) and isinstance(seen, ZooKeeperState) and isinstance(seen.migration, Unobserved):
-        return "Unknown", Reason.UNKNOWN, str(seen.migration)
+    migration = reading.migration if isinstance(reading, ZooKeeperState) else None
+    if copied(step.status) and isinstance(migration, Unobserved):
+        return "Unknown", Reason.UNKNOWN, str(migration)
     return None

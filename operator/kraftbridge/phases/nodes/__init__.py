@@ -1,1 +1,4 @@
-"""Restarts of brokers and controllers, one node at a time; what the phases use to bring every node to a configuration. Pure."""
+"""Restarts of brokers and controllers, one node at a time. Pure.
+
+What the phases use to bring every node to a configuration.
+"""

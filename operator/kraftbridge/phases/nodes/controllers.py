@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from kraftbridge.models.decision import ApplyControllers, EventReason, RestartPod
-from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
+from kraftbridge.models.decision import ApplyControllers, EventReason
+from kraftbridge.models.observation import ControllerMetrics, PodState, Unobserved
 from kraftbridge.models.phase import BrokerMode, ControllerMode, ZkMigrationState
 from kraftbridge.models.status import OperationKind, RenderedControllers, tuned_controllers
 from kraftbridge.phases import gates
@@ -18,32 +18,36 @@ REGISTRATION_PATIENCE = timedelta(seconds=25)
 
 def keep_controllers(draft: Draft, mode: ControllerMode) -> None:
     """Apply the controllers' objects whenever they differ from what ``mode`` needs."""
-    status, workload = draft.status.controllers, draft.observation.controllers
+    status = draft.status.controllers
+    workload = draft.observation.controllers
     if status is None:
         return
     if status.mode is not mode:
         status = status.model_copy(update={"mode": mode})
         draft.update(controllers=status)
-    if not isinstance(workload, ControllersWorkload):
+    if isinstance(workload, Unobserved):
         return
-    stateful_set = workload.stateful_set
-    if stateful_set is None and not status.format_allowed:
-        return  # belongings.restore creates it anew, over the claims that were recorded
-    outdated = stateful_set is None or not stateful_set.configuration.startswith(f"{mode}-") or bool(stateful_set.drift)
-    if outdated or (status.format_allowed and not workload.format_allowed):
+    if workload.stateful_set is None:
+        outdated = status.format_allowed  # else belongings.restore creates it anew, over the claims that were recorded
+    else:
+        rendered = workload.stateful_set.configuration.startswith(f"{mode}-")
+        unformatted = status.format_allowed and not workload.format_allowed
+        outdated = not rendered or unformatted or bool(workload.stateful_set.drift)
+    if outdated:
         draft.act(ApplyControllers(mode, status.format_allowed))
 
 
 def remember_volumes(draft: Draft) -> None:
     """Record each voter's volume once; from then on the start script must not format a blank volume."""
-    status, workload = draft.status.controllers, draft.observation.controllers
-    if status is None or not status.format_allowed or not isinstance(workload, ControllersWorkload):
+    status = draft.status.controllers
+    workload = draft.observation.controllers
+    stateful_set = gates.controllers_set(draft)
+    if status is None or not status.format_allowed or isinstance(workload, Unobserved):
         return
-    stateful_set = workload.stateful_set
     if stateful_set is None or stateful_set.drift or not stateful_set.observed:
         return  # its pods do not run the current spec.controllers
-    uids = {str(i): uid for i, uid in workload.volume_uids.items()}
-    if set(uids) == {str(i) for i in status.node_ids}:
+    uids = {str(node_id): uid for node_id, uid in workload.volume_uids.items()}
+    if set(uids) == set(map(str, status.node_ids)):
         tuned = tuned_controllers(draft.spec, draft.status)
         rendered = RenderedControllers.of(tuned, workload.credentials, draft.spec.pods, draft.status.broker_settings)
         changes = {"format_allowed": False, "volume_uids": uids, "rendered": rendered}
@@ -53,39 +57,40 @@ def remember_volumes(draft: Draft) -> None:
 def ensure_voters_registered(draft: Draft) -> Wait | None:
     """Wait for every voter's registration; restart a voter that does not retry."""
     blockers = gates.voter_registration_blockers(draft)
-    return (restart_unregistered_controller(draft) or Wait(blockers[0])) if blockers else None
+    if blockers:
+        return restart_unregistered_controller(draft) or Wait(blockers[0])
+    return None
 
 
 def restart_unregistered_controller(draft: Draft) -> Wait | None:
-    """Restart a controller that follows its leader but is not registered; return None when there is none to restart now.
+    """Restart a controller that follows its leader but is not registered.
 
-    Such a controller does not retry (``ControllerRegistrationManager``, see `ControllerClient.registered_controllers`).
+    Return None when there is none to restart now. Such a controller does not retry (``ControllerRegistrationManager``,
+    see `ControllerClient.registered_controllers`).
     """
-    workload, registered, quorum = (
-        draft.observation.controllers,
-        draft.observation.registered_controllers,
-        draft.status.quorum,
-    )
-    if isinstance(workload, Unobserved) or isinstance(registered, Unobserved) or workload.stateful_set is None:
+    registered = draft.observation.registered_controllers
+    quorum = draft.status.quorum
+    stateful_set = gates.controllers_set(draft)
+    if stateful_set is None or isinstance(registered, Unobserved):
         return None
-    if draft.status.operation is not None or quorum is None or quorum.leader_since is None:
+    if quorum is None or draft.status.operation is not None:
         return None
-    for pod in workload.stateful_set.pods:
-        settled = pod.ready_since is not None and draft.now - pod.ready_since > REGISTRATION_PATIENCE
-        if pod.ordinal not in registered and settled and draft.now - quorum.leader_since > REGISTRATION_PATIENCE:
+    if gates.age(draft, quorum.leader_since) <= REGISTRATION_PATIENCE:
+        return None
+    unregistered = (pod for pod in stateful_set.pods if pod.ordinal not in registered)
+    for pod in unregistered:
+        if gates.age(draft, pod.ready_since) > REGISTRATION_PATIENCE:
             return restart_controller(draft, pod)
     return None
 
 
 def replace_outdated_controllers(draft: Draft) -> None:
     """Restart all controllers with an outdated template at once; no quorum needs them yet."""
-    workload = draft.observation.controllers
-    if isinstance(workload, Unobserved) or workload.stateful_set is None or not workload.stateful_set.observed:
+    stateful_set = gates.controllers_set(draft)
+    if stateful_set is None or not stateful_set.observed:
         return
-    stateful_set = workload.stateful_set
-    for pod in stateful_set.pods:
-        if pod.configuration != stateful_set.configuration and not pod.deleting:
-            draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, restarts.CONTROLLER_GRACE_SECONDS, ready=False))
+    outdated = [pod for pod in stateful_set.pods if pod.configuration != stateful_set.configuration]
+    restarts.restart_controllers(draft, outdated, restarts.CONTROLLER_GRACE_SECONDS)
 
 
 def restart_controller(draft: Draft, pod: PodState) -> Wait:
@@ -100,40 +105,57 @@ def finish_controller_restart(draft: Draft, mode: ControllerMode, *, whole_clust
 
     With ``whole_cluster``, the restart ends only when every broker serves and every ISR is full.
     """
-    operation, workload = draft.status.operation, draft.observation.controllers
+    operation = draft.status.operation
+    workload = draft.observation.controllers
     if operation is None:
         return None
-    if isinstance(workload, Unobserved) or workload.stateful_set is None:
-        return Wait(
-            str(workload)
-            if isinstance(workload, Unobserved)
-            else "the controllers' StatefulSet does not exist; the restart needs it"
-        )
-    pod = next((p for p in workload.stateful_set.pods if p.name == operation.pod), None)
+    if isinstance(workload, Unobserved):
+        return Wait(str(workload))
+    if workload.stateful_set is None:
+        return Wait("the controllers' StatefulSet does not exist; the restart needs it")
+    pod = next((pod for pod in workload.stateful_set.pods if pod.name == operation.pod), None)
     if pod is None:
         return Wait(f"controller {operation.node_id}: pod {operation.pod} is being replaced")
 
     def may_stop(step: StepContext) -> list[str]:
-        return gates.quorum_blockers(step) or (gates.cluster_blockers(step) if whole_cluster else [])
+        return gates.quorum_blockers(step) or _cluster_blockers(step, whole_cluster=whole_cluster)
 
     if (waiting := restarts.follow_replacement(draft, operation, pod, may_stop)) is not None:
         return waiting
-    blockers = gates.quorum_blockers(draft)
-    metrics = draft.observation.metrics.get(operation.node_id)
-    if not blockers and (
-        metrics is None or isinstance(metrics, Unobserved) or metrics.zk_migration_state is ZkMigrationState.NOT_LOADED
-    ):
-        blockers = [f"controller {operation.node_id} has not loaded its image yet"]
-    final = mode is ControllerMode.FINAL
-    if not blockers and not brokers.another_is_broken(draft, BrokerMode.KRAFT if final else BrokerMode.ZOOKEEPER):
-        active, total = draft.observation.active_controller, len(draft.status.broker_ids)
-        if final and (active is None or active.active_brokers != total):
-            blockers = [
-                f"{active.active_brokers if active else 'unknown'} of {total} brokers have found the active controller"
-            ]
-        blockers = blockers or (gates.cluster_blockers(draft) if whole_cluster else [])
+    blockers = gates.quorum_blockers(draft) or _image_blockers(draft, operation.node_id)
+    blockers = blockers or _return_blockers(draft, mode, whole_cluster=whole_cluster)
     if blockers:
         return Wait(f"controller {operation.node_id} is back ({mode}); {blockers[0]}")
     restarts.note_restart(draft, draft.status.operation or operation)
     draft.update(operation=None)
     return None
+
+
+def _cluster_blockers(step: StepContext, *, whole_cluster: bool) -> list[str]:
+    if whole_cluster:
+        return gates.cluster_blockers(step)
+    return []
+
+
+def _image_blockers(step: StepContext, node_id: int) -> list[str]:
+    metrics = step.observation.metrics.get(node_id)
+    loaded = isinstance(metrics, ControllerMetrics) and metrics.zk_migration_state is not ZkMigrationState.NOT_LOADED
+    return gates.failed((not loaded, f"controller {node_id} has not loaded its image yet"))
+
+
+def _return_blockers(step: StepContext, mode: ControllerMode, *, whole_cluster: bool) -> list[str]:
+    """Return why the brokers do not have the quorum back, unless another broker must be restarted before."""
+    if mode is not ControllerMode.FINAL:
+        broken = brokers.another_is_broken(step, BrokerMode.ZOOKEEPER)
+        if broken:
+            return []
+        return _cluster_blockers(step, whole_cluster=whole_cluster)
+    if brokers.another_is_broken(step, BrokerMode.KRAFT):
+        return []
+    active = step.observation.active_controller
+    total = len(step.status.broker_ids)
+    brokers_found = "unknown" if active is None else active.active_brokers
+    missing = gates.failed(
+        (brokers_found != total, f"{brokers_found} of {total} brokers have found the active controller")
+    )
+    return missing or _cluster_blockers(step, whole_cluster=whole_cluster)

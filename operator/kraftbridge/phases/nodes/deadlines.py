@@ -1,7 +1,8 @@
 """Deadlines of each stage of a restart, and the action past them: one table per operation and direction. Pure.
 
-Past its deadline a restart is stalled: condition ``Stalled`` is True and names the stage, and the table's action follows.
-``docs/troubleshooting.md`` shows the same table (``tests/unit/phases/test_deadlines.py`` compares them).
+Past its deadline a restart is stalled: condition ``Stalled`` is True and names the stage.
+The table's action follows. ``docs/troubleshooting.md`` shows the same table
+(``tests/unit/phases/test_deadlines.py`` compares them).
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
+from kraftbridge.models.observation import PodState, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import Operation, OperationKind
+from kraftbridge.phases import gates
 from kraftbridge.phases.draft import StepContext
 from kraftbridge.phases.nodes import brokers, sights
 
@@ -36,22 +38,26 @@ class PastDeadline(StrEnum):
     """Action past a deadline, besides ``Stalled``."""
 
     WAIT = "nothing more is restarted until somebody helps"
-    RESTART_AGAIN = "it is restarted once more, if its log shows that it does not load partitions and while every other broker serves"
-    GO_ON = "the rollback goes on without it: its configuration may be why; no other broker restarts before the cluster is whole"
+    RESTART_AGAIN = (
+        "it is restarted once more, if its log shows that it does not load partitions "
+        "and while every other broker serves"
+    )
+    GO_ON = (
+        "the rollback goes on without it: its configuration may be why; "
+        "no other broker restarts before the cluster is whole"
+    )
 
 
 def past_deadline(kind: OperationKind, direction: Direction, stage: Stage) -> PastDeadline:
     """Return the table's action."""
-    match kind, direction, stage:
-        case OperationKind.RESTART_BROKER, Direction.FORWARD, Stage.UNREGISTERED:
-            return PastDeadline.RESTART_AGAIN
-        case _, Direction.FORWARD, _:
+    if direction is Direction.BACK:
+        if stage is Stage.STOPPING:
             return PastDeadline.WAIT
-        case _, Direction.BACK, Stage.STOPPING:
-            return PastDeadline.WAIT
-        case _, Direction.BACK, Stage.STARTING | Stage.UNREGISTERED | Stage.CATCHING_UP:
-            return PastDeadline.GO_ON
-    raise AssertionError(kind, direction, stage)
+        return PastDeadline.GO_ON
+    helps = kind is OperationKind.RESTART_BROKER and stage is Stage.UNREGISTERED
+    if helps:
+        return PastDeadline.RESTART_AGAIN
+    return PastDeadline.WAIT
 
 
 def seconds_of(direction: Direction, stage: Stage, termination_grace_seconds: int) -> int:
@@ -60,7 +66,9 @@ def seconds_of(direction: Direction, stage: Stage, termination_grace_seconds: in
         case Stage.STOPPING:
             return termination_grace_seconds + 60
         case Stage.STARTING:
-            return 300 if direction is Direction.FORWARD else 120
+            if direction is Direction.FORWARD:
+                return 300
+            return 120
         case Stage.UNREGISTERED:
             return 180
         case Stage.CATCHING_UP:
@@ -73,7 +81,10 @@ def current(step: StepContext) -> Operation | None:
 
 
 def overdue(step: StepContext) -> tuple[Stage, PastDeadline] | None:
-    """Return the stage in which the current restart is past its deadline, and the table's action; None while it is within it."""
+    """Return the stage in which the current restart is past its deadline, and the table's action.
+
+    None while it is within its deadline.
+    """
     operation = current(step)
     if operation is None:
         return None
@@ -81,9 +92,8 @@ def overdue(step: StepContext) -> tuple[Stage, PastDeadline] | None:
     if isinstance(pod, Unobserved):
         return None
     stage, since = _stage(step, operation, pod)
-    loaded_at = None if pod is None else sights.recovering(step, pod)
-    if loaded_at is not None:
-        since = max(since, loaded_at)  # the loading of partitions is progress
+    if pod is not None:
+        since = max(since, sights.recovering(step, pod) or since)  # the loading of partitions is progress
     direction = Direction.BACK if step.status.phase is Phase.ROLLING_BACK else Direction.FORWARD
     seconds = seconds_of(direction, stage, step.spec.strategy.termination_grace_seconds)
     if step.now - since <= timedelta(seconds=seconds):
@@ -94,12 +104,18 @@ def overdue(step: StepContext) -> tuple[Stage, PastDeadline] | None:
     return stage, action
 
 
+def action_due(step: StepContext) -> PastDeadline | None:
+    """Return the table's action for the current restart, None while it is within its deadline."""
+    late = overdue(step)
+    return None if late is None else late[1]
+
+
 def _stage(step: StepContext, operation: Operation, pod: PodState | None) -> tuple[Stage, datetime]:
     """Return the stage of a restart and when the stage started; None: its pod does not exist."""
-    if pod is None or (pod.uid != operation.pod_uid and (not pod.ready or pod.deleting)):
-        return Stage.STARTING, operation.started_at
-    if pod.uid == operation.pod_uid:
+    if pod is not None and pod.uid == operation.pod_uid:
         return Stage.STOPPING, operation.started_at
+    if pod is None or pod.down:
+        return Stage.STARTING, operation.started_at
     since = pod.ready_since or operation.started_at
     # Without an active controller no broker can register, and a restart does not help.
     of_broker = operation.kind is OperationKind.RESTART_BROKER and step.observation.active_controller is not None
@@ -109,14 +125,13 @@ def _stage(step: StepContext, operation: Operation, pod: PodState | None) -> tup
 
 
 def _pod_of(step: StepContext, operation: Operation) -> PodState | Unobserved | None:
-    if operation.kind is OperationKind.RESTART_CONTROLLER:
-        workload = step.observation.controllers
-        if not isinstance(workload, ControllersWorkload):
-            return workload
-        pods = () if workload.stateful_set is None else workload.stateful_set.pods
-    else:
-        sets = step.stateful_sets()
-        if isinstance(sets, Unobserved):
-            return sets
-        pods = tuple(p for s in sets for p in s.pods)
-    return next((p for p in pods if p.name == operation.pod), None)
+    of_controller = operation.kind is OperationKind.RESTART_CONTROLLER
+    owners = step.observation.controllers if of_controller else step.stateful_sets()
+    if isinstance(owners, Unobserved):
+        return owners
+    if not of_controller:
+        broker = brokers.broker_named(step, operation.pod)
+        if broker is None:
+            return None
+        return broker[1]
+    return next((pod for pod in gates.controllers_pods(step) if pod.name == operation.pod), None)

@@ -1,13 +1,16 @@
-"""Restarts one node: records the restart, restarts the pod, follows its replacement, holds before the next; records what a step observed. Pure."""
+"""Restarts one node. Pure.
+
+Records the restart, restarts the pod, follows its replacement, holds before the next, and records what a step observed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import RestartPod
-from kraftbridge.models.observation import MigrationZnode, PodState, QuorumState, ZooKeeperState
+from kraftbridge.models.observation import PodState, QuorumState
 from kraftbridge.models.phase import ZkMigrationState
 from kraftbridge.models.status import (
     ControllerUnavailability,
@@ -18,14 +21,16 @@ from kraftbridge.models.status import (
     RestartRecord,
     WaitKind,
 )
-from kraftbridge.phases.draft import Draft, StepContext, Wait
+from kraftbridge.phases import gates
+from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 
 CONTROLLER_GRACE_SECONDS = 60
 """A controller hands over its leadership and closes its log; it has no partitions to move."""
 
 DEAF_FOR = timedelta(seconds=30)
-"""A container that has just started may ignore SIGTERM. Its process 1 is a shell or a JVM without signal handlers yet, and process 1 ignores
-signals that it does not handle (pid_namespaces(7)). It would run for its whole grace period and then be killed."""
+"""A container that has just started may ignore SIGTERM. Its process 1 is a shell or a JVM without signal handlers yet,
+and process 1 ignores signals that it does not handle (pid_namespaces(7)).
+It would run for its whole grace period and then be killed."""
 
 
 def begin(draft: Draft, kind: OperationKind, node_id: int, pod: PodState, *, repeated: bool = False) -> None:
@@ -33,8 +38,10 @@ def begin(draft: Draft, kind: OperationKind, node_id: int, pod: PodState, *, rep
     operation = Operation(
         kind=kind, node_id=node_id, pod=pod.name, pod_uid=pod.uid, started_at=draft.now, repeated=repeated
     )
+    draft.update(operation=operation)
     given_up = draft.status.given_up
-    draft.update(operation=operation, given_up=None if given_up is None or given_up.pod == pod.name else given_up)
+    if given_up is not None and given_up.pod == pod.name:
+        draft.update(given_up=None)
     draft.act(_restart(draft, operation, pod))
 
 
@@ -44,24 +51,32 @@ def _restart(step: StepContext, operation: Operation, pod: PodState) -> RestartP
     return RestartPod(operation.pod, operation.pod_uid, operation.node_id, seconds, pod.ready)
 
 
+def restart_controllers(draft: Draft, pods: Iterable[PodState], seconds: int) -> None:
+    """Restart these controllers at once; those that stop already are left alone."""
+    for pod in pods:
+        if not pod.deleting:
+            draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, seconds, ready=False))
+
+
 def follow_replacement(
     draft: Draft, operation: Operation, pod: PodState, may_stop: Callable[[StepContext], list[str]]
 ) -> Wait | None:
-    """Follow a recorded restart until the pod's replacement is Ready; drop it if ``may_stop`` returns blockers before the pod stops."""
-    what = "broker" if operation.kind is OperationKind.RESTART_BROKER else "controller"
+    """Follow a recorded restart until the pod's replacement is Ready.
+
+    Drop it if ``may_stop`` returns blockers before the pod stops.
+    """
+    role = "broker" if operation.kind is OperationKind.RESTART_BROKER else "controller"
+    node = f"{role} {operation.node_id}"
     if pod.uid == operation.pod_uid:
         # The eviction names this UID, so it is repeatable. The cluster may have changed since the decision.
-        if not pod.deleting and pod.ready and (blockers := may_stop(draft)):
+        if pod.ready and not pod.deleting and (blockers := may_stop(draft)):
             draft.update(operation=None)
-            return Wait(f"{what} {operation.node_id}: its restart was cancelled before its pod stopped: {blockers[0]}")
+            return Wait(f"{node}: its restart was cancelled before its pod stopped: {blockers[0]}")
         if not pod.deleting:
             draft.act(_restart(draft, operation, pod))
-        because = f": {draft.failure()}" if draft.failure() else ""
-        return Wait(f"{what} {operation.node_id}: pod {pod.name} is stopping{because}")
-    if not pod.ready or pod.deleting:
-        return Wait(
-            f"{what} {operation.node_id}: pod {pod.name} is starting{': ' + pod.trouble if pod.trouble else ''}"
-        )
+        return Wait(f"{node}: pod {pod.name} is stopping{gates.because(draft.failure())}")
+    if pod.down:
+        return Wait(f"{node}: pod {pod.name} is starting{gates.because(pod.trouble)}")
     if operation.last_pod_ready_at is None:
         draft.update(operation=operation.model_copy(update={"last_pod_ready_at": pod.ready_since or draft.now}))
     return None
@@ -83,7 +98,7 @@ def paused(step: StepContext) -> Wait | None:
     if not step.spec.paused or step.status.operation is not None:
         return None
     message = "Paused by spec.paused at a safe point: no node is down"
-    return Wait(message, WaitKind.USER, Reason.PAUSED, requeue_after=timedelta(seconds=5))
+    return Wait(message, WaitKind.USER, Reason.PAUSED, requeue_after=SLOW)
 
 
 OFFSET_RECORDED_EVERY = timedelta(seconds=5)
@@ -94,19 +109,23 @@ KEPT_RESTARTS = 300
 
 def track_quorum(draft: Draft) -> None:
     """Record the quorum's leader, and since when it leads."""
-    quorum, seen = draft.observation.quorum, draft.status.quorum
+    quorum = draft.observation.quorum
+    recorded = draft.status.quorum
     if not isinstance(quorum, QuorumState):
         return
-    same = seen is not None and seen.leader_id == quorum.leader_id and seen.leader_epoch == quorum.leader_epoch
+    leader = (quorum.leader_id, quorum.leader_epoch)
     lag = None if quorum.max_lag_records is None else str(quorum.max_lag_records)
-    settled = seen is not None and (seen.max_lag_records is not None or lag is None)
-    if same and settled and draft.status.waiting is not None:
-        return
+    since: datetime | None = draft.now
+    if recorded is not None and (recorded.leader_id, recorded.leader_epoch) == leader:
+        since = recorded.leader_since
+        settled = recorded.max_lag_records is not None or lag is None
+        if settled and draft.status.waiting is not None:
+            return
     draft.update(
         quorum=QuorumStatus(
             leader_id=quorum.leader_id,
             leader_epoch=quorum.leader_epoch,
-            leader_since=seen.leader_since if same and seen is not None else draft.now,
+            leader_since=since,
             max_lag_records=lag,
             high_watermark=str(quorum.high_watermark),
         )
@@ -114,46 +133,55 @@ def track_quorum(draft: Draft) -> None:
 
 
 def track_migration_offset(draft: Draft) -> None:
-    """Record when the offset in ``/migration`` last grew; at most every `OFFSET_RECORDED_EVERY`, to save writes of the status."""
-    zookeeper, known = draft.observation.zookeeper, draft.status.migration_offset
-    if not isinstance(zookeeper, ZooKeeperState) or not isinstance(zookeeper.migration, MigrationZnode):
+    """Record when the offset in ``/migration`` last grew.
+
+    At most every `OFFSET_RECORDED_EVERY`, to save writes of the status.
+    """
+    migration = gates.migration_znode(draft)
+    active = draft.observation.active_controller
+    if migration is None:
         return
-    offset, active = zookeeper.migration.kraft_metadata_offset, draft.observation.active_controller
+    offset = migration.kraft_metadata_offset
     # There is no offset before the copy. After it, the offset is missing if the controller stopped before it wrote it.
-    if offset < 0 and (active is None or active.zk_migration_state is not ZkMigrationState.MIGRATION):
+    migrates = active is not None and active.zk_migration_state is ZkMigrationState.MIGRATION
+    if offset < 0 and not migrates:
         return
-    grown = known is not None and offset > int(known.offset) >= 0
-    stale = known is None or draft.now - known.seen_at >= OFFSET_RECORDED_EVERY
-    if stale or (
-        grown and known is not None and (known.moved_at is None or draft.now - known.moved_at >= OFFSET_RECORDED_EVERY)
-    ):
-        moved_at = draft.now if grown else known.moved_at if known is not None else None
-        same = known is not None and offset == int(known.offset)
-        watched = known is not None and draft.now - known.seen_at <= OFFSET_WATCHED_EVERY
-        since = known.standing_since if known is not None and watched else None
-        draft.update(
-            migration_offset=MigrationOffset(
-                offset=str(offset),
-                seen_at=draft.now,
-                moved_at=moved_at,
-                standing_since=(since or draft.now) if same else None,
-            )
-        )
+    recorded = draft.status.migration_offset
+    newer = MigrationOffset(offset=str(offset), seen_at=draft.now)
+    if recorded is None:
+        draft.update(migration_offset=newer)
+        return
+    age = draft.now - recorded.seen_at
+    grown = offset > int(recorded.offset) >= 0
+    moved_long_ago = recorded.moved_at is None or draft.now - recorded.moved_at >= OFFSET_RECORDED_EVERY
+    if age < OFFSET_RECORDED_EVERY and not (grown and moved_long_ago):
+        return
+    changes = {"moved_at": recorded.moved_at}
+    if grown:
+        changes["moved_at"] = draft.now
+    if offset == int(recorded.offset):
+        changes["standing_since"] = draft.now
+        if age <= OFFSET_WATCHED_EVERY:
+            changes["standing_since"] = recorded.standing_since or draft.now
+    draft.update(migration_offset=newer.model_copy(update=changes))
 
 
 def track_unavailability(draft: Draft) -> None:
     """Record the longest time without a controller that the probe has measured in this phase."""
-    probe, phase, attempt = draft.observation.controller_probe, draft.status.phase, draft.status.attempt
+    probe = draft.observation.controller_probe
     if probe is None or probe.ended_at is None or probe.longest_milliseconds <= 0:
         return
-    known = draft.status.impact.controller_unavailable
-    before = next((u for u in known if (u.phase, u.attempt) == (phase, attempt)), None)
-    if before is not None and before.milliseconds >= probe.longest_milliseconds:
-        return
+    phase = draft.status.phase
+    attempt = draft.status.attempt
+    others = []
+    for record in draft.status.impact.controller_unavailable:
+        if (record.phase, record.attempt) != (phase, attempt):
+            others.append(record)
+        elif record.milliseconds >= probe.longest_milliseconds:
+            return
     longest = ControllerUnavailability(
         phase=phase, attempt=attempt, milliseconds=probe.longest_milliseconds, ended_at=probe.ended_at
     )
-    others = tuple(u for u in known if u is not before)
     draft.update(impact=draft.status.impact.model_copy(update={"controller_unavailable": (*others, longest)}))
 
 

@@ -1,11 +1,13 @@
-"""Rolls the brokers into a mode, and a change of what formatted voters are rendered from to them, one node at a time. Pure.
+"""Rolls the brokers into a mode, and a change of what formatted voters are rendered from to them. Pure.
 
-Status keeps the spec from which the voters' objects are rendered. So an upgrade of the operator restarts nothing, and a voter that does not start
-with its new configuration gets the old one back. Listener and voters cannot change (rules of the CRD).
+One node restarts at a time. Status keeps the spec from which the voters' objects are rendered. So an upgrade of the
+operator restarts nothing, and a voter that does not start with its new configuration gets the old one back.
+Listener and voters cannot change (rules of the CRD).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -17,7 +19,6 @@ from kraftbridge.models.decision import (
     EventReason,
     EventType,
     LockStatefulSet,
-    RestartPod,
 )
 from kraftbridge.models.observation import PodState, StatefulSetState, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import BrokerMode, Phase
@@ -35,7 +36,7 @@ from kraftbridge.models.status import (
     tuned_controllers,
 )
 from kraftbridge.phases import certificates, gates, healing, originals, shared_settings, verifying
-from kraftbridge.phases.draft import Draft, StepContext, Wait
+from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.nodes import brokers, comparing, controllers, deadlines, restarts, sights, undoing
 from kraftbridge.phases.nodes.deadlines import PastDeadline
 
@@ -47,109 +48,132 @@ def configure_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
     sets = draft.stateful_sets()
     if isinstance(sets, Unobserved):
         return Wait(str(sets))
-    gone = {s.name for s in originals.lost(draft)}
-    for item in sets:
-        recorded = item.original.complete or item.name in gone
-        if item.lock != draft.identity.lock or item.update_strategy != "OnDelete" or not recorded:
-            draft.act(LockStatefulSet(item.name))
-            return Wait(f"StatefulSet {item.name} is being recorded, locked and set to OnDelete")
-    if (waiting := originals.blocked(draft)) is not None:
-        return waiting
-    for item in sets:
-        if item.name in gone and not item.configuration.startswith(f"{mode}-"):
-            return originals.wait(draft, item)
-        if not item.configuration.startswith(f"{mode}-") or item.drift:
-            # Record the changed fields while they still hold the user's values; a Secret keeps these values.
-            others = tuple(f for f in draft.status.changed_fields if f.object != f"StatefulSet/{item.name}")
-            draft.update(changed_fields=(*others, *item.former))
-            draft.act(ConfigureBrokers(item.name, mode))
-            lost = (
-                f" again, because {item.last_writer or 'another writer'} changed {', '.join(item.drift)}"
-                if item.drift
-                else ""
-            )
-            return Wait(f"StatefulSet {item.name}: the {mode} configuration is being applied{lost}")
-        if not item.observed:
-            return Wait(f"StatefulSet {item.name}: the StatefulSet controller has not observed its new revision yet")
-    return None
+    gone = {stateful_set.name for stateful_set in originals.lost(draft)}
+    for stateful_set in sets:
+        recorded = stateful_set.original.complete or stateful_set.name in gone
+        if not recorded or not _is_locked(draft, stateful_set):
+            draft.act(LockStatefulSet(stateful_set.name))
+            return Wait(f"StatefulSet {stateful_set.name} is being recorded, locked and set to OnDelete")
+    configured = (_configure(draft, stateful_set, mode) for stateful_set in sets)
+    return originals.blocked(draft) or next(filter(None, configured), None)
+
+
+def _is_locked(step: StepContext, stateful_set: StatefulSetState) -> bool:
+    return stateful_set.lock == step.identity.lock and stateful_set.update_strategy == "OnDelete"
+
+
+def _configure(draft: Draft, stateful_set: StatefulSetState, mode: BrokerMode) -> Wait | None:
+    """Render ``mode`` in one template; return None once it renders it."""
+    name = stateful_set.name
+    renders = stateful_set.configuration.startswith(f"{mode}-")
+    if not renders and stateful_set in originals.lost(draft):
+        return originals.wait(draft, stateful_set)
+    if renders and not stateful_set.drift:
+        if stateful_set.observed:
+            return None
+        return unobserved_revision(stateful_set)
+    # Record the changed fields while they still hold the user's values; a Secret keeps these values.
+    others = tuple(field for field in draft.status.changed_fields if field.object != f"StatefulSet/{name}")
+    draft.update(changed_fields=(*others, *stateful_set.former))
+    draft.act(ConfigureBrokers(name, mode))
+    again = ""
+    if stateful_set.drift:
+        again = f" again, because {_writer_of(stateful_set)} changed {', '.join(stateful_set.drift)}"
+    return Wait(f"StatefulSet {name}: the {mode} configuration is being applied{again}")
+
+
+def _writer_of(stateful_set: StatefulSetState) -> str:
+    return stateful_set.last_writer or "another writer"
+
+
+def unobserved_revision(stateful_set: StatefulSetState) -> Wait:
+    """Return the wait for the StatefulSet controller."""
+    return Wait(f"StatefulSet {stateful_set.name}: the StatefulSet controller has not observed its new revision yet")
 
 
 def reassert_brokers(draft: Draft, mode: BrokerMode) -> None:
     """Put lock and fields back if another writer changed them during a restart."""
-    if draft.status.operation is None:
-        return
     sets = draft.stateful_sets()
-    if isinstance(sets, Unobserved):
+    if isinstance(sets, Unobserved) or draft.status.operation is None:
         return
-    for item in sets:
-        if item.lock != draft.identity.lock or item.update_strategy != "OnDelete":
-            draft.act(LockStatefulSet(item.name))
-        if item.original.complete and (item.drift or not item.configuration.startswith(f"{mode}-")):
-            draft.act(ConfigureBrokers(item.name, mode))
+    for stateful_set in sets:
+        if not _is_locked(draft, stateful_set):
+            draft.act(LockStatefulSet(stateful_set.name))
+        changed = stateful_set.drift or not stateful_set.configuration.startswith(f"{mode}-")
+        if changed and stateful_set.original.complete:
+            draft.act(ConfigureBrokers(stateful_set.name, mode))
 
 
 def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
-    """Bring every broker to ``mode``, one at a time; return None when all of them run it and the last one is what it was."""
-    if draft.status.broker_undo is not None and (waiting := _take_back(draft, draft.status.broker_undo)) is not None:
-        return waiting
-    if draft.status.operation is None and (waiting := configure_brokers(draft, mode)) is not None:
-        return waiting
-    if (waiting := finish_broker_restart(draft)) is not None:
-        return waiting
+    """Bring every broker to ``mode``, one at a time.
+
+    Return None when all of them run it and the last one is what it was.
+    """
+    return (
+        _take_back(draft)
+        or _ensure_configured(draft, mode)
+        or finish_broker_restart(draft)
+        or _roll_next_broker(draft, mode)
+    )
+
+
+def _ensure_configured(draft: Draft, mode: BrokerMode) -> Wait | None:
+    if draft.status.operation is not None:
+        return None
+    return configure_brokers(draft, mode)
+
+
+def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
     roll = brokers.roll_of(draft)
     if isinstance(roll, Unobserved):
         return Wait(str(roll))
+    takes_over = draft.status.phase is Phase.TAKING_OVER
     if (lost := brokers.lost_broker(draft)) is not None:
-        if (
-            draft.status.phase is Phase.TAKING_OVER
-            and not roll.pending
-            and (waiting := verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER))
-            is not None
-        ):
-            return waiting  # it is the last one that registers: the copy starts then
-        return restart_lost_broker(draft, *lost)
+        # The copy starts when the last broker registers.
+        verified = _ensure_copy_verified(draft) if takes_over and not roll.pending else None
+        return verified or restart_lost_broker(draft, *lost)
     if (waiting := _ensure_compared(draft)) is not None:
         return waiting
     if not roll.pending:
         return _other_image(draft)
-    # The controller copies the metadata once the last broker registers, so the tree is verified right before that restart.
+    # The controller copies the metadata once the last broker registers.
+    # So the tree is verified right before that restart.
     last = mode is BrokerMode.MIGRATION and len(roll.pending) == 1
-    if last and draft.status.phase is Phase.TAKING_OVER:
+    if last and takes_over:
         # Launch during the hold: a Spark start beside a restarting broker would prolong the restart.
         verifying.launch_ahead(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)
     if (broken := brokers.broken_broker(draft, roll, mode)) is not None:
-        if last and (waiting := _ensure_copy_prepared(draft)) is not None:
-            return waiting
-        return restarts.paused(draft) or restart_broker(draft, broken[1], broken[0])
-    if (waiting := restarts.finish_hold(draft)) is not None:
-        return waiting
-    if (waiting := _other_image(draft)) is not None:
-        return waiting
-    blockers = gates.restart_blockers(draft) or gates.quorum_blockers(draft)
-    if blockers:
-        return gates.restart_wait(draft, blockers)
-    if mode is BrokerMode.MIGRATION and (waiting := controllers.ensure_voters_registered(draft)) is not None:
-        return waiting
-    if (
-        mode is BrokerMode.KRAFT
-        and draft.status.phase.reversible
-        and (waiting := healing.ensure_mirror_moves(draft)) is not None
-    ):
-        return replace(waiting, message=f"before the next broker restarts: {waiting.message}")
-    if last and (waiting := _ensure_copy_prepared(draft)) is not None:
-        return waiting
-    if (waiting := restarts.paused(draft)) is not None:
-        return waiting
+        stateful_set, pod = broken
+        prepared = _ensure_copy_prepared(draft, last=last) or restarts.paused(draft)
+        return prepared or restart_broker(draft, pod, stateful_set)
     stateful_set, pod = roll.pending[0]
-    if (waiting := shared_settings.wait_before_restart(draft, draft.status.broker_ids[pod.name])) is not None:
-        return waiting
-    if (waiting := comparing.ensure_recorded(draft, pod, mode)) is not None:
-        return waiting
-    return restart_broker(draft, pod, stateful_set)
+    return (
+        restarts.finish_hold(draft)
+        or _other_image(draft)
+        or gates.restart_gate(draft)
+        or _ensure_mode_can_begin(draft, mode)
+        or _ensure_copy_prepared(draft, last=last)
+        or restarts.paused(draft)
+        or shared_settings.wait_before_restart(draft, draft.status.broker_ids[pod.name])
+        or comparing.ensure_recorded(draft, pod, mode)
+        or restart_broker(draft, pod, stateful_set)
+    )
+
+
+def _ensure_mode_can_begin(draft: Draft, mode: BrokerMode) -> Wait | None:
+    """Return None when the quorum can register a broker in ``mode``, and ZooKeeper mirrors the log where it must."""
+    if mode is BrokerMode.MIGRATION:
+        return controllers.ensure_voters_registered(draft)
+    if not draft.status.phase.reversible:
+        return None
+    return gates.preceded("before the next broker restarts", healing.ensure_mirror_moves(draft))
 
 
 def _ensure_compared(draft: Draft) -> Wait | None:
-    """Return None once the broker that restarted last is what it was. One that destroys records or cuts clients off in KRaft mode is taken back."""
+    """Return None once the broker that restarted last is what it was.
+
+    One that destroys records or cuts clients off in KRaft mode is taken back.
+    """
     waiting = comparing.ensure_compared(draft)
     if waiting is None and draft.status.phase is not Phase.ROLLING_BACK and comparing.begin_unseen_comparison(draft):
         waiting = comparing.ensure_compared(draft)
@@ -161,26 +185,32 @@ def _ensure_compared(draft: Draft) -> Wait | None:
     return replace(waiting, message=f"{waiting.message}. It is taken back to migration mode", kind=WaitKind.WORK)
 
 
-def _take_back(draft: Draft, undo: BrokerUndo) -> Wait | None:
-    """Bring a broker back to migration mode and hold the roll; return None once what led to it has changed."""
+def _take_back(draft: Draft) -> Wait | None:
+    """Bring a broker back to migration mode and hold the roll.
+
+    Return None when none is taken back, or once what led to it has changed.
+    """
+    undo = draft.status.broker_undo
+    if undo is None:
+        return None
     if undo.finished_at is not None:
         return undoing.hold(draft)
-    if draft.status.operation is None and (waiting := configure_brokers(draft, BrokerMode.MIGRATION)) is not None:
-        return waiting
-    if (waiting := finish_broker_restart(draft)) is not None:
-        return waiting
-    sets = draft.stateful_sets()
-    if isinstance(sets, Unobserved):
-        return Wait(str(sets))
-    found = next(((s, p) for s in sets for p in s.pods if draft.status.broker_ids.get(p.name) == undo.node_id), None)
-    if found is None:
+    return (
+        _ensure_configured(draft, BrokerMode.MIGRATION)
+        or finish_broker_restart(draft)
+        or _restart_in_former_mode(draft, undo)
+    )
+
+
+def _restart_in_former_mode(draft: Draft, undo: BrokerUndo) -> Wait | None:
+    broker = brokers.broker_with_id(draft, undo.node_id)
+    if broker is None:
         return Wait(f"broker {undo.node_id}: its pod does not exist; the broker is taken back to migration mode")
-    stateful_set, pod = found
+    stateful_set, pod = broker
     if not brokers.is_outdated(stateful_set, pod):
         draft.update(broker_undo=undo.model_copy(update={"finished_at": draft.now}))
         return undoing.hold(draft)
-    blockers = gates.restart_blockers(draft) or gates.quorum_blockers(draft)
-    if blockers:
+    if blockers := gates.restart_blockers(draft) or gates.quorum_blockers(draft):
         return Wait(f"broker {undo.node_id} is taken back to migration mode: {blockers[0]}")
     return restarts.paused(draft) or restart_broker(draft, pod, stateful_set)
 
@@ -188,46 +218,60 @@ def _take_back(draft: Draft, undo: BrokerUndo) -> Wait | None:
 def finish_broker_restart(draft: Draft) -> Wait | None:
     """Follow the restart in progress to its end; return None when there is none."""
     operation = draft.status.operation
+    sets = draft.stateful_sets()
     if operation is None:
         return None
-    sets = draft.stateful_sets()
     if isinstance(sets, Unobserved):
         return Wait(str(sets))
-    found = next(((s, p) for s in sets for p in s.pods if p.name == operation.pod), None)
-    if found is None:
+    broker = brokers.broker_named(draft, operation.pod)
+    if broker is None:
         return Wait(f"broker {operation.node_id}: pod {operation.pod} is being replaced")
-    stateful_set, pod = found
+    stateful_set, pod = broker
     late = draft.now - operation.started_at > restarts.DEAF_FOR
-    if late and pod.uid != operation.pod_uid and not pod.ready and brokers.is_outdated(stateful_set, pod):
-        # The pod started from a template that was changed since and cannot run. This restart is over; the next one uses the current template.
+    outdated = pod.uid != operation.pod_uid and brokers.is_outdated(stateful_set, pod)
+    if late and outdated and not pod.ready:
+        # The pod started from a template that was changed since and cannot run.
+        # This restart is over; the next one uses the current template.
         draft.update(operation=None)
         return None
-    if (waiting := restarts.follow_replacement(draft, operation, pod, gates.restart_blockers)) is not None:
-        return waiting
+    waiting = restarts.follow_replacement(draft, operation, pod, gates.restart_blockers)
+    waiting = waiting or _follow_return(draft, operation, stateful_set, pod)
+    if waiting is None:
+        _conclude_restart(draft, draft.status.operation or operation, stateful_set, pod)
+    return waiting
+
+
+def _follow_return(draft: Draft, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> Wait | None:
+    """Return None once a broker whose new pod is Ready is back, or another one must be restarted first."""
     mode = BrokerMode.of(stateful_set.configuration)
     blockers = [*brokers.registration_blockers(draft, mode), *gates.cluster_blockers(draft)]
-    if blockers and not brokers.another_is_broken(draft, mode):
-        overdue = deadlines.overdue(draft)
-        again = overdue is not None and overdue[1] is PastDeadline.RESTART_AGAIN
-        if again and _others_serve(draft, operation.node_id):
-            return restart_broker(draft, pod, stateful_set, repeated=True)
-        return Wait(f"broker {operation.node_id} is back ({mode}); {blockers[0]}{_start_of(draft, pod)}")
+    if not blockers or brokers.another_is_broken(draft, mode):
+        return None
+    again = deadlines.action_due(draft) is PastDeadline.RESTART_AGAIN
+    if again and _others_serve(draft, operation.node_id):
+        return restart_broker(draft, pod, stateful_set, repeated=True)
+    return Wait(f"broker {operation.node_id} is back ({mode}); {blockers[0]}{_start_of(draft, pod)}")
+
+
+def _conclude_restart(draft: Draft, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> None:
+    """Record the end of a broker's restart, and hold the next one while JVMs cache the broker's old address."""
+    mode = BrokerMode.of(stateful_set.configuration)
     if draft.status.phase is not Phase.ROLLING_BACK:
         comparing.begin_comparison(draft, operation.node_id, pod, mode)
-    restarts.note_restart(draft, draft.status.operation or operation)
-    ready_at = (draft.status.operation or operation).last_pod_ready_at or draft.now
+    restarts.note_restart(draft, operation)
+    ready_at = operation.last_pod_ready_at or draft.now
     draft.update(operation=None, nodes=_restarted(draft, operation, stateful_set.name, mode))
     roll = brokers.roll_of(draft)
-    longest = draft.spec.strategy.address_cache_seconds
+    seconds = draft.spec.strategy.address_cache_seconds
     more = isinstance(roll, Unobserved) or bool(roll.pending)
     # JVMs that run the user's own template cache addresses for `address_cache_seconds`.
-    some_jvm_caches_long = mode is BrokerMode.ZOOKEEPER or (draft.status.phase is Phase.TAKING_OVER and more)
-    seconds = longest if some_jvm_caches_long else min(longest, draft.spec.strategy.short_address_cache_seconds)
+    some_jvm_caches_long = mode is BrokerMode.ZOOKEEPER or (more and draft.status.phase is Phase.TAKING_OVER)
+    if not some_jvm_caches_long:
+        seconds = min(seconds, draft.spec.strategy.short_address_cache_seconds)
     draft.update(
         hold_until=ready_at + timedelta(seconds=seconds),
         hold_reason=f"the JVMs no longer cache the old address of broker {operation.node_id}",
     )
-    return None
 
 
 def _start_of(step: StepContext, pod: PodState) -> str:
@@ -242,18 +286,20 @@ def _start_of(step: StepContext, pod: PodState) -> str:
 def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, *, repeated: bool = False) -> Wait:
     """Record and start the restart of one broker; the caller has checked that no other node is down."""
     if (waiting := originals.blocked(draft)) is not None:
-        return waiting  # a restart that is repeated or ends early gets here without `configure_brokers`
+        # A restart that is repeated or ends early gets here without `configure_brokers`.
+        return waiting
     if stateful_set.drift:
         return Wait(
             f"StatefulSet {stateful_set.name} does not render our configuration: {', '.join(stateful_set.drift)}"
         )
     if stateful_set.foreign:
         return Wait(
-            f"StatefulSet {stateful_set.name}: {stateful_set.last_writer or 'another writer'} changed its template during the migration: {', '.join(stateful_set.foreign)}. "
+            f"StatefulSet {stateful_set.name}: {_writer_of(stateful_set)} changed its template during the migration: "
+            f"{', '.join(stateful_set.foreign)}. "
             "Revert that change: no broker is restarted on a mixed configuration",
             reason=Reason.FOREIGN_CHANGE,
             stalled=True,
-            requeue_after=timedelta(seconds=5),
+            requeue_after=SLOW,
         )
     comparing.forget_unwritten_record(draft)
     node_id = draft.status.broker_ids[pod.name]
@@ -266,37 +312,54 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, 
 
 
 def restart_lost_broker(draft: Draft, stateful_set: StatefulSetState, pod: PodState) -> Wait:
-    """Restart a broker that the quorum lacks, once. If clients still reach the broker, its restart must make nothing unavailable.
+    """Restart a broker that the quorum lacks, once.
 
+    If clients still reach the broker, its restart must make nothing unavailable.
     It is not restarted while its log says that it loads its partitions, nor while nobody knows what its log says.
     """
     node_id = draft.status.broker_ids[pod.name]
     if problem := sights.start_problem(draft, pod):
         return Wait(
-            f"broker {node_id} came back by itself, and the quorum lacks it: {problem}. If it does not recover its logs, restart it: kubectl delete pod {pod.name}",
+            f"broker {node_id} came back by itself, and the quorum lacks it: {problem}. "
+            f"If it does not recover its logs, restart it: kubectl delete pod {pod.name}",
             reason=Reason.DEADLINE_EXCEEDED,
             stalled=draft.status.watched_start is not None,
         )
-    if brokers.serves(draft, pod) and (blockers := gates.service_blockers(draft) or gates.redundancy_blockers(draft)):
+    blockers = gates.service_blockers(draft) or gates.redundancy_blockers(draft)
+    if blockers and brokers.serves(draft, pod):
         return gates.restart_wait(draft, blockers)
     return restarts.paused(draft) or restart_broker(draft, pod, stateful_set, repeated=True)
 
 
-def _ensure_copy_prepared(draft: Draft) -> Wait | None:
-    """Return None once what Kafka will copy is sound, kept and watched; the copy starts when the last broker registers."""
-    waiting = verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)
+def _ensure_copy_verified(draft: Draft) -> Wait | None:
+    return verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)
+
+
+def _ensure_copy_prepared(draft: Draft, *, last: bool) -> Wait | None:
+    """Return None once what Kafka will copy is sound, kept and watched.
+
+    The copy starts when the last broker registers.
+    """
+    if not last:
+        return None
+    waiting = _ensure_copy_verified(draft)
     if waiting is not None or draft.status.phase is not Phase.TAKING_OVER:
         return waiting
     return verifying.ensure_tree_watched(draft)
 
 
 def _others_serve(step: StepContext, node_id: int) -> bool:
-    """Return whether restarting this broker makes nothing unavailable: the cluster is healthy, or only this broker is missing."""
+    """Return whether restarting this broker makes nothing unavailable.
+
+    The cluster is healthy, or only this broker is missing.
+    """
     ids = frozenset(step.status.broker_ids.values())
     views = gates.views_of_cluster(step)
-    whole = bool(views) and not any(v.problems(ids) for v in views)
-    away = not any(node_id in v.brokers for v in views) and gates.all_serve(step, ids - {node_id})
-    return (whole and not gates.redundancy_blockers(step)) or (away and not any(v.offline_count for v in views))
+    healthy = not any(view.problems(ids) for view in views)
+    if views and healthy and not gates.redundancy_blockers(step):
+        return True
+    listed = any(node_id in view.brokers or view.offline_count for view in views)
+    return not listed and gates.all_serve(step, ids - {node_id})
 
 
 def record_images(draft: Draft) -> Wait | None:
@@ -304,43 +367,46 @@ def record_images(draft: Draft) -> Wait | None:
     sets = draft.stateful_sets()
     if isinstance(sets, Unobserved):
         return Wait(str(sets))
-    images = {p.name: dict(sorted(p.images)) for s in sets for p in s.pods}
-    nodes = tuple(n.model_copy(update={"images": images.get(n.pod, {})}) for n in draft.status.nodes)
-    draft.update(nodes=nodes)
+    images = {pod.name: dict(sorted(pod.images)) for _, pod in gates.brokers_of(draft)}
+    nodes = (node.model_copy(update={"images": images.get(node.pod, {})}) for node in draft.status.nodes)
+    draft.update(nodes=tuple(nodes))
     return None
 
 
 def _other_image(step: StepContext) -> Wait | None:
-    """Return a wait if a broker came back with another image than it ran before: a tag moved, and no copy was started with that image.
+    """Return a wait if a broker came back with another image than it ran before.
 
-    A rollback goes on: nothing else brings the brokers back.
+    A tag moved, and no copy was started with that image. A rollback goes on: nothing else brings the brokers back.
     """
-    sets = step.stateful_sets()
-    if isinstance(sets, Unobserved) or step.status.phase is Phase.ROLLING_BACK:
+    if step.status.phase is Phase.ROLLING_BACK:
         return None
-    before = {n.pod: n.images for n in step.status.nodes}
-    for stateful_set in sets:
+    recorded = {node.pod: node.images for node in step.status.nodes}
+    for stateful_set, pod in gates.brokers_of(step):
+        before = recorded.get(pod.name, {})
+        changed = [(container, now) for container, now in sorted(pod.images) if before.get(container, now) != now]
         name = f"StatefulSet/{stateful_set.name}"
-        if step.spec.preflight.accepts(Code.DRY_START_OTHER_IMAGE, name):
-            continue
-        for pod in stateful_set.pods:
-            known = before.get(pod.name, {})
-            for container, digest in sorted(pod.images):
-                if known.get(container, digest) != digest:
-                    return Wait(
-                        f"broker {step.status.broker_ids.get(pod.name, pod.ordinal)} came back with another image: container {container} of pod {pod.name} ran {known[container]} before the "
-                        f"migration and runs {digest}. Its tag names another image now, and no copy was started with it, so no other broker restarts. Let the tag name the former image and "
-                        f"delete pod {pod.name}, accept {Code.DRY_START_OTHER_IMAGE} on {name} in spec.preflight.accepted, or roll back (spec.target ZooKeeper)",
-                        WaitKind.USER,
-                        Reason.FINDINGS,
-                        stalled=True,
-                        requeue_after=timedelta(seconds=5),
-                    )
+        if changed and not step.spec.preflight.accepts(Code.DRY_START_OTHER_IMAGE, name):
+            return _moved_tag(step, name, pod, before, changed[0])
     return None
 
 
+def _moved_tag(
+    step: StepContext, name: str, pod: PodState, before: Mapping[str, str], changed: tuple[str, str]
+) -> Wait:
+    container, image = changed
+    message = (
+        f"broker {step.status.broker_ids.get(pod.name, pod.ordinal)} came back with another image: "
+        f"container {container} of pod {pod.name} ran {before[container]} before the migration and runs {image}. "
+        "Its tag names another image now, and no copy was started with it, so no other broker restarts. "
+        f"Let the tag name the former image and delete pod {pod.name}, "
+        f"accept {Code.DRY_START_OTHER_IMAGE} on {name} in spec.preflight.accepted, "
+        "or roll back (spec.target ZooKeeper)"
+    )
+    return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+
+
 def _restarted(step: StepContext, operation: Operation, stateful_set: str, mode: BrokerMode) -> tuple[NodeStatus, ...]:
-    old = next((n for n in step.status.nodes if n.id == operation.node_id), None)
+    nodes = {node.id: node for node in step.status.nodes}
     new = NodeStatus(
         id=operation.node_id,
         role="broker",
@@ -349,10 +415,11 @@ def _restarted(step: StepContext, operation: Operation, stateful_set: str, mode:
         mode=mode,
         ready=True,
         registered=True,
-        restarts=(old.restarts if old else 0) + 1,
-        images=old.images if old else {},
+        restarts=1,
     )
-    return tuple(sorted((new, *(n for n in step.status.nodes if n.id != operation.node_id)), key=lambda n: n.id))
+    if (old := nodes.get(operation.node_id)) is not None:
+        new = new.model_copy(update={"restarts": old.restarts + 1, "images": old.images})
+    return tuple(node for _, node in sorted((nodes | {new.id: new}).items()))
 
 
 VOTER_DEADLINE = timedelta(seconds=180)
@@ -363,10 +430,13 @@ _WITH_MIRROR = frozenset({Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITIN
 
 
 def roll_changed_controllers(draft: Draft) -> Wait | None:
-    """Take the next step of rolling out a change of ``spec.controllers``; return None when there is none or it must wait."""
-    status, workload = draft.status.controllers, draft.observation.controllers
+    """Take the next step of rolling out a change of ``spec.controllers``.
+
+    Return None when there is none or it must wait.
+    """
+    status = draft.status.controllers
     if status is None or status.format_allowed:
-        return None  # `controller_restarts` replaces unformatted voters all at once
+        return None  # `replace_outdated_controllers` replaces unformatted voters all at once
     wanted = _wanted(draft, status)
     change = status.change
     if status.rendered is None or (change is None and _only_names_secrets(wanted, status.rendered)):
@@ -374,11 +444,12 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
         return None
     if change is None and wanted == status.rendered:
         return None
-    if draft.status.operation is None and (blocked := certificates.roll_blocker(draft)) is not None:
-        return blocked
     operation = draft.status.operation
+    if operation is None and (blocked := certificates.roll_blocker(draft)) is not None:
+        return blocked
     if operation is not None and operation.kind is not OperationKind.RESTART_CONTROLLER:
-        # A broker that restarts waits for the quorum, so it must not keep a quorum without any voter from being corrected.
+        # A broker that restarts waits for the quorum.
+        # So it must not keep a quorum without any voter from being corrected.
         if not _no_voter_runs(draft):
             return None
         operation = None
@@ -386,11 +457,18 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
         return None
     if change is None or (wanted != change.to and operation is None):
         return _begin(draft, status, wanted)
-    if isinstance(workload, Unobserved) or workload.stateful_set is None:
-        return Wait(f"the controllers could not be observed: {workload}")
-    stateful_set = workload.stateful_set
+    stateful_set = gates.controllers_set(draft)
+    if stateful_set is None:
+        return Wait(f"the controllers could not be observed: {draft.observation.controllers}")
     if operation is not None:
         return _follow_voter(draft, status, change, stateful_set)
+    return _roll_change(draft, status, change, stateful_set)
+
+
+def _roll_change(
+    draft: Draft, status: ControllersStatus, change: ControllersChange, stateful_set: StatefulSetState
+) -> Wait | None:
+    """Take the next step of a recorded change while no voter restarts."""
     if stateful_set.drift or not stateful_set.observed:
         draft.act(ApplyControllers(status.mode, status.format_allowed))
         return Wait("the changed spec.controllers is being applied to the controllers' objects")
@@ -398,101 +476,136 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
         return Wait("a controller that is down on an outdated configuration is being replaced")
     if change.failed:
         return _wait_failed(change)
-    if draft.status.operation is None and (down := _down_on_the_new_configuration(stateful_set)) is not None:
-        # It was not restarted by this roll-out (its node failed, or its container did). It is followed like one that was.
-        restarted = Operation(
-            kind=OperationKind.RESTART_CONTROLLER, node_id=down.ordinal, pod=down.name, pod_uid="", started_at=draft.now
-        )
-        draft.update(operation=restarted)
-        return Wait(f"controller {down.ordinal} is down on the changed configuration: {down.down}")
     if draft.status.operation is not None:
         return None
+    if (pod := _down_on_the_new_configuration(stateful_set)) is not None:
+        # It was not restarted by this roll-out (its node failed, or its container did).
+        # It is followed like one that was.
+        restarted = Operation(
+            kind=OperationKind.RESTART_CONTROLLER, node_id=pod.ordinal, pod=pod.name, pod_uid="", started_at=draft.now
+        )
+        draft.update(operation=restarted)
+        return Wait(f"controller {pod.ordinal} is down on the changed configuration: {pod.down}")
     return _roll_next(draft, status, change, stateful_set)
 
 
 def _wanted(step: StepContext, status: ControllersStatus) -> RenderedControllers:
     """Return what the controllers' objects should be rendered from. A Secret that was not seen is as it was."""
-    last = status.change.to if status.change is not None else status.rendered
-    known = last.credentials if last is not None else {}
+    last = status.rendered if status.change is None else status.change.to
     workload = step.observation.controllers
-    seen = {} if isinstance(workload, Unobserved) else workload.credentials
-    # What an earlier release of the operator rendered is recorded first (`shared_settings.track`): an upgrade restarts nothing.
-    shared = None if last is not None and last.broker_settings is None else step.status.broker_settings
-    return RenderedControllers.of(tuned_controllers(step.spec, step.status), {**known, **seen}, step.spec.pods, shared)
+    credentials = {} if isinstance(workload, Unobserved) else workload.credentials
+    shared: Mapping[str, str] | None = step.status.broker_settings
+    if last is not None:
+        credentials = {**last.credentials, **credentials}
+        # What an earlier release of the operator rendered is recorded first (`shared_settings.track`).
+        # So an upgrade restarts nothing.
+        if last.broker_settings is None:
+            shared = None
+    return RenderedControllers.of(tuned_controllers(step.spec, step.status), credentials, step.spec.pods, shared)
 
 
 def _only_names_secrets(wanted: RenderedControllers, rendered: RenderedControllers) -> bool:
-    """Return whether only fingerprints are new that were not known before, as after an upgrade of the operator. That restarts nothing."""
-    known = rendered.credentials
-    return (
-        wanted != rendered
-        and known.items() <= wanted.credentials.items()
-        and wanted.model_copy(update={"credentials": known}) == rendered
-    )
+    """Return whether only fingerprints are new that were not known before, as after an upgrade of the operator.
+
+    That restarts nothing.
+    """
+    former = rendered.credentials
+    if wanted == rendered or not former.items() <= wanted.credentials.items():
+        return False
+    return wanted.model_copy(update={"credentials": former}) == rendered
 
 
 def give_up_change(draft: Draft) -> None:
-    """Render the controllers from the old spec again during a rollback, and replace those that are down on the new one."""
-    status, workload = draft.status.controllers, draft.observation.controllers
-    if status is None or status.change is None or isinstance(workload, Unobserved) or workload.stateful_set is None:
+    """Render the controllers from the old spec again during a rollback.
+
+    Those that are down on the new one are replaced.
+    """
+    status = draft.status.controllers
+    stateful_set = gates.controllers_set(draft)
+    if status is None or status.change is None or stateful_set is None:
         return
-    change = status.change
-    if not change.failed:
-        failed = change.model_copy(update={"failed": "given up: the migration rolls back"})
-        draft.update(controllers=status.model_copy(update={"change": failed, "rendered": change.before}))
-        draft.act(ApplyControllers(status.mode, status.format_allowed))
-    elif workload.stateful_set.drift:
+    if status.change.failed:
+        _restore_former(draft, status, stateful_set)
+    else:
+        _fail_change(draft, status, status.change, "given up: the migration rolls back")
+
+
+def _fail_change(draft: Draft, status: ControllersStatus, change: ControllersChange, reason: str) -> ControllersChange:
+    """Stop a change, and render the controllers from what they were rendered from before."""
+    stopped = change.model_copy(update={"failed": reason})
+    draft.update(controllers=status.model_copy(update={"change": stopped, "rendered": change.before}))
+    draft.act(ApplyControllers(status.mode, status.format_allowed))
+    return stopped
+
+
+def _restore_former(draft: Draft, status: ControllersStatus, stateful_set: StatefulSetState) -> None:
+    """Give the voters the configuration of before a change that was stopped."""
+    if stateful_set.drift:
         draft.act(ApplyControllers(status.mode, status.format_allowed))
     else:
-        _replace_pods_that_are_down(draft, workload.stateful_set)
+        _replace_pods_that_are_down(draft, stateful_set)
 
 
 def _begin(draft: Draft, status: ControllersStatus, wanted: RenderedControllers) -> Wait:
     """Record the change and render it; each pod keeps its configuration until its restart."""
-    before = status.rendered if status.change is None or status.change.failed else status.change.before
-    change = ControllersChange(to=wanted, before=before or wanted, started_at=draft.now)
+    before = status.rendered or wanted
+    if status.change is not None and not status.change.failed:
+        before = status.change.before
+    change = ControllersChange(to=wanted, before=before, started_at=draft.now)
     draft.update(controllers=status.model_copy(update={"rendered": wanted, "change": change}))
     draft.act(ApplyControllers(status.mode, status.format_allowed))
-    rotated = [n for n, f in wanted.credentials.items() if before is not None and before.credentials.get(n, f) != f]
-    section = "spec.pods" if before is not None and before.pods != wanted.pods else "spec.controllers"
-    what = f"Secret {', '.join(rotated)}" if rotated else section
-    if before is not None and (changed := shared_settings.changed(before.broker_settings, wanted.broker_settings)):
-        what = f"the brokers' settings ({some(changed)})"
-    draft.tell(EventReason.CONTROLLERS_CHANGING, f"Rolling the change of {what} out, the active controller last")
-    return Wait(f"{what} changed: the roll-out starts")
+    changed = _changed_section(before, wanted)
+    draft.tell(EventReason.CONTROLLERS_CHANGING, f"Rolling the change of {changed} out, the active controller last")
+    return Wait(f"{changed} changed: the roll-out starts")
+
+
+def _changed_section(before: RenderedControllers, wanted: RenderedControllers) -> str:
+    """Return what the user has changed, as the subject of a sentence."""
+    if settings := shared_settings.changed(before.broker_settings, wanted.broker_settings):
+        return f"the brokers' settings ({some(settings)})"
+    former = {**wanted.credentials, **before.credentials}
+    if rotated := [name for name, fingerprint in wanted.credentials.items() if former[name] != fingerprint]:
+        return f"Secret {', '.join(rotated)}"
+    return "spec.controllers" if before.pods == wanted.pods else "spec.pods"
 
 
 def _roll_next(
     draft: Draft, status: ControllersStatus, change: ControllersChange, stateful_set: StatefulSetState
 ) -> Wait | None:
     """Restart the next voter that runs an older template, the active one last; close the change after the last one."""
-    pending = [p for p in stateful_set.pods if brokers.is_outdated(stateful_set, p)]
+    pods = stateful_set.pods
     if blockers := _mirror_blockers(draft, change):
         return healing.fail_over_stuck_mirror(draft) or Wait(f"before the next controller restarts: {blockers[0]}")
-    if len(stateful_set.pods) != len(status.node_ids):
-        return Wait(f"controllers' change: {len(stateful_set.pods)} of {len(status.node_ids)} pods exist")
-    if not pending and (blockers := gates.quorum_blockers(draft) or _not_ready(stateful_set)):
-        return Wait(f"controllers' change: every controller runs the changed configuration; {blockers[0]}")
-    if not pending:
-        draft.update(controllers=status.model_copy(update={"change": None}))
-        draft.tell(EventReason.CONTROLLERS_CHANGED, "Every controller runs the changed spec.controllers")
-        return None
-    if blockers := gates.quorum_blockers(draft) or gates.cluster_blockers(draft) or _not_ready(stateful_set):
-        return Wait(f"before the next controller restarts: {blockers[0]}")
-    current = draft.status.healing
-    awaited = current is not None and current.failover_at is not None and current.synced_at is None
-    if not _is_safe_now(draft) or (awaited and current is not None and current.given_up_at is None):
-        return None  # a healing waits for its failover first
+    if len(pods) != len(status.node_ids):
+        return Wait(f"controllers' change: {len(pods)} of {len(status.node_ids)} pods exist")
     active = draft.observation.active_controller
-    pending.sort(key=lambda p: (active is not None and p.ordinal == active.node_id, p.ordinal))
-    if active is not None and pending[0].ordinal == active.node_id and healing.unhealed(draft) is not None:
-        return None  # the next active controller would overwrite differences in ZooKeeper that are not archived yet
+    active_id = None if active is None else active.node_id
+    pending = [pod for pod in pods if brokers.is_outdated(stateful_set, pod)]
+    pending.sort(key=lambda pod: (pod.ordinal == active_id, pod.ordinal))
+    if not pending:
+        return _close_change(draft, status, stateful_set)
+    if blockers := gates.quorum_blockers(draft) or gates.cluster_blockers(draft) or gates.down(pods):
+        return Wait(f"before the next controller restarts: {blockers[0]}")
+    if not _is_safe_now(draft) or healing.awaits_failover(draft):
+        return None
+    is_active = pending[0].ordinal == active_id
+    if is_active and healing.unhealed(draft) is not None:
+        # The next active controller would overwrite differences in ZooKeeper that are not archived yet.
+        return None
     if (waiting := restarts.paused(draft)) is not None:
         return waiting
-    if active is not None and pending[0].ordinal == active.node_id:
+    if is_active:
         noted = change.model_copy(update={"active_restarted_at": draft.now})
         draft.update(controllers=status.model_copy(update={"change": noted}))
     return controllers.restart_controller(draft, pending[0])
+
+
+def _close_change(draft: Draft, status: ControllersStatus, stateful_set: StatefulSetState) -> Wait | None:
+    if blockers := gates.quorum_blockers(draft) or gates.down(stateful_set.pods):
+        return Wait(f"controllers' change: every controller runs the changed configuration; {blockers[0]}")
+    draft.update(controllers=status.model_copy(update={"change": None}))
+    draft.tell(EventReason.CONTROLLERS_CHANGED, "Every controller runs the changed spec.controllers")
+    return None
 
 
 def _follow_voter(
@@ -503,23 +616,25 @@ def _follow_voter(
     waiting = controllers.finish_controller_restart(draft, status.mode, whole_cluster=False)
     if operation is None or waiting is None:
         node = "" if operation is None else f" {operation.node_id}"
-        return _wait_failed(change) if change.failed else Wait(f"controller{node} is back; the change goes on")
-    replaced = not any(p.uid == operation.pod_uid for p in stateful_set.pods)
-    crashing = any(p.name == operation.pod and "CrashLoopBackOff" in p.trouble for p in stateful_set.pods)
-    deadline = CRASHING_DEADLINE if crashing else VOTER_DEADLINE
-    if not change.failed and (not replaced or draft.now - operation.started_at <= deadline):
-        return waiting  # the old pod still runs, so the new configuration has not failed
-    if not change.failed:
-        failed = change.model_copy(update={"failed": f"controller {operation.node_id}: {waiting.message}"[:500]})
-        draft.update(controllers=status.model_copy(update={"change": failed, "rendered": change.before}))
-        draft.act(ApplyControllers(status.mode, status.format_allowed))
-        draft.tell(EventReason.STALLED, f"Controllers' change stopped: {failed.failed}", EventType.WARNING)
-        return _wait_failed(failed)
-    if stateful_set.drift:
-        draft.act(ApplyControllers(status.mode, status.format_allowed))
-    else:
-        _replace_pods_that_are_down(draft, stateful_set)
-    return _wait_failed(change)
+        if change.failed:
+            return _wait_failed(change)
+        return Wait(f"controller{node} is back; the change goes on")
+    if change.failed:
+        _restore_former(draft, status, stateful_set)
+        return _wait_failed(change)
+    # While the old pod still runs, the new configuration has not failed.
+    replaced = all(pod.uid != operation.pod_uid for pod in stateful_set.pods)
+    if not replaced or draft.now - operation.started_at <= _voter_deadline(operation, stateful_set):
+        return waiting
+    stopped = _fail_change(draft, status, change, f"controller {operation.node_id}: {waiting.message}"[:500])
+    draft.tell(EventReason.STALLED, f"Controllers' change stopped: {stopped.failed}", EventType.WARNING)
+    return _wait_failed(stopped)
+
+
+def _voter_deadline(operation: Operation, stateful_set: StatefulSetState) -> timedelta:
+    troubles = [pod.trouble for pod in stateful_set.pods if pod.name == operation.pod]
+    crashing = any("CrashLoopBackOff" in trouble for trouble in troubles)
+    return CRASHING_DEADLINE if crashing else VOTER_DEADLINE
 
 
 def _replace_pods_that_are_down(draft: Draft, stateful_set: StatefulSetState) -> bool:
@@ -529,35 +644,36 @@ def _replace_pods_that_are_down(draft: Draft, stateful_set: StatefulSetState) ->
     """
     if _down_on_the_new_configuration(stateful_set) is not None:
         return False
-    down = [
-        p
-        for p in stateful_set.pods
-        if not p.ready and not p.deleting and stateful_set.observed and brokers.is_outdated(stateful_set, p)
-    ]
-    for pod in down:
-        draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, restarts.CONTROLLER_GRACE_SECONDS, ready=False))
-    return bool(down)
+    if not stateful_set.observed:
+        return False
+    pods = [pod for pod in _down_and_staying(stateful_set) if brokers.is_outdated(stateful_set, pod)]
+    restarts.restart_controllers(draft, pods, restarts.CONTROLLER_GRACE_SECONDS)
+    return bool(pods)
 
 
 def _wait_failed(change: ControllersChange) -> Wait:
     mend = "Correct spec.controllers, or revert it"
     if changed := shared_settings.changed(change.before.broker_settings, change.to.broker_settings):
-        mend = f"It has what the brokers run with now ({some(changed)}). Correct spec.controllers or these settings of the brokers, or revert them"
-    return Wait(
-        f"the roll-out of spec.controllers stopped ({change.failed}); that controller gets its old configuration back. {mend}",
-        WaitKind.USER,
-        Reason.CONTROLLERS_CHANGE_FAILED,
-        stalled=True,
+        mend = (
+            f"It has what the brokers run with now ({some(changed)}). "
+            "Correct spec.controllers or these settings of the brokers, or revert them"
+        )
+    message = (
+        f"the roll-out of spec.controllers stopped ({change.failed}); "
+        f"that controller gets its old configuration back. {mend}"
     )
+    return Wait(message, WaitKind.USER, Reason.CONTROLLERS_CHANGE_FAILED, stalled=True)
 
 
 def _is_safe_now(step: StepContext) -> bool:
     """Return whether a voter may restart with another configuration.
 
-    It may not between the claim on ``/controller`` and dual-write, when the active controller copies the metadata (KIP-866).
+    It may not between the claim on ``/controller`` and dual-write, when the active controller copies the metadata
+    (KIP-866).
     """
-    phase, zookeeper = step.status.phase, step.observation.zookeeper
-    if phase in (Phase.PROVISIONING_QUORUM, Phase.COMPLETED) or phase in _WITH_MIRROR:
+    phase = step.status.phase
+    zookeeper = step.observation.zookeeper
+    if phase in (Phase.PROVISIONING_QUORUM, Phase.COMPLETED, *_WITH_MIRROR):
         return True
     if phase is not Phase.TAKING_OVER:
         return False
@@ -565,7 +681,7 @@ def _is_safe_now(step: StepContext) -> bool:
         return True
     if not isinstance(zookeeper, ZooKeeperState):
         return False
-    claimed = zookeeper.controller is None or zookeeper.controller.kraft_controller_epoch >= 0
+    claimed = zookeeper.controller is None or gates.claim_epoch(zookeeper) >= 0
     roll = brokers.roll_of(step)
     # The copy starts once the last broker has registered, so one broker must still run the user's own template.
     return not claimed and not isinstance(roll, Unobserved) and bool(roll.pending)
@@ -578,37 +694,34 @@ def _mirror_blockers(step: StepContext, change: ControllersChange) -> list[str]:
     if blockers := gates.dual_write_blockers(step):
         return blockers
     offset = step.status.migration_offset
-    moved = offset.moved_at if offset is not None else None
-    if change.active_restarted_at is not None and (moved is None or moved <= change.active_restarted_at):
-        return ["the offset in /migration has not moved since the active controller restarted"]
-    return []
+    restarted_at = change.active_restarted_at
+    moved_at = None if offset is None else offset.moved_at
+    if restarted_at is None or (moved_at is not None and moved_at > restarted_at):
+        return []
+    return ["the offset in /migration has not moved since the active controller restarted"]
 
 
 def _no_voter_runs(step: StepContext) -> bool:
     """Return whether every controller's pod is known to be down, so that nothing copies, mirrors or serves."""
-    workload = step.observation.controllers
-    if isinstance(workload, Unobserved) or workload.stateful_set is None:
-        return False
-    return not any(p.ready for p in workload.stateful_set.pods)
+    stateful_set = gates.controllers_set(step)
+    return stateful_set is not None and not any(pod.ready for pod in stateful_set.pods)
 
 
 def _down_on_the_new_configuration(stateful_set: StatefulSetState) -> PodState | None:
     """Return a pod that runs the current template and is not Ready."""
-    return next(
-        (p for p in stateful_set.pods if not p.ready and not p.deleting and not brokers.is_outdated(stateful_set, p)),
-        None,
-    )
+    pods = (pod for pod in _down_and_staying(stateful_set) if not brokers.is_outdated(stateful_set, pod))
+    return next(pods, None)
 
 
-def _not_ready(stateful_set: StatefulSetState) -> list[str]:
-    return [p.down for p in stateful_set.pods if p.down]
+def _down_and_staying(stateful_set: StatefulSetState) -> list[PodState]:
+    return [pod for pod in stateful_set.pods if not pod.ready and not pod.deleting]
 
 
 def reconcile_nodes(draft: Draft, mode: BrokerMode) -> Wait | None:
     """Keep every node configured and running as the phase needs it.
 
-    In this order: put back the fields of a StatefulSet that somebody changed during a restart, roll out a change of ``spec.controllers``, finish a
-    failover of the active controller, and restart the brokers that do not run ``mode``.
+    In this order: put back the fields of a StatefulSet that somebody changed during a restart, roll out a change of
+    ``spec.controllers``, finish a failover of the active controller, and restart the brokers that do not run ``mode``.
 
     Parameters
     ----------

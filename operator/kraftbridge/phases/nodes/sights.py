@@ -1,7 +1,7 @@
 """Records when the operator first saw each pod, and follows the start of a broker that is not back. Pure.
 
-A node's clock, the API server's and the operator's may differ by minutes, so no duration is measured between two of them. `record_sights` replaces the
-times of the observed pods by the operator's own.
+A node's clock, the API server's and the operator's may differ by minutes, so no duration is measured between two of
+them. `record_sights` replaces the times of the observed pods by the operator's own.
 """
 
 from __future__ import annotations
@@ -24,38 +24,44 @@ from kraftbridge.phases.draft import Draft, StepContext
 WATCHED_AFTER = timedelta(seconds=30)
 """A broker with little to load is back within seconds of its start."""
 RECOVERY_PATIENCE = timedelta(seconds=180)
-"""A broker logs each partition that it loads; one large partition may take minutes (``LogLoader`` logs each recovered segment)."""
+"""A broker logs each partition that it loads; one large partition may take minutes
+(``LogLoader`` logs each recovered segment)."""
 
 
 def record_sights(draft: Draft) -> None:
     """Record what is new of the pods, and give the observed pods the times of the records."""
     if draft.status.phase is Phase.PREFLIGHT:
         return  # nothing is restarted
-    seen = draft.observation
-    known = {sight.pod: sight for sight in draft.status.sights}
-    pods = (pod for item in seen.seen_sets for pod in item.pods)
-    sights = known | {pod.name: _sight_of(draft, pod, known.get(pod.name)) for pod in pods}
-    sets = tuple(item if isinstance(item, Unobserved) else _timed(item, sights) for item in seen.stateful_sets)
-    workload = seen.controllers
+    observation = draft.observation
+    former = {sight.pod: sight for sight in draft.status.sights}
+    pods = (pod for stateful_set in observation.seen_sets for pod in stateful_set.pods)
+    sights = former | {pod.name: _sight_of(draft, pod, former.get(pod.name)) for pod in pods}
+    sets = tuple(_timed(item, sights) for item in observation.stateful_sets)
+    workload = observation.controllers
     if isinstance(workload, ControllersWorkload) and workload.stateful_set is not None:
-        workload = replace(workload, stateful_set=_timed(workload.stateful_set, sights))
-    draft.observation = replace(seen, stateful_sets=sets, controllers=workload)
+        workload = replace(workload, stateful_set=_timed_set(workload.stateful_set, sights))
+    draft.observation = replace(observation, stateful_sets=sets, controllers=workload)
     recorded = tuple(sight for _, sight in sorted(sights.items()))
     if recorded != draft.status.sights:
         draft.update(sights=recorded)
 
 
-def _timed(item: StatefulSetState, sights: Mapping[str, PodSight]) -> StatefulSetState:
-    pods = (replace(pod, ready_since=sights[pod.name].ready_at, seen_since=sights[pod.name].since) for pod in item.pods)
-    return replace(item, pods=tuple(pods))
+def _timed(item: StatefulSetState | Unobserved, sights: Mapping[str, PodSight]) -> StatefulSetState | Unobserved:
+    return item if isinstance(item, Unobserved) else _timed_set(item, sights)
 
 
-def _sight_of(step: StepContext, pod: PodState, known: PodSight | None) -> PodSight:
+def _timed_set(stateful_set: StatefulSetState, sights: Mapping[str, PodSight]) -> StatefulSetState:
+    timed = ((pod, sights[pod.name]) for pod in stateful_set.pods)
+    pods = (replace(pod, ready_since=sight.ready_at, seen_since=sight.since) for pod, sight in timed)
+    return replace(stateful_set, pods=tuple(pods))
+
+
+def _sight_of(step: StepContext, pod: PodState, former: PodSight | None) -> PodSight:
     """Return when a pod was first seen as it is, which is now if it was not."""
     since = ready_at = step.now
-    if known is not None and known.process == pod.process:
-        since = min(known.since, step.now)  # the operator's own clock was set back
-        ready_at = min(known.ready_at or step.now, step.now)
+    if former is not None and former.process == pod.process:
+        since = min(former.since, step.now)  # the operator's own clock was set back
+        ready_at = min(former.ready_at or step.now, step.now)
     return PodSight(pod=pod.name, process=pod.process, since=since, ready_at=ready_at if pod.ready else None)
 
 
@@ -67,8 +73,8 @@ def follow_start(draft: Draft, pod: PodState | None) -> None:
     if pod is None:
         draft.update(watched_start=None)
         return
-    watched = draft.status.watched_start
-    if watched is None or watched.process != pod.process:
+    watched = _watched(draft, pod)
+    if watched is None:
         draft.update(watched_start=WatchedStart(pod=pod.name, process=pod.process))
         return
     log = draft.observation.start_log
@@ -76,21 +82,30 @@ def follow_start(draft: Draft, pod: PodState | None) -> None:
         draft.update(watched_start=watched.model_copy(update={"recovery": log.recovery, "recovery_at": draft.now}))
 
 
+def _watched(step: StepContext, pod: PodState) -> WatchedStart | None:
+    """Return what is known of this process' start, None when another process is watched or none."""
+    watched = step.status.watched_start
+    if watched is not None and watched.process == pod.process:
+        return watched
+    return None
+
+
 def recovering(step: StepContext, pod: PodState) -> datetime | None:
     """Return when a broker's log last told of another partition, None if it does not go on loading them."""
-    watched = step.status.watched_start
-    if watched is None or watched.process != pod.process or watched.recovery_at is None:
+    watched = _watched(step, pod)
+    if watched is None or watched.recovery_at is None or step.now - watched.recovery_at > RECOVERY_PATIENCE:
         return None
-    return watched.recovery_at if step.now - watched.recovery_at <= RECOVERY_PATIENCE else None
+    return watched.recovery_at
 
 
 def start_problem(step: StepContext, pod: PodState) -> str:
     """Return why it is not known that a broker's start has come to a standstill, ``""`` if it is."""
-    watched, log = step.status.watched_start, step.observation.start_log
-    if watched is None or watched.process != pod.process:
-        return "its log was not read yet"
-    if isinstance(log, Unobserved):
+    watched = _watched(step, pod)
+    log = step.observation.start_log
+    if watched is not None and isinstance(log, Unobserved):
         return str(log)
-    if log.process != pod.process:
+    if watched is None or isinstance(log, Unobserved) or log.process != pod.process:
         return "its log was not read yet"
-    return f"it loads its partitions: {watched.recovery}" if recovering(step, pod) is not None else ""
+    if recovering(step, pod) is not None:
+        return f"it loads its partitions: {watched.recovery}"
+    return ""

@@ -1,12 +1,11 @@
-"""Takes a broker back from KRaft mode to migration mode when its start in KRaft mode destroys records or cuts clients off. Pure.
+"""Takes a broker back from KRaft mode to migration mode. Pure.
 
-A broker in migration mode reads the stored dynamic settings unchecked, as it did before (``KafkaServer``). ZooKeeper still mirrors the log, so nothing
-is lost by the way back (``tests/integration/test_broker_becoming.py``).
+That is done when its start in KRaft mode destroys records or cuts clients off. A broker in migration mode reads the
+stored dynamic settings unchecked, as it did before (``KafkaServer``). ZooKeeper still mirrors the log, so nothing is
+lost by the way back (``tests/integration/test_broker_becoming.py``).
 """
 
 from __future__ import annotations
-
-from datetime import timedelta
 
 from kraftbridge.models.broker_record import BrokerNow, Effect
 from kraftbridge.models.conditions import Reason
@@ -14,42 +13,45 @@ from kraftbridge.models.decision import EventReason, EventType
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import BrokerUndo, WaitKind
 from kraftbridge.phases import gates
-from kraftbridge.phases.draft import Draft, StepContext, Wait
+from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.nodes import comparing
 
 _UNASKED = frozenset({Effect.DESTROYS, Effect.CUTS_OFF})
 
 
 def mode_of(step: StepContext, mode: BrokerMode) -> BrokerMode:
-    """Return the mode that the templates must render: migration mode from the decision to take a broker back until the roll goes on."""
+    """Return the mode that the templates must render.
+
+    It is migration mode from the decision to take a broker back until the roll goes on.
+    """
     return BrokerMode.MIGRATION if step.status.broker_undo is not None else mode
 
 
 def begin_undo(draft: Draft) -> None:
-    """Decide to take the broker back that restarted last, if its start in KRaft mode destroys or cuts off, and there is a way back."""
+    """Decide to take the broker back that restarted last.
+
+    Its start in KRaft mode destroys or cuts off, and there is a way back.
+    """
     comparison = draft.status.broker_comparison
     now = draft.observation.broker_now
-    if (
-        comparison is None
-        or draft.status.broker_undo is not None
-        or draft.status.phase is not Phase.ROLLING_BROKERS
-        or comparison.mode is not BrokerMode.KRAFT
-        or not isinstance(now, BrokerNow)
-        or not any(d.effect in _UNASKED for d in comparison.differences)
-    ):
+    if comparison is None or not isinstance(now, BrokerNow) or draft.status.broker_undo is not None:
         return
-    found = comparing.found_difference(comparison)
-    if draft.spec.preflight.accepts(found.code, found.object) or not gates.mirrors(draft):
+    if comparison.mode is not BrokerMode.KRAFT or draft.status.phase is not Phase.ROLLING_BROKERS:
+        return
+    if _UNASKED.isdisjoint(difference.effect for difference in comparison.differences):
+        return
+    result = comparing.found_difference(comparison)
+    if draft.spec.preflight.accepts(result.code, result.object) or not gates.mirrors(draft):
         return
     draft.update(
         broker_undo=BrokerUndo(
             node_id=comparison.node_id,
-            reason=found.reason,
+            reason=result.reason,
             settings_digest=comparing.settings_digest(draft, now),
             began_at=draft.now,
         )
     )
-    words = f"Broker {comparison.node_id} is taken back to migration mode. {found.reason}"
+    words = f"Broker {comparison.node_id} is taken back to migration mode. {result.reason}"
     draft.tell(EventReason.BROKER_TAKEN_BACK, words, EventType.WARNING)
 
 
@@ -64,9 +66,11 @@ def hold(draft: Draft) -> Wait | None:
         draft.update(broker_undo=None, broker_comparison=None, broker_record=None)
         return None
     message = (
-        f"Broker {undo.node_id} was taken back to migration mode and is what it was; its start in KRaft mode was undone. {undo.reason}. "
+        f"Broker {undo.node_id} was taken back to migration mode and is what it was; "
+        f"its start in KRaft mode was undone. {undo.reason}. "
         "No broker starts in KRaft mode before this changes: give the setting a static line with the same value "
-        "(spec.brokers.staticSettings), or delete the dynamic setting that Kafka refuses (kafka-configs --alter --delete-config). "
+        "(spec.brokers.staticSettings), or delete the dynamic setting that Kafka refuses "
+        "(kafka-configs --alter --delete-config). "
         "The migration then goes on by itself. Or roll back (spec.target ZooKeeper)"
     )
-    return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=timedelta(seconds=5))
+    return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
