@@ -1,8 +1,8 @@
 """The controllers' objects: which belong to a phase, and the restoration of those that somebody deleted. Pure.
 
-An object that is absent was deleted, unless a rollback has recorded that it removes it. Claims and the issuing authority
-are never created anew: a new claim is a blank volume, and a voter on a blank volume can elect a leader that lacks
-committed records. A person may allow one to be formatted; once its voter has what the others have, its claim is
+An object that is absent was deleted, unless a rollback has recorded that it removes it. Claims and the issuing
+authority are never created anew: a new claim is a blank volume, and a voter on a blank volume can elect a leader that
+lacks committed records. A person may allow one to be formatted; once its voter has what the others have, its claim is
 recorded, and formatting is refused again.
 """
 
@@ -11,16 +11,17 @@ from __future__ import annotations
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import ApplyControllers, EventReason, EventType
-from kraftbridge.models.observation import ControllerMetrics, ControllersWorkload, Unobserved
+from kraftbridge.models.observation import ControllerMetrics, ControllersWorkload, StatefulSetState, Unobserved
 from kraftbridge.models.phase import ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.status import ControllersStatus, MigrationStatus, WaitKind, finding
 from kraftbridge.phases import gates, history
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.nodes import brokers
+from kraftbridge.phases.observed import because
 
 
 def wanted(phase: Phase, status: MigrationStatus) -> ControllerMode | None:
-    """Return the mode of the controllers' objects, None where none must exist: before them, once stopped or handed over."""
+    """Return the mode of the controllers' objects, None where none must exist: before, once stopped or handed over."""
     controllers = status.controllers
     if controllers is None:
         return None
@@ -76,8 +77,7 @@ def restore(draft: Draft) -> Wait | None:
         return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
     _note_loss(draft, name)
     draft.act(ApplyControllers(mode, format_allowed=False))
-    because = f": {draft.failure()}" if draft.failure() else ""
-    return Wait(f"{name} was deleted; it is being created again over its volumes{because}")
+    return Wait(f"{name} was deleted; it is being created again over its volumes{because(draft.failure())}")
 
 
 def _does_without(step: StepContext) -> bool:
@@ -91,16 +91,10 @@ def _record_replaced(draft: Draft, controllers: ControllersStatus, workload: Con
     """Record the claims of voters that a person replaced, once the quorum is whole: they hold what the others hold."""
     present = {str(node_id): uid for node_id, uid in (workload.claims or {}).items()}
     exchanged = {node_id: uid for node_id, uid in present.items() if controllers.volume_uids.get(node_id, uid) != uid}
-    stateful_set = workload.stateful_set
-    if not exchanged or controllers.format_allowed or stateful_set is None or gates.quorum_blockers(draft):
+    if not exchanged or controllers.format_allowed or gates.quorum_blockers(draft):
         return controllers
-    serving = {pod.ordinal for pod in stateful_set.pods if not pod.down}
-    for node_id in map(int, exchanged):
-        metrics = draft.observation.metrics.get(node_id)
-        if node_id not in serving or not isinstance(metrics, ControllerMetrics):
-            return controllers
-        if metrics.zk_migration_state is ZkMigrationState.NOT_LOADED:
-            return controllers
+    if not set(map(int, exchanged)) <= _serving_voters(draft, workload.stateful_set):
+        return controllers
     controllers = controllers.model_copy(update={"volume_uids": {**controllers.volume_uids, **exchanged}})
     draft.update(controllers=controllers)
     draft.tell(
@@ -108,6 +102,19 @@ def _record_replaced(draft: Draft, controllers: ControllersStatus, workload: Con
         f"Controller {', '.join(sorted(exchanged))} has caught up on another claim, which is recorded from now on",
     )
     return controllers
+
+
+def _serving_voters(step: StepContext, stateful_set: StatefulSetState | None) -> set[int]:
+    """Return the voters whose pod is Ready and that have loaded the metadata."""
+    serving = set()
+    for pod in () if stateful_set is None else stateful_set.pods:
+        metrics = step.observation.metrics.get(pod.ordinal)
+        is_loaded = (
+            isinstance(metrics, ControllerMetrics) and metrics.zk_migration_state is not ZkMigrationState.NOT_LOADED
+        )
+        if is_loaded and not pod.down:
+            serving.add(pod.ordinal)
+    return serving
 
 
 def lost_claims(known: ControllersStatus, workload: ControllersWorkload) -> dict[int, str]:

@@ -1,9 +1,9 @@
 """The canary: a harmless metadata change after the takeover, which must reach both stores and every broker. Pure.
 
 The change is a client quota and a topic. The quota shows that the KRaft controller writes ZooKeeper; ZooKeeper's
-notifications bring it to the brokers. The topic reaches a ZooKeeper-mode broker only by UpdateMetadata and LeaderAndIsr,
-which the active KRaft controller sends to the broker's inter-broker listener (KIP-866, "Controller RPCs"). A controller
-that cannot log in there updates no broker, although both stores are equal.
+notifications bring it to the brokers. The topic reaches a ZooKeeper-mode broker only by UpdateMetadata and
+LeaderAndIsr, which the active KRaft controller sends to the broker's inter-broker listener (KIP-866, "Controller
+RPCs"). A controller that cannot log in there updates no broker, although both stores are equal.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.status import CanaryStatus
 from kraftbridge.phases import gates
 from kraftbridge.phases.draft import Draft, StepContext, Wait
+from kraftbridge.phases.observed import because
 
 CANARY_RETRY = timedelta(seconds=10)
 TOPIC_WRITTEN_AGAIN_AFTER = timedelta(seconds=30)
@@ -37,8 +38,8 @@ def prove_change_arrives(draft: Draft) -> Wait | None:
             # A repeated write keeps the value, so it is the same change.
             return _send(draft, canary.value)
         if draft.observation.canary_committed != canary.value:
-            because = f": {draft.failure()}" if draft.failure() else ""
-            return Wait(f"the canary change has not been acknowledged by the active controller{because}")
+            failure = because(draft.failure())
+            return Wait(f"the canary change has not been acknowledged by the active controller{failure}")
         canary = _record(draft, canary, committed_at=draft.now)
     if canary.mirrored_at is None:
         zookeeper = draft.observation.zookeeper
@@ -114,8 +115,10 @@ def _not_served_by(step: StepContext) -> list[str]:
     silent = []
     for broker in sorted(step.status.broker_ids.values()):
         answer = served.get(broker, Unobserved(f"broker {broker}", "it was not asked"))
-        if answer is not True:
-            silent.append(str(answer) if isinstance(answer, Unobserved) else f"broker {broker}")
+        if isinstance(answer, Unobserved):
+            silent.append(str(answer))
+        elif not answer:
+            silent.append(f"broker {broker}")
     return silent
 
 

@@ -8,6 +8,7 @@ broker needs new trust. No renewal changes a login.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import EventReason, EventType, IssueListenerCertificates
@@ -16,6 +17,8 @@ from kraftbridge.models.observation import NOT_NEEDED, Unobserved
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import ListenerCertificatesStatus, WaitKind
 from kraftbridge.phases.draft import Draft, StepContext, Wait
+
+_WITHOUT: Final = frozenset({Phase.PREFLIGHT, Phase.ROLLED_BACK})
 
 
 def _issued(step: StepContext) -> IssuedListener | None:
@@ -35,8 +38,8 @@ def track(draft: Draft) -> None:
         return
     problem = "; ".join(issued.problems)
     recorded = draft.status.listener_certificates
-    is_new = recorded is None or recorded.problem != problem
-    if problem and is_new and draft.status.phase is not Phase.PREFLIGHT:
+    reported = "" if recorded is None else recorded.problem
+    if problem not in ("", reported) and draft.status.phase is not Phase.PREFLIGHT:
         draft.tell(EventReason.ALARM, f"{problem}. {way_out(issued)}", EventType.WARNING)
     recorded = ListenerCertificatesStatus(
         authority_secret=issued.authority.name,
@@ -50,10 +53,7 @@ def track(draft: Draft) -> None:
 
 
 def ensure_issued(draft: Draft) -> Wait | None:
-    """Create the Secrets in Preflight, before any pod needs one.
-
-    Return None once they exist or a finding says what is wrong.
-    """
+    """Create the Secrets before any pod needs one; return None once they exist or a finding says what is wrong."""
     if not draft.spec.controllers.listener.generate:
         return None
     issued = _issued(draft)
@@ -75,24 +75,19 @@ def keep_issued(draft: Draft) -> None:
     else that was: without it no pod starts.
     """
     issued = _issued(draft)
-    if issued is None or draft.status.controllers is None or not issued.authority_holds:
-        return
-    if draft.status.phase in (Phase.PREFLIGHT, Phase.ROLLED_BACK):
+    without_controllers = draft.status.controllers is None or draft.status.phase in _WITHOUT
+    if without_controllers or issued is None or not issued.authority_holds:
         return
     lost = _lost(issued)
-    if not lost:
-        if not draft.spec.paused:
-            _launch_renewal(draft, issued)
-        return
-    message = f"Secret {', '.join(lost)} is gone: it is issued anew by the same authority"
-    _launch_issue(draft, EventReason.ALARM, message, EventType.WARNING)
+    if lost:
+        message = f"Secret {', '.join(lost)} is gone: it is issued anew by the same authority"
+        _launch_issue(draft, EventReason.ALARM, message, EventType.WARNING)
+    elif not draft.spec.paused:
+        _launch_renewal(draft, issued)
 
 
 def roll_blocker(step: StepContext) -> Wait | None:
-    """Return why no controller may restart, None when one may.
-
-    With what the Secret holds now it would not come back, or nobody knows what it holds.
-    """
+    """Return why no controller may restart: it would not come back with what the Secret holds, or may hold, now."""
     issued = step.observation.issued
     if issued is None or step.status.phase is Phase.ROLLING_BACK:
         return None

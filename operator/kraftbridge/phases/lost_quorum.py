@@ -1,23 +1,25 @@
-"""A quorum that is lost for good: a majority of the controllers has lost its volumes, so no leader can be elected again. Pure.
+"""A quorum that is lost for good: a majority of the controllers has lost its volumes, and can elect no leader. Pure.
 
 The operator never ends this by itself. It says what each way out would lose, and waits for the user's word:
 
-1. ``spec.restoreControllersFrom`` starts all voters from one kept copy of the metadata log. Changes after the copy are lost.
-2. ``spec.target: ZooKeeper`` with ``spec.rollback.acceptLoss`` returns to ZooKeeper without the controllers. What ZooKeeper does not know is lost.
+1. ``spec.restoreControllersFrom`` starts all voters from one kept copy of the metadata log.
+   Changes after the copy are lost.
+2. ``spec.target: ZooKeeper`` with ``spec.rollback.acceptLoss`` returns to ZooKeeper without the controllers.
+   What ZooKeeper does not know is lost.
 
-A quorum that merely does not answer is not lost: its volumes hold the log. Whoever knows that a volume is destroyed deletes its claim.
+A quorum that merely does not answer is not lost: its volumes hold the log.
+Whoever knows that a volume is destroyed deletes its claim.
 
 Notes
 -----
-Measured on Kafka 3.9 (``tests/integration/test_lost_quorum.py``): voters that begin with the same log and a higher epoch
-elect a leader; brokers and ZooKeeper accept it because of its epoch. A KRaft broker whose own copy of the log is longer
-ends with ``The leader requested truncation to offset …, which is below the current high watermark``, and starts with the
-restored log. The new active controller writes its image to ZooKeeper.
+Measured on Kafka 3.9 (``tests/integration/test_lost_quorum.py``): voters that begin with the same log and a higher
+epoch elect a leader; brokers and ZooKeeper accept it because of its epoch. A KRaft broker whose own copy of the log is
+longer ends with ``The leader requested truncation to offset …, which is below the current high watermark``, and starts
+with the restored log. The new active controller writes its image to ZooKeeper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -55,12 +57,12 @@ from kraftbridge.models.status import (
 from kraftbridge.phases import belongings, history, keeping, verifying
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.nodes import brokers
-from kraftbridge.phases.observed import broker_pods
+from kraftbridge.phases.observed import because, broker_pods
 
 ASKED_FOR: Final = timedelta(minutes=10)
 """Deadline for restored voters to elect a leader."""
 EPOCHS_BEYOND: Final = 1_000
-"""By how much the restored voters' first epoch exceeds every epoch that was seen. Voters that were dying held elections that nobody saw."""
+"""By how much the restored first epoch exceeds every epoch that was seen: dying voters held unseen elections."""
 HEARD_FOR: Final = timedelta(seconds=20)
 """How long brokers get to follow the restored quorum. They fetch its log every half second."""
 BROKER_GRACE_SECONDS: Final = 20
@@ -81,10 +83,7 @@ _IN_ZOOKEEPER: Final = frozenset(
 
 
 def lost_voters(step: StepContext) -> tuple[int, ...] | None:
-    """Return the voters whose recorded claims are gone or exchanged if they are a majority, else nothing.
-
-    Return None while the claims are not known.
-    """
+    """Return the voters that lost their recorded claims if they are a majority, else nothing; None while not known."""
     controllers = step.status.controllers
     workload = step.observation.controllers
     if controllers is None or controllers.format_allowed:
@@ -127,10 +126,7 @@ def may_go_back_without(step: StepContext) -> bool:
 
 
 def enforce(draft: Draft) -> Wait | None:
-    """Return the wait while the quorum is lost, or while it is restored.
-
-    Return None otherwise, and for a rollback that does without it.
-    """
+    """Return the wait while the quorum is lost or restored, None otherwise and for a rollback that does without it."""
     controllers = draft.status.controllers
     if controllers is None or belongings.wanted(draft.status.phase, draft.status) is None:
         return None
@@ -157,7 +153,8 @@ def enforce(draft: Draft) -> Wait | None:
     kept = draft.status.kept_copy
     if kept is not None and kept.id and draft.spec.restore_controllers_from == kept.id:
         return _begin(draft, controllers, kept)
-    if draft.spec.target is Target.ZOOKEEPER and draft.spec.rollback.accept_loss and _is_in_zookeeper(draft):
+    in_zookeeper = draft.status.phase in _IN_ZOOKEEPER
+    if draft.spec.target is Target.ZOOKEEPER and draft.spec.rollback.accept_loss and in_zookeeper:
         is_known = lost.behind is not None and draft.now - lost.behind.read_at <= RECENT
         if is_known or not history.copied(draft.status):
             return None
@@ -165,10 +162,6 @@ def enforce(draft: Draft) -> Wait | None:
         return Wait(f"before the rollback without the controllers: what ZooKeeper lacks is being read: {behind}")
     lost = _keep_forecast(draft, lost, kept)
     return _record_ways_out(draft, lost, kept)
-
-
-def _is_in_zookeeper(step: StepContext) -> bool:
-    return step.status.phase in _IN_ZOOKEEPER
 
 
 def _record_loss(draft: Draft, voters: tuple[int, ...]) -> LostQuorum:
@@ -207,7 +200,9 @@ def _record_ways_out(draft: Draft, lost: LostQuorum, kept: KeptCopy | None) -> W
 def _way_one(lost: LostQuorum, kept: KeptCopy | None) -> str:
     if kept is None:
         return "No copy of the metadata log was kept, so the controllers cannot be restored."
-    loss = f"It loses {lost.forecast}." if lost.forecast else "What it loses is being compared."
+    loss = "What it loses is being compared."
+    if lost.forecast:
+        loss = f"It loses {lost.forecast}."
     return (
         f"spec.restoreControllersFrom: {kept.id} restores all controllers from the copy of "
         f"{kept.taken_at:%Y-%m-%d %H:%M} UTC. {loss}"
@@ -215,7 +210,7 @@ def _way_one(lost: LostQuorum, kept: KeptCopy | None) -> str:
 
 
 def _way_two(step: StepContext, lost: LostQuorum) -> str:
-    if not _is_in_zookeeper(step):
+    if step.status.phase not in _IN_ZOOKEEPER:
         return "ZooKeeper does not have the metadata any more, so there is no other way."
     contradiction = history.contradicts(step)
     if contradiction is not None:
@@ -248,10 +243,7 @@ def described(behind: ZooKeeperBehind) -> str:
 
 
 def _unmirrored(step: StepContext) -> str:
-    """Return how far the log was ahead of ZooKeeper when it was last seen.
-
-    A change that no broker has heard of shows in nothing else.
-    """
+    """Return how far the log was ahead of ZooKeeper: a change that no broker has heard of shows in nothing else."""
     quorum = step.status.quorum
     zookeeper = step.observation.zookeeper
     if quorum is None or quorum.high_watermark is None:
@@ -295,14 +287,16 @@ def _forget(draft: Draft) -> None:
 def _keep_what_zookeeper_lacks(draft: Draft, lost: LostQuorum) -> LostQuorum:
     """Record what a return to ZooKeeper would lose, as it was read last."""
     behind = draft.observation.behind
-    return lost if isinstance(behind, Unobserved) else _record_changes(draft, lost, behind=behind)
+    if isinstance(behind, Unobserved):
+        return lost
+    return _record_changes(draft, lost, behind=behind)
 
 
 def _keep_forecast(draft: Draft, lost: LostQuorum, kept: KeptCopy | None) -> LostQuorum:
-    """Record what a restoration from the kept copy would lose: compared with ZooKeeper as long as that mirrors the log."""
+    """Record what a restoration from the kept copy would lose: ZooKeeper tells it as long as it mirrors the log."""
     if kept is None:
         return lost
-    if not _is_in_zookeeper(draft) or not history.copied(draft.status):
+    if draft.status.phase not in _IN_ZOOKEEPER or not history.copied(draft.status):
         return _record_changes(draft, lost, forecast="every change of the metadata since then", forecast_run="")
     record = verifying.ensure_forecast(draft, draft.status.phase, kept.id)
     if record is None:
@@ -393,8 +387,7 @@ def _take_next_step(draft: Draft, controllers: ControllersStatus, current: Resto
     stateful_set = workload.stateful_set
     if stateful_set is None or workload.missing or stateful_set.drift or not stateful_set.observed:
         draft.act(ApplyControllers(controllers.mode, format_allowed=False))
-        because = f": {draft.failure()}" if draft.failure() else ""
-        return f"its objects are being applied{because}"
+        return f"its objects are being applied{because(draft.failure())}"
     outdated = [pod for pod in stateful_set.pods if brokers.is_outdated(stateful_set, pod)]
     for pod in outdated:
         if not pod.deleting:  # those that stop already are not asked again
@@ -421,7 +414,9 @@ def _take_next_step(draft: Draft, controllers: ControllersStatus, current: Resto
     for pod in deaf or ():
         node_id = draft.status.broker_ids[pod.name]
         draft.act(RestartPod(pod.name, pod.uid, node_id, BROKER_GRACE_SECONDS, ready=False))
-    return None if deaf == [] else "the brokers follow the new leader, and those that do not restart"
+    if deaf == []:
+        return None
+    return "the brokers follow the new leader, and those that do not restart"
 
 
 def _deaf_brokers(step: StepContext, quorum: QuorumState, led_at: datetime) -> list[PodState] | None:
@@ -441,10 +436,8 @@ def _deaf_brokers(step: StepContext, quorum: QuorumState, led_at: datetime) -> l
 
 def _finish(draft: Draft, controllers: ControllersStatus, current: Restoration) -> Wait:
     workload = draft.observation.controllers
-    claims: Mapping[int, str] = {}
-    if not isinstance(workload, Unobserved):
-        claims = workload.claims or {}
-    uids = {str(node_id): uid for node_id, uid in claims.items()}
+    claims = None if isinstance(workload, Unobserved) else workload.claims
+    uids = {str(node_id): uid for node_id, uid in (claims or {}).items()}
     _forget(draft)
     draft.set_findings(Code.CONTROLLER_CLAIMS_LOST)
     draft.update(

@@ -1,13 +1,13 @@
-"""Reads parts of the observation that may be unknown. Pure."""
+"""Reads parts of the observation that may be unknown, and words what is known. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import PodState, StatefulSetState, Unobserved
-from kraftbridge.models.status import FindingStatus, finding
+from kraftbridge.models.status import FindingStatus, finding, some
 from kraftbridge.models.survey import BrokerSetting, Survey
 from kraftbridge.phases.draft import StepContext
 
@@ -45,3 +45,17 @@ def unknown(code: Code, name: str, part: object) -> Iterator[FindingStatus]:
     """Yield the finding that a part of the observation is unknown, nothing if it is known."""
     if isinstance(part, Unobserved):
         yield finding(code, name, reason=part)
+
+
+def listed(
+    code: Code, name: str, detail: str, part: Collection[object] | Unobserved, most: int = 5, **details: object
+) -> Iterator[FindingStatus]:
+    """Yield the finding whose ``detail`` lists what a part names, nothing if it names nothing or is unknown."""
+    names = observed(part, ())
+    if names:
+        yield finding(code, name, **{detail: some(names, most)}, count=len(names), **details)
+
+
+def because(reason: str) -> str:
+    """Return a reason as the end of a sentence, ``""`` without one."""
+    return f": {reason}" if reason else ""

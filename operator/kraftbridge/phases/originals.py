@@ -59,10 +59,7 @@ def keep(draft: Draft) -> None:
 
 
 def lost(step: StepContext) -> tuple[StatefulSetState, ...]:
-    """Return the StatefulSets whose template carries an overlay, and whose original state neither Secret holds.
-
-    None of them was given back.
-    """
+    """Return the StatefulSets that carry an overlay, and whose original state neither Secret holds; none given back."""
     gone = tuple(s for s in _own_sets(step) if s.overlay and not s.original.digest)
     if step.status.phase is Phase.COMPLETED:
         return tuple(s for s in gone if s.lock == step.identity.lock)
@@ -89,7 +86,7 @@ def wait(step: StepContext, item: StatefulSetState) -> Wait:
 
 
 def possible(step: StepContext) -> tuple[Status, Reason, str] | None:
-    """Return status, reason and message of ``RollbackPossible`` where the records decide it, None where they are there."""
+    """Return status, reason and message of ``RollbackPossible`` where the records decide it, None otherwise."""
     sets = step.stateful_sets()
     if isinstance(sets, Unobserved):
         return "Unknown", Reason.UNKNOWN, f"The original state of the StatefulSets was not read: {sets}"

@@ -19,6 +19,7 @@ from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.status import FORECAST, KeptCopy, VerificationStatus, WaitKind
 from kraftbridge.phases import healing, keeping
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.phases.observed import because
 
 RETRY_AFTER = timedelta(seconds=20)
 """Pause before the next run after one that ended without a verdict."""
@@ -36,10 +37,7 @@ def launch_ahead(draft: Draft, profile: Profile, gate: Phase, purpose: str = ENT
 
 
 def relaunch_ended(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
-    """Launch the run for a gate, or launch it again once it has ended without a verdict.
-
-    It is not launched while another one is under way.
-    """
+    """Launch the run for a gate, also after one without a verdict, unless another one is under way."""
     record = latest(draft, profile, gate, purpose)
     due = record is None or (record.verdict is None and _ended_before(draft, record, RETRY_AFTER))
     if due and _unfinished(draft) is None:
@@ -59,11 +57,9 @@ def ensure_armed(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> W
     deadline = draft.spec.verification.deadline_seconds
     if draft.now - record.launched_at > timedelta(seconds=deadline):
         _give_up(draft, record, f"not ready within {deadline} s")
-    run = draft.observation.run
-    trouble = ""
-    if isinstance(run, VerificationRun) and run.run_id == record.run_id:
-        trouble = run.message
-    return _wait(f"verification {record.run_id} is starting{_because(trouble)}")
+    run = _seen_run(draft, record)
+    trouble = "" if run is None else run.message
+    return _wait(f"verification {record.run_id} is starting{because(trouble)}")
 
 
 def ensure_verdict(
@@ -171,10 +167,10 @@ def _follow(draft: Draft, record: VerificationStatus) -> Wait:
         # The gate waits for this run, so none waits for the newer one: the last broker came back by itself before its
         # check was asked for.
         _drop(draft, other, "given up: no gate waits for it any more")
-    run = draft.observation.run
-    if isinstance(run, Unobserved):
-        return _wait(str(run))
-    if run is None or run.run_id != record.run_id:
+    if isinstance(draft.observation.run, Unobserved):
+        return _wait(str(draft.observation.run))
+    run = _seen_run(draft, record)
+    if run is None:
         return _wait(f"verification {record.run_id} was launched; its state is not known yet")
     match run.state:
         case RunState.FINISHED:
@@ -200,9 +196,15 @@ def _follow(draft: Draft, record: VerificationStatus) -> Wait:
         case RunState.PENDING:
             # The gate waits already, so the driver reads as soon as its session is open, without a warm-up.
             _release(draft, record)
-            return _wait(f"verification {record.run_id} is starting{_because(run.message)}")
+            return _wait(f"verification {record.run_id} is starting{because(run.message)}")
         case RunState.RUNNING:
             return _wait(f"verification {record.run_id} compares the stores")
+
+
+def _seen_run(step: StepContext, record: VerificationStatus) -> VerificationRun | None:
+    """Return what was seen of a run, None if that was not read, or is another run."""
+    run = step.observation.run
+    return run if isinstance(run, VerificationRun) and run.run_id == record.run_id else None
 
 
 def _deadline(step: StepContext, record: VerificationStatus) -> datetime:
@@ -211,10 +213,6 @@ def _deadline(step: StepContext, record: VerificationStatus) -> datetime:
         # A watch of the tree waits for the takeover as long as that takes; its comparison does not.
         begun = record.released_at or step.now
     return begun + timedelta(seconds=step.spec.verification.deadline_seconds)
-
-
-def _because(message: str) -> str:
-    return f": {message}" if message else ""
 
 
 def _release(draft: Draft, record: VerificationStatus) -> None:
@@ -249,10 +247,10 @@ def _judge(draft: Draft, record: VerificationStatus, verdict: VerdictSummary | N
 def follow_unreleased(draft: Draft) -> None:
     """Record that a run launched ahead of time is ready or has failed, so that its gate does not learn of it late."""
     record = _unfinished(draft)
-    run = draft.observation.run
     if record is None or record.released_at is not None:
         return
-    if not isinstance(run, VerificationRun) or run.run_id != record.run_id:
+    run = _seen_run(draft, record)
+    if run is None:
         return
     if run.state is RunState.ARMED and record.ready_at is None:
         _replace(draft, record.model_copy(update={"ready_at": draft.now}))
@@ -325,10 +323,7 @@ def _compared_copy(step: StepContext, record: VerificationStatus) -> KeptCopy | 
 
 
 def _give_up(draft: Draft, record: VerificationStatus, reason: str) -> None:
-    """End a run that will never start, whose pods would wait for ever.
-
-    The next run uses the current ``spec.verification``.
-    """
+    """End a run that will never start: its pods would wait for ever, and the next one uses the current spec."""
     draft.act(RemoveVerification(record.run_id, keep_report=True))
     _finish(draft, record, None, reason)
 
@@ -347,7 +342,7 @@ def _finish(draft: Draft, record: VerificationStatus, verdict: Verdict | None, r
         draft.act(RemoveVerification(record.run_id, keep_report=True))
     if record.is_forecast:
         return  # it says what a copy lacks, and nothing about what runs
-    message = f"Verification {record.run_id} ({record.profile}): {verdict or 'no verdict'}{_because(reason)}"
+    message = f"Verification {record.run_id} ({record.profile}): {verdict or 'no verdict'}{because(reason)}"
     condition = ConditionType.METADATA_CONSISTENT
     if verdict is Verdict.CONSISTENT:
         if record.profile is Profile.DUAL_WRITE:
@@ -390,17 +385,19 @@ _WAY_OUT = "set spec.verification.acceptedCopy to {run_id}, which takes that upo
 
 
 def ensure_tree_watched(draft: Draft) -> Wait | None:
-    """Return None once the tree from before the takeover is kept and watched, else what the last broker's restart waits for."""
+    """Return None once the tree from before the takeover is kept and watched, else what the last restart waits for."""
     if copy_accepted(draft):
         return None
     waiting = ensure_armed(draft, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(draft))
-    return None if waiting is None else replace(waiting, message=f"before the last broker restarts: {waiting.message}")
+    if waiting is None:
+        return None
+    return replace(waiting, message=f"before the last broker restarts: {waiting.message}")
 
 
 def keep_watching(draft: Draft) -> None:
     """Begin to watch when the roll begins, and again when a watch has ended: what it has read is on its volume.
 
-    A broker that falls over comes back in migration mode without us, so the copy may start before the last restart of ours.
+    A broker that falls over comes back in migration mode without us, so the copy may start before our last restart.
     A watch needs no JVM, so it may start beside a broker that restarts.
     """
     if not copy_accepted(draft):
@@ -412,35 +409,37 @@ def ensure_nothing_lost(draft: Draft) -> Wait | None:
     if copy_accepted(draft):
         return None
     record = latest(draft, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(draft))
-    verdict = None if record is None else record.verdict
-    if verdict is Verdict.CONSISTENT:
-        return None
-    way_out = "" if record is None else _WAY_OUT.format(run_id=record.run_id)
-    if record is not None and verdict is Verdict.INCONSISTENT:
-        message = (
-            f"The copy lost or changed {record.differing} entities ({record.reason}); "
-            f"ConfigMap {record.report} lists them. Make them again with Kafka's tools, then {way_out}"
-        )
-        return Wait(message, WaitKind.USER, Reason.INCONSISTENT, stalled=True, requeue_after=SLOW)
-    waiting = ensure_verdict(draft, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(draft))
-    if waiting is None or not waiting.stalled or record is None:
-        return waiting
-    advice = f"compare what ConfigMap {record.report} lists by hand, then {way_out}"
-    return replace(waiting, message=f"{waiting.message}; {advice}")
+    if record is None:
+        return ensure_verdict(draft, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(draft))
+    way_out = _WAY_OUT.format(run_id=record.run_id)
+    match record.verdict:
+        case Verdict.CONSISTENT:
+            return None
+        case Verdict.INCONSISTENT:
+            message = (
+                f"The copy lost or changed {record.differing} entities ({record.reason}); "
+                f"ConfigMap {record.report} lists them. Make them again with Kafka's tools, then {way_out}"
+            )
+            return Wait(message, WaitKind.USER, Reason.INCONSISTENT, stalled=True, requeue_after=SLOW)
+        case Verdict.INCONCLUSIVE | None:
+            waiting = ensure_verdict(draft, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(draft))
+            if waiting is None or not waiting.stalled:
+                return waiting
+            advice = f"compare what ConfigMap {record.report} lists by hand, then {way_out}"
+            return replace(waiting, message=f"{waiting.message}; {advice}")
 
 
 def copy_accepted(step: StepContext) -> bool:
     """Whether the user accepts the newest verdict; a loss only by the run that found it."""
     wanted = step.spec.verification.accepted_copy
-    runs = [v for v in step.status.verifications if _is_of_this_copy(step, v) and v.finished_at is not None]
-    if wanted is None or wanted not in {v.run_id for v in runs}:
-        return False
-    losses = [v.run_id for v in runs if v.verdict is Verdict.INCONSISTENT]
-    return not losses or losses[-1] == wanted
+    runs = [run for run in _copies(step) if run.finished_at is not None]
+    losses = [run.run_id for run in runs if run.verdict is Verdict.INCONSISTENT]
+    return wanted in {run.run_id for run in runs} and (not losses or losses[-1] == wanted)
 
 
-def _is_of_this_copy(step: StepContext, record: VerificationStatus) -> bool:
-    return record.profile is Profile.COPY and record.purpose == _copy_purpose(step)
+def _copies(step: StepContext) -> list[VerificationStatus]:
+    """Return the runs about the copy of this attempt."""
+    return _runs(step, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(step))
 
 
 def _copy_purpose(step: StepContext) -> str:

@@ -37,10 +37,7 @@ def is_guessed(step: StepContext) -> bool:
 
 
 def unproven(step: StepContext) -> str:
-    """Return why it is not proven that the present channel reaches the brokers; ``""`` if a dry start proved it.
-
-    The proof is about the pod templates as they are now.
-    """
+    """Return why no dry start of the present templates proves the present channel; ``""`` if one does."""
     state = step.observation.dry_start
     sets = step.stateful_sets()
     if isinstance(state, Unobserved):
@@ -60,10 +57,7 @@ def unproven(step: StepContext) -> str:
 
 
 def findings(step: StepContext) -> Iterator[FindingStatus]:
-    """Return the finding that no channel is proven.
-
-    There is none while copies are still to come, and none if the user names the channel.
-    """
+    """Return the finding that no channel is proven; none while copies are to come, or if the user names the channel."""
     if not is_open(step) or dry_start.awaited(step):
         return
     if problem := unproven(step):
@@ -71,16 +65,14 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
 
 
 def take_channel(draft: Draft) -> Wait | None:
-    """Record the channel to try, the one that a dry start found, and that it is proven; a wait if the channel changed."""
+    """Record the channel to try, the one that a dry start found, and its proof; return a wait if it changed."""
     state = draft.observation.dry_start
     recorded = draft.status.channel
     if not is_open(draft) or isinstance(state, Unobserved) or state.off:
         return None
-    if recorded is None:
-        if not state.channels:
-            return None
+    if recorded is None and state.channels:
         return _take(draft, ChannelStatus.of(state.channels[0]), "which the pod templates suggest")
-    if state.current is None:
+    if recorded is None or state.current is None:
         return None
     if not unproven(draft):
         record_proof(draft)
@@ -112,14 +104,11 @@ def record_proof(draft: Draft) -> None:
 
 
 def outdated(step: StepContext) -> bool:
-    """Return whether the recorded channel must be judged anew.
-
-    The pod templates, or what they refer to, may have changed since preflight.
-    """
+    """Return whether the recorded channel must be judged anew: templates, or what they refer to, may have changed."""
     recorded = step.status.channel
     state = step.observation.dry_start
     if recorded is None or (not recorded.fingerprint and not is_open(step)):
-        # It was recorded by an earlier release of the operator, or without a dry start; `guards` refuses that with Auto.
+        # An earlier release of the operator recorded it, or no dry start did; `guards` refuses that with Auto.
         return False
     if isinstance(state, Unobserved):
         return True
@@ -161,11 +150,14 @@ def _tried(step: StepContext) -> str:
     troubles = [(described(with_channel(step.spec, step.status).brokers), _troubles(report, sets))]
     for channel, names in offered.items():
         troubles.append((channel, _troubles(report, [s for s in sets if s.name in names], channel)))
-    reached = {name for _, of_channel in troubles for name, trouble in of_channel.items() if not trouble}
+    attempts: list[str] = []
+    unreached_sets = {stateful_set.name for stateful_set in sets}
+    for channel, of_channel in troubles:
+        attempts.append(f"{channel} ({_outcome(of_channel)})")
+        unreached_sets -= {name for name, trouble in of_channel.items() if not trouble}
     several = ""
-    if reached >= {stateful_set.name for stateful_set in sets}:
+    if not unreached_sets:
         several = "no one channel reaches every StatefulSet, and spec.brokers has one for all of them: "
-    attempts = [f"{channel} ({_outcome(of_channel)})" for channel, of_channel in troubles]
     return f"{several}tried were {'; '.join(attempts)}"
 
 
@@ -181,10 +173,10 @@ def _outcome(troubles: dict[str, str]) -> str:
 
 def _troubles(report: DryStartReport, sets: Sequence[StatefulSetState], channel: str = "") -> dict[str, str]:
     """Return why a channel does not reach each StatefulSet, ``""`` where it does."""
-    return {s.name: unreached(report, s.name, sorted(pod.ordinal for pod in s.pods), channel) for s in sets}
+    return {s.name: unreached(report, s.name, dry_start.ordinals(s), channel) for s in sets}
 
 
 def _proof(sets: Sequence[StatefulSetState]) -> str:
-    copies = [key for s in sets for key in copies_of(s.name, sorted(pod.ordinal for pod in s.pods))]
+    copies = [key for s in sets for key in copies_of(s.name, dry_start.ordinals(s))]
     pods = dict.fromkeys(key.pod for key in copies if key.mode is not BrokerMode.ZOOKEEPER)
     return f"copies of {', '.join(pods)[:_WORDS]} in Migration and KRaft mode"

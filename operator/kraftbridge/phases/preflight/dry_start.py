@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from kraftbridge.dry_start import (
-    SettingDifference,
     copies_of,
     differences_from_overlay,
     differences_from_running,
@@ -124,15 +123,13 @@ def _credentials(report: DryStartReport, stateful_set: StatefulSetState) -> Iter
 def _stateful_set(step: StepContext, report: DryStartReport, stateful_set: StatefulSetState) -> Iterator[FindingStatus]:
     name = f"StatefulSet/{stateful_set.name}"
     outcomes = {copy.key: copy for copy in report.copies}
-    wanted = copies_of(stateful_set.name, sorted(pod.ordinal for pod in stateful_set.pods))
-    made = [outcomes[key] for key in wanted if key in outcomes]
-    if not wanted or len(made) < len(wanted):
-        lacking = some(key.pod for key in wanted if key not in outcomes)
-        yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=f"no copy was made of {lacking or 'its pods'}")
+    wanted = copies_of(stateful_set.name, ordinals(stateful_set))
+    made = [*filter(None, map(outcomes.get, wanted))]
+    lacking = [key.pod for key in wanted if key not in outcomes]
+    if lacking or not wanted:
+        yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=f"no copy was made of {some(lacking) or 'its pods'}")
     if images := other_images(made):
-        more = len(images) - _SHOWN_IMAGES
-        words = "; ".join(images[:_SHOWN_IMAGES]) + (f"; and {more} more" if more > 0 else "")
-        yield finding(Code.DRY_START_OTHER_IMAGE, name, images=words)
+        yield finding(Code.DRY_START_OTHER_IMAGE, name, images=_shown(images, _SHOWN_IMAGES))
     for mode in BrokerMode:
         copies = [copy for copy in made if copy.key.mode is mode]
         yield from _failed(step, name, mode, copies, outcomes)
@@ -144,13 +141,14 @@ def _stateful_set(step: StepContext, report: DryStartReport, stateful_set: State
     yield from _programs(name, made)
 
 
+def ordinals(stateful_set: StatefulSetState) -> list[int]:
+    """Return the ordinals of a StatefulSet's pods."""
+    return sorted(pod.ordinal for pod in stateful_set.pods)
+
+
 def _present(outcomes: Outcomes, copy: CopyOutcome) -> CopyOutcome | None:
     """Return the copy of the same pod in its present mode."""
     return outcomes.get(CopyKey(copy.key.stateful_set, copy.key.ordinal, BrokerMode.ZOOKEEPER))
-
-
-def _starts(copy: CopyOutcome | None) -> KafkaStart | None:
-    return None if copy is None else copy.start
 
 
 def _quoted(copy: CopyOutcome) -> str:
@@ -162,28 +160,27 @@ def _failed(
     step: StepContext, name: str, mode: BrokerMode, copies: Sequence[CopyOutcome], outcomes: Outcomes
 ) -> Iterator[FindingStatus]:
     """Find copies that do not reach Kafka's start; one finding for each mode."""
-    failed = [copy for copy in copies if copy.start is None]
-    if mode is not BrokerMode.ZOOKEEPER:
+    for copy in copies:
+        present = _present(outcomes, copy)
         # A copy that does not start in its present mode either has its finding there.
-        present = [copy for copy in outcomes.values() if copy.key.mode is BrokerMode.ZOOKEEPER]
-        present_failed = {copy.key.pod for copy in present if copy.start is None}
-        failed = [copy for copy in failed if copy.key.pod not in present_failed]
-    if not failed:
-        return
-    copy = failed[0]
-    start = _starts(_present(outcomes, copy))
+        fails_there = present is not None and present.start is None and mode is not BrokerMode.ZOOKEEPER
+        if copy.start is None and not fails_there:
+            yield _failure(step, name, copy, present)
+            return
+
+
+def _failure(step: StepContext, name: str, copy: CopyOutcome, present: CopyOutcome | None) -> FindingStatus:
     problem = f"{copy.problem}{_quoted(copy)}"
-    if mode is BrokerMode.ZOOKEEPER or start is None:
-        problem = f"the copy of pod {copy.key.pod} in {mode} mode: {problem}"
-        yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=problem)
-        return
-    settings = {**copy.overlay, **dict.fromkeys(start.settings, "")}
+    if present is None or present.start is None:
+        problem = f"the copy of pod {copy.key.pod} in {copy.key.mode} mode: {problem}"
+        return finding(Code.DRY_START_IMPOSSIBLE, name, problem=problem)
+    settings = {**copy.overlay, **dict.fromkeys(present.start.settings, "")}
     named = settings_named(copy.words, settings, with_channel(step.spec, step.status).brokers.env_prefix)
-    yield finding(
+    return finding(
         Code.DRY_START_FAILED,
         name,
         pod=copy.key.pod,
-        mode=mode,
+        mode=copy.key.mode,
         problem=problem,
         settings=some(named) or "what the image names",
     )
@@ -254,8 +251,7 @@ def _channels(trials: Sequence[CopyOutcome], present: CopyOutcome) -> str:
     """Say which other channel reaches the brokers."""
     troubles: dict[str, list[str]] = {}
     for trial in trials:
-        trouble = _trouble(trial, present)
-        troubles.setdefault(trial.key.channel, []).append(f"{trial.key.mode} mode: {trouble}" if trouble else "")
+        troubles.setdefault(trial.key.channel, []).append(_trouble(trial, present))
     if not troubles:
         return "The dry start found no other to try"
     begin = "The dry start found that this one reaches the brokers"
@@ -272,10 +268,14 @@ def _channels(trials: Sequence[CopyOutcome], present: CopyOutcome) -> str:
 def _trouble(trial: CopyOutcome, present: CopyOutcome) -> str:
     """Return why a copy with the overlay in another channel does not do, ``""`` if it does."""
     if trial.start is None:
-        return trial.problem + _quoted(trial)
-    if not trial.start.valid:
-        return trial.start.complaint
-    return "the settings do not reach Kafka" if differences_from_overlay(present, trial) else ""
+        trouble = trial.problem + _quoted(trial)
+    elif not trial.start.valid:
+        trouble = trial.start.complaint
+    elif differences_from_overlay(present, trial):
+        trouble = "the settings do not reach Kafka"
+    else:
+        return ""
+    return f"{trial.key.mode} mode: {trouble}"
 
 
 def _programs(name: str, copies: Sequence[CopyOutcome]) -> Iterator[FindingStatus]:
@@ -290,10 +290,12 @@ def _programs(name: str, copies: Sequence[CopyOutcome]) -> Iterator[FindingStatu
 
 
 def _skipped(copy: CopyOutcome) -> list[JavaProgram]:
-    programs = (*copy.start.programs, *copy.programs) if copy.start is not None else copy.programs
+    programs = [*copy.programs]
+    if copy.start is not None:
+        programs += copy.start.programs
     return [program for program in programs if not program.ran]
 
 
-def _shown(differences: Sequence[SettingDifference]) -> str:
-    more = len(differences) - _SHOWN_DIFFERENCES
-    return "; ".join(map(str, differences[:_SHOWN_DIFFERENCES])) + (f"; and {more} more" if more > 0 else "")
+def _shown(words: Sequence[object], most: int = _SHOWN_DIFFERENCES) -> str:
+    more = f"; and {len(words) - most} more" if len(words) > most else ""
+    return "; ".join(map(str, words[:most])) + more

@@ -23,15 +23,15 @@ from kraftbridge.models.broker_settings import (
     may_change,
 )
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.dry_start import CopyOutcome, DryStartState, GivenSetting, KafkaStart
+from kraftbridge.models.dry_start import CopyOutcome, DryStartState, KafkaStart
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.rehearsal import NOT_REHEARSED
 from kraftbridge.models.report import CompareServed
 from kraftbridge.models.status import FindingStatus, finding, first, some
-from kraftbridge.models.survey import AclEntry, BrokerSetting, SettingSource, Survey
+from kraftbridge.models.survey import DYNAMIC, AclEntry, BrokerSetting, SettingSource, Survey
 from kraftbridge.phases.draft import Draft, StepContext
-from kraftbridge.phases.observed import broker_pods, observed, read_sets, told_settings, unknown
+from kraftbridge.phases.observed import broker_pods, listed, observed, read_sets, told_settings, unknown
 from kraftbridge.phases.preflight import dry_start as dry_starts
 from kraftbridge.phases.preflight import rehearsal as rehearsals
 
@@ -41,10 +41,7 @@ Seen = Mapping[int, Settings]
 """Running settings by broker id."""
 
 CHANGED_FROM_THE_TEMPLATE = (AUTHORIZER, "listener.security.protocol.map")
-"""Settings whose new value the migration computes from the template.
-
-A value that the template does not show would be lost.
-"""
+"""Settings whose new value the migration computes from the template: what the template does not show would be lost."""
 _TAKEN_OVER: Final = (*COPIED, *CHANGED_FROM_THE_TEMPLATE)
 
 HIDDEN_BY_KAFKA = {
@@ -56,6 +53,7 @@ HIDDEN_BY_KAFKA = {
 MIGRATION_FLAG = "zookeeper.metadata.migration.enable"
 _MECHANISM: Final = "sasl.mechanism.controller.protocol"
 
+_LISTENERS: Final = ("listeners", "advertised.listeners", "listener.security.protocol.map")
 _EXPANDED: Final = re.compile(r"\$[({]")
 """A value that Kubernetes or a script expands."""
 
@@ -74,10 +72,7 @@ _UNREAD_CONFIGS: Final = {
 
 
 def seen_settings(survey: Survey, dry_start: DryStartState | Unobserved) -> Seen:
-    """Return what the brokers that answered run with.
-
-    A value that Kafka hides is taken from the broker's copy in its present mode.
-    """
+    """Return what the brokers run with; what Kafka hides is taken from a broker's copy in its present mode."""
     return {
         broker: _completed({s.name: s for s in settings}, _values_of_copy(broker, dry_start))
         for broker, settings in told_settings(survey).items()
@@ -85,19 +80,12 @@ def seen_settings(survey: Survey, dry_start: DryStartState | Unobserved) -> Seen
 
 
 def _values_of_copy(broker: int, dry_start: DryStartState | Unobserved) -> Mapping[str, str]:
-    """Return the values that a broker's copy in its present mode shows.
-
-    There are none without a dry start of what is there now.
-    """
+    """Return the values that a broker's copy in its present mode shows."""
     for copy in _copies(dry_start):
         start = dry_starts.valid_start(copy)
         if start is not None and (copy.broker_id, copy.key.mode) == (broker, BrokerMode.ZOOKEEPER):
-            return _shown_values(start.settings)
+            return {name: given.value for name, given in start.settings.items() if given.value is not None}
     return {}
-
-
-def _shown_values(settings: Mapping[str, GivenSetting]) -> dict[str, str]:
-    return {name: setting.value for name, setting in settings.items() if setting.value is not None}
 
 
 def _copies(dry_start: DryStartState | Unobserved) -> tuple[CopyOutcome, ...]:
@@ -108,8 +96,8 @@ def _copies(dry_start: DryStartState | Unobserved) -> tuple[CopyOutcome, ...]:
 
 
 def _completed(settings: dict[str, BrokerSetting], values: Mapping[str, str]) -> dict[str, BrokerSetting]:
-    hidden = [setting for setting in settings.values() if _is_static(setting) and setting.value is None]
-    return settings | {s.name: replace(s, value=values[s.name]) for s in hidden if s.name in values}
+    hidden = {name for name, setting in settings.items() if _is_static(setting) and setting.value is None}
+    return settings | {name: replace(settings[name], value=values[name]) for name in hidden & values.keys()}
 
 
 # --------------------------------------------------------------------------------------- values of settings
@@ -139,6 +127,11 @@ def _normal(value: str) -> tuple[str, ...]:
     """Return a value in a canonical form: sorted list, without spaces, booleans in lower case."""
     parts = (part.strip() for part in value.split(","))
     return tuple(sorted(part.lower() if part.lower() in {"true", "false"} else part for part in parts if part))
+
+
+def _flat(seen: Seen) -> list[BrokerSetting]:
+    """Return the settings of all brokers."""
+    return [setting for settings in seen.values() for setting in settings.values()]
 
 
 # ------------------------------------------------------------------------- templates and running settings
@@ -182,10 +175,7 @@ def _of_broker(stateful_set: StatefulSetState, broker: int, running: Settings) -
 
 
 def _absent_from_template(stateful_set: StatefulSetState, seen: Seen) -> Iterator[FindingStatus]:
-    """Find settings that the brokers run with and their template does not set.
-
-    Brokers with the same value share a finding.
-    """
+    """Find settings that brokers run with and their template does not set; equal values share a finding."""
     for setting in CHANGED_FROM_THE_TEMPLATE:
         if stateful_set.settings.get(setting, "").strip() or setting in stateful_set.unreadable_settings:
             continue
@@ -208,13 +198,13 @@ def _hidden(step: StepContext, sets: tuple[StatefulSetState, ...], seen: Seen) -
     """Ask for what no broker serves, and neither a template nor a copy shows."""
     if dry_starts.awaited(step):
         return  # the copies may show it; the gate stays closed until then
+    hidden = {setting.name for setting in _flat(seen) if setting.value is None}
     given = set(step.spec.controllers.config)
     if step.spec.controllers.super_users:
         given.add("super.users")
-    given.update(name for stateful_set in sets for name, value in stateful_set.settings.items() if value)
-    hidden = {name for settings in seen.values() for name, setting in settings.items() if setting.value is None}
     for setting, place in HIDDEN_BY_KAFKA.items():
-        if setting in hidden - given:
+        shown = any(stateful_set.settings.get(setting) for stateful_set in sets)
+        if setting in hidden - given and not shown:
             yield finding(Code.SETTING_NOT_SERVED, "brokers", setting=setting, place=place)
 
 
@@ -291,9 +281,9 @@ def is_told(step: StepContext, item: StatefulSetState, setting: str) -> bool:
     survey = step.observation.survey
     if isinstance(survey, Unobserved) or not item.pods:
         return False
-    telling = {broker for broker, settings in told_settings(survey).items() if setting in {s.name for s in settings}}
     ids = step.registered_broker_ids()
-    return telling.issuperset(ids.get(pod.name, -1) for pod in item.pods)
+    seen = seen_settings(survey, step.observation.dry_start)
+    return all(setting in seen.get(ids.get(pod.name, -1), ()) for pod in item.pods)
 
 
 def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
@@ -346,14 +336,12 @@ def _visibility(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
     lacking = [operation for operation in needed if operation not in visibility.cluster_operations]
     if lacking:
         yield finding(Code.OPERATIONS_MISSING, name, operations=", ".join(lacking))
-    unread = visibility.topics_without_configs
     code = _UNREAD_CONFIGS.get(step.spec.verification.compare_served)
-    if unread and code is not None:
-        yield finding(code, name, count=len(unread), topics=some(unread))
+    if code is not None:
+        yield from listed(code, name, "topics", visibility.topics_without_configs)
     if isinstance(survey.zookeeper, Unobserved) or survey.zookeeper.denied:
         return  # another finding reports it
-    if hidden := survey.zookeeper.topics - visibility.topics:
-        yield finding(Code.TOPICS_HIDDEN, name, count=len(hidden), topics=some(hidden))
+    yield from listed(Code.TOPICS_HIDDEN, name, "topics", survey.zookeeper.topics - visibility.topics)
 
 
 def _listener(survey: Survey) -> Iterator[FindingStatus]:
@@ -394,8 +382,8 @@ def _brokers(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
 def _given_certificates(step: StepContext) -> frozenset[int]:
     """Return the brokers to which the overlay gives a certificate for the controllers' listener."""
     ids = step.registered_broker_ids()
-    pods = [pod.name for stateful_set in read_sets(step) if stateful_set.issued_secret for pod in stateful_set.pods]
-    return frozenset(ids[pod] for pod in pods if pod in ids)
+    given = [stateful_set for stateful_set in read_sets(step) if stateful_set.issued_secret]
+    return frozenset(ids.get(pod.name, -1) for stateful_set in given for pod in stateful_set.pods)
 
 
 def _credentials(step: StepContext, broker: int, settings: Settings) -> Iterator[FindingStatus]:
@@ -449,10 +437,7 @@ def _lacking_login(settings: Settings) -> list[str]:
 
 
 def _refused(broker: int, settings: Settings) -> Iterator[FindingStatus]:
-    """Find settings with which this broker does not start in migration or KRaft mode.
-
-    It is ``KafkaConfig.validateValues`` of 3.9 that refuses them.
-    """
+    """Find what does not let this broker start in migration or KRaft mode (``KafkaConfig.validateValues``, 3.9)."""
     name = f"broker/{broker}"
     control_plane = settings.get("control.plane.listener.name")
     if control_plane is not None:
@@ -469,9 +454,7 @@ def _refused(broker: int, settings: Settings) -> Iterator[FindingStatus]:
             name,
             stated=f"the broker runs with inter.broker.protocol.version={running.value} ({running.source})",
         )
-    endpoints = ",".join(
-        _text(settings, key) for key in ("listeners", "advertised.listeners", "listener.security.protocol.map")
-    )
+    endpoints = ",".join(_text(settings, key) for key in _LISTENERS)
     listeners = {endpoint.split(":")[0].strip() for endpoint in endpoints.split(",")}
     if CONTROLLER_LISTENER in listeners and "controller.quorum.voters" not in settings:
         yield finding(Code.LISTENER_NAME_TAKEN, name, listener=CONTROLLER_LISTENER)
@@ -482,21 +465,18 @@ def _refused(broker: int, settings: Settings) -> Iterator[FindingStatus]:
 
 
 def _left_aside(seen: Seen) -> Iterator[FindingStatus]:
-    running = [setting for settings in seen.values() for setting in settings.values()]
-    stated = {setting.name for setting in running if setting.source is not SettingSource.DEFAULT}
-    dynamic = [s for s in running if s.source not in (SettingSource.DEFAULT, SettingSource.STATIC)]
-    names = {
-        Code.SETTINGS_IGNORED_BY_KRAFT: stated & IGNORED_BY_KRAFT,
-        Code.DYNAMIC_SETTINGS_IGNORED_BY_KRAFT: {setting.name for setting in dynamic} & IGNORED_BY_KRAFT,
-        Code.DYNAMIC_SETTINGS_UNKNOWN: {setting.name for setting in dynamic if not setting.known},
-    }
-    for code, settings in names.items():
-        if settings:
-            yield finding(code, "brokers", settings=some(settings, 20))
+    settings = _flat(seen)
+    stated = {setting.name for setting in settings if setting.source is not SettingSource.DEFAULT}
+    dynamic = [setting for setting in settings if setting.source in DYNAMIC]
+    ignored = {setting.name for setting in dynamic} & IGNORED_BY_KRAFT
+    undefined = {setting.name for setting in dynamic if not setting.known}
+    yield from listed(Code.SETTINGS_IGNORED_BY_KRAFT, "brokers", "settings", stated & IGNORED_BY_KRAFT, 20)
+    yield from listed(Code.DYNAMIC_SETTINGS_IGNORED_BY_KRAFT, "brokers", "settings", ignored, 20)
+    yield from listed(Code.DYNAMIC_SETTINGS_UNKNOWN, "brokers", "settings", undefined, 20)
 
 
 def _needed_by_controllers(step: StepContext, survey: Survey, seen: Seen) -> Iterator[FindingStatus]:
-    values = {name: setting for settings in seen.values() for name, setting in settings.items()}
+    values = {setting.name: setting for setting in _flat(seen)}
     for plugin in CLASSES:
         if plugin in values.keys() - step.spec.controllers.config and values[plugin].value != DEFAULT_PRINCIPAL_BUILDER:
             yield finding(Code.PLUGIN_NOT_ON_CONTROLLERS, plugin, setting=plugin, value=values[plugin].value)
@@ -504,8 +484,8 @@ def _needed_by_controllers(step: StepContext, survey: Survey, seen: Seen) -> Ite
     yield from _trials(survey)
     if {"super.users", "authorizer.class.name"} <= values.keys():
         users = {user.strip() for user in _text(values, "super.users").split(";")}
-        if lacking := users - {"", *step.spec.controllers.super_users}:
-            yield finding(Code.SUPER_USERS_MISSING_ON_CONTROLLERS, "controllers", users=some(lacking))
+        lacking = users - {"", *step.spec.controllers.super_users}
+        yield from listed(Code.SUPER_USERS_MISSING_ON_CONTROLLERS, "controllers", "users", lacking)
 
 
 def _inter_broker_access(step: StepContext, survey: Survey, seen: Seen, *, needs_key: bool) -> Iterator[FindingStatus]:
@@ -617,7 +597,9 @@ class _Tls:
 
     def lacking(self, given: Collection[str]) -> list[str]:
         """Return what a configuration lacks."""
-        stores = (_TRUST_STORE, _KEY_STORE) if self.client_certificate else (_TRUST_STORE,)
+        stores = [_TRUST_STORE]
+        if self.client_certificate:
+            stores.append(_KEY_STORE)
         return _lacking_stores(given, f"listener.name.{self.listener.lower()}.", stores)
 
 
@@ -663,13 +645,11 @@ def inter_broker_login(values: Settings) -> _Login | None:
 
 
 def _secrets(step: StepContext, seen: Seen) -> Iterator[FindingStatus]:
-    sensitive = [s for settings in seen.values() for s in settings.values() if s.sensitive and s.known]
-    passwords = {setting.name for setting in sensitive if setting.source is not SettingSource.STATIC}
-    if not passwords:
-        return
+    unstated = [setting for setting in _flat(seen) if not _is_static(setting)]
+    passwords = {setting.name for setting in unstated if setting.sensitive and setting.known}
     if step.spec.controllers.password_encoder_secret is None:
-        yield finding(Code.PASSWORD_ENCODER_SECRET_MISSING, "brokers", passwords=some(passwords))
-    yield finding(Code.PASSWORD_BECOMES_PLAIN, "brokers", passwords=some(passwords))
+        yield from listed(Code.PASSWORD_ENCODER_SECRET_MISSING, "brokers", "passwords", passwords)
+    yield from listed(Code.PASSWORD_BECOMES_PLAIN, "brokers", "passwords", passwords)
 
 
 # ------------------------------------------------------------------------------------------------ ZooKeeper
@@ -682,12 +662,10 @@ def _access(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
         yield finding(Code.ZOOKEEPER_ACLS_UNKNOWN, name, reason=access)
         return
     identity = " and ".join(survey.zookeeper_identities) or "no credentials"
-    if access.denied:
-        yield finding(Code.ZOOKEEPER_ACL_DENIED, name, paths=some(access.denied), identity=identity)
     closed = [path for path, acl in access.acls.items() if not _granted(acl, survey) >= ALL_PERMISSIONS]
+    yield from listed(Code.ZOOKEEPER_ACL_DENIED, name, "paths", access.denied, identity=identity)
     # CREATE and DELETE are checked on the parent, so such a znode itself may be read-only.
-    if closed:
-        yield finding(Code.ZOOKEEPER_ACL_FORBIDS_KRAFT, name, count=len(closed), identity=identity, paths=some(closed))
+    yield from listed(Code.ZOOKEEPER_ACL_FORBIDS_KRAFT, name, "paths", closed, identity=identity)
     if access.topics_without_acl:
         yield finding(Code.ZOOKEEPER_ACLS_SAMPLED, name, count=access.topics_without_acl)
 
@@ -700,12 +678,9 @@ def _other_users(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
             yield finding(Code.ZOOKEEPER_USERS_UNKNOWN, name, reason=users)
         return
     yield from unknown(Code.ZOOKEEPER_USERS_UNKNOWN, name, users.clients)
-    if clients := observed(users.clients, ()):
-        yield finding(Code.ZOOKEEPER_CLIENTS_OF_OTHERS, name, addresses=some(clients))
-    if users.znodes:
-        yield finding(Code.ZOOKEEPER_ZNODES_OF_OTHERS, name, paths=some(users.znodes))
-    if users.groups:
-        yield finding(Code.CONSUMERS_IN_ZOOKEEPER, name, count=len(users.groups), groups=some(users.groups))
+    yield from listed(Code.ZOOKEEPER_CLIENTS_OF_OTHERS, name, "addresses", users.clients)
+    yield from listed(Code.ZOOKEEPER_ZNODES_OF_OTHERS, name, "paths", users.znodes)
+    yield from listed(Code.CONSUMERS_IN_ZOOKEEPER, name, "groups", users.groups)
 
 
 def _granted(acl: tuple[AclEntry, ...], survey: Survey) -> frozenset[str]:
@@ -715,10 +690,6 @@ def _granted(acl: tuple[AclEntry, ...], survey: Survey) -> frozenset[str]:
 
 
 def _holder(entry: AclEntry) -> str:
-    """Return the user of an entry as ``scheme:id``.
-
-    The id of a user of SASL may have a realm; that of a certificate is its whole subject, which may contain any
-    character.
-    """
+    # The id of a user of SASL may have a realm; that of a certificate is its whole subject, with any character.
     name = entry.id.split("@")[0] if entry.scheme == "sasl" else entry.id
     return f"{entry.scheme}:{name}"

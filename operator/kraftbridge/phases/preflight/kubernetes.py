@@ -1,7 +1,8 @@
-"""Findings about Kubernetes: rights, capacity and storage for the controllers, disruption budgets, other writers. Pure."""
+"""Findings about Kubernetes: rights, room and storage for the controllers, disruption budgets, other writers. Pure."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from kraftbridge.models.spec import MigrationSpec, Placement
 from kraftbridge.models.status import FindingStatus, finding, some
 from kraftbridge.models.survey import Budget, Capacity, ControllersDemand, Demand, Limit, Room, Survey
 from kraftbridge.phases.draft import Draft
-from kraftbridge.phases.observed import observed, read_sets, unknown
+from kraftbridge.phases.observed import listed, observed, read_sets, unknown
 
 OTHER_WRITER = "owner "
 """Prefix of an entry of `Survey.writers` if a controller owns the StatefulSet."""
@@ -23,11 +24,13 @@ CHART_WRITERS = ("Helm release ", "Flux HelmRelease ")
 
 def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     """Find objects that Kubernetes would refuse or leave pending."""
-    yield from _rights(survey)
+    yield from unknown(Code.RIGHTS_UNKNOWN, "operator", survey.missing_rights)
+    yield from listed(Code.RIGHT_MISSING, "operator", "rights", survey.missing_rights, 20)
     yield from _storage(draft, survey)
     yield from _budgets(survey)
     yield from _writers(draft, survey)
-    yield from _leftovers(survey)
+    yield from unknown(Code.LEFTOVERS_UNKNOWN, "namespace", survey.leftovers)
+    yield from listed(Code.LEFTOVERS_FOUND, "namespace", "objects", survey.leftovers, 20)
     yield from _selecting(draft, survey)
     yield from _refused(survey)
     if isinstance(survey.demand, Unobserved):
@@ -42,12 +45,6 @@ def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     yield from _quotas(survey, demand, limits)
     yield from _limits(survey, demand)
     yield from _room(draft, survey, demand)
-
-
-def _rights(survey: Survey) -> Iterator[FindingStatus]:
-    yield from unknown(Code.RIGHTS_UNKNOWN, "operator", survey.missing_rights)
-    if rights := observed(survey.missing_rights, ()):
-        yield finding(Code.RIGHT_MISSING, "operator", rights=some(rights, 20))
 
 
 def _storage(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
@@ -104,12 +101,6 @@ def _writers(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
             yield finding(Code.FIELDS_MANAGED_BY_OTHERS, name, writers=", ".join(others))
 
 
-def _leftovers(survey: Survey) -> Iterator[FindingStatus]:
-    yield from unknown(Code.LEFTOVERS_UNKNOWN, "namespace", survey.leftovers)
-    if leftovers := observed(survey.leftovers, ()):
-        yield finding(Code.LEFTOVERS_FOUND, "namespace", objects=some(leftovers, 20))
-
-
 def _selecting(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     yield from unknown(Code.POD_LABELS_UNKNOWN, "pods", survey.selecting)
     labels = some(f"{key}={value}" for key, value in draft.spec.pods.labels.items())
@@ -159,7 +150,6 @@ def _quotas(survey: Survey, demand: ControllersDemand, limits: tuple[Limit, ...]
 def _wanted(demand: ControllersDemand) -> Mapping[str, int | None]:
     """Return the amount that a quota counts for the controllers; None if a container does not state it."""
     of_starters = _counted(demand.init_containers)
-    unstated = {name for name, amount in of_starters.items() if amount is None}
     amounts: dict[str, int | None] = {
         "persistentvolumeclaims": demand.pods,
         "count/persistentvolumeclaims": demand.pods,
@@ -169,7 +159,7 @@ def _wanted(demand: ControllersDemand) -> Mapping[str, int | None]:
         "count/services": 1,
     }
     for name, amount in _counted(demand.containers).items():
-        amounts[name] = None if amount is None or name in unstated else amount * demand.pods
+        amounts[name] = None if None in (amount, of_starters[name]) else (amount or 0) * demand.pods
     return amounts | {"pods": demand.pods, "count/pods": demand.pods}
 
 
@@ -260,20 +250,22 @@ def _violations(limit: Limit, containers: Sequence[Demand], controllers: Control
 
 
 def _beyond(limit: Limit, subject: str, resource: str, request: int | None, most: int | None) -> Iterator[str]:
-    highest = limit.maximum.get(resource)
-    lowest = limit.minimum.get(resource)
-    if resource in limit.default and None not in (request, most) and (request or 0) > (most or 0):
+    lowest = limit.minimum.get(resource, -1)
+    highest = limit.maximum.get(resource, math.inf)
+    if resource in limit.default and (request or 0) > _stated(most, math.inf):
         yield (
             f"{subject} requests {shown(resource, request or 0)} {resource}, "
             f"and its limit by default is {shown(resource, most or 0)}"
         )
-    if lowest is not None and (request is None or request < lowest):
-        yield (
-            f"{subject} requests {shown(resource, request or 0)} {resource}, the minimum is {shown(resource, lowest)}"
-        )
-    if highest is not None and (most is None or most > highest):
+    if _stated(request, -1) < lowest:
+        yield f"{subject} requests {shown(resource, request or 0)} {resource}, the minimum is {shown(resource, lowest)}"
+    if _stated(most, math.inf) > highest:
         stated = "no limit of" if most is None else f"up to {shown(resource, most)}"
-        yield f"{subject} states {stated} {resource}, the maximum is {shown(resource, highest)}"
+        yield f"{subject} states {stated} {resource}, the maximum is {shown(resource, limit.maximum[resource])}"
+
+
+def _stated(amount: int | None, otherwise: float) -> float:
+    return otherwise if amount is None else amount
 
 
 def _room(draft: Draft, survey: Survey, demand: ControllersDemand) -> Iterator[FindingStatus]:
@@ -309,7 +301,13 @@ def _room(draft: Draft, survey: Survey, demand: ControllersDemand) -> Iterator[F
 
 
 def _requests(pod: Demand) -> str:
-    return f"{shown('cpu', pod.cpu_request or 0)} CPU, {shown('memory', pod.memory_request or 0)} memory"
+    cpu, memory = _asked(pod)
+    return f"{shown('cpu', cpu)} CPU, {shown('memory', memory)} memory"
+
+
+def _asked(pod: Demand) -> tuple[int, int]:
+    """Return the CPU and the memory that a pod takes on a node."""
+    return pod.cpu_request or 0, pod.memory_request or 0
 
 
 def _without_room(
@@ -326,21 +324,21 @@ def _without_room(
     """
     left = {room.node: [room.cpu, room.memory, room.pods] for room in capacity.rooms}
 
-    def place(nodes: list[str], pod: Demand) -> str | None:
-        asked = (pod.cpu_request or 0, pod.memory_request or 0, 1)
-        fitting = [node for node in nodes if all(map(operator.ge, left[node], asked))]
-        chosen = max(fitting, key=lambda node: left[node][0], default=None)
+    def place(rooms: list[Room], pod: Demand) -> Room | None:
+        asked = (*_asked(pod), 1)
+        fitting = [room for room in rooms if all(map(operator.ge, left[room.node], asked))]
+        chosen = max(fitting, key=lambda room: left[room.node][0], default=None)
         if chosen is not None:
-            left[chosen] = list(map(operator.sub, left[chosen], asked))
+            left[chosen.node] = list(map(operator.sub, left[chosen.node], asked))
         return chosen
 
-    nodes = [room.node for room in _eligible(capacity, demand.node_selector, demand.tolerations)]
+    rooms = _eligible(capacity, demand.node_selector, demand.tolerations)
     for _ in range(demand.pods):
-        chosen = place(nodes, controller)
+        chosen = place(rooms, controller)
         if demand.apart and chosen is not None:
-            nodes.remove(chosen)
-    nodes = [room.node for room in _eligible(capacity, placement.node_selector, placement.tolerations)]
-    return [pod for pod in pods if place(nodes, pod) is None]
+            rooms.remove(chosen)
+    rooms = _eligible(capacity, placement.node_selector, placement.tolerations)
+    return [pod for pod in pods if place(rooms, pod) is None]
 
 
 def _of_verification(spec: MigrationSpec) -> Placement:
@@ -388,7 +386,7 @@ _BYTES: Final = {"Gi": 2**30, "Mi": 2**20, "Ki": 2**10}
 
 def shown(resource: str, amount: int) -> str:
     """Return an amount of a resource in the notation of manifests: ``500m``, ``2Gi``, ``3``."""
-    if resource == "cpu" or resource.endswith(".cpu"):
+    if resource.rpartition(".")[2] == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     if "memory" in resource or "storage" in resource:
         for unit, size in _BYTES.items():
