@@ -1,7 +1,10 @@
 """Bounds of everything that comes from outside: bytes, time, depth and paths. Pure, but for `file`.
 
-A tenant names the servers that the operator asks, and writes the Secrets and ConfigMaps that it reads. One operator serves all tenants, so what one of them sends
-must not fill its memory or hold a thread. What exceeds a bound is an error of that one source. It names the object, what was received, the bound, and what to do.
+A tenant names the servers that the operator asks, and writes the Secrets and ConfigMaps that it reads.
+One operator serves all tenants, so what one of them sends
+must not fill its memory or hold a thread.
+What exceeds a bound is an error of that one source.
+It names the object, what was received, the bound, and what to do.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ ZNODE_BYTES: Final = MIB
 """Data of one znode. A server accepts no more from those who write it (``jute.maxbuffer``, 0xfffff by default)."""
 
 ZNODE_CHILDREN: Final = 250_000
-"""Names in one list of children: 4 MiB of names of 13 characters, and more topics than a cluster with ZooKeeper has partitions."""
+"""Names in one list of children: 4 MiB of names of 13 characters.
+More topics than a cluster with ZooKeeper has partitions.
+"""
 
 ZNODE_ACL_ENTRIES: Final = 1_000
 """Entries of one znode's ACL."""
@@ -126,7 +131,10 @@ class ReplyBounds:
 
 
 OPERATOR_REPLIES: Final = ReplyBounds(frame_bytes=8 * MIB, frame_seconds=6.0, window_bytes=24 * MIB)
-"""The operator lists children and reads single znodes, for many tenants at a time. A client of ZooKeeper accepts 4 MiB by default (``jute.maxbuffer``)."""
+"""The operator lists children and reads single znodes, for many tenants at a time.
+
+A client of ZooKeeper accepts 4 MiB by default (``jute.maxbuffer``).
+"""
 
 VERIFIER_REPLIES: Final = ReplyBounds(frame_bytes=128 * MIB, frame_seconds=60.0)
 """A verification or rehearsal reads many znodes at a time, in a pod of its own migration."""
@@ -158,7 +166,8 @@ def until_closed(
     most
         Number of bytes.
     deadline
-        Time by ``time.monotonic`` by which the peer must have closed. A peer that keeps sending meets no time limit of a socket.
+        Time by ``time.monotonic`` by which the peer must have closed.
+        A peer that keeps sending meets no time limit of a socket.
 
     Raises
     ------
@@ -208,8 +217,8 @@ def unpacked(packed: bytes, source: str, most: int, advice: str, *, zlib_format:
     kind = "zlib" if zlib_format else "gzip"
     try:
         found = stream.decompress(packed, most + 1)
-    except zlib.error as e:
-        raise OSError(f"{source} is not packed with {kind}: {e}") from e
+    except zlib.error as error:
+        raise OSError(f"{source} is not packed with {kind}: {error}") from error
     if len(found) > most:
         raise BoundExceededError(source, f"{size(len(packed))} unpack to more than {size(most)}", size(most), advice)
     if not stream.eof or stream.unused_data:
@@ -231,8 +240,10 @@ def json_value(text: bytes, source: str, most_values: int, advice: str) -> Any:
     count(source, values, most_values, "values", advice)
     try:
         return json.loads(text)
-    except RecursionError as e:
-        raise BoundExceededError(source, "its values are nested deeply", "what Python's parser reads", advice) from e
+    except RecursionError as error:
+        raise BoundExceededError(
+            source, "its values are nested deeply", "what Python's parser reads", advice
+        ) from error
 
 
 _GZIP: Final = 31
@@ -242,7 +253,7 @@ _GZIP: Final = 31
 
 
 def held(files: Mapping[str, bytes], holder: str) -> Callable[[str], bytes]:
-    """Return what reads a file that a setting names from the object that holds the setting; nothing else is ever opened.
+    """Return what reads a file that a setting names from the object with the setting; nothing else is ever opened.
 
     Parameters
     ----------

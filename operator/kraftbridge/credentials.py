@@ -1,7 +1,9 @@
-"""Certificates as cert-manager writes them (``tls.crt``, ``tls.key``, ``ca.crt``), in the form that Kafka and ZooKeeper read.
+"""Certificates of cert-manager (``tls.crt``, ``tls.key``, ``ca.crt``), in the form that Kafka and ZooKeeper read.
 
-``python -m kraftbridge.credentials`` runs as an init container of each controller. Kafka and ZooKeeper read a private key as PKCS#8 only
-(``DefaultSslEngineFactory.PemStore``, ``PemReader`` of ZooKeeper); cert-manager writes PKCS#1 (RSA) and SEC 1 (ECDSA) unless
+``python -m kraftbridge.credentials`` runs as an init container of each controller.
+Kafka and ZooKeeper read a private key as PKCS#8 only
+(``DefaultSslEngineFactory.PemStore``, ``PemReader`` of ZooKeeper);
+cert-manager writes PKCS#1 (RSA) and SEC 1 (ECDSA) unless
 ``spec.privateKey.encoding`` is ``PKCS8``.
 """
 
@@ -59,7 +61,8 @@ def keystore(data: Mapping[str, str]) -> str:
     CredentialsError
         ``tls.crt`` or ``tls.key`` is missing or unreadable, or they do not belong together.
     """
-    chain, key = _certificates(data, CERTIFICATE), _key(data)
+    chain = _certificates(data, CERTIFICATE)
+    key = _key(data)
     if _public(chain[0].public_key()) != _public(key.public_key()):
         raise CredentialsError(f"{KEY} is not the key of the first certificate in {CERTIFICATE}")
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
@@ -82,7 +85,8 @@ def subject(data: Mapping[str, str]) -> str:
 
     Notes
     -----
-    Both use ``X500Principal.getName``, which is RFC 2253 with its freedoms used in one way: more characters are escaped than must be, and the value of an
+    Both use ``X500Principal.getName``, which is RFC 2253 with its freedoms used in one way:
+    more characters are escaped than must be, and the value of an
     attribute that the RFC does not name is hexadecimal (``AVA.toRFC2253String`` of the JDK).
 
     Raises
@@ -114,12 +118,16 @@ def _attribute(attribute: x509.NameAttribute[str | bytes]) -> str:
         return f"{attribute.oid.dotted_string}=#{_der_of_value(attribute).hex()}"
     text = "".join(f"\\{c}" if c in _ESCAPED else c for c in value)
     inner = text.strip(" ")
-    before, after = (len(text) - len(text.lstrip(" ")), len(text) - len(text.rstrip(" ")))
+    before = len(text) - len(text.lstrip(" "))
+    after = len(text) - len(text.rstrip(" "))
     return _KEYWORDS[attribute.oid] + "=" + "\\ " * before + inner + "\\ " * after
 
 
 def _der_of_value(attribute: x509.NameAttribute[str | bytes]) -> bytes:
-    """Return the encoding of an attribute's value: what follows the type in ``SEQUENCE { SET { SEQUENCE { type, value } } }``."""
+    """Return the encoding of an attribute's value.
+
+    It is what follows the type in ``SEQUENCE { SET { SEQUENCE { type, value } } }``.
+    """
     content = x509.Name([attribute]).public_bytes()
     for _ in range(3):
         content = _content(content)[0]
@@ -132,7 +140,8 @@ _LONG: Final = 0x80
 
 def _content(der: bytes) -> tuple[bytes, bytes]:
     """Return the content of the first element of a DER encoding, and what follows the element."""
-    length, start = der[1], 2
+    length = der[1]
+    start = 2
     if length & _LONG:
         start += length & ~_LONG
         length = int.from_bytes(der[2:start])
@@ -140,7 +149,9 @@ def _content(der: bytes) -> tuple[bytes, bytes]:
 
 
 def listener_files(data: Mapping[str, str], protocol: str, directory: str) -> dict[str, str]:
-    """Return the files of the controllers' listener by name, and the settings that name them; nothing if the Secret has no certificate.
+    """Return the files of the controllers' listener by name, and the settings that name them.
+
+    There are none if the Secret has no certificate.
 
     Parameters
     ----------
@@ -172,7 +183,10 @@ def listener_files(data: Mapping[str, str], protocol: str, directory: str) -> di
 
 
 def client_properties(data: Mapping[str, str], protocol: str) -> dict[str, str]:
-    """Return the settings of a client that shows the listener's own certificate, or with ``SASL_SSL`` has a login that the operator issued; nothing if the Secret lacks them."""
+    """Return the settings of a client that shows the listener's own certificate.
+
+    With ``SASL_SSL`` it has a login that the operator issued. There are none if the Secret lacks them.
+    """
     if not set(CERTIFICATE_KEYS) <= data.keys():
         return {}
     trust = {
@@ -193,7 +207,10 @@ def client_properties(data: Mapping[str, str], protocol: str) -> dict[str, str]:
 
 
 def text_files(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Return the files that are text: cert-manager and the operator also write key stores (``keystore.p12``) into the Secret of a certificate."""
+    """Return the files that are text.
+
+    Cert-manager and the operator also write key stores (``keystore.p12``) into the Secret of a certificate.
+    """
     found = {}
     for name, content in files.items():
         with suppress(UnicodeDecodeError):
@@ -202,7 +219,9 @@ def text_files(files: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def listener_problems(data: Mapping[str, str], protocol: str, hosts: Iterable[str], now: datetime) -> tuple[str, ...]:
-    """Return why the controllers cannot use the certificate of their listener; empty if they can, or if the Secret has none.
+    """Return why the controllers cannot use the certificate of their listener.
+
+    It is empty if they can, or if the Secret has none.
 
     Parameters
     ----------
@@ -214,8 +233,8 @@ def listener_problems(data: Mapping[str, str], protocol: str, hosts: Iterable[st
     try:
         lifetime = tuple(_lifetime_problems(_certificates(data, CERTIFICATE)[0], now))
         return (*lifetime, *chain_problems(data, hosts, server=True, client=protocol == "SSL"))
-    except CredentialsError as e:
-        return (str(e),)
+    except CredentialsError as error:
+        return (str(error),)
 
 
 def chain_problems(data: Mapping[str, str], hosts: Iterable[str], *, server: bool, client: bool) -> tuple[str, ...]:
@@ -227,7 +246,8 @@ def chain_problems(data: Mapping[str, str], hosts: Iterable[str], *, server: boo
         A certificate or the key is missing or unreadable.
     """
     keystore(data)
-    chain, authorities = _certificates(data, CERTIFICATE), _certificates(data, AUTHORITIES)
+    chain = _certificates(data, CERTIFICATE)
+    authorities = _certificates(data, AUTHORITIES)
     found = [*_name_problems(chain[0], hosts), *_usage_problems(chain[0], server=server, client=client)]
     if not _leads_to(chain, authorities):
         found.append(
@@ -257,7 +277,10 @@ def _name_problems(leaf: x509.Certificate, hosts: Iterable[str]) -> Iterable[str
 
 
 def _usage_problems(leaf: x509.Certificate, *, server: bool, client: bool) -> Iterable[str]:
-    """Find a missing usage. Each voter is server and client of the others; without the extension every usage is allowed (RFC 5280, 4.2.1.12)."""
+    """Find a missing usage.
+
+    Each voter is server and client of the others; without the extension every usage is allowed (RFC 5280, 4.2.1.12).
+    """
     try:
         usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
@@ -272,7 +295,10 @@ def _usage_problems(leaf: x509.Certificate, *, server: bool, client: bool) -> It
 
 
 def _leads_to(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]) -> bool:
-    """Return whether the chain reaches an authority: each certificate is signed by the next, the last or one before it by an authority."""
+    """Return whether the chain reaches an authority.
+
+    Each certificate is signed by the next, the last or one before it by an authority.
+    """
     for position, certificate in enumerate(chain):
         if certificate in authorities or any(_signed_by(certificate, a) for a in authorities):
             return True
@@ -294,8 +320,8 @@ def _certificates(data: Mapping[str, str], name: str) -> list[x509.Certificate]:
         raise CredentialsError(f"{name} is missing")
     try:
         return x509.load_pem_x509_certificates(data[name].encode())
-    except ValueError as e:
-        raise CredentialsError(f"{name} is not a certificate in PEM") from e
+    except ValueError as error:
+        raise CredentialsError(f"{name} is not a certificate in PEM") from error
 
 
 def _key(data: Mapping[str, str]) -> PrivateKeyTypes:
@@ -303,8 +329,8 @@ def _key(data: Mapping[str, str]) -> PrivateKeyTypes:
         raise CredentialsError(f"{KEY} is missing")
     try:
         return load_pem_private_key(data[KEY].encode(), None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as e:  # TypeError: it is encrypted
-        raise CredentialsError(f"{KEY} is not a private key in PEM without password") from e
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it is encrypted
+        raise CredentialsError(f"{KEY} is not a private key in PEM without password") from error
 
 
 def _public(key: object) -> bytes:
@@ -346,8 +372,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         of = "the Secret of spec.zookeeper.secretName"
         client = _read(given.zookeeper)
         _write(out / ZOOKEEPER_FOLDER, {KEYSTORE: keystore(client)} if has_certificate(client) else {})
-    except CredentialsError as e:
-        sys.stderr.write(f"{of} cannot be used: {e}\n")
+    except CredentialsError as error:
+        sys.stderr.write(f"{of} cannot be used: {error}\n")
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""The copies of the brokers' pods that a dry start makes, what their reports mean, and what they show about the settings. Pure."""
+"""The copies of the brokers' pods in a dry start: what their reports mean and show about the settings. Pure."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ OTHER_MODES = (BrokerMode.MIGRATION, BrokerMode.KRAFT)
 
 
 def copies_of(stateful_set: str, ordinals: Sequence[int]) -> tuple[CopyKey, ...]:
-    """Return the copies of one StatefulSet: every ordinal in its current mode, the first and the last in the other modes.
+    """Return a StatefulSet's copies: every ordinal in its current mode, the first and the last in the other modes.
 
-    The first and the last show settings that depend on the ordinal. The current mode of all of them shows that the copies are faithful.
+    The first and the last show settings that depend on the ordinal.
+    The current mode of all of them shows that the copies are faithful.
     """
     ends = dict.fromkeys((min(ordinals), max(ordinals))) if ordinals else {}
     return (
@@ -74,7 +75,8 @@ def likely_channels(
 ) -> tuple[BrokersSpec, ...]:
     """Return ``spec.brokers`` with each channel that every pod template may have, the most likely first.
 
-    A guess saves a dry start and decides nothing. It follows what user and templates say of ``zookeeper.connect``, which every broker needs: the
+    A guess saves a dry start and decides nothing.
+    It follows what user and templates say of ``zookeeper.connect``, which every broker needs: the
     properties file that spec names, a variable, a file that is mounted.
 
     Parameters
@@ -136,7 +138,9 @@ def _possible_channels(brokers: BrokersSpec, pod: Mapping[str, Any], files: File
 
 
 def trouble_of(present: CopyOutcome | None, changed: CopyOutcome | None) -> str:
-    """Return why a copy in another mode does not show that exactly the mode's settings reach Kafka; ``""`` if it shows that.
+    """Return why a copy in another mode does not show that exactly the mode's settings reach Kafka.
+
+    It is ``""`` if the copy shows that.
 
     Parameters
     ----------
@@ -232,18 +236,22 @@ def fingerprint(parts: Iterable[Any]) -> str:
 def other_images(copies: Iterable[CopyOutcome]) -> tuple[str, ...]:
     """Return what each container whose copy started another image runs and got, one text for each pair of images.
 
-    An image that is not known counts as another one. A copy that did not come to Kafka's start is only judged by images that are known:
+    An image that is not known counts as another one.
+    A copy that did not come to Kafka's start is only judged by images that are known:
     a container of it may never have started, which is a finding of its own.
 
     Notes
     -----
-    ``ContainerStatus.imageID`` is the digest that the container runtime resolved the image to: of the image's manifest or index if a registry
-    delivered it, of its configuration if it was imported on the node. The name before the digest depends on what else the node has.
+    ``ContainerStatus.imageID`` is the digest that the container runtime resolved the image to:
+    of the image's manifest or index if a registry
+    delivered it, of its configuration if it was imported on the node.
+    The name before the digest depends on what else the node has.
     """
     found: dict[tuple[str, str, str, str, str], list[tuple[str, ContainerImage]]] = {}
     for each in copies:
         for image in each.images:
-            mine, theirs = image_digest(image.live_id), image_digest(image.copy_id)
+            mine = image_digest(image.live_id)
+            theirs = image_digest(image.copy_id)
             unknown = not mine or not theirs
             if (mine == theirs and not unknown) or (unknown and each.start is None):
                 continue
@@ -305,12 +313,15 @@ def programs(log: str) -> tuple[JavaProgram, ...]:
 
 
 def agent_loaded(log: str) -> bool:
-    """Return whether the log shows a JVM with the agent's variables: HotSpot and OpenJ9 then print ``Picked up`` on standard error."""
+    """Return whether the log shows a JVM with the agent's variables.
+
+    HotSpot and OpenJ9 then print ``Picked up`` on standard error.
+    """
     return any(line.lstrip().startswith("Picked up ") for line in log.splitlines())
 
 
 def last_words(log: str) -> str:
-    """Return the last output of the image: lines that look like errors, otherwise the last lines; at most 600 characters."""
+    """Return the image's last output: lines that look like errors, else the last lines; at most 600 characters."""
     own = [
         line.strip()
         for line in _COLOURS.sub("", log).splitlines()
@@ -358,7 +369,10 @@ _MIGRATION_FLAG: Final = "zookeeper.metadata.migration.enable"
 _MODE_SETTINGS: Final = (_MIGRATION_FLAG, "process.roles")
 _ID_SETTINGS: Final = ("node.id", "broker.id")
 _OFFERED_BY_CONTROLLERS: Final = f"{CONTROLLER_LISTENER_PREFIX}sasl.enabled.mechanisms"
-"""What only the owner of a listener reads: a broker does not open the controllers'. Bitnami's image adds it (``kafka_initialize``)."""
+"""What only the owner of a listener reads: a broker does not open the controllers'.
+
+Bitnami's image adds it (``kafka_initialize``).
+"""
 _NOT_SET: Final = "not set"
 
 
@@ -384,12 +398,15 @@ def differences_from_running(copy: CopyOutcome, running: Sequence[BrokerSetting]
     copy
         A copy that reached the start of Kafka.
     running
-        The result of DescribeConfigs for this broker. A dynamic value hides the static one, and sensitive values are not returned.
+        The result of DescribeConfigs for this broker.
+        A dynamic value hides the static one, and sensitive values are not returned.
         Both are not compared.
 
     Notes
     -----
-    DescribeConfigs reports a setting as static if the setting or a synonym is given (``ConfigHelper.createBrokerConfigEntry``). The
+    DescribeConfigs reports a setting as static if the setting or a synonym is given
+    (``ConfigHelper.createBrokerConfigEntry``).
+    The
     agent lists the same settings.
     """
     start = copy.start
@@ -398,7 +415,8 @@ def differences_from_running(copy: CopyOutcome, running: Sequence[BrokerSetting]
     told = {s.name: s for s in running if s.source is not SettingSource.DEFAULT}
     found = []
     for name in sorted(told.keys() | start.settings.keys()):
-        mine, theirs = start.settings.get(name), told.get(name)
+        mine = start.settings.get(name)
+        theirs = told.get(name)
         if theirs is not None and (theirs.sensitive or not theirs.known or theirs.source is not SettingSource.STATIC):
             continue
         if mine is not None and mine.sensitive:
@@ -420,7 +438,8 @@ def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tupl
     changed
         The copy of the same pod in the other mode.
     """
-    before, after = present.start, changed.start
+    before = present.start
+    after = changed.start
     if before is None or after is None:
         return ()
     expected = {name: GivenSetting(_as_live(s.value, present), s.hash) for name, s in before.settings.items()}
@@ -434,7 +453,8 @@ def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tupl
     for name in sorted(
         expected.keys() | found.keys(), key=lambda n: (n not in _MODE_SETTINGS, n not in changed.overlay, n)
     ):
-        wanted, given = expected.get(name), found.get(name)
+        wanted = expected.get(name)
+        given = found.get(name)
         dropped = kraft and (given is None or given.value == "") and name.startswith(_ZOOKEEPER_SETTINGS)
         # A setting that is hashed on one side only was refused by Kafka on the other side, which is a separate finding.
         if wanted == given or dropped or (wanted is None and given is not None and _implied(name, given, changed)):

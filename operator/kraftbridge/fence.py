@@ -1,6 +1,7 @@
 """The probe of a dry start's fence, and the first init container of every copy.
 
-With ``--closed`` it succeeds only when no address can be reached in two consecutive rounds. With ``--agent`` it then provides the agent's
+With ``--closed`` it succeeds only when no address can be reached in two consecutive rounds.
+With ``--agent`` it then provides the agent's
 files.
 """
 
@@ -51,9 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def reached_after(addresses: Sequence[str], within_seconds: float) -> list[str]:
-    """Return the addresses that can still be reached after a time; none if no address was reached in two consecutive rounds.
+    """Return the addresses that can still be reached after a time.
 
-    A network plugin may enforce policies some time after a pod has started, so an address that is reached at first is tried again. Only
+    There are none if no address was reached in two consecutive rounds.
+
+    A network plugin may enforce policies some time after a pod has started,
+    so an address that is reached at first is tried again.
+    Only
     an established connection counts, because some plugins refuse forbidden connections.
     """
     if not addresses:

@@ -127,12 +127,15 @@ def forget(namespace: str, name: str) -> None:
 def mirror_lag(status: MigrationStatus) -> int | None:
     """Return how many committed records ZooKeeper does not mirror, None while either offset is not known.
 
-    ``/migration`` holds the offset of the last record that was mirrored (``ZkMigrationLeadershipState.kraftMetadataOffset``), the high
-    watermark is the offset of the next one. Both were observed at about, not exactly, the same time: less than nothing counts as nothing.
+    ``/migration`` holds the offset of the last record that was mirrored
+    (``ZkMigrationLeadershipState.kraftMetadataOffset``), the high
+    watermark is the offset of the next one.
+    Both were observed at about, not exactly, the same time: less than nothing counts as nothing.
     """
     if status.phase in _WITHOUT_MIRROR:
         return None
-    offset, quorum = status.migration_offset, status.quorum
+    offset = status.migration_offset
+    quorum = status.quorum
     if offset is None or quorum is None or quorum.high_watermark is None:
         return None
     return max(0, int(quorum.high_watermark) - 1 - int(offset.offset))

@@ -46,7 +46,9 @@ class Bundle:
             for name, text in sorted(self.files.items()):
                 data = text.encode()
                 entry = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}")
-                entry.size, entry.mtime, entry.mode = len(data), int(now.timestamp()), 0o600
+                entry.size = len(data)
+                entry.mtime = int(now.timestamp())
+                entry.mode = 0o600
                 archive.addfile(entry, io.BytesIO(data))
         path.chmod(0o600)
 
@@ -74,7 +76,8 @@ class _Collector:
         self._texts: dict[str, str] = {}
 
     def run(self) -> Bundle:
-        namespace, name = self._migration.namespace, self._migration.name
+        namespace = self._migration.namespace
+        name = self._migration.name
         self._keep("migration.yaml", self._migration.resource)
         sets = [s for s in self._list("apps/v1", "StatefulSet", namespace) if self._concerns(s)]
         for stateful_set in sets:
@@ -115,7 +118,8 @@ class _Collector:
         return metadata["name"] in brokers or metadata.get("labels", {}).get(LABEL_MIGRATION) == self._migration.name
 
     def _pods(self, sets: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        namespace, name = self._migration.namespace, self._migration.name
+        namespace = self._migration.namespace
+        name = self._migration.name
         owners = {s["metadata"]["uid"] for s in sets}
         found = [
             pod
@@ -137,7 +141,8 @@ class _Collector:
         self._keep(f"objects/{kind}-{name}.yaml", found)
 
     def _logs(self, pod: Mapping[str, Any]) -> None:
-        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        namespace = pod["metadata"]["namespace"]
+        name = pod["metadata"]["name"]
         restarted = {
             c["name"] for c in pod.get("status", {}).get("containerStatuses", []) if c.get("restartCount", 0) > 0
         }
@@ -191,7 +196,8 @@ class _Collector:
         return (
             f"Support archive of {KIND} {self._migration.namespace}/{self._migration.name} ({API_VERSION}), "
             f"{self._now:%Y-%m-%d %H:%M:%S} UTC, kubectl-kraftbridge {__version__}.\n"
-            "Secrets are not in it: their values and what looks like one are replaced. Look through it before you send it.\n"
+            "Secrets are not in it: their values and what looks like one are replaced. "
+            "Look through it before you send it.\n"
             f"What could not be read:\n{missing}"
         )
 

@@ -1,4 +1,7 @@
-"""What is left to hand over after ``Completed``: the guard, missing settings, and the values for the brokers' next release. Pure."""
+"""What is left to hand over after ``Completed``. Pure.
+
+It is the guard, missing settings, and the values for the brokers' next release.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ def final_manifest(kubernetes: KubernetesPort, migration: Migration) -> dict[str
     name = migration.status.final_manifest
     if migration.status.phase is not Phase.COMPLETED or not name:
         raise PluginError(
-            f"{migration.name} is in {migration.status.phase}: the final manifest is written when the migration is Completed"
+            f"{migration.name} is in {migration.status.phase}: "
+            "the final manifest is written when the migration is Completed"
         )
     config_map = kubernetes.get("v1", "ConfigMap", migration.namespace, name)
     if config_map is None:
@@ -37,14 +41,19 @@ def guard_lines(migration: Migration) -> Iterator[str]:
         yield f"guard: not set up{f' ({found.message})' if found is not None else ''}"
         return
     if known.ended_at is not None:
-        yield f"guard: ended at {known.ended_at:%Y-%m-%d %H:%M:%S} UTC{f' ({found.reason})' if found is not None else ''}"
+        yield (
+            f"guard: ended at {known.ended_at:%Y-%m-%d %H:%M:%S} UTC{f' ({found.reason})' if found is not None else ''}"
+        )
         return
     if found is None:
         yield "guard: not known yet; the operator has not written the condition HandedOver"
     elif found.reason is Reason.NOT_GUARDED:
         yield "guard: no admission policy rejects a pod template of the brokers that is not for KRaft"
     elif found.reason is Reason.TEMPLATE_NOT_KRAFT:
-        yield "guard: a pod template of the brokers lacks what KRaft needs; a broker that restarts with it leaves the cluster"
+        yield (
+            "guard: a pod template of the brokers lacks what KRaft needs; "
+            "a broker that restarts with it leaves the cluster"
+        )
     else:
         yield "guard: stands; the admission policy rejects a pod template of the brokers that is not for KRaft"
     yield from (f"missing: {what}" for what in known.missing)

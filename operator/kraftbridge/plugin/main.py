@@ -57,7 +57,8 @@ REFRESH_SECONDS = 1.0
 _OPERATORS_SECONDS = 120.0
 """For the operator to launch a rehearsal and to collect its result."""
 IRREVERSIBLE = (
-    "Finalization cannot be undone: the KRaft controllers restart without migration mode, ZooKeeper is no longer written, "
+    "Finalization cannot be undone: the KRaft controllers restart without migration mode, "
+    "ZooKeeper is no longer written, "
     "and rolling back to ZooKeeper is impossible from then on."
 )
 
@@ -78,11 +79,16 @@ def _session(namespace: str | None, context: str | None, kubeconfig: str | None)
 
 @app.command()
 def status(
-    name: Name = None, *, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
+    name: Name = None,
+    *,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
     once: Annotated[bool, typer.Option(help="Show it once instead of following it.")] = False,
-) -> None:  # fmt: skip
+) -> None:
     """Show the state of a migration and what it waits for; live on a terminal."""
-    session, console = _session(namespace, context, kubeconfig), Console()
+    session = _session(namespace, context, kubeconfig)
+    console = Console()
     migration = session.migration(name)
     if once or not console.is_terminal:
         console.print(status_picture(migration, datetime.now(UTC)))
@@ -119,10 +125,16 @@ def findings(
 @app.command()
 def accept(
     code: Annotated[str, typer.Argument(help="Code of the finding.")],
-    where: Annotated[str, typer.Argument(metavar="[OBJECT]", help="Object of the finding, or * for every object.")] = "*",
-    *, migration: Annotated[str | None, typer.Option(help="Name of the KafkaMigration.")] = None,
-    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None, yes: Yes = False,
-) -> None:  # fmt: skip
+    where: Annotated[
+        str, typer.Argument(metavar="[OBJECT]", help="Object of the finding, or * for every object.")
+    ] = "*",
+    *,
+    migration: Annotated[str | None, typer.Option(help="Name of the KafkaMigration.")] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    yes: Yes = False,
+) -> None:
     """Accept a preflight finding: it remains visible and no longer blocks."""
     session = _session(namespace, context, kubeconfig)
     found = session.migration(migration)
@@ -134,15 +146,26 @@ def accept(
     typer.echo(f"accepted: {code} {where}" if done else "it was accepted already")
 
 
-@app.command()
+@app.command(
+    help="Rehearse the migration on a copy of the metadata once more, and show the result; "
+    "the exit code is 1 unless it is Works."
+)
 def rehearse(
-    name: Name = None, *,
-    last: Annotated[bool, typer.Option("--last", help="Show the last rehearsal instead of running another one.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the result here, too (.json or .html).")] = None,
-    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
-) -> None:  # fmt: skip
-    """Rehearse the migration on a copy of the metadata once more, and show the result; the exit code is 1 unless it is Works."""
-    session, console = _session(namespace, context, kubeconfig), Console()
+    name: Name = None,
+    *,
+    last: Annotated[
+        bool, typer.Option("--last", help="Show the last rehearsal instead of running another one.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the result here, too (.json or .html).")
+    ] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Rehearse the migration on a copy of the metadata once more, and show the result."""
+    session = _session(namespace, context, kubeconfig)
+    console = Console()
     migration = session.migration(name)
     found = migration.status.rehearsal
     if not last:
@@ -203,7 +226,8 @@ def finalize(
     yes: Yes = False,
 ) -> None:
     """Show the last verdict and what cannot be undone, ask, and set the target KRaft."""
-    session, console = _session(namespace, context, kubeconfig), Console()
+    session = _session(namespace, context, kubeconfig)
+    console = Console()
     migration = session.migration(name)
     _refuse_when_over(migration)
     console.print(status_picture(migration, datetime.now(UTC)))
@@ -229,7 +253,8 @@ def rollback(
     yes: Yes = False,
 ) -> None:
     """Roll back to ZooKeeper: ask, and set the target ZooKeeper."""
-    session, console = _session(namespace, context, kubeconfig), Console()
+    session = _session(namespace, context, kubeconfig)
+    console = Console()
     migration = session.migration(name)
     _refuse_when_over(migration)
     possible = condition(migration.status.conditions, ConditionType.ROLLBACK_POSSIBLE)
@@ -250,10 +275,16 @@ def rollback(
 
 @app.command()
 def report(
-    name: Name = None, *, run: Annotated[str | None, typer.Option(help="Id of the run; the newest if left out.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it here (.json or .html) instead of opening it.")] = None,
-    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
-) -> None:  # fmt: skip
+    name: Name = None,
+    *,
+    run: Annotated[str | None, typer.Option(help="Id of the run; the newest if left out.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write it here (.json or .html) instead of opening it.")
+    ] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
     """Open the report of a verification as a page."""
     from kraftbridge.verification.page import render_page  # noqa: PLC0415 - other commands need no jinja2
 
@@ -271,13 +302,17 @@ def report(
 
 @app.command()
 def bundle(
-    name: Name = None, *,
+    name: Name = None,
+    *,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The archive (.tar.gz).")] = None,
     operator_namespace: Annotated[str, typer.Option(help="Where the operator runs.")] = "kraftbridge",
-    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
-) -> None:  # fmt: skip
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
     """Write a support archive: resource, objects, events, logs, reports; no secrets."""
-    session, now = _session(namespace, context, kubeconfig), datetime.now(UTC)
+    session = _session(namespace, context, kubeconfig)
+    now = datetime.now(UTC)
     migration = session.migration(name)
     collected = collect(session.kubernetes, migration, operator_namespace, now)
     path = output or Path(f"kraftbridge-{migration.namespace}-{migration.name}-{now:%Y%m%d-%H%M%S}.tar.gz")
@@ -292,7 +327,8 @@ def plan(
     name: Name = None, *, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
 ) -> None:
     """Show what the migration changes in each StatefulSet, as a diff; changes nothing."""
-    session, console = _session(namespace, context, kubeconfig), Console()
+    session = _session(namespace, context, kubeconfig)
+    console = Console()
     text = "\n".join(plan_lines(session.kubernetes, session.migration(name), Redactor()))
     if console.is_terminal:
         console.print(Syntax(text, "diff", word_wrap=True, background_color="default"))
@@ -300,13 +336,22 @@ def plan(
         typer.echo(text)
 
 
-@app.command("hand-over")
+@app.command(
+    "hand-over",
+    help="Show whether the guard stands and the values for the brokers' next release; "
+    "the exit code is 1 while a pod template lacks a setting.",
+)
 def hand_over(
-    name: Name = None, *,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write all files of the final manifest into this directory.")] = None,
-    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
-) -> None:  # fmt: skip
-    """Show whether the guard stands and the values for the brokers' next release; the exit code is 1 while a pod template lacks a setting."""
+    name: Name = None,
+    *,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write all files of the final manifest into this directory.")
+    ] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Show whether the guard stands and the values for the brokers' next release."""
     session = _session(namespace, context, kubeconfig)
     migration = session.migration(name)
     files = handing_over.final_manifest(session.kubernetes, migration)

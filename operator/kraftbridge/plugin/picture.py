@@ -21,7 +21,8 @@ _POSSIBLE = {"True": ("possible", "green"), "False": ("not possible", "red"), "U
 
 def status_picture(migration: Migration, now: datetime) -> RenderableType:
     """Return the phases as a line, and below it brokers, quorum, the waiting reason and the last verdict."""
-    status, spec = migration.status, migration.spec
+    status = migration.status
+    spec = migration.spec
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold")
     facts.add_column()
@@ -143,7 +144,8 @@ def findings_table(findings: tuple[FindingStatus, ...]) -> Table:
 
 
 def _quorum(migration: Migration, now: datetime) -> str:
-    quorum, controllers = migration.status.quorum, migration.status.controllers
+    quorum = migration.status.quorum
+    controllers = migration.status.controllers
     if quorum is None or controllers is None:
         return "not there" if controllers is None else f"{controllers.name}, not observed"
     leader = "no leader" if quorum.leader_id is None else f"leader {quorum.leader_id} in epoch {quorum.leader_epoch}"
@@ -160,7 +162,8 @@ def _time_in_phase(migration: Migration, now: datetime) -> str:
 
 def _age(now: datetime, then: datetime) -> str:
     seconds = max(0, int((now - then).total_seconds()))
-    minutes, hours = seconds // 60, seconds // 3600
+    minutes = seconds // 60
+    hours = seconds // 3600
     if hours:
         return f"{hours} h {minutes % 60} min"
     return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"

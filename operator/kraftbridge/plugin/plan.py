@@ -31,7 +31,9 @@ CLUSTER_ID_OPEN = "<cluster id, read from ZooKeeper in preflight>"
 def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -> Iterator[str]:
     """Yield the lines of the diffs: each StatefulSet from its own configuration to migration mode, and on to KRaft.
 
-    The first line names the channel. The overlays are those of the operator. The cluster id is `CLUSTER_ID_OPEN` until the operator has read it from ZooKeeper.
+    The first line names the channel.
+    The overlays are those of the operator.
+    The cluster id is `CLUSTER_ID_OPEN` until the operator has read it from ZooKeeper.
 
     Raises
     ------
@@ -60,7 +62,9 @@ def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -
         original = facts.original(identity, spec, status, stateful_set)
         if original is None:
             raise PluginError(
-                f"StatefulSet {reference.name} has no container {spec.brokers.container} (set spec.brokers.container), or its template carries the overlay of a migration whose original state is not recorded"
+                f"StatefulSet {reference.name} has no container {spec.brokers.container} (set "
+                "spec.brokers.container), or its template carries the overlay of a migration whose original "
+                "state is not recorded"
             )
         broker_facts = facts.brokers(identity, spec, status, original)
         if not broker_facts.cluster_id:
@@ -82,8 +86,13 @@ def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -
                 what = f"{properties['kind']} {properties['metadata']['name']} (new)"
                 yield from _diff(what, last, str(mode), before_file, text, redactor)
                 before_file = text
-            before, last = after, str(mode)
-        yield f"StatefulSet {reference.name}: updateStrategy {stateful_set['spec'].get('updateStrategy', {}).get('type', 'RollingUpdate')} -> OnDelete while the migration runs"
+            before = after
+            last = str(mode)
+        yield (
+            f"StatefulSet {reference.name}: updateStrategy "
+            f"{stateful_set['spec'].get('updateStrategy', {}).get('type', 'RollingUpdate')} -> OnDelete while "
+            "the migration runs"
+        )
 
 
 def channel_line(spec: MigrationSpec, status: MigrationStatus) -> str:
@@ -141,7 +150,11 @@ def _template(stateful_set: Mapping[str, Any]) -> str:
 
 def _diff(what: str, was: str, becomes: str, before: str, after: str, redactor: Redactor) -> Iterator[str]:
     lines = difflib.unified_diff(
-        redactor.redact(before).splitlines(), redactor.redact(after).splitlines(),
-        f"{what}: {was}", f"{what}: {becomes}", n=1, lineterm="",
-    )  # fmt: skip
+        redactor.redact(before).splitlines(),
+        redactor.redact(after).splitlines(),
+        f"{what}: {was}",
+        f"{what}: {becomes}",
+        n=1,
+        lineterm="",
+    )
     yield from lines

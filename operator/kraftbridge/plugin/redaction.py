@@ -19,7 +19,8 @@ _SENSITIVE: Final = r"(?:passw(?:or)?d|secret|token|jaas|credential|private.?key
 _SENSITIVE_KEY: Final = re.compile(_SENSITIVE, re.IGNORECASE)
 _PLAIN_KEYS: Final = frozenset({"username", "scheme", "ca.crt", "tls.crt"})
 _ASSIGNMENT: Final = re.compile(
-    rf"""(?P<key>[\w.\-]*{_SENSITIVE}[\w.\-]*)(?P<is>["']?[ \t]*[=:][ \t]*)(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s,;}}][^\n]*)""",
+    rf"""(?P<key>[\w.\-]*{_SENSITIVE}[\w.\-]*)(?P<is>["']?[ \t]*[=:][ \t]*)"""
+    r"""(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s,;}][^\n]*)""",
     re.IGNORECASE,
 )
 _REFERENCE_KEYS: Final = re.compile(
@@ -62,7 +63,8 @@ class Redactor:
 
 
 def _without_value(match: re.Match[str]) -> str:
-    key, value = match["key"], match["value"]
+    key = match["key"]
+    value = match["value"]
     # Names of Secrets and empty structures are not secret, and are needed for support.
     if _REFERENCE_KEYS.search(key) and ":" in match["is"]:
         return match[0]
@@ -73,7 +75,8 @@ def _without_value(match: re.Match[str]) -> str:
 def values_of(secret: Mapping[str, Any]) -> set[str]:
     """Return the values of a Secret that must not leave the cluster.
 
-    A value of one line counts completely, in plain text and as base64. In a file, the lines of private keys, values of sensitive
+    A value of one line counts completely, in plain text and as base64.
+    In a file, the lines of private keys, values of sensitive
     settings, and quoted passwords in JAAS lines count. A word like ``SSL`` in a file is no secret.
     """
     found: set[str] = set()

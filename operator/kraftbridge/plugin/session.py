@@ -69,7 +69,8 @@ class Session:
             if len(found) != 1:
                 names = ", ".join(sorted(m["metadata"]["name"] for m in found)) or "none"
                 raise PluginError(
-                    f"namespace {self.namespace} has {len(found)} KafkaMigrations ({names}): name one, or another namespace with -n"
+                    f"namespace {self.namespace} has {len(found)} KafkaMigrations ({names}): "
+                    "name one, or another namespace with -n"
                 )
             resource = found[0]
         else:
@@ -109,12 +110,17 @@ class Session:
             raise PluginError(f"{migration.name} has spec.rehearsal.enabled: false, so nothing is rehearsed")
         if migration.status.phase not in (Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM):
             raise PluginError(
-                f"{migration.name} is in {migration.status.phase}: a rehearsal runs only before the first broker restarts"
+                f"{migration.name} is in {migration.status.phase}: "
+                "a rehearsal runs only before the first broker restarts"
             )
         self.kubernetes.merge_patch(
-            API_VERSION, KIND, migration.namespace, migration.name,
-            {"metadata": {"annotations": {ANNOTATION_REHEARSE: value}}}, field_manager=PLUGIN_MANAGER,
-        )  # fmt: skip
+            API_VERSION,
+            KIND,
+            migration.namespace,
+            migration.name,
+            {"metadata": {"annotations": {ANNOTATION_REHEARSE: value}}},
+            field_manager=PLUGIN_MANAGER,
+        )
 
     def accept(self, migration: Migration, code: str, where: str) -> bool:
         """Accept a finding; return False if it was accepted already.
@@ -138,9 +144,14 @@ class Session:
 
     def _patch(self, migration: Migration, spec: Mapping[str, Any], *, exact: bool = False) -> None:
         self.kubernetes.merge_patch(
-            API_VERSION, KIND, migration.namespace, migration.name, {"spec": spec},
-            resource_version=migration.version if exact else None, field_manager=PLUGIN_MANAGER,
-        )  # fmt: skip
+            API_VERSION,
+            KIND,
+            migration.namespace,
+            migration.name,
+            {"spec": spec},
+            resource_version=migration.version if exact else None,
+            field_manager=PLUGIN_MANAGER,
+        )
 
 
 def unpacked(packed: str) -> str:
@@ -177,7 +188,8 @@ def read_report(kubernetes: KubernetesPort, migration: Migration, run_id: str | 
     packed = ((config_map or {}).get("data") or {}).get(REPORT_KEY)
     if packed is None:
         raise PluginError(
-            f"ConfigMap {migration.namespace}/{name} does not exist or has no report; spec.verification.keepRuns sets how many runs are kept"
+            f"ConfigMap {migration.namespace}/{name} does not exist or has no report; "
+            "spec.verification.keepRuns sets how many runs are kept"
         )
     text = unpacked(packed)
     return text, VerificationReport.model_validate_json(text)

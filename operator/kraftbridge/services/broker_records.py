@@ -66,8 +66,8 @@ def record(
                 listeners=tuple(_listeners(client, action.node_id, settings)),
                 offsets=client.offsets(action.node_id, RECORD_HOLDS_FOR),
             )
-        except ObservationError as e:
-            raise ActionError(f"broker {action.node_id} was not recorded: {e}") from e
+        except ObservationError as error:
+            raise ActionError(f"broker {action.node_id} was not recorded: {error}") from error
     data = packed(found)
     parts = [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)]
     # The first part is written last: it names the others.
@@ -93,8 +93,8 @@ def read(kubernetes: KubernetesPort, namespace: str, name: str) -> BrokerRecord 
         parts = int(annotations.get(ANNOTATION_PARTS, "1"))
         bounds.count(source, parts, bounds.RECORD_BYTES // PART_BYTES, "parts", advice)
         data = _part(first)
-    except (ValueError, OSError) as e:
-        raise ObservationError(source, str(e)) from e
+    except (ValueError, OSError) as error:
+        raise ObservationError(source, str(error)) from error
     for number in range(1, parts):
         part = kubernetes.get("v1", "ConfigMap", namespace, names.part_of(name, number))
         taken = ((part or {}).get("metadata", {}).get("annotations") or {}).get(ANNOTATION_TAKEN)
@@ -102,12 +102,12 @@ def read(kubernetes: KubernetesPort, namespace: str, name: str) -> BrokerRecord 
             return None
         try:
             data += _part(part)
-        except ValueError as e:
-            raise ObservationError(f"ConfigMap {namespace}/{names.part_of(name, number)}", str(e)) from e
+        except ValueError as error:
+            raise ObservationError(f"ConfigMap {namespace}/{names.part_of(name, number)}", str(error)) from error
     try:
         return unpacked(data)
-    except (ValueError, OSError) as e:
-        raise ObservationError(source, str(e)) from e
+    except (ValueError, OSError) as error:
+        raise ObservationError(source, str(error)) from error
 
 
 def ask(
@@ -149,8 +149,8 @@ def _refusals(kubernetes: KubernetesPort, namespace: str, pod: str, container: s
     source = f"log of pod {pod}"
     try:
         log = kubernetes.pod_logs(namespace, pod, container, None, limit_bytes=LOG_OF_A_START_BYTES)
-    except ObservationError as e:
-        return Unobserved(source, e.reason)
+    except ObservationError as error:
+        return Unobserved(source, error.reason)
     if log is None or _STARTED.search(log) is None:
         return Unobserved(source, 'the line "Kafka version" of its start is not in it')
     return tuple(found.group() for found in _REFUSED.finditer(log))
@@ -185,7 +185,10 @@ def _listeners_again(
 
 
 def _advertised(settings: Mapping[str, EffectiveSetting]) -> Iterator[tuple[str, str, int]]:
-    """Yield name, host and port of each advertised listener; without ``advertised.listeners`` those of ``listeners`` (KafkaConfig)."""
+    """Yield name, host and port of each advertised listener.
+
+    Without ``advertised.listeners`` these are the ``listeners`` (KafkaConfig).
+    """
     own = settings.get("advertised.listeners")
     every = settings.get("listeners")
     text = (own.value if own is not None and own.value else "") or (every.value if every is not None else "") or ""

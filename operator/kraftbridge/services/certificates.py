@@ -1,4 +1,6 @@
-"""The Secrets with the certificates and logins of the controllers' listener that the operator issues: looks at them, creates and renews them.
+"""Looks at, creates and renews the Secrets with the certificates and logins that the operator issues.
+
+They serve the controllers' listener.
 
 None of them has an ownerReference: the quorum outlives the migration.
 """
@@ -68,9 +70,13 @@ class IssuedSecrets:
         )
 
     def issue(self, now: datetime) -> None:
-        """Create the Secrets that are missing, and renew the certificates that are due. What somebody changed stays as it is.
+        """Create the Secrets that are missing, and renew the certificates that are due.
 
-        Without an authority a new one is created only where nobody can trust an earlier one: no certificate of it and no controller exists. The same holds
+        What somebody changed stays as it is.
+
+        Without an authority a new one is created only where nobody can trust an earlier one:
+        no certificate of it and no controller exists.
+        The same holds
         for the passwords of the logins.
 
         Raises
@@ -210,7 +216,10 @@ class IssuedSecrets:
 
 
 def issued_principals(uid: str, listener: ListenerSpec) -> tuple[str, ...]:
-    """Return the principals of controllers and brokers at a listener (``DefaultKafkaPrincipalBuilder``); nothing if the operator issues neither certificates of clients nor logins."""
+    """Return the principals of controllers and brokers at a listener (``DefaultKafkaPrincipalBuilder``).
+
+    There are none if the operator issues neither certificates of clients nor logins.
+    """
     called = own.principals(uid[:UID_LENGTH]).values()
     if listener.issues_logins:
         return tuple(f"User:{name}" for name in called)

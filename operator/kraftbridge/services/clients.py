@@ -1,4 +1,7 @@
-"""The clients of one migration for ZooKeeper, brokers and controllers. They connect when first needed and stay open between steps."""
+"""The clients of one migration for ZooKeeper, brokers and controllers.
+
+They connect when first needed and stay open between steps.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,8 @@ def open_clients(
     Raises
     ------
     InvalidSpecError
-        A Secret that the spec names is missing or lacks a key, or the controllers' listener asks for a login and the operator has none.
+        A Secret that the spec names is missing or lacks a key,
+        or the controllers' listener asks for a login and the operator has none.
     """
     credentials, tls = _zookeeper_secret(kubernetes, namespace, spec)
     client = _client_properties(kubernetes, namespace, spec.brokers.client_config_secret, "client.properties")
@@ -109,7 +113,9 @@ def open_clients(
 def shows_listener_certificate(
     kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec
 ) -> bool:
-    """Return whether clients of the controllers show the certificate of the controllers' listener, or use its login, because there is no ``controller.properties``.
+    """Return whether clients of the controllers show the certificate of the controllers' listener, or use its login.
+
+    They do without ``controller.properties``.
 
     Raises
     ------
@@ -122,7 +128,9 @@ def shows_listener_certificate(
 
 
 def listener_data(kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec) -> dict[str, str]:
-    """Return the files that the controllers see of their listener's Secrets. What the operator issues is absent until it has issued it.
+    """Return the files that the controllers see of their listener's Secrets.
+
+    What the operator issues is absent until it has issued it.
 
     Raises
     ------
@@ -140,7 +148,10 @@ def listener_data(kubernetes: KubernetesPort, namespace: str, controllers: str, 
 def _listener_client(
     kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec
 ) -> Mapping[str, str]:
-    """Return how the operator connects to the controllers without ``controller.properties``: with the listener's own certificate or with the login that it has issued, if there is one."""
+    """Return how the operator connects to the controllers without ``controller.properties``.
+
+    It shows the listener's own certificate or uses the login that it has issued, if there is one.
+    """
     listener = spec.controllers.listener
     data = listener_data(kubernetes, namespace, controllers, spec)
     if listener.issues_logins:
@@ -160,8 +171,10 @@ def _without_login(namespace: str, spec: MigrationSpec) -> str:
         else "spec.brokers.clientConfigSecret is not set"
     )
     return (
-        f"the operator has no login for the controllers' listener ({spec.controllers.listener.security_protocol}): {lack}. "
-        "Put security.protocol, sasl.mechanism and sasl.jaas.config into controller.properties of the Secret that spec.brokers.clientConfigSecret names"
+        "the operator has no login for the controllers' listener "
+        f"({spec.controllers.listener.security_protocol}): {lack}. "
+        "Put security.protocol, sasl.mechanism and sasl.jaas.config into controller.properties of the Secret "
+        "that spec.brokers.clientConfigSecret names"
     )
 
 
@@ -183,7 +196,10 @@ def qualified_addresses(host_ports: str, namespace: str, domain: str) -> dict[st
 
 
 def addresses_of(hosts: str, namespace: str, domain: str) -> tuple[str, ...]:
-    """Return the addresses (``ip:port``) of a list of ``host:port``, resolved as in a pod of the namespace. Names that do not resolve are left out."""
+    """Return the addresses (``ip:port``) of a list of ``host:port``, resolved as in a pod of the namespace.
+
+    Names that do not resolve are left out.
+    """
     found: dict[str, None] = {}
     for entry in qualified_addresses(hosts, namespace, domain).values():
         host, _, port = entry.strip().rpartition(":")
@@ -235,9 +251,13 @@ def secret_text(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[s
 def controllers_zookeeper_identities(
     kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec
 ) -> tuple[str, ...]:
-    """Return the identities that a session of the KRaft controllers has at ZooKeeper: ``sasl:NAME`` and ``x509:SUBJECT``, each if it has one.
+    """Return the identities that a session of the KRaft controllers has at ZooKeeper.
 
-    Kafka supports only SASL and x509 (``ZkConfigs``, KIP-515). Only the operator uses credentials of ZooKeeper's ``digest`` scheme. A session with TLS
+    These are ``sasl:NAME`` and ``x509:SUBJECT``, each if it has one.
+
+    Kafka supports only SASL and x509 (``ZkConfigs``, KIP-515).
+    Only the operator uses credentials of ZooKeeper's ``digest`` scheme.
+    A session with TLS
     has the subject of its client certificate (``X509AuthenticationProvider``), with SASL besides the name of its user.
 
     Raises

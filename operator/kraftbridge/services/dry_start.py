@@ -1,6 +1,8 @@
 """Runs dry starts: creates the fenced copies, waits for them, collects their reports, and deletes the copies.
 
-A dry start takes some seconds, so it runs beside the loop. A later observation contains its report. If the operator stops during a dry
+A dry start takes some seconds, so it runs beside the loop.
+A later observation contains its report.
+If the operator stops during a dry
 start, the next operator repeats it: the pods end by themselves, and the next run deletes the rest.
 """
 
@@ -49,14 +51,17 @@ from kraftbridge.services.listener import CannotBeTriedError, listener_of_contro
 from kraftbridge.services.observe import workloads
 from kraftbridge.storage.ports import KubernetesPort, Object
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 WAIT_SECONDS: Final = 90.0
 """Time limit for a pod of a dry start, from its creation."""
 _AGAIN_SECONDS: Final = 60.0
 """How long it stands that there are no copies: the API server may have been silent for a moment."""
 _OLD_SECONDS: Final = 3600.0
-"""How long a report stands for another generation of the resource. A tag may have moved, and nothing in Kubernetes tells that."""
+"""How long a report stands for another generation of the resource.
+
+A tag may have moved, and nothing in Kubernetes tells that.
+"""
 _STUCK_SECONDS: Final = 20.0
 """Time limit for pulling an image and for creating a container."""
 _POLL_SECONDS: Final = 0.5
@@ -172,19 +177,30 @@ class DryStarts:
         entry = self._entries.setdefault(identity.uid, _Entry())
         if entry.running:
             return
-        entry.running, entry.generation = action.fingerprint, identity.generation
+        entry.running = action.fingerprint
+        entry.generation = identity.generation
 
         def run() -> None:
             began = time.monotonic()
             try:
                 report = self._run(identity, spec, status, clients, action)
-            except MigrationError as e:
-                report = DryStartReport(action.fingerprint, problem=str(e))
-            except Exception as e:  # preflight must get an answer in any case
-                log.exception("%s/%s: dry start", identity.namespace, identity.name)
-                report = DryStartReport(action.fingerprint, problem=f"the operator failed: {type(e).__name__}: {e}")
-            log.info("%s/%s: dry start of %d copies took %.1f s", identity.namespace, identity.name, len(report.copies), time.monotonic() - began)  # fmt: skip
-            entry.report, entry.ended_at, entry.running = report, time.monotonic(), ""
+            except MigrationError as error:
+                report = DryStartReport(action.fingerprint, problem=str(error))
+            except Exception as error:  # preflight must get an answer in any case
+                logger.exception("%s/%s: dry start", identity.namespace, identity.name)
+                report = DryStartReport(
+                    action.fingerprint, problem=f"the operator failed: {type(error).__name__}: {error}"
+                )
+            logger.info(
+                "%s/%s: dry start of %d copies took %.1f s",
+                identity.namespace,
+                identity.name,
+                len(report.copies),
+                time.monotonic() - began,
+            )
+            entry.report = report
+            entry.ended_at = time.monotonic()
+            entry.running = ""
 
         threading.Thread(target=run, name="dry-start", daemon=True).start()
 
@@ -217,8 +233,8 @@ class DryStarts:
             return None, ""  # nothing to authenticate with
         try:
             return listener_of_controllers(spec, found), ""
-        except CannotBeTriedError as e:
-            return None, str(e)
+        except CannotBeTriedError as error:
+            return None, str(error)
 
     def _parts(
         self,
@@ -229,7 +245,8 @@ class DryStarts:
         live: Mapping[int, Object],
     ) -> tuple[Any, ...]:
         template = stateful_set["spec"]["template"]
-        pod, metadata = template["spec"], template.get("metadata") or {}
+        pod = template["spec"]
+        metadata = template.get("metadata") or {}
         data = []
         for kind, name in dry_start.referenced(pod):
             found = self._kubernetes.get("v1", kind, identity.namespace, name) or {}
@@ -241,7 +258,8 @@ class DryStarts:
             # The status has no cluster id before preflight passes; an id that becomes known changes no template.
             facts = replace(self._facts.brokers(identity, spec, status, original), cluster_id="")
             overlays = [configuration(spec, facts, mode) for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT)]
-        name, service = stateful_set["metadata"]["name"], stateful_set["spec"].get("serviceName")
+        name = stateful_set["metadata"]["name"]
+        service = stateful_set["spec"].get("serviceName")
         # Charts put checksums of what a template refers to into annotations, and injectors of sidecars read both.
         read = [metadata.get(part) or {} for part in ("labels", "annotations")]
         # Two channels may set the same settings: a report about one says nothing about the other.
@@ -306,7 +324,10 @@ class DryStarts:
         present: Sequence[CopyOutcome],
         trials: Sequence[tuple[CopyFacts, Mapping[str, str]]],
     ) -> tuple[CopyOutcome, ...]:
-        """Start the first pods' copies in other channels, and to choose one the last pods' copies in those that reach every first pod."""
+        """Start the first pods' copies in other channels.
+
+        To choose a channel, also start the last pods' copies in those that reach every first pod.
+        """
         firsts: dict[str, int] = {}
         for each, _ in trials:
             firsts.setdefault(each.key.stateful_set, each.key.ordinal)
@@ -332,7 +353,8 @@ class DryStarts:
         action: RunDryStart,
         sources: Sequence[_Source],
     ) -> list[tuple[CopyFacts, Mapping[str, str]]]:
-        ids, running = dict(action.broker_ids), clients.brokers.broker_settings()
+        ids = dict(action.broker_ids)
+        running = clients.brokers.broker_settings()
         status = status.model_copy(update={"cluster_id": action.cluster_id})
         found: list[tuple[CopyFacts, Mapping[str, str]]] = []
         for source in sources:
@@ -374,7 +396,10 @@ class DryStarts:
         action: RunDryStart,
         copies: Sequence[tuple[CopyFacts, Mapping[str, str]]],
     ) -> list[tuple[CopyFacts, Mapping[str, str]]]:
-        """Return copies of the first pod of each StatefulSet with the overlay in every other channel that its template may have; of the last pod, too, to choose one."""
+        """Return copies of each StatefulSet's first pod with the overlay in every other channel its template may have.
+
+        To choose a channel, return copies of the last pods, too.
+        """
         found: list[tuple[CopyFacts, Mapping[str, str]]] = []
         present = [c for c, _ in copies if c.key.mode is BrokerMode.ZOOKEEPER]
         firsts = {c.key.stateful_set: c for c in reversed(present)}
@@ -396,14 +421,17 @@ class DryStarts:
         return found
 
     def _closed(self, identity: Identity, spec: MigrationSpec, sources: Sequence[_Source]) -> tuple[str, ...]:
-        """Return the addresses that copies must not reach. The operator reaches each of them; otherwise a failed connection would prove nothing.
+        """Return the addresses that copies must not reach.
+
+        The operator reaches each of them; otherwise a failed connection would prove nothing.
 
         Raises
         ------
         ObservationError
             The operator reaches no address of ZooKeeper, or none of the brokers.
         """
-        domain, namespace = self._settings.domain, identity.namespace
+        domain = self._settings.domain
+        namespace = identity.namespace
         zookeeper = addresses_of(spec.zookeeper_hosts, namespace, domain)
         brokers = set(addresses_of(spec.brokers.bootstrap_servers, namespace, domain))
         for source in sources:
@@ -424,7 +452,9 @@ class DryStarts:
             reached = _reachable(sorted(addresses))
             if addresses and not reached:
                 tried = ", ".join(sorted(addresses)[:5])
-                raise ObservationError(what, f"the operator itself reaches none of {tried}, so a probe that fails would prove nothing")  # fmt: skip
+                raise ObservationError(
+                    what, f"the operator itself reaches none of {tried}, so a probe that fails would prove nothing"
+                )
             kept += reached
         return tuple(dict.fromkeys(kept))
 
@@ -446,7 +476,9 @@ class DryStarts:
         if ended is not None and code == EXIT_REACHED:
             return _reached(ended, "probe") or closed
         trouble = "it did not end" if ended is None else workloads.pod_trouble(ended) or f"its exit code is {code}"
-        raise ActionError(f"pod {name}, which proves that copies reach nothing: {trouble} (after {WAIT_SECONDS:.0f} s at most)")  # fmt: skip
+        raise ActionError(
+            f"pod {name}, which proves that copies reach nothing: {trouble} (after {WAIT_SECONDS:.0f} s at most)"
+        )
 
     def _start_copies(
         self, facts: DryStartFacts, copies: Sequence[tuple[CopyFacts, Mapping[str, str]]]
@@ -455,8 +487,8 @@ class DryStarts:
         for each, _ in copies:
             try:
                 self._create(facts, builder.copy_pod(facts, each))
-            except ActionError as e:
-                failed[each.key] = str(e)
+            except ActionError as error:
+                failed[each.key] = str(error)
         waited = {builder.copy_name(c.key, facts.run) for c, _ in copies if c.key not in failed}
         ended = self._wait(facts, waited)
         return tuple(
@@ -483,7 +515,9 @@ class DryStarts:
                 raise ActionError(
                     f"pod {name}: the API server does not hold it back (schedulingGates, Kubernetes 1.27)"
                 )
-            raise ActionError(f"pod {name}: admission of this cluster put in {', '.join(changed)}; a copy with that is not started")  # fmt: skip
+            raise ActionError(
+                f"pod {name}: admission of this cluster put in {', '.join(changed)}; a copy with that is not started"
+            )
         self._kubernetes.merge_patch(*_POD, facts.namespace, name, {"spec": {"schedulingGates": None}})
 
     def _wait(self, facts: DryStartFacts, waited: set[str]) -> dict[str, Object]:
@@ -509,7 +543,8 @@ class DryStarts:
         if pod is None:
             return _failed(outcome, "the copy is gone")
         outcome = replace(outcome, images=_images(each, pod))
-        name, live = pod["metadata"]["name"], each.live
+        name = pod["metadata"]["name"]
+        live = each.live
         for container in pod["spec"].get("initContainers") or []:
             code = _exit_code(pod, container["name"])
             if code == 0:
@@ -525,11 +560,16 @@ class DryStarts:
         text = self._log(facts, name, each.container)
         start = kafka_start(text) or kafka_start(_message(pod, each.container))
         if start is None:
-            code, trouble = _exit_code(pod, each.container), workloads.pod_trouble(pod)
+            code = _exit_code(pod, each.container)
+            trouble = workloads.pod_trouble(pod)
             how = f"did not end in {WAIT_SECONDS:.0f} s" if code is None else f"ended with code {code}"
             problem = f"container {each.container} {trouble or how} and never came to Kafka's start"
             if code is not None and not agent_loaded(text):
-                problem += ". Its log shows no JVM that loaded the agent: it ended before one started, the image has none, or its entrypoint clears JAVA_TOOL_OPTIONS and _JAVA_OPTIONS"
+                problem += (
+                    ". Its log shows no JVM that loaded the agent: "
+                    "it ended before one started, the image has none, "
+                    "or its entrypoint clears JAVA_TOOL_OPTIONS and _JAVA_OPTIONS"
+                )
             return _failed(outcome, problem, text)
         own = (pod.get("status") or {}).get("podIP")
         theirs = (live.get("status") or {}).get("podIP")
@@ -548,7 +588,10 @@ class DryStarts:
         return self._kubernetes.list(*_POD, facts.namespace, selector)
 
     def _remove(self, facts: DryStartFacts) -> None:
-        """Delete all pods of the migration's dry starts and clear their Secret. The NetworkPolicy remains until the migration is deleted."""
+        """Delete all pods of the migration's dry starts and clear their Secret.
+
+        The NetworkPolicy remains until the migration is deleted.
+        """
         for pod in self._list(facts):
             self._kubernetes.delete(*_POD, facts.namespace, pod["metadata"]["name"], grace_seconds=0)
         _poll(lambda: self._list(facts), lambda found: not found, _STUCK_SECONDS)
@@ -628,9 +671,11 @@ def _statuses(pod: Object) -> tuple[Mapping[str, Any], ...]:
 def _images(each: CopyFacts, pod: Object) -> tuple[ContainerImage, ...]:
     """Return the images of those containers in a copy that the running pod has, too, each with the running pod's.
 
-    A template that no pod was made from yet may have more containers. Nothing of them runs that their image could differ from.
+    A template that no pod was made from yet may have more containers.
+    Nothing of them runs that their image could differ from.
     """
-    live_spec, copy_spec = each.live.get("spec") or {}, pod["spec"]
+    live_spec = each.live.get("spec") or {}
+    copy_spec = pod["spec"]
     live_ids = {s["name"]: str(s.get("imageID") or "") for s in _statuses(dict(each.live))}
     copy_ids = {s["name"]: str(s.get("imageID") or "") for s in _statuses(pod)}
     live = {c["name"]: c for part in ("initContainers", "containers") for c in live_spec.get(part) or []}

@@ -39,7 +39,8 @@ ASSIGNED_USERS: Final = "openshift.io/sa.scc.uid-range"
 class Facts:
     """Reads the recorded state of the user's objects, and returns the facts of brokers and controllers.
 
-    Recorded states never change, but their Secrets can be deleted, so each is read anew after `ORIGINALS_SECONDS`. `forget` removes those of one migration.
+    Recorded states never change, but their Secrets can be deleted, so each is read anew after `ORIGINALS_SECONDS`.
+    `forget` removes those of one migration.
     """
 
     def __init__(self, kubernetes: KubernetesPort, settings: Settings) -> None:
@@ -55,7 +56,9 @@ class Facts:
         """Namespaces and service accounts by kind, namespace and name, with the time at which they were read."""
 
     def pod_defaults(self, namespace: str, spec: MigrationSpec, account: str | None = None) -> PodDefaults:
-        """Return what holds for the pods in a namespace besides ``spec.pods``; namespace and service account are read once a minute.
+        """Return what holds for the pods in a namespace besides ``spec.pods``.
+
+        Namespace and service account are read once a minute.
 
         Parameters
         ----------
@@ -80,7 +83,8 @@ class Facts:
 
     def _remembered(self, kind: str, namespace: str | None, name: str) -> Object:
         """Return an object that seldom changes, empty if it does not exist."""
-        now, key = time.monotonic(), (kind, namespace, name)
+        now = time.monotonic()
+        key = (kind, namespace, name)
         known = self._surroundings.get(key)
         if known is None or now - known[0] > SURROUNDINGS_SECONDS:
             known = self._surroundings[key] = (now, self._kubernetes.get("v1", kind, namespace, name) or {})
@@ -100,7 +104,8 @@ class Facts:
         ObservationError
             A Secret cannot be read.
         """
-        now, asked = time.monotonic(), (status.attempt, status.originals)
+        now = time.monotonic()
+        asked = (status.attempt, status.originals)
         known = self._kept.get(identity.uid)
         if known is None or known[1] != asked or now - known[0] >= ORIGINALS_SECONDS:
             found = original_secrets.read(self._kubernetes, identity, status)
@@ -126,7 +131,8 @@ class Facts:
         Returns
         -------
         OriginalState or None
-            None if the StatefulSet lacks the Kafka container, or carries an overlay and its original state is not recorded.
+            None if the StatefulSet lacks the Kafka container,
+            or carries an overlay and its original state is not recorded.
         """
         recorded = self.recorded(identity, status, stateful_set["metadata"]["name"])
         if recorded is not None:
@@ -187,9 +193,12 @@ class Facts:
         )
 
     def credentials(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> dict[str, str]:
-        """Return a fingerprint of each Secret that the controllers read when they start, by name; Secrets that do not exist are left out.
+        """Return a fingerprint of each Secret that the controllers read when they start, by name.
 
-        A status is less protected than a Secret, and a plain hash of a password can be guessed. So the key is the token of the controllers'
+        Secrets that do not exist are left out.
+
+        A status is less protected than a Secret, and a plain hash of a password can be guessed.
+        So the key is the token of the controllers'
         log servers. The answer is at most `CREDENTIALS_SECONDS` old.
 
         Raises
@@ -209,7 +218,8 @@ class Facts:
         secrets = sorted(name for name in wanted if name is not None)
         if not secrets:
             return {}
-        asked, now = repr((secrets, status.attempt)), time.monotonic()
+        asked = repr((secrets, status.attempt))
+        now = time.monotonic()
         known = self._credentials.get(identity.uid)
         if known is not None and known[1] == asked and now - known[0] < CREDENTIALS_SECONDS:
             return known[2]
@@ -230,7 +240,9 @@ class Facts:
     def issued(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, now: datetime
     ) -> IssuedListener | None:
-        """Return the certificates and logins that the operator issues, at most `CREDENTIALS_SECONDS` old; None without ``listener.generate``.
+        """Return the certificates and logins that the operator issues, at most `CREDENTIALS_SECONDS` old.
+
+        Without ``listener.generate`` it is None.
 
         Raises
         ------
@@ -239,15 +251,27 @@ class Facts:
         """
         if not spec.controllers.listener.generate:
             return None
-        asked = repr((status.attempt, status.controllers is None, spec.controllers.listener, spec.controllers.node_ids, identity.cluster_domain))  # fmt: skip
-        known, clock = self._issued.get(identity.uid), time.monotonic()
+        asked = repr(
+            (
+                status.attempt,
+                status.controllers is None,
+                spec.controllers.listener,
+                spec.controllers.node_ids,
+                identity.cluster_domain,
+            )
+        )
+        known = self._issued.get(identity.uid)
+        clock = time.monotonic()
         if known is None or known[1] != asked or clock - known[0] >= CREDENTIALS_SECONDS:
             found = IssuedSecrets(self._kubernetes, identity, spec, status).look(now)
             known = self._issued[identity.uid] = (clock, asked, found)
         return known[2]
 
     def unread_controllers(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ControllersFacts:
-        """Return the facts that need no data from the brokers. They are sufficient for the resource requests of the controllers' pods."""
+        """Return the facts that need no data from the brokers.
+
+        They are sufficient for the resource requests of the controllers' pods.
+        """
         return ControllersFacts(
             namespace=identity.namespace,
             migration=identity.name,

@@ -1,4 +1,4 @@
-"""The migrations of this process: steps each of them on worker threads when it is due, and serves the health endpoint."""
+"""The migrations of this process: steps each on worker threads when it is due, and serves the health endpoint."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ class Fleet:
         return self._edits.setdefault(uid, asyncio.Event())
 
     def note(self, uid: str, status: Mapping[str, Any], generation: int, *, gone: bool) -> None:
-        """Record a migration's status and generation from a watch event. This process may not have run a step for it yet."""
+        """Record a migration's status and generation from a watch event.
+
+        This process may not have run a step for it yet.
+        """
         if gone:
             self.reconciler.rolls.forget(uid)
             self._edits.pop(uid, None)
@@ -82,7 +85,8 @@ class Fleet:
         ObservationError
             The API server does not answer.
         """
-        asked, loop = time.monotonic(), asyncio.get_running_loop()
+        asked = time.monotonic()
+        loop = asyncio.get_running_loop()
         workers = self._workers[self.reconciler.lane(uid)]
         return await loop.run_in_executor(workers, self._step, namespace, name, uid, asked)
 

@@ -1,6 +1,8 @@
 """Keeps copies of the metadata log in Secrets, so that a quorum whose voters are all lost can be started again.
 
-A copy is in one of two places, and the next one goes to the other: a copy that is being written never replaces the last whole one. It holds credentials,
+A copy is in one of two places, and the next one goes to the other:
+a copy that is being written never replaces the last whole one.
+It holds credentials,
 so it is in Secrets. They go with the KafkaMigration.
 """
 

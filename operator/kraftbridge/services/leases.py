@@ -57,13 +57,14 @@ def _time(now: datetime) -> str:
     return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Leases:
     """Reads, acquires, renews and releases Leases for one operator process.
 
-    A Lease of another holder has expired if this process has not seen its ``renewTime`` change for the duration of the Lease.
+    A Lease of another holder has expired if this process has not seen its ``renewTime`` change for the duration of the
+    Lease.
     client-go's leader election does the same, so the clocks of two machines need not agree.
     """
 
@@ -105,7 +106,8 @@ class Leases:
     def hold(self, identity: Identity, stateful_set: str, resource_version: str, now: datetime) -> None:
         """Acquire or renew a Lease at ``resource_version``; ``""`` if there is no Lease yet.
 
-        Whoever takes a Lease over changes the version of its StatefulSet, too: the former holder may be frozen between comparing and writing, and gets a
+        Whoever takes a Lease over changes the version of its StatefulSet, too:
+        the former holder may be frozen between comparing and writing, and gets a
         conflict then.
 
         Raises
@@ -115,7 +117,8 @@ class Leases:
         ActionError
             The StatefulSet could not be changed; until it can be, the Lease counts as one that nobody renewed.
         """
-        namespace, name = identity.namespace, lease_name(stateful_set)
+        namespace = identity.namespace
+        name = lease_name(stateful_set)
         holder = holder_identity(identity.lock, self._instance)
         known = self._seen.get((namespace, stateful_set))
         is_kept = (
@@ -163,7 +166,10 @@ class Leases:
         self._seen.pop((identity.namespace, stateful_set), None)
 
     def release_all(self) -> None:
-        """Let every Lease of this process expire at once, so that a successor need not wait. A Lease that cannot be written expires by itself."""
+        """Let every Lease of this process expire at once, so that a successor need not wait.
+
+        A Lease that cannot be written expires by itself.
+        """
         for namespace, stateful_set in list(self._seen):
             with suppress(ActionError, MigrationError):
                 lease = self._kubernetes.get(API_VERSION, "Lease", namespace, lease_name(stateful_set))
@@ -172,7 +178,11 @@ class Leases:
                 ):
                     continue
                 self._kubernetes.merge_patch(
-                    API_VERSION, "Lease", namespace, lease_name(stateful_set), {"spec": {"holderIdentity": ""}},
+                    API_VERSION,
+                    "Lease",
+                    namespace,
+                    lease_name(stateful_set),
+                    {"spec": {"holderIdentity": ""}},
                     resource_version=lease["metadata"]["resourceVersion"],
-                )  # fmt: skip
+                )
         self._seen.clear()

@@ -1,4 +1,4 @@
-"""What the controllers' configuration holds for TLS and SASL, read from the Secret of their listener without a controller."""
+"""What the controllers' configuration holds for TLS and SASL, read from the Secret of their listener."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class CannotBeTriedError(Exception):
 
 
 def settings_of(spec: MigrationSpec, secret: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of the controllers that come from ``spec.controllers.config`` and the Secret, as `builders.controllers.START` joins them.
+    """Return the settings of the controllers that come from ``spec.controllers.config`` and the Secret.
+
+    They are joined as `builders.controllers.START` does.
 
     Raises
     ------
@@ -41,8 +43,8 @@ def settings_of(spec: MigrationSpec, secret: Mapping[str, str]) -> dict[str, str
     """
     try:
         files = listener_files(secret, spec.controllers.listener.security_protocol, _FILES)
-    except CredentialsError as e:
-        raise CannotBeTriedError(f"the Secret of spec.controllers.listener.secretName: {e}") from e
+    except CredentialsError as error:
+        raise CannotBeTriedError(f"the Secret of spec.controllers.listener.secretName: {error}") from error
     return (
         spec.controllers.config
         | parse_properties(files.get(PROPERTIES, ""))
@@ -51,7 +53,10 @@ def settings_of(spec: MigrationSpec, secret: Mapping[str, str]) -> dict[str, str
 
 
 def of_listener(settings: Mapping[str, str], listener: str) -> dict[str, str]:
-    """Return the settings that hold for a listener; one with its prefix overrides the one without (``AbstractConfig.valuesWithPrefixOverride``)."""
+    """Return the settings that hold for a listener.
+
+    One with its prefix overrides the one without (``AbstractConfig.valuesWithPrefixOverride``).
+    """
     prefix = f"listener.name.{listener.lower()}."
     return {**settings, **{name.removeprefix(prefix): v for name, v in settings.items() if name.startswith(prefix)}}
 
@@ -99,8 +104,8 @@ def _file(own: Mapping[str, str], store: str, secret: Mapping[str, str]) -> str:
     if folder == _FILES and key in written:
         try:
             return written[key](secret)
-        except CredentialsError as e:
-            raise CannotBeTriedError(f"{location} would not be written: {e}") from e
+        except CredentialsError as error:
+            raise CannotBeTriedError(f"{location} would not be written: {error}") from error
     raise CannotBeTriedError(f"{location} is no file of the Secret of spec.controllers.listener.secretName")
 
 

@@ -1,6 +1,7 @@
 """Keeps the original state of the user's StatefulSets in two Secrets, each written anew from the other when it is lost.
 
-Without it, no overlay can be rendered and nothing can be restored, and one deletion by hand must not take the way back. The status names the digest
+Without it, no overlay can be rendered and nothing can be restored, and one deletion by hand must not take the way back.
+The status names the digest
 of each record, so that a Secret of another resource or from another time is not taken for it.
 """
 
@@ -25,7 +26,9 @@ from kraftbridge.services.original_state import OriginalState, plain_environment
 from kraftbridge.storage.ports import KubernetesPort, Object
 
 _SALT_BYTES: Final = 16
-"""A record may hold values behind references to Secrets, and the status shows its digest: without a salt such a value could be guessed."""
+"""A record may hold values behind references to Secrets, and the status shows its digest.
+    Without a salt such a value could be guessed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class KeptOriginal:
 def read(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus) -> dict[str, KeptOriginal]:
     """Return the recorded states by StatefulSet.
 
-    A value counts if it has the digest in the status. Before the status names one, it counts if it belongs to this attempt, and the two Secrets do not
+    A value counts if it has the digest in the status.
+    Before the status names one, it counts if it belongs to this attempt, and the two Secrets do not
     contradict each other.
 
     Raises
@@ -115,7 +119,8 @@ def _data(secret: Object | None) -> dict[str, bytes]:
 
 
 def _write(kubernetes: KubernetesPort, identity: Identity, name: str, stateful_set: str, value: bytes) -> None:
-    secret, data = _secret(kubernetes, identity, name), {stateful_set: base64.b64encode(value).decode()}
+    secret = _secret(kubernetes, identity, name)
+    data = {stateful_set: base64.b64encode(value).decode()}
     if secret is None:
         metadata = {"name": name, "namespace": identity.namespace, "labels": names.labels(identity.name)}
         kubernetes.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
@@ -172,7 +177,8 @@ def _parsed(value: bytes) -> Mapping[str, Any] | None:
 
 
 def _decode(raw: Mapping[str, Any]) -> OriginalState:
-    files, environment = raw.get("files"), raw.get("environment")
+    files = raw.get("files")
+    environment = raw.get("environment")
     return OriginalState(
         raw["container"],
         tuple(raw["volumes"]),

@@ -1,4 +1,7 @@
-"""The original state of the user's StatefulSets: the input of overlays, and what a rollback restores. `original_secrets` keeps it."""
+"""The original state of the user's StatefulSets: the input of overlays, and what a rollback restores.
+
+`original_secrets` keeps it.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,8 @@ class OriginalState:
     def java_tool_options(self) -> str:
         """``JAVA_TOOL_OPTIONS`` of the Kafka container.
 
-        A value from ``envFrom`` stays a reference: the kubelet expands it (``makeEnvironmentVariables``), and no Secret's value gets into a template.
+        A value from ``envFrom`` stays a reference: the kubelet expands it (``makeEnvironmentVariables``),
+        and no Secret's value gets into a template.
         """
         if "JAVA_TOOL_OPTIONS" in self.environment.inherited:
             return INHERITED_OPTIONS
@@ -62,10 +66,12 @@ class OriginalState:
 def overlay_of(stateful_set: Mapping[str, Any]) -> str:
     """Return what shows that a pod template carries an overlay of the operator, ``""`` if nothing does.
 
-    The annotation can be removed by hand, and a Helm 3 upgrade keeps entries that neither of its manifests names. Their owner stays the operator in
+    The annotation can be removed by hand, and a Helm 3 upgrade keeps entries that neither of its manifests names.
+    Their owner stays the operator in
     ``managedFields`` until another writer owns them.
     """
-    template, metadata = stateful_set["spec"]["template"], stateful_set["metadata"]
+    template = stateful_set["spec"]["template"]
+    metadata = stateful_set["metadata"]
     mark = ((template.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION_CONFIGURATION, "")
     if mark:
         return f"annotation {ANNOTATION_CONFIGURATION}: {mark}"
@@ -82,7 +88,10 @@ def capture(
     files: MountedFiles | None,
     environment: ContainerEnvironment | None = None,
 ) -> OriginalState | None:
-    """Return the current state of a StatefulSet; None if it lacks the Kafka container, or carries an overlay, which is not the user's."""
+    """Return the current state of a StatefulSet.
+
+    It is None if it lacks the Kafka container, or carries an overlay, which is not the user's.
+    """
     container = container_of(stateful_set, spec.brokers.container)
     if container is None or overlay_of(stateful_set):
         return None
@@ -105,7 +114,9 @@ def capture(
 def mounted_files(
     kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec, stateful_set: Mapping[str, Any]
 ) -> MountedFiles | None:
-    """Return what the volume of the properties file mounts in this StatefulSet, without keys if the object does not exist.
+    """Return what the volume of the properties file mounts in this StatefulSet.
+
+    There are no keys if the object does not exist.
 
     Returns
     -------
@@ -125,7 +136,7 @@ def mounted_files(
 def environment_values(
     kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec, stateful_set: Mapping[str, Any]
 ) -> ContainerEnvironment:
-    """Return the environment of the Kafka container, with the values of the ConfigMaps and Secrets that it refers to."""
+    """Return the environment of the Kafka container, with the values of its ConfigMaps and Secrets."""
     container = container_of(stateful_set, spec.brokers.container) or {}
     return container_environment(container, namespace, partial(_read, kubernetes, namespace))
 
@@ -146,7 +157,8 @@ def settings_of(spec: MigrationSpec, original: OriginalState) -> tuple[dict[str,
     expanded = frozenset(name for name, value in overrides.items() if "$" in value)
     if spec.brokers.file is not None:
         return {**parse_properties(original.properties_text), **overrides}, expanded
-    prefix, environment = spec.brokers.env_prefix, original.environment
+    prefix = spec.brokers.env_prefix
+    environment = original.environment
     settings = {s: v for k, v in environment.values.items() if (s := setting_of(k, prefix)) is not None}
     unknown = {s for k in environment.unknown if (s := setting_of(k, prefix)) is not None}
     if prefix == bitnami.PREFIX:
@@ -156,7 +168,10 @@ def settings_of(spec: MigrationSpec, original: OriginalState) -> tuple[dict[str,
 
 
 def fixed_variables(spec: MigrationSpec, original: OriginalState, facts: BrokerFacts) -> dict[str, str]:
-    """Return the variables that the migration sets and the template gives by ``valueFrom``, each with the line that can replace the reference."""
+    """Return the variables that the migration sets and the template gives by ``valueFrom``.
+
+    Each has the line that can replace the reference.
+    """
     set_by_us = {n for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT) for n in environment(spec, facts, mode)}
     if spec.brokers.file is None:
         set_by_us |= {overlaid_variable(s, spec.brokers.env_prefix, facts.given) for s in OVERLAID_SETTINGS}
@@ -172,7 +187,10 @@ def fixed_variables(spec: MigrationSpec, original: OriginalState, facts: BrokerF
 
 
 def plain_environment(container: Mapping[str, Any]) -> ContainerEnvironment:
-    """Return what an earlier release of the operator knew: plain values as they are written. The overlay of a running migration must not change."""
+    """Return what an earlier release of the operator knew: plain values as they are written.
+
+    The overlay of a running migration must not change.
+    """
     references = frozenset(e["name"] for e in container.get("env") or [] if "valueFrom" in e)
     return ContainerEnvironment(environment_of(container), unknown=references, references=references)
 
@@ -180,20 +198,24 @@ def plain_environment(container: Mapping[str, Any]) -> ContainerEnvironment:
 def restoring_patches(
     spec: MigrationSpec, original: OriginalState, facts: BrokerFacts, mode: BrokerMode = BrokerMode.ZOOKEEPER
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Return strategic merge patches that restore overwritten values, each with the field manager that owned the values.
+    """Return strategic merge patches that restore overwritten values, each with the values' field manager.
 
     Parameters
     ----------
     mode
-        Mode whose overlay is applied next; what it sets is not restored. In ZooKeeper mode nothing is set, and everything is restored.
+        Mode whose overlay is applied next; what it sets is not restored.
+        In ZooKeeper mode nothing is set, and everything is restored.
 
     Notes
     -----
-    Measured: after a server-side apply without a forced ``env`` entry, the entry stays without a value. For the authorizer, this means
-    no authorizer. Writing the original value first, as its owner's field manager, restores ``managedFields`` and ``env``.
+    Measured: after a server-side apply without a forced ``env`` entry, the entry stays without a value.
+    For the authorizer, this means
+    no authorizer.
+    Writing the original value first, as its owner's field manager, restores ``managedFields`` and ``env``.
     """
     present = {e["name"]: e for e in original.container.get("env", [])}
-    # Without this directive of a strategic merge patch, the restored entries change places, and the order of entries is part of the template.
+    # Without this directive of a strategic merge patch, the restored entries change places,
+    # and the order of entries is part of the template.
     order = {"$setElementOrder/env": [{"name": name} for name in present]}
     ours = {*environment(spec, facts, BrokerMode.MIGRATION), *environment(spec, facts, BrokerMode.KRAFT)}
     if mode is not BrokerMode.ZOOKEEPER:
@@ -234,7 +256,10 @@ def overwritten_paths(spec: MigrationSpec, original: OriginalState, facts: Broke
 def changed_fields(
     spec: MigrationSpec, name: str, original: OriginalState, facts: BrokerFacts
 ) -> tuple[ChangedField, ...]:
-    """Return the original value and owner of each field that a migration sets in a StatefulSet. None of the values is secret."""
+    """Return the original value and owner of each field that a migration sets in a StatefulSet.
+
+    None of the values is secret.
+    """
     present = {e["name"]: e.get("value", "(a reference)") for e in original.container.get("env", [])}
     ours = {**environment(spec, facts, BrokerMode.MIGRATION), **environment(spec, facts, BrokerMode.KRAFT)}
     container = f'k:{{"name":"{original.container["name"]}"}}'

@@ -1,8 +1,12 @@
 """Returns fields to the owners that they had before, in ``metadata.managedFields``.
 
-A value that is written back is owned by its writer with the operation ``Update``. Measured on Kubernetes 1.34 without this module: an owner that applies on
-the server (Helm 4, Flux, ``kubectl apply --server-side``) no longer owned the values with ``Apply``, a second entry of its name owned them with ``Update``,
-and the operator owned the update strategy. The owner could still prune every variable of the container. So the entries are written, too, as client-go's
+A value that is written back is owned by its writer with the operation ``Update``.
+Measured on Kubernetes 1.34 without this module: an owner that applies on
+the server (Helm 4, Flux, ``kubectl apply --server-side``) no longer owned the values with ``Apply``,
+a second entry of its name owned them with ``Update``,
+and the operator owned the update strategy.
+The owner could still prune every variable of the container.
+So the entries are written, too, as client-go's
 ``csaupgrade`` does, and who owns what is the same as before.
 """
 

@@ -1,6 +1,8 @@
 """The loop: observe → decide → publish → act.
 
-Publishing comes before acting. The status, written with a resourceVersion test, records every intent. If it cannot be written because of a
+Publishing comes before acting.
+The status, written with a resourceVersion test, records every intent.
+If it cannot be written because of a
 conflict, no action is executed, and the next step starts from the current state.
 """
 
@@ -58,7 +60,7 @@ from kraftbridge.services.pace import (
 )
 from kraftbridge.storage.ports import KubernetesPort
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 OpenClients = Callable[[KubernetesPort, str, str, MigrationSpec, str, str, int], ClusterClients]
@@ -121,7 +123,8 @@ class Reconciler:
     def release_leases(self) -> None:
         """Release every Lease, so that a successor can continue at once, and execute no more actions.
 
-        A step may still be running, because kopf does not wait for a timer's thread when it exits (``kopf._core.engines.daemons.stop_daemon``).
+        A step may still be running, because kopf does not wait for a timer's thread when it exits
+        (``kopf._core.engines.daemons.stop_daemon``).
         """
         self._released = True
         self._leases.release_all()
@@ -164,7 +167,8 @@ class Reconciler:
         Returns
         -------
         MigrationStatus or None
-            The published status. None if the migration does not exist, the resource changed in the meantime, or the Leases were released.
+            The published status.
+            None if the migration does not exist, the resource changed in the meantime, or the Leases were released.
 
         Raises
         ------
@@ -192,8 +196,8 @@ class Reconciler:
                 spec = MigrationSpec.model_validate(migration["spec"])
                 status = MigrationStatus.model_validate(migration.get("status") or {})
                 clients = self._clients_of(identity, spec, status)
-            except (ValidationError, InvalidSpecError) as e:
-                return self._refuse(migration, identity, memory, _words(e))
+            except (ValidationError, InvalidSpecError) as error:
+                return self._refuse(migration, identity, memory, _words(error))
             return self._take(migration, identity, spec, status, clients, memory)
 
     def _take(
@@ -205,7 +209,8 @@ class Reconciler:
         clients: ClusterClients,
         memory: Memory,
     ) -> MigrationStatus | None:
-        now, started = datetime.now(UTC), time.monotonic()
+        now = datetime.now(UTC)
+        started = time.monotonic()
         seen = self._observers[memory.lane].observe(identity, spec, status, clients, memory, now)
         seen = replace(seen, may_roll=self.rolls.free(identity.uid))
         decision = decide(identity, spec, status, seen, now)
@@ -221,7 +226,7 @@ class Reconciler:
         step = Step(identity, with_channel(spec, decision.status), decision.status, clients, memory, checked)
         memory.outcomes = self._carry_out(step, decision)
         for outcome in (o for o in memory.outcomes if o.error):
-            log.warning("%s/%s: %s: %s", identity.namespace, identity.name, outcome.action, outcome.error)
+            logger.warning("%s/%s: %s: %s", identity.namespace, identity.name, outcome.action, outcome.error)
         if decision.actions:
             self._facts.forget(identity.uid)
         self._tell(migration, decision)
@@ -296,7 +301,7 @@ class Reconciler:
         if known is not None and known[0] == key:
             return known[1]
         if known is not None:
-            log.info(
+            logger.info(
                 "%s/%s: the spec or the credentials changed: reopening the connections",
                 identity.namespace,
                 identity.name,
@@ -321,18 +326,20 @@ class Reconciler:
         metadata = migration["metadata"]
         try:
             self._replace_status(migration, body)
-        except ConflictError as e:
-            log.info("%s/%s: status was not written: %s", metadata["namespace"], metadata["name"], e)
+        except ConflictError as error:
+            logger.info("%s/%s: status was not written: %s", metadata["namespace"], metadata["name"], error)
             memory.requeue_at = time.monotonic() + _CONFLICT_RETRY.total_seconds()
             return False
-        except ActionRefusedError as e:
-            self._refused(migration, memory, e)
+        except ActionRefusedError as error:
+            self._refused(migration, memory, error)
             return False
         memory.refusals = 0
         return True
 
     def _replace_status(self, migration: Object, body: Object) -> None:
-        """Replace the status that was decided from. A write of labels or annotations since then changes nothing of that, so it is no conflict.
+        """Replace the status that was decided from.
+
+        A write of labels or annotations since then changes nothing of that, so it is no conflict.
 
         Raises
         ------
@@ -355,15 +362,18 @@ class Reconciler:
         raise ConflictError(f"{KIND} {metadata['namespace']}/{metadata['name']} changes all the time")
 
     def _refused(self, migration: Object, memory: Memory, error: ActionRefusedError) -> None:
-        """Requeue and report that the API server refuses the status. No action was executed, because the record comes first.
+        """Requeue and report that the API server refuses the status.
 
-        The CRD's rules relate phase and target, so a step that races with an edit of spec is refused once and decided again.
+        No action was executed, because the record comes first.
+
+        The CRD's rules relate phase and target, so a step that races with an edit of spec is refused once and decided
+        again.
         """
         metadata = migration["metadata"]
         memory.refusals += 1
         pause = _CONFLICT_RETRY.total_seconds() * 2 ** min(memory.refusals - 1, 8)
         memory.requeue_at = time.monotonic() + pause
-        log.warning("%s/%s: status was not written: %s", metadata["namespace"], metadata["name"], error)
+        logger.warning("%s/%s: status was not written: %s", metadata["namespace"], metadata["name"], error)
         if memory.refusals != _TOLD_REFUSALS and not (isinstance(error, TooLargeError) and memory.refusals == 1):
             return
         words = f"The API server refuses the status of this migration, so nothing is done: {error}"[:1024]
@@ -382,11 +392,15 @@ class Reconciler:
         small = stored.model_copy(update={"conditions": conditions, "message": words})
         try:
             self._kubernetes.replace_status(
-                API_VERSION, KIND, metadata["namespace"], metadata["name"],
-                small.model_dump(mode="json", by_alias=True, exclude_none=True), metadata["resourceVersion"],
-            )  # fmt: skip
+                API_VERSION,
+                KIND,
+                metadata["namespace"],
+                metadata["name"],
+                small.model_dump(mode="json", by_alias=True, exclude_none=True),
+                metadata["resourceVersion"],
+            )
         except ActionError as e:
-            log.warning("%s/%s: %s", metadata["namespace"], metadata["name"], e)
+            logger.warning("%s/%s: %s", metadata["namespace"], metadata["name"], e)
 
     def _refuse(self, migration: Object, identity: Identity, memory: Memory, words: str) -> MigrationStatus:
         """Publish that the spec is invalid, and change nothing else."""
@@ -417,18 +431,20 @@ class Reconciler:
 
     def _tell(self, migration: Object, decision: Decision) -> None:
         for event in decision.events:
-            log.info("%s/%s: %s", migration["metadata"]["namespace"], migration["metadata"]["name"], event.message)
+            logger.info("%s/%s: %s", migration["metadata"]["namespace"], migration["metadata"]["name"], event.message)
             self.post(migration, event)
 
     def post(self, migration: Object, event: Event) -> None:
         """Post an event. A lost event is not an error, because nothing depends on events."""
         try:
             self._kubernetes.create_event({**migration, "apiVersion": API_VERSION, "kind": KIND}, event)
-        except (ActionError, MigrationError) as e:
-            log.warning("an event was not posted: %s", e)
+        except (ActionError, MigrationError) as error:
+            logger.warning("an event was not posted: %s", error)
 
     def nothing_is_left(self, namespace: str, name: str) -> bool:
-        """Return whether the migration's objects are gone: the namespace is being deleted, or no StatefulSet of brokers exists.
+        """Return whether the migration's objects are gone.
+
+        The namespace is being deleted, or no StatefulSet of brokers exists.
 
         Waiting would only block the deletion of the namespace.
         """
@@ -470,7 +486,7 @@ class Reconciler:
             self.post(migration, Event(EventType.WARNING, EventReason.REFUSED, words))
 
     def let_go(self, namespace: str, name: str, uid: str | None = None) -> None:
-        """Remove lock and Lease from the StatefulSets of a deleted migration, so that their owner can change them again.
+        """Remove lock and Lease from a deleted migration's StatefulSets, so that their owner can change them again.
 
         Parameters
         ----------

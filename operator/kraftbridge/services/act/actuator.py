@@ -105,12 +105,12 @@ class Actuator:
         try:
             step.kubernetes.check()
             self._do(step, action)
-        except ActionRefusedError as e:
+        except ActionRefusedError as error:
             ACTIONS.labels(action=name, outcome="refused").inc()
-            return ActionOutcome(name, str(e), refused=True)
-        except MigrationError as e:
+            return ActionOutcome(name, str(error), refused=True)
+        except MigrationError as error:
             ACTIONS.labels(action=name, outcome="failed").inc()
-            return ActionOutcome(name, str(e))
+            return ActionOutcome(name, str(error))
         ACTIONS.labels(action=name, outcome="done").inc()
         return ActionOutcome(name)
 
@@ -205,7 +205,8 @@ class Actuator:
                 f"StatefulSet {namespace}/{name} is locked by migration {lock}; finish or delete that one first"
             )
         self._record(step, name, stateful_set)
-        # Not server-side apply: the user owns the defaulted rollingUpdate.partition, which is invalid together with OnDelete (422).
+        # Not server-side apply: the user owns the defaulted rollingUpdate.partition,
+        # which is invalid together with OnDelete (422).
         patch = {
             "metadata": {"annotations": {ANNOTATION_LOCK: step.identity.lock}},
             "spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}},
@@ -214,8 +215,12 @@ class Actuator:
         step.kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch)
 
     def _record(self, step: Step, name: str, stateful_set: Mapping[str, Any]) -> None:
-        """Record the original state. An overlay is never recorded as such: a StatefulSet whose record is lost is only locked."""
-        namespace, spec = step.identity.namespace, step.spec
+        """Record the original state.
+
+        An overlay is never recorded as such: a StatefulSet whose record is lost is only locked.
+        """
+        namespace = step.identity.namespace
+        spec = step.spec
         if original_secrets.keep(step.kubernetes, step.identity, step.status, name):
             return
         mark = original_state.overlay_of(stateful_set)
@@ -241,7 +246,8 @@ class Actuator:
         step.kubernetes.apply(overlays.overlay(step.spec, facts, name, mode), force=True)
 
     def _restore(self, step: Step, name: str) -> None:
-        facts, original = self._broker_facts(step, name), self._recorded(step, name)
+        facts = self._broker_facts(step, name)
+        original = self._recorded(step, name)
         self._give_back(step, name, facts, BrokerMode.ZOOKEEPER)
         # Before the overlay goes: an operator that stops here finds the overlay, and begins anew.
         self._return_fields(step, name, original, original_state.overwritten_paths(step.spec, original, facts), {})
@@ -250,7 +256,10 @@ class Actuator:
         step.kubernetes.apply(nothing, force=True)
 
     def _give_back(self, step: Step, name: str, facts: overlays.BrokerFacts, mode: BrokerMode) -> None:
-        """Restore, as their owners, the values that the overlay applied next does not set: an entry that the operator forced and then drops would stay blank."""
+        """Restore, as their owners, the values that the overlay applied next does not set.
+
+        An entry that the operator forced and then drops would stay blank.
+        """
         namespace = step.identity.namespace
         patches = original_state.restoring_patches(step.spec, self._recorded(step, name), facts, mode)
         for manager, patch in patches:
@@ -261,7 +270,8 @@ class Actuator:
     ) -> None:
         """Give fields back to their former owners, and patch the rest of the StatefulSet's metadata with them.
 
-        The StatefulSet's controller writes its status right after a change, so the resourceVersion that was read is often an old one.
+        The StatefulSet's controller writes its status right after a change,
+        so the resourceVersion that was read is often an old one.
         """
         tried_again(partial(self._try_to_return_fields, step, name, original, paths, metadata), _TRIES)
 
@@ -313,7 +323,8 @@ class Actuator:
     # -------------------------------------------------------------------------------------------- quorum
 
     def _apply_controllers(self, step: Step, action: ApplyControllers) -> None:
-        identity, attempt = step.identity, step.status.attempt
+        identity = step.identity
+        attempt = step.status.attempt
         known = step.status.controllers
         restores = known is not None and known.rendered is not None and known.rendered.restored is not None
         if not action.format_allowed and known is not None and not restores:
@@ -326,8 +337,10 @@ class Actuator:
                 step.kubernetes.apply(obj, force=True)
 
     def _ensure_log_access(self, step: Step, controllers: str) -> None:
-        namespace, domain = step.identity.namespace, step.identity.cluster_domain
-        server, reader = names.log_access_secret(controllers), names.log_reader_secret(controllers)
+        namespace = step.identity.namespace
+        domain = step.identity.cluster_domain
+        server = names.log_access_secret(controllers)
+        reader = names.log_reader_secret(controllers)
         present = step.kubernetes.get("v1", "Secret", namespace, server)
         if present is None:
             hosts = names.controller_hosts(controllers, namespace, step.spec.controllers.node_ids, domain)
@@ -346,7 +359,8 @@ class Actuator:
     # -------------------------------------------------------------------------------------- verification
 
     def _launch(self, step: Step, action: LaunchVerification) -> None:
-        spec, record = step.spec, next(v for v in step.status.verifications if v.run_id == action.run_id)
+        spec = step.spec
+        record = next(v for v in step.status.verifications if v.run_id == action.run_id)
         account = spec.verification.service_account or self._settings.verifier_service_account
         facts = runs.RunFacts(
             namespace=step.identity.namespace,
@@ -401,7 +415,8 @@ class Actuator:
             step.kubernetes.delete("v1", "ConfigMap", namespace, names.verification_config_map(run_id))
 
     def _archive_differences(self, step: Step, run_id: str, secret: str) -> None:
-        namespace, name = step.identity.namespace, names.verification_config_map(run_id)
+        namespace = step.identity.namespace
+        name = names.verification_config_map(run_id)
         config_map = step.kubernetes.get("v1", "ConfigMap", namespace, name)
         if config_map is None:
             raise ActionError(f"ConfigMap {namespace}/{name} with the report of {run_id} does not exist")
@@ -437,7 +452,8 @@ class Actuator:
 
     def _controllers_manifest(self, step: Step) -> str:
         """Return the controllers' objects as they are, volumes included; a Secret stays where it is."""
-        namespace, known = step.identity.namespace, step.status.controllers
+        namespace = step.identity.namespace
+        known = step.status.controllers
         if known is None:
             return ""
         wanted = [
@@ -470,7 +486,10 @@ def _secret(namespace: str, name: str, migration: str, files: dict[str, str]) ->
 
 
 VALID_FOR = authority.AUTHORITY_LIFETIME
-"""The quorum outlives the operator, so nothing would renew the certificate. The key never leaves the controllers' Secret."""
+"""The quorum outlives the operator, so nothing would renew the certificate.
+
+The key never leaves the controllers' Secret.
+"""
 
 
 def log_server_files(dns_names: list[str]) -> dict[str, str]:

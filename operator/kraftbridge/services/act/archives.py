@@ -1,4 +1,7 @@
-"""Archives the content of znodes that the operator overwrites or deletes, in objects without an owner, so that they remain."""
+"""Archives the content of znodes that the operator overwrites or deletes.
+
+The objects have no owner, so that they remain.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +40,18 @@ def report_of(config_map: Mapping[str, Any]) -> VerificationReport:
     ActionRefusedError
         The report is missing or cannot be read. Its differences cannot be archived, so they must not be overwritten.
     """
-    name, packed = config_map["metadata"]["name"], (config_map.get("data") or {}).get(REPORT_KEY)
+    name = config_map["metadata"]["name"]
+    packed = (config_map.get("data") or {}).get(REPORT_KEY)
     if packed is None:
         raise ActionRefusedError(f"ConfigMap {name} holds no report, so what differs cannot be archived")
-    source, advice = f"the report in ConfigMap {name}", "Restore the ConfigMap, or let the verification run again"
+    source = f"the report in ConfigMap {name}"
+    advice = "Restore the ConfigMap, or let the verification run again"
     try:
         text = bounds.unpacked(base64.b64decode(packed), source, bounds.REPORT_BYTES, advice)
         # pydantic's own parser takes 800 bytes for an empty list.
         return VerificationReport.model_validate(bounds.json_value(text, source, bounds.REPORT_VALUES, advice))
-    except (ValidationError, OSError, EOFError, ValueError) as e:
-        raise ActionRefusedError(f"the report in ConfigMap {name} cannot be read: {e}") from e
+    except (ValidationError, OSError, EOFError, ValueError) as error:
+        raise ActionRefusedError(f"the report in ConfigMap {name} cannot be read: {error}") from error
 
 
 def paths_of(differences: Iterable[Difference]) -> list[str]:
@@ -78,7 +83,8 @@ def secret(
     packed = gzip.compress(json.dumps(document, ensure_ascii=False).encode(), mtime=0)
     if len(packed) > MAXIMUM_ARCHIVE_BYTES:
         raise ActionRefusedError(
-            f"{report.differing} differing entities of {report.run_id} do not fit into a Secret ({len(packed)} bytes), so nothing is overwritten; repair them by hand"
+            f"{report.differing} differing entities of {report.run_id} do not fit into a Secret ({len(packed)} "
+            "bytes), so nothing is overwritten; repair them by hand"
         )
     return {
         "apiVersion": "v1",
@@ -113,10 +119,13 @@ def findings(namespace: str, name: str, migration: str, uid: str, found: Iterabl
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": name, "namespace": namespace, "labels": names.labels(migration), "ownerReferences": [owner],
+            "name": name,
+            "namespace": namespace,
+            "labels": names.labels(migration),
+            "ownerReferences": [owner],
         },
         "binaryData": {FINDINGS_KEY: base64.b64encode(packed).decode()},
-    }  # fmt: skip
+    }
 
 
 def read(found: Mapping[str, Any]) -> Archive:

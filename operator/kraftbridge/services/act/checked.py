@@ -1,12 +1,17 @@
 """The API server as the acts of one step see it: a write happens only while what the step has decided on still holds.
 
-Each write reads its object afresh, compares (`kraftbridge.phases.basis`), and carries the object's UID and resourceVersion. So a process that is frozen
-between comparison and write gets a conflict if anybody has touched the object meanwhile; a conflict is read and compared again. A write of the object's
+Each write reads its object afresh, compares (`kraftbridge.phases.basis`),
+and carries the object's UID and resourceVersion.
+So a process that is frozen
+between comparison and write gets a conflict if anybody has touched the object meanwhile;
+a conflict is read and compared again.
+A write of the object's
 status, which changes its resourceVersion as well, costs one more try and stops nothing.
 
 Notes
 -----
-Measured on Kubernetes 1.34.4: an apply that carries ``metadata.resourceVersion`` gets 409 for any other version, one that carries ``metadata.uid`` besides
+Measured on Kubernetes 1.34.4: an apply that carries ``metadata.resourceVersion`` gets 409 for any other version,
+one that carries ``metadata.uid`` besides
 also for an object that is gone (without it, the object is created anew); neither becomes a managed field.
 """
 
@@ -221,7 +226,10 @@ class CheckedKubernetes:
         grace_seconds: int | None = None,
         resource_version: str | None = None,
     ) -> None:
-        """Delete an object of this UID at the version that was read. Without a UID its name alone says which it is, as that of a run does."""
+        """Delete an object of this UID at the version that was read.
+
+        Without a UID its name alone says which it is, as that of a run does.
+        """
         delete = partial(
             self._kubernetes.delete,
             api_version,
@@ -266,11 +274,15 @@ class CheckedKubernetes:
         *,
         once: bool = False,
     ) -> Object:
-        """Read, compare, write at the version that was read; carry what was decided on over to the written StatefulSet."""
+        """Read, compare, write at the version that was read.
+
+        What was decided on is carried over to the written StatefulSet.
+        """
         is_stateful_set = (api_version, kind) == _STATEFUL_SET
 
         def attempt() -> Object:
-            # The object is read first: whoever decides otherwise after the comparison changes the version that the write carries.
+            # The object is read first: whoever decides otherwise after the comparison changes the version that the
+            # write carries.
             present = self._kubernetes.get(api_version, kind, namespace, name)
             if is_stateful_set:
                 self._compare_stateful_set(name, present)
@@ -315,9 +327,12 @@ class CheckedKubernetes:
         return lease.ours and not lease.expired
 
     def _take_back_if_overtaken(self, obj: Mapping[str, Any], made: Object) -> None:
-        """Delete what this step has created if another process decided otherwise meanwhile: creation alone has no version to carry.
+        """Delete what this step has created if another process decided otherwise meanwhile.
 
-        An edit of the spec is no reason: the same process decides on it next. Some kinds the operator has no right to delete; none of them runs anything.
+        Creation alone has no version to carry.
+
+        An edit of the spec is no reason: the same process decides on it next.
+        Some kinds the operator has no right to delete; none of them runs anything.
         """
         present = self._present()
         why = overtaken(replace(self._decided, generation=present.generation), present)

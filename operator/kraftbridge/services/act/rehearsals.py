@@ -96,8 +96,8 @@ def _result(kubernetes: KubernetesPort, namespace: str, pod: str) -> tuple[str, 
                     return bounds.unpacked(
                         packed, f"the result of pod {pod}", bounds.RESULT_BYTES, advice
                     ).decode(), page
-                except (binascii.Error, OSError, UnicodeDecodeError) as e:
-                    words = f"its result is not whole: {e}"
+                except (binascii.Error, OSError, UnicodeDecodeError) as error:
+                    words = f"its result is not whole: {error}"
         if lines and words == "its pod is gone":
             words = f"container {container} of pod {pod} ended without a result; its log ends with: {lines[-1][:200]}"
     now = datetime.now(UTC)

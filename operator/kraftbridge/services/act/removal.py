@@ -25,8 +25,10 @@ _STATEFUL_SET = ("apps/v1", "StatefulSet")
 def stop_controllers(kubernetes: KubernetesPort, namespace: str, action: StopControllers) -> None:
     """Delete the StatefulSet, then its pods at once.
 
-    First, the StatefulSet becomes the owner of its other objects, so that Kubernetes' garbage collection deletes them: the operator has
-    no right to delete Secrets, Services or volumes. ``persistentVolumeClaimRetentionPolicy`` deletes the volumes if the user chose
+    First, the StatefulSet becomes the owner of its other objects, so that Kubernetes' garbage collection deletes them:
+    the operator has
+    no right to delete Secrets, Services or volumes.
+    ``persistentVolumeClaimRetentionPolicy`` deletes the volumes if the user chose
     that.
 
     Raises
@@ -146,7 +148,7 @@ def _objects(kubernetes: KubernetesPort, identity: Identity, status: MigrationSt
 
 
 def _brokers(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, Any]:
-    """Return the configuration that a StatefulSet of brokers renders, and the configuration that each of its pods runs."""
+    """Return the configuration that a StatefulSet of brokers renders, and what each of its pods runs."""
     stateful_set = kubernetes.get(*_STATEFUL_SET, namespace, name)
     if stateful_set is None:
         return {"statefulSet": name, "exists": False}

@@ -17,7 +17,10 @@ Object = Mapping[str, Any]
 
 
 def missing(kubernetes: KubernetesPort, namespace: str, known: ControllersStatus) -> tuple[str, ...]:
-    """Return ``Kind/name`` of the objects beside the StatefulSet that do not exist. The certificates have a restoration of their own."""
+    """Return ``Kind/name`` of the objects beside the StatefulSet that do not exist.
+
+    The certificates have a restoration of their own.
+    """
     return tuple(
         f"{kind}/{name}"
         for api_version, kind, name in names.controllers_objects(known.name, known.mode)
@@ -35,7 +38,9 @@ def claims(kubernetes: KubernetesPort, namespace: str, known: ControllersStatus)
 
 
 def check_claims(kubernetes: KubernetesPort, namespace: str, known: ControllersStatus) -> None:
-    """Refuse to create the StatefulSet unless every claim exists with its recorded UID: its controller would make blank volumes.
+    """Refuse to create the StatefulSet unless every claim exists with its recorded UID.
+
+    Its controller would make blank volumes.
 
     Raises
     ------
@@ -47,7 +52,8 @@ def check_claims(kubernetes: KubernetesPort, namespace: str, known: ControllersS
     seen = {str(i): uid for i, uid in claims(kubernetes, namespace, known).items()}
     if lost := sorted(i for i, uid in known.volume_uids.items() if seen.get(i) != uid):
         raise ActionError(
-            f"StatefulSet {namespace}/{known.name} is not created: the recorded claim of controller {', '.join(lost)} does not exist"
+            f"StatefulSet {namespace}/{known.name} is not created: "
+            f"the recorded claim of controller {', '.join(lost)} does not exist"
         )
 
 
@@ -59,7 +65,8 @@ def selector(migration: str) -> str:
 def left_pods(pods: Sequence[Object], known: ControllersStatus, owner: str) -> tuple[PodState, ...]:
     """Return this attempt's pods that the StatefulSet with UID ``owner`` does not own (``""``: there is none).
 
-    A pod on a node that is lost stays in the API until its Node is deleted or tainted as out of service (Kubernetes' pod garbage collector), and runs until
+    A pod on a node that is lost stays in the API until its Node is deleted or tainted as out of service
+    (Kubernetes' pod garbage collector), and runs until
     then as far as anybody can know.
     """
     expected = {f"{known.name}-{i}" for i in known.node_ids}

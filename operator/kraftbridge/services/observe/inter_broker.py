@@ -34,7 +34,8 @@ def client_of_brokers(
 ) -> dict[str, str] | None:
     """Return how a controller connects to a broker's inter-broker listener, as client properties with inline PEM.
 
-    None where there is nothing to try: a plain listener of brokers without an authorizer, or a setting that another finding asks for.
+    None where there is nothing to try: a plain listener of brokers without an authorizer,
+    or a setting that another finding asks for.
 
     Parameters
     ----------
@@ -48,7 +49,8 @@ def client_of_brokers(
     Raises
     ------
     CannotBeTriedError
-        A file is not in the Secret, or is no PEM. Or a login is there without what its TLS needs: who accepts that finding, because Java itself
+        A file is not in the Secret, or is no PEM.
+        Or a login is there without what its TLS needs: who accepts that finding, because Java itself
         trusts the brokers, has not tried the login.
 
     Notes
@@ -56,7 +58,8 @@ def client_of_brokers(
     The login always has the prefix of listener and mechanism (``JaasContext.loadServerContext``).
     """
     listener, protocol = inter_broker_listener(values)
-    login, tls = inter_broker_login(values), inter_broker_tls(values)
+    login = inter_broker_login(values)
+    tls = inter_broker_tls(values)
     if protocol == "PLAINTEXT" and _AUTHORIZER not in values:
         return None
     if login is not None and login.setting not in settings:
@@ -89,7 +92,7 @@ class Controllers:
     secret: Mapping[str, str]
     """Data of the Secret of their listener."""
     resolvable: Callable[[str], str]
-    """Returns ``host:port``, as a pod of the controllers' namespace resolves it, in a form that the operator resolves too."""
+    """Returns ``host:port``, as a pod of the controllers' namespace resolves it, in a form for the operator too."""
 
 
 class LoginTrials:
@@ -134,9 +137,10 @@ class LoginTrials:
             address = _address(endpoint, listener)
             host = address.rpartition(":")[0]
             refusal = self._refusal(port, address, host, client, controllers, until)
-        except (CannotBeTriedError, ObservationError) as e:
-            # Without TLS and login only the rights are asked for, and a listener that the operator cannot reach says nothing about them.
-            return None if protocol == "PLAINTEXT" else LoginTrial(listener, _shown(endpoint), str(e), tried=False)
+        except (CannotBeTriedError, ObservationError) as error:
+            # Without TLS and login only the rights are asked for,
+            # and a listener that the operator cannot reach says nothing about them.
+            return None if protocol == "PLAINTEXT" else LoginTrial(listener, _shown(endpoint), str(error), tried=False)
         return None if refusal is None else LoginTrial(listener, _shown(endpoint), refusal, tried=True)
 
     def _refusal(

@@ -152,7 +152,10 @@ class Observer:
         choosing = chooses_channel(spec, status)
         spec = with_channel(spec, status)
         if memory.channel != (channel := described(spec.brokers)):
-            memory.channel, memory.survey, memory.dry_start, memory.rehearsed = channel, None, None, None
+            memory.channel = channel
+            memory.survey = None
+            memory.dry_start = None
+            memory.rehearsed = None
         if Part.SURVEY not in wanted:
             memory.survey = None  # a node was away, or the migration rested: what comes next is decided on a new one
 
@@ -187,7 +190,8 @@ class Observer:
         issued = look(Part.ISSUED, "Secret of the listener", self._facts.issued, identity, spec, status, now)
         record = look(Part.BROKER_RECORD, "record of the broker", self._record, identity, status, memory)
         guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
-        seen_controllers, seen_sets = self._result(controllers), tuple(self._result(s) for s in sets)
+        seen_controllers = self._result(controllers)
+        seen_sets = tuple(self._result(s) for s in sets)
         clues = look(Part.CLUES, "logs", self._logs.clues, identity, spec, status, seen_sets, seen_controllers)
         started = look(Part.START_LOG, "log", self._logs.start, identity, spec, status, seen_sets)
         kept = look(
@@ -252,11 +256,9 @@ class Observer:
         recorded = kept is not None
         original = self._facts.original(identity, spec, status, stateful_set)
         if original is None:
-            facts, drift, references = (
-                BrokerFacts(identity.namespace, "", identity.cluster_domain, "", {}, ""),
-                tuple[str, ...](),
-                frozenset[str](),
-            )
+            facts = BrokerFacts(identity.namespace, "", identity.cluster_domain, "", {}, "")
+            drift = tuple[str, ...]()
+            references = frozenset[str]()
         else:
             facts = self._facts.brokers(identity, spec, status, original)
             _, references = settings_of(spec, original)
@@ -347,8 +349,12 @@ class Observer:
     def _belongings(
         self, identity: Identity, known: ControllersStatus, memory: Memory, *, whole: bool
     ) -> tuple[tuple[str, ...], dict[int, str]]:
-        """Return which of the controllers' objects do not exist, and the claims that do; read anew every few seconds while nothing is amiss."""
-        key, before = f"{known.name} {known.mode}", memory.belongings
+        """Return which of the controllers' objects do not exist, and the claims that do.
+
+        They are read anew every few seconds while nothing is amiss.
+        """
+        key = f"{known.name} {known.mode}"
+        before = memory.belongings
         fresh = before is not None and time.monotonic() - before[0] < BELONGINGS_EVERY_SECONDS and before[1] == key
         if whole and fresh and before is not None and not before[2]:
             return before[2], before[3]
@@ -412,7 +418,10 @@ class Observer:
         return known
 
     def _controllers_features(self, clients: ClusterClients, memory: Memory) -> Mapping[int, NodeFeatures | Unobserved]:
-        """Ask each controller for its features every few seconds, because a controller that is down costs a connection timeout."""
+        """Ask each controller for its features every few seconds.
+
+        A controller that is down costs a connection timeout.
+        """
         if memory.features is None or time.monotonic() - memory.features[0] > FEATURES_EVERY_SECONDS:
             memory.features = (time.monotonic(), clients.controllers.features())
         return memory.features[1]
@@ -475,9 +484,9 @@ class Observer:
         def attempt() -> T | Unobserved:
             try:
                 return look(*args, **kwargs)
-            except ObservationError as e:
+            except ObservationError as error:
                 OBSERVATION_ERRORS.labels(source=source.partition(" ")[0]).inc()
-                return Unobserved(e.source, e.reason)
+                return Unobserved(error.source, error.reason)
 
         return self._pool.submit(attempt)
 
@@ -489,7 +498,10 @@ class Observer:
 def _needed(
     spec: MigrationSpec, status: MigrationStatus, facts: BrokerFacts | None, name: str
 ) -> GuardedStatefulSet | None:
-    """Return the settings that a template needs for KRaft, from the status or computed from the recorded state; None without either."""
+    """Return the settings that a template needs for KRaft.
+
+    They come from the status or are computed from the recorded state; None without either.
+    """
     known = status.hand_over.stateful_sets if status.hand_over is not None else ()
     found = next((s for s in known if s.name == name), None)
     return found if found is not None or facts is None else hand_over.required(spec, facts, name)

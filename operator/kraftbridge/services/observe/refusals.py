@@ -1,4 +1,4 @@
-"""Reads why the API server refuses to create the pods of a workload: quota, Pod Security, admission policy or webhook."""
+"""Reads why the API server refuses to create a workload's pods: quota, Pod Security, admission policy or webhook."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ def failed_creates(kubernetes: KubernetesPort, workload: Object, kind: str) -> F
 
     Notes
     -----
-    The workload's status does not tell: its controller posts the event ``FailedCreate`` with the API server's answer and tries again
-    (``RealPodControl.createPods``, ``StatefulPodControl.recordPodEvent``). Equal events are counted in one (``events.go``, ``EventCorrelator``).
+    The workload's status does not tell: its controller posts the event ``FailedCreate`` with the API server's answer
+    and tries again
+    (``RealPodControl.createPods``, ``StatefulPodControl.recordPodEvent``).
+    Equal events are counted in one (``events.go``, ``EventCorrelator``).
     """
     metadata = workload["metadata"]
     selector = f"involvedObject.kind={kind},involvedObject.name={metadata['name']},reason=FailedCreate"
@@ -57,12 +59,17 @@ def _last_at(event: Object) -> str:
 
 
 LACKING_SECONDS: Final = 10.0
-"""A pod is made within a second after its predecessor is gone; an older event may still tell of a refusal that is over."""
+"""A pod is made within a second after its predecessor is gone.
+An older event may still tell of a refusal that is over.
+"""
 READ_EVERY_SECONDS: Final = 5.0
 
 
 class PodRefusals:
-    """Tells why StatefulSets lack pods. The events are read while one lacks a pod for some time, and not at every step."""
+    """Tells why StatefulSets lack pods.
+
+    The events are read while one lacks a pod for some time, and not at every step.
+    """
 
     def __init__(self, kubernetes: KubernetesPort) -> None:
         self._kubernetes = kubernetes
@@ -71,7 +78,8 @@ class PodRefusals:
 
     def of(self, stateful_set: Object, pods: int) -> str:
         """Return why the API server refuses a pod of a StatefulSet that has so many; ``""`` if it refuses none."""
-        uid, now = stateful_set["metadata"]["uid"], time.monotonic()
+        uid = stateful_set["metadata"]["uid"]
+        now = time.monotonic()
         if pods >= stateful_set["spec"].get("replicas", 1):
             self._lacking_since.pop(uid, None)
             self._known.pop(uid, None)
@@ -86,6 +94,6 @@ class PodRefusals:
     def _read(self, stateful_set: Object) -> str:
         try:
             found = failed_creates(self._kubernetes, stateful_set, "StatefulSet")
-        except ObservationError as e:
-            return f"why cannot be read ({e})"
+        except ObservationError as error:
+            return f"why cannot be read ({error})"
         return f"the API server refuses it (last at {found.last_at}): {found.words}" if found.words else ""

@@ -1,4 +1,4 @@
-"""Observes the runs of verifications and rehearsals: Jobs, SparkApplications and the reports that they leave in ConfigMaps."""
+"""Observes runs of verifications and rehearsals: Jobs, SparkApplications and their reports in ConfigMaps."""
 
 from __future__ import annotations
 
@@ -37,14 +37,17 @@ def last_run(kubernetes: KubernetesPort, identity: Identity, status: MigrationSt
     data = config_map.get("data") or {}
     if VERDICT_KEY in data:
         if len(data[VERDICT_KEY]) > _MOST_CHARACTERS:
-            words = f"its verdict has {len(data[VERDICT_KEY]):,} characters, and {_MOST_CHARACTERS:,} is the most that is read"
+            words = (
+                f"its verdict has {len(data[VERDICT_KEY]):,} characters, "
+                f"and {_MOST_CHARACTERS:,} is the most that is read"
+            )
             return VerificationRun(run_id, RunState.FAILED, words)
         try:
             return VerificationRun(
                 run_id, RunState.FINISHED, verdict=VerdictSummary.model_validate_json(data[VERDICT_KEY])
             )
-        except ValidationError as e:
-            return VerificationRun(run_id, RunState.FAILED, f"its verdict cannot be read: {e.errors()[0]['msg']}")
+        except ValidationError as error:
+            return VerificationRun(run_id, RunState.FAILED, f"its verdict cannot be read: {error.errors()[0]['msg']}")
     state, message = _application(kubernetes, identity, run_id, _Places("spec.verification"))
     if state is RunState.PENDING and READY_KEY in data:
         released = GO_KEY in data and _released(data[GO_KEY]) == run_id
@@ -73,7 +76,9 @@ def _trouble(kubernetes: KubernetesPort, identity: Identity, run_id: str) -> str
 
 
 _FEW_REFUSALS: Final = 2
-"""Refusals of a Job's pod after which it is not the API server's moment of weakness: the Job controller repeats within seconds."""
+"""Refusals of a Job's pod after which it is not the API server's moment of weakness.
+The Job controller repeats within seconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +90,24 @@ class _Places:
 
 
 def refusal(kubernetes: KubernetesPort, identity: Identity, job: Object, places: _Places) -> tuple[str, int]:
-    """Return why the API server refuses to create the pod of a Job, with what to do, and how often it refused; ``""`` if it does not."""
-    name, namespace = job["metadata"]["name"], identity.namespace
+    """Return why the API server refuses to create the pod of a Job, with what to do, and how often it refused.
+
+    The reason is ``""`` if it does not refuse.
+    """
+    name = job["metadata"]["name"]
+    namespace = identity.namespace
     status = job.get("status") or {}
     if any(status.get(count) for count in ("active", "ready", "succeeded", "failed")):
         return "", 0
     try:
         found = failed_creates(kubernetes, job, "Job")
-    except ObservationError as e:
-        return (
-            f"Job {name} has no pod, and why cannot be read ({e}). kubectl -n {namespace} describe job {name} tells",
-            0,
-        )
+    except ObservationError as error:
+        unread = f"Job {name} has no pod, and why cannot be read ({error})."
+        return f"{unread} kubectl -n {namespace} describe job {name} tells", 0
     if not found.words:
         return "", 0
-    return (
-        f"Job {name} has no pod, because the API server refuses it: {found.words}. {_advice(found.words, namespace, places)}",
-        found.count,
-    )
+    refused = f"Job {name} has no pod, because the API server refuses it: {found.words}."
+    return f"{refused} {_advice(found.words, namespace, places)}", found.count
 
 
 def _advice(said: str, namespace: str, places: _Places) -> str:
@@ -114,7 +119,10 @@ def _advice(said: str, namespace: str, places: _Places) -> str:
     if "podsecurity" in low or "security context constraint" in low:
         return f"Let the policy of namespace {namespace} admit the pod, or change spec.pods.securityContext"
     if "webhook" in low or "validatingadmissionpolicy" in low:
-        return f"Let the admission policy that refuses it admit the pods of {places.section}, or give them what it asks for in spec.pods"
+        return (
+            f"Let the admission policy that refuses it admit the pods of {places.section}, "
+            "or give them what it asks for in spec.pods"
+        )
     if "limitrange" in low or "usage per" in low:
         return f"Change the LimitRange of namespace {namespace}, or what {places.section} requests"
     return f"Remove the cause that the answer names in namespace {namespace}"
@@ -170,12 +178,15 @@ def running_rehearsal(kubernetes: KubernetesPort, identity: Identity, status: Mi
         return RehearsalRun(run_id, RehearsalProgress.MISSING)
     if (text := (config_map.get("data") or {}).get(RESULT_KEY)) is not None:
         if len(text) > bounds.RESULT_BYTES:
-            words = f"its result has {bounds.size(len(text))}, and {bounds.size(bounds.RESULT_BYTES)} is the most that is read"
+            words = (
+                f"its result has {bounds.size(len(text))}, "
+                f"and {bounds.size(bounds.RESULT_BYTES)} is the most that is read"
+            )
             return RehearsalRun(run_id, RehearsalProgress.FINISHED, words)
         try:
             result = RehearsalResult.model_validate_json(text)
-        except ValidationError as e:
-            words = f"its result cannot be read: {e.errors()[0]['msg']}"
+        except ValidationError as error:
+            words = f"its result cannot be read: {error.errors()[0]['msg']}"
             return RehearsalRun(run_id, RehearsalProgress.FINISHED, words)
         return RehearsalRun(run_id, RehearsalProgress.FINISHED, result=result)
     job = kubernetes.get("batch/v1", "Job", identity.namespace, run_id)

@@ -1,6 +1,9 @@
-"""Observes what only preflight needs: rights, capacity, disruption budgets, ACLs, broker settings. Each part can be unobserved.
+"""Observes what only preflight needs: rights, capacity, disruption budgets, ACLs, broker settings.
 
-What a migration needs is read from the objects that builders make. The chart grants the same rights (``tests/chart/test_rbac.py`` compares both).
+Each part can be unobserved.
+
+What a migration needs is read from the objects that builders make.
+The chart grants the same rights (``tests/chart/test_rbac.py`` compares both).
 """
 
 from __future__ import annotations
@@ -89,8 +92,8 @@ def controllers_demand(spec: MigrationSpec, facts: quorum.ControllersFacts) -> C
             tolerations=tuple(pod.get("tolerations", ())),
             apart=bool(((pod["affinity"] or {}).get("podAntiAffinity") or {}).get(required)),
         )
-    except ValueError as e:
-        raise ObservationError("spec.controllers", str(e)) from e
+    except ValueError as error:
+        raise ObservationError("spec.controllers", str(error)) from error
 
 
 def run_demand(spec: MigrationSpec, runner: Runner) -> tuple[Demand, ...]:
@@ -115,7 +118,8 @@ def run_demand(spec: MigrationSpec, runner: Runner) -> tuple[Demand, ...]:
 
 def _container_demand(container: dict[str, Any]) -> Demand:
     resources = container.get("resources") or {}
-    requests, limits = wholes(resources.get("requests")), wholes(resources.get("limits"))
+    requests = wholes(resources.get("requests"))
+    limits = wholes(resources.get("limits"))
     return Demand(
         container["name"],
         requests.get("cpu", limits.get("cpu")),
@@ -135,8 +139,8 @@ def whole(resource: str, text: object) -> int:
     """
     try:
         exact: Decimal = parse_quantity(text)
-    except ValueError as e:
-        raise ValueError(f"{text!r} is not a quantity") from e
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a quantity") from error
     cpu = resource == "cpu" or resource.endswith(".cpu")
     return math.ceil(exact * (1000 if cpu else 1))
 
@@ -185,10 +189,13 @@ T = TypeVar("T")
 SILENT_SECONDS: Final = 2.0
 """An answer that fails later than this was no answer."""
 CAPACITY_EVERY_SECONDS: Final = 30.0
-"""All pods of a cluster are the largest answer that the operator asks for, and every migration in preflight needs it."""
+"""All pods of a cluster are the largest answer that the operator asks for; every migration in preflight needs it."""
 
 ACCEPTED_FOR_SECONDS: Final = 300.0
-"""How long an accepted dry run holds while the object stays the same. The change itself goes through admission again."""
+"""How long an accepted dry run holds while the object stays the same.
+
+The change itself goes through admission again.
+"""
 REFUSED_FOR_SECONDS: Final = 30.0
 """How long a refused dry run holds, so that a corrected policy is seen soon."""
 
@@ -211,7 +218,10 @@ class Surveyor:
         """Time and refusal of each dry run, by a digest of its object."""
         self._logins = LoginTrials()
         self._rooms_lock = threading.Lock()
-        """Held while the room is read, so that migrations do not read it at the same time. Nobody waits for it who knows an older answer."""
+        """Held while the room is read, so that migrations do not read it at the same time.
+
+        Nobody waits for it who knows an older answer.
+        """
 
     def survey(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients
@@ -258,7 +268,8 @@ class Surveyor:
     ) -> Survey:
         """Return the part of the survey that tells the brokers' settings, as a migration asks for it after preflight.
 
-        This asks each broker one question, besides one for the list of brokers, and reads one Secret. Before the first broker restarts, it also asks what
+        This asks each broker one question, besides one for the list of brokers, and reads one Secret.
+        Before the first broker restarts, it also asks what
         the principal may see, and the controllers' logins are tried (`inter_broker`).
         """
         brokers = _seen(clients.brokers.broker_settings)
@@ -326,7 +337,8 @@ class Surveyor:
     def _refused(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[RefusedChange, ...]:
         """Try every overlay of the brokers and the controllers' objects as a dry run; one refusal for each object.
 
-        An object that was accepted is tried again after `ACCEPTED_FOR_SECONDS`, one that was refused after `REFUSED_FOR_SECONDS`.
+        An object that was accepted is tried again after `ACCEPTED_FOR_SECONDS`,
+        one that was refused after `REFUSED_FOR_SECONDS`.
 
         Raises
         ------
@@ -356,8 +368,8 @@ class Surveyor:
             name = f"{obj['kind']}/{obj['metadata']['name']}"
             try:
                 refusal = self._refusal(obj)
-            except ActionError as e:
-                raise ObservationError(name, str(e)) from e
+            except ActionError as error:
+                raise ObservationError(name, str(error)) from error
             if refusal is not None:
                 found.setdefault(name, RefusedChange(name, refusal))
         return tuple(found.values())
@@ -371,8 +383,8 @@ class Surveyor:
         try:
             self._kubernetes.try_apply(obj)
             refusal = None
-        except ActionRefusedError as e:
-            refusal = str(e)
+        except ActionRefusedError as error:
+            refusal = str(error)
         self._tried[digest] = (now, refusal)
         return refusal
 
@@ -387,7 +399,8 @@ class Surveyor:
         return frozenset(parse_properties(self._listener_secret(identity, spec, status).get("listener.properties", "")))
 
     def _listener_problems(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[str, ...]:
-        listener, name = spec.controllers.listener, controllers_name(identity.name, identity.uid, status.attempt)
+        listener = spec.controllers.listener
+        name = controllers_name(identity.name, identity.uid, status.attempt)
         hosts = names.controller_hosts(name, identity.namespace, spec.controllers.node_ids, identity.cluster_domain)
         data = self._listener_secret(identity, spec, status)
         if not listener.generate:
@@ -402,16 +415,19 @@ class Surveyor:
             *issued.problems,
             *(f"Secret {s.name} does not exist" for s in issued.secrets if not s.exists and not s.problem),
         ]
-        twice = f"Secret {listener.secret_name} has {', '.join(sorted(given))}, and spec.controllers.listener.generate asks the operator to issue them; remove one of the two"
+        twice = (
+            f"Secret {listener.secret_name} has {', '.join(sorted(given))}, "
+            "and spec.controllers.listener.generate asks the operator to issue them; remove one of the two"
+        )
         return (*((twice,) if given else ()), *problems)
 
     def _listener_secret(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> dict[str, str]:
         name = controllers_name(identity.name, identity.uid, status.attempt)
         try:
             return listener_data(self._kubernetes, identity.namespace, name, spec)
-        except InvalidSpecError as e:
+        except InvalidSpecError as error:
             where = f"Secret {identity.namespace}/{spec.controllers.listener.secret_name}"
-            raise ObservationError(where, str(e)) from e
+            raise ObservationError(where, str(error)) from error
 
     # ----------------------------------------------------------------------------------------- controllers
 
@@ -458,7 +474,10 @@ class Surveyor:
         )
 
     def _capacity(self, namespace: str) -> Capacity:
-        """Return the room on the nodes; migrations share it for `CAPACITY_EVERY_SECONDS`, and use the older one while it is read anew."""
+        """Return the room on the nodes.
+
+        Migrations share it for `CAPACITY_EVERY_SECONDS`, and use the older one while it is read anew.
+        """
         place = namespace if self._settings.watched_namespaces else None
         known = self._rooms.get(place)
         if known is not None and time.monotonic() - known[0] <= CAPACITY_EVERY_SECONDS:
@@ -475,7 +494,8 @@ class Surveyor:
         nodes = self._kubernetes.list("v1", "Node", None)
         used: dict[str, dict[str, int]] = {}
         for pod in self._kubernetes.list("v1", "Pod", place):
-            node, phase = pod.get("spec", {}).get("nodeName"), pod.get("status", {}).get("phase", "")
+            node = pod.get("spec", {}).get("nodeName")
+            phase = pod.get("status", {}).get("phase", "")
             if node and phase not in _FINISHED:
                 sums = used.setdefault(node, {"cpu": 0, "memory": 0, "pods": 0})
                 for resource, amount in _requests(pod).items():
@@ -491,7 +511,8 @@ class Surveyor:
         """
         kinds = (("apps/v1", "StatefulSet"), ("v1", "PersistentVolumeClaim"), ("v1", "ConfigMap"))
         labelled = f"{LABEL_MIGRATION}={identity.name}"
-        found, uids = set[str](), set[str]()
+        found = set[str]()
+        uids = set[str]()
         for api_version, kind in kinds:
             for obj in self._kubernetes.list(api_version, kind, identity.namespace, labelled):
                 uid = names.uid_in(obj["metadata"]["name"], identity.name)
@@ -563,9 +584,10 @@ _MARKS: Mapping[str, str] = {
 
 
 def writers_of(stateful_set: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the writers of a StatefulSet: its controller, the tools that mark their objects, the owners of its template's fields.
+    """Return a StatefulSet's writers: its controller, the tools that mark objects, the owners of template fields.
 
-    Sources are ``ownerReferences``, the tools' labels and annotations, and ``managedFields`` (owners of ``spec.template`` or a field below it).
+    Sources are ``ownerReferences``, the tools' labels and annotations,
+    and ``managedFields`` (owners of ``spec.template`` or a field below it).
     """
     metadata = stateful_set["metadata"]
     found = [f"owner {o['kind']}/{o['name']}" for o in metadata.get("ownerReferences") or [] if o.get("controller")]
@@ -587,14 +609,17 @@ def _is_too_old(read_at: float) -> bool:
 def _seen(look: Callable[[], T]) -> T | Unobserved:
     try:
         return look()
-    except ObservationError as e:
-        return Unobserved(e.source, e.reason)
-    except (ValueError, KeyError, TypeError) as e:
-        return Unobserved("an object of the API server", f"it cannot be parsed: {type(e).__name__}: {e}")
+    except ObservationError as error:
+        return Unobserved(error.source, error.reason)
+    except (ValueError, KeyError, TypeError) as error:
+        return Unobserved("an object of the API server", f"it cannot be parsed: {type(error).__name__}: {error}")
 
 
 def _requests(pod: Object) -> dict[str, int]:
-    """Return the resources that the scheduler counts for a pod (init containers run one after the other, before the others)."""
+    """Return the resources that the scheduler counts for a pod.
+
+    Init containers run one after the other, before the others.
+    """
 
     def of(containers: Iterable[Object], resource: str) -> list[int]:
         return [wholes((c.get("resources") or {}).get("requests")).get(resource, 0) for c in containers]
@@ -627,7 +652,10 @@ def _room(node: Object, used: Mapping[str, int]) -> Room:
 
 
 def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Return whether a label selector matches. An empty selector of a PodDisruptionBudget (``policy/v1``) matches every pod, a missing one none."""
+    """Return whether a label selector matches.
+
+    An empty selector of a PodDisruptionBudget (``policy/v1``) matches every pod, a missing one none.
+    """
     if selector is None:
         return False
     wanted = selector.get("matchLabels") or {}
@@ -635,7 +663,8 @@ def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> b
 
 
 def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(expression["key"]), expression.get("values") or []
+    value = labels.get(expression["key"])
+    values = expression.get("values") or []
     match expression["operator"]:
         case "In":
             return value in values

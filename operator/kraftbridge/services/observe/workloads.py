@@ -50,7 +50,8 @@ _FATAL_WAITS = frozenset(
 
 def pod_state(pod: Object) -> PodState:
     """Return the observed state of a pod."""
-    metadata, status = pod["metadata"], pod.get("status", {})
+    metadata = pod["metadata"]
+    status = pod.get("status", {})
     conditions = {c["type"]: c for c in status.get("conditions", [])}
     ready = conditions.get("Ready", {})
     index = metadata.get("labels", {}).get("apps.kubernetes.io/pod-index") or metadata["name"].rpartition("-")[2]
@@ -110,11 +111,15 @@ def _last_words(log: str) -> str:
 
 
 def pods_selector(stateful_set: Object) -> str:
-    """Return a StatefulSet's selector in the syntax of API requests (``LabelSelector``: all labels and expressions must match)."""
+    """Return a StatefulSet's selector in the syntax of API requests.
+
+    All labels and expressions must match (``LabelSelector``).
+    """
     selector = stateful_set["spec"]["selector"]
     terms = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items()]
     for expression in selector.get("matchExpressions", []):
-        key, values = expression["key"], ",".join(expression.get("values", []))
+        key = expression["key"]
+        values = ",".join(expression.get("values", []))
         match expression["operator"]:
             case "In":
                 terms.append(f"{key} in ({values})")
@@ -181,7 +186,10 @@ def _mount_paths(container: Object) -> frozenset[str]:
 
 
 def last_writer(obj: Object) -> str:
-    """Return the last writer of an object's fields besides the operator, and the time, from ``managedFields``; ``""`` if none is recorded."""
+    """Return the last writer of an object's fields besides the operator, and the time, from ``managedFields``.
+
+    It is ``""`` if none is recorded.
+    """
     entries = [
         e
         for e in obj["metadata"].get("managedFields") or []
@@ -250,7 +258,8 @@ def foreign_changes(
 
 def own_state(stateful_set: Object, pods: Sequence[Object], container: str) -> StatefulSetState:
     """Return the observed state of any StatefulSet: pods, revision, configuration, lock, image of Kafka's container."""
-    metadata, status = stateful_set["metadata"], stateful_set.get("status", {})
+    metadata = stateful_set["metadata"]
+    status = stateful_set.get("status", {})
     template = stateful_set["spec"]["template"]
     return StatefulSetState(
         name=metadata["name"],
@@ -300,7 +309,7 @@ def brokers_state(
 LOGS_EVERY_SECONDS: Final = 15.0
 LOG_LINES: Final = 400
 LOGS_SINCE_SECONDS: Final = 180
-"""The migration driver repeats its waiting message at least once a minute (maximum backoff of ``KRaftMigrationDriver``)."""
+"""The migration driver repeats its waiting message at least once a minute (backoff of ``KRaftMigrationDriver``)."""
 MOST_PODS: Final = 8
 
 START_EVERY_SECONDS: Final = 5.0
@@ -309,7 +318,8 @@ _OF_KAFKA: Final = re.compile(
 )
 """Classes that log, which every layout of Kafka's and of the known images prints."""
 _LOADING: Final = re.compile(
-    r"\[LogLoader |Loading producer state |Loading logs from |Attempting recovery |Recovering \d+ logs |Skipping recovery of \d+ logs "
+    r"\[LogLoader |Loading producer state |Loading logs from |Attempting recovery |Recovering \d+ logs "
+    r"|Skipping recovery of \d+ logs "
     r"|Completed load of "
 )
 """Words of ``LogManager.loadLogs``, ``LogLoader`` and ``ProducerStateManager`` in Kafka 3.9."""
