@@ -70,7 +70,9 @@ class Purpose:
     def usages(self) -> tuple[x509.ObjectIdentifier, ...]:
         """Extended key usages."""
         server = (ExtendedKeyUsageOID.SERVER_AUTH,) if self.hosts else ()
-        return (*server, ExtendedKeyUsageOID.CLIENT_AUTH) if self.client else server
+        if not self.client:
+            return server
+        return (*server, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 def new_authority(common_name: str, now: datetime) -> Files:
@@ -171,9 +173,9 @@ def problem(data: Mapping[str, str], purpose: Purpose, authority: Mapping[str, s
         None if it is not known: the certificate must then come from its own ``ca.crt``.
     """
     try:
-        found = chain_problems(data, purpose.hosts, server=bool(purpose.hosts), client=purpose.client)
-        if found:
-            return found[0]
+        problems = chain_problems(data, purpose.hosts, server=bool(purpose.hosts), client=purpose.client)
+        if problems:
+            return problems[0]
         if authority is not None and _one(data, AUTHORITIES) != _one(authority, CERTIFICATE):
             return f"{AUTHORITIES} is not the operator's authority"
         subject = x509.load_pem_x509_certificate(data[CERTIFICATE].encode()).subject

@@ -1,8 +1,7 @@
 """Bounds of everything that comes from outside: bytes, time, depth and paths. Pure, but for `file`.
 
 A tenant names the servers that the operator asks, and writes the Secrets and ConfigMaps that it reads.
-One operator serves all tenants, so what one of them sends
-must not fill its memory or hold a thread.
+One operator serves all tenants, so what one of them sends must not fill its memory or hold a thread.
 What exceeds a bound is an error of that one source.
 It names the object, what was received, the bound, and what to do.
 """
@@ -111,7 +110,11 @@ class PathRefusedError(OSError):
 
 def size(count: int) -> str:
     """Return a number of bytes as people write it."""
-    return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count / KIB:.1f} KiB" if count >= KIB else f"{count} bytes"
+    if count >= MIB:
+        return f"{count / MIB:.1f} MiB"
+    if count >= KIB:
+        return f"{count / KIB:.1f} KiB"
+    return f"{count} bytes"
 
 
 # ------------------------------------------------------------------------------------------------ servers
@@ -176,21 +179,21 @@ def until_closed(
     BoundExceededError
         The peer sent more.
     """
-    found = bytearray()
+    received = bytearray()
     try:
         while (left := deadline - time.monotonic()) > 0:
             set_timeout(left)
             chunk = receive(_CHUNK_BYTES)
             if not chunk:
-                return bytes(found)
-            found += chunk
-            if len(found) > most:
+                return bytes(received)
+            received += chunk
+            if len(received) > most:
                 raise BoundExceededError(
                     source, f"it sent more than {size(most)}", size(most), "Ask what answers at this address"
                 )
     except TimeoutError:
         pass
-    raise TimeoutError(f"{source} has not ended in time, after {size(len(found))}")
+    raise TimeoutError(f"{source} has not ended in time, after {size(len(received))}")
 
 
 _CHUNK_BYTES: Final = 64 * KIB
@@ -213,17 +216,17 @@ def unpacked(packed: bytes, source: str, most: int, advice: str, *, zlib_format:
     BoundExceededError
         It holds more than ``most`` bytes.
     """
-    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS if zlib_format else _GZIP)
-    kind = "zlib" if zlib_format else "gzip"
+    kind, wbits = ("zlib", zlib.MAX_WBITS) if zlib_format else ("gzip", _GZIP)
+    stream = zlib.decompressobj(wbits=wbits)
     try:
-        found = stream.decompress(packed, most + 1)
+        content = stream.decompress(packed, most + 1)
     except zlib.error as error:
         raise OSError(f"{source} is not packed with {kind}: {error}") from error
-    if len(found) > most:
+    if len(content) > most:
         raise BoundExceededError(source, f"{size(len(packed))} unpack to more than {size(most)}", size(most), advice)
     if not stream.eof or stream.unused_data:
         raise OSError(f"{source} is not one whole {kind} stream")
-    return found
+    return content
 
 
 def json_value(text: bytes, source: str, most_values: int, advice: str) -> Any:
@@ -236,7 +239,7 @@ def json_value(text: bytes, source: str, most_values: int, advice: str) -> Any:
     ValueError
         It is no JSON.
     """
-    values = sum(text.count(each) for each in (b",", b"[", b"{"))
+    values = sum(map(text.count, (b",", b"[", b"{")))
     count(source, values, most_values, "values", advice)
     try:
         return json.loads(text)

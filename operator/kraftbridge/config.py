@@ -18,9 +18,9 @@ RESOLVER: Final = Path("/etc/resolv.conf")
 def searched_domain(resolver: Path) -> str:
     """Return the cluster's DNS domain, as the search list of a pod's ``resolv.conf`` shows it.
 
-    The kubelet lists ``<namespace>.svc.<domain>``,
-    ``svc.<domain>`` and ``<domain>`` for pods with the policy ``ClusterFirst`` (Kubernetes: DNS
-    for Services and Pods). Without such a list, as outside of a cluster, the answer is `DEFAULT_CLUSTER_DOMAIN`.
+    The kubelet lists ``<namespace>.svc.<domain>``, ``svc.<domain>`` and ``<domain>`` for pods with the policy
+    ``ClusterFirst`` (Kubernetes: DNS for Services and Pods).
+    Without such a list, as outside of a cluster, the answer is `DEFAULT_CLUSTER_DOMAIN`.
     """
     try:
         lines = resolver.read_text(errors="replace").splitlines()

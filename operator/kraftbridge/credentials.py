@@ -1,10 +1,9 @@
 """Certificates of cert-manager (``tls.crt``, ``tls.key``, ``ca.crt``), in the form that Kafka and ZooKeeper read.
 
 ``python -m kraftbridge.credentials`` runs as an init container of each controller.
-Kafka and ZooKeeper read a private key as PKCS#8 only
-(``DefaultSslEngineFactory.PemStore``, ``PemReader`` of ZooKeeper);
-cert-manager writes PKCS#1 (RSA) and SEC 1 (ECDSA) unless
-``spec.privateKey.encoding`` is ``PKCS8``.
+Kafka and ZooKeeper read a private key as PKCS#8 only (``DefaultSslEngineFactory.PemStore``,
+``PemReader`` of ZooKeeper); cert-manager writes PKCS#1 (RSA) and SEC 1
+(ECDSA) unless ``spec.privateKey.encoding`` is ``PKCS8``.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -86,8 +86,8 @@ def subject(data: Mapping[str, str]) -> str:
     Notes
     -----
     Both use ``X500Principal.getName``, which is RFC 2253 with its freedoms used in one way:
-    more characters are escaped than must be, and the value of an
-    attribute that the RFC does not name is hexadecimal (``AVA.toRFC2253String`` of the JDK).
+    more characters are escaped than must be, and the value of an attribute that the RFC does not name is hexadecimal
+    (``AVA.toRFC2253String`` of the JDK).
 
     Raises
     ------
@@ -211,11 +211,11 @@ def text_files(files: Mapping[str, bytes]) -> dict[str, str]:
 
     Cert-manager and the operator also write key stores (``keystore.p12``) into the Secret of a certificate.
     """
-    found = {}
+    texts = {}
     for name, content in files.items():
         with suppress(UnicodeDecodeError):
-            found[name] = content.decode()
-    return found
+            texts[name] = content.decode()
+    return texts
 
 
 def listener_problems(data: Mapping[str, str], protocol: str, hosts: Iterable[str], now: datetime) -> tuple[str, ...]:
@@ -248,12 +248,12 @@ def chain_problems(data: Mapping[str, str], hosts: Iterable[str], *, server: boo
     keystore(data)
     chain = _certificates(data, CERTIFICATE)
     authorities = _certificates(data, AUTHORITIES)
-    found = [*_name_problems(chain[0], hosts), *_usage_problems(chain[0], server=server, client=client)]
+    problems = [*_name_problems(chain[0], hosts), *_usage_problems(chain[0], server=server, client=client)]
     if not _leads_to(chain, authorities):
-        found.append(
+        problems.append(
             f"{AUTHORITIES} has no certificate that signed {CERTIFICATE}: the controllers would not trust each other"
         )
-    return tuple(found)
+    return tuple(problems)
 
 
 def _lifetime_problems(leaf: x509.Certificate, now: datetime) -> Iterable[str]:
@@ -270,10 +270,16 @@ def _name_problems(leaf: x509.Certificate, hosts: Iterable[str]) -> Iterable[str
         )
     except x509.ExtensionNotFound:
         names = []
-    # RFC 6125: a wildcard stands for exactly one label.
-    covered = {n.lower() for n in names}
-    if lacking := [h for h in hosts if not {h.lower(), "*." + h.lower().partition(".")[2]} & covered]:
+    covered = {name.lower() for name in names}
+    lacking = [host for host in hosts if not _covering(host) & covered]
+    if lacking:
         yield f"{CERTIFICATE} has no subject alternative name for {', '.join(lacking)}"
+
+
+def _covering(host: str) -> set[str]:
+    """Return the names that cover a host. A wildcard stands for exactly one label (RFC 6125)."""
+    _, _, parent = host.lower().partition(".")
+    return {host.lower(), f"*.{parent}"}
 
 
 def _usage_problems(leaf: x509.Certificate, *, server: bool, client: bool) -> Iterable[str]:
@@ -285,12 +291,13 @@ def _usage_problems(leaf: x509.Certificate, *, server: bool, client: bool) -> It
         usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
         return
-    wanted = {
-        "server auth": (server, ExtendedKeyUsageOID.SERVER_AUTH),
-        "client auth": (client, ExtendedKeyUsageOID.CLIENT_AUTH),
-    }
-    for name, (needed, oid) in wanted.items():
-        if needed and oid not in usage:
+    wanted = {}
+    if server:
+        wanted["server auth"] = ExtendedKeyUsageOID.SERVER_AUTH
+    if client:
+        wanted["client auth"] = ExtendedKeyUsageOID.CLIENT_AUTH
+    for name, oid in wanted.items():
+        if oid not in usage:
             yield f"{CERTIFICATE} lacks the usage {name!r}"
 
 
@@ -299,10 +306,10 @@ def _leads_to(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Cert
 
     Each certificate is signed by the next, the last or one before it by an authority.
     """
-    for position, certificate in enumerate(chain):
-        if certificate in authorities or any(_signed_by(certificate, a) for a in authorities):
+    for certificate, issuer in zip_longest(chain, chain[1:]):
+        if certificate in authorities or any(_signed_by(certificate, authority) for authority in authorities):
             return True
-        if position + 1 == len(chain) or not _signed_by(certificate, chain[position + 1]):
+        if issuer is None or not _signed_by(certificate, issuer):
             return False
     return False
 
@@ -342,8 +349,10 @@ def _public(key: object) -> bytes:
 
 def _read(directory: str | None) -> dict[str, str]:
     """Return the files of a mounted Secret; an optional Secret that does not exist mounts as an empty directory."""
-    folder = Path(directory or "")
-    return {n: (folder / n).read_text() for n in CERTIFICATE_KEYS if (folder / n).is_file()} if directory else {}
+    if not directory:
+        return {}
+    files = {name: Path(directory) / name for name in CERTIFICATE_KEYS}
+    return {name: path.read_text() for name, path in files.items() if path.is_file()}
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:

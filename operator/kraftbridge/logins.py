@@ -41,12 +41,12 @@ class Logins:
     def for_controllers(self) -> Files:
         """Return the controllers' settings, which let in both users, and the login of the controllers' clients."""
         users = principals(self.uid_part)
-        known = f'user_{users["controllers"]}="{self.controllers}" user_{users["brokers"]}="{self.brokers}"'
+        entries = f'user_{users["controllers"]}="{self.controllers}" user_{users["brokers"]}="{self.brokers}"'
         client = _login(users["controllers"], self.controllers)
         settings = (
             "sasl.mechanism.controller.protocol=PLAIN\n"
             "listener.name.controller.sasl.enabled.mechanisms=PLAIN\n"
-            f"listener.name.controller.plain.sasl.jaas.config={client} {known};\n"
+            f"listener.name.controller.plain.sasl.jaas.config={client} {entries};\n"
         )
         return {PROPERTIES: settings.encode(), LOGIN: f"{client};".encode()}
 
@@ -92,9 +92,13 @@ def of_controllers(controllers: Mapping[str, str], uid_part: str) -> Logins | No
     """
     users = principals(uid_part)
     settings = controllers.get(PROPERTIES, "")
-    found = {who: re.search(rf'\buser_{re.escape(user)}="([^"]*)"', settings) for who, user in users.items()}
-    passwords = {who: match[1] for who, match in found.items() if match is not None}
-    return Logins(uid_part, **passwords) if passwords.keys() == users.keys() else None
+    passwords = {}
+    for who, user in users.items():
+        match = re.search(rf'\buser_{re.escape(user)}="([^"]*)"', settings)
+        if match is None:
+            return None
+        passwords[who] = match[1]
+    return Logins(uid_part, **passwords)
 
 
 def problem(data: Mapping[str, str], expected: Files) -> str:

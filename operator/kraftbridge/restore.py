@@ -2,8 +2,7 @@
 
 ``volume`` runs as an init container of each controller while a lost quorum is restored:
 it puts the copy in the place of what the volume holds.
-It does so once
-for each copy, so a controller that restarts later keeps what it has written since.
+It does so once for each copy, so a controller that restarts later keeps what it has written since.
 What the volume held before is kept beside it.
 
 ``unpack`` runs in front of a verification that compares the copy.

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from kubernetes.config import ConfigException, list_kube_config_contexts
@@ -18,19 +18,16 @@ from rich.syntax import Syntax
 
 from kraftbridge import __version__
 from kraftbridge.exceptions import ConflictError, MigrationError
-from kraftbridge.models.catalogue import ACCEPTABLE, Severity
+from kraftbridge.models.catalogue import ACCEPTABLE
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import RehearsalStatus
+from kraftbridge.objects import section
 from kraftbridge.plugin import hand_over as handing_over
 from kraftbridge.plugin.bundle import collect
-from kraftbridge.plugin.picture import (
-    findings_table,
-    rehearsal_picture,
-    status_picture,
-)
+from kraftbridge.plugin.picture import blocks, findings_table, rehearsal_picture, status_picture
 from kraftbridge.plugin.plan import plan as plan_lines
 from kraftbridge.plugin.redaction import Redactor
 from kraftbridge.plugin.session import Migration, PluginError, Session, read_rehearsal, read_report
@@ -72,8 +69,8 @@ def _session(namespace: str | None, context: str | None, kubeconfig: str | None)
             contexts, active = list_kube_config_contexts(config_file=kubeconfig)
         except ConfigException as error:
             raise PluginError(f"no usable kubeconfig: {error}") from error
-        chosen: dict[str, Any] = next((c for c in contexts if c["name"] == context), active) or {}
-        namespace = str(chosen.get("context", {}).get("namespace") or "default")
+        chosen = next((c for c in contexts if c["name"] == context), active)
+        namespace = str(section(chosen, "context").get("namespace") or "default")
     return Session(connect(kubeconfig, context), namespace)
 
 
@@ -110,14 +107,15 @@ def findings(
 ) -> None:
     """List the preflight findings; the exit code is 1 while one of them blocks."""
     migration = _session(namespace, context, kubeconfig).migration(name)
-    found = migration.status.findings
-    Console().print(findings_table(found) if found else "no findings")
-    blocking = [f for f in found if f.severity is Severity.BLOCKING and not f.accepted]
-    if acceptable := [f for f in blocking if f.code in ACCEPTABLE]:
+    listed = migration.status.findings
+    Console().print(findings_table(listed) if listed else "no findings")
+    blocking = list(filter(blocks, listed))
+    acceptable = [finding for finding in blocking if finding.code in ACCEPTABLE]
+    if acceptable:
         typer.echo("These findings can be accepted:")
-        for finding in acceptable:
-            what = f"{finding.code} {shlex.quote(finding.object)}"
-            typer.echo(f"  kubectl kraftbridge accept {what} --migration {migration.name} -n {migration.namespace}")
+    for finding in acceptable:
+        arguments = f"{finding.code} {shlex.quote(finding.object)} --migration {migration.name}"
+        typer.echo(f"  kubectl kraftbridge accept {arguments} -n {migration.namespace}")
     if blocking:
         raise typer.Exit(1)
 
@@ -137,12 +135,12 @@ def accept(
 ) -> None:
     """Accept a preflight finding: it remains visible and no longer blocks."""
     session = _session(namespace, context, kubeconfig)
-    found = session.migration(migration)
-    matching = tuple(f for f in found.status.findings if f.code == code and where in {"*", f.object})
-    if any(not f.accepted for f in matching):
+    present = session.migration(migration)
+    matching = present.findings(code, where)
+    if any(not finding.accepted for finding in matching):
         Console().print(findings_table(matching))
         _ask("Accept?", yes=yes)
-    done = session.accept(found, code, where)
+    done = session.accept(present, code, where)
     typer.echo(f"accepted: {code} {where}" if done else "it was accepted already")
 
 
@@ -167,35 +165,35 @@ def rehearse(
     session = _session(namespace, context, kubeconfig)
     console = Console()
     migration = session.migration(name)
-    found = migration.status.rehearsal
-    if not last:
-        found = _rehearsed_again(session, migration, console)
-    if found is None or found.verdict is None:
+    rehearsal = migration.status.rehearsal if last else _rehearsed_again(session, migration, console)
+    if rehearsal is None or rehearsal.verdict is None:
         raise PluginError(f"{migration.name} has not rehearsed yet")
-    console.print(rehearsal_picture(found, datetime.now(UTC)))
+    console.print(rehearsal_picture(rehearsal, datetime.now(UTC)))
     if output is not None:
-        output.write_bytes(read_rehearsal(session.kubernetes, migration, found.report, page=output.suffix != ".json"))
-        typer.echo(f"{found.verdict}: {output}")
-    if found.verdict is not RehearsalVerdict.WORKS:
+        is_page = output.suffix != ".json"
+        output.write_bytes(read_rehearsal(session.kubernetes, migration, rehearsal.report, page=is_page))
+        typer.echo(f"{rehearsal.verdict}: {output}")
+    if rehearsal.verdict is not RehearsalVerdict.WORKS:
         raise typer.Exit(1)
 
 
 def _rehearsed_again(session: Session, migration: Migration, console: Console) -> RehearsalStatus:
     """Ask for a rehearsal and wait for its end; tell what the operator does meanwhile."""
-    before = migration.status.rehearsal.count if migration.status.rehearsal is not None else 0
+    before = migration.status.rehearsal
+    count = 0 if before is None else before.count
     session.ask_for_rehearsal(migration, datetime.now(UTC).isoformat(timespec="milliseconds"))
     deadline = time.monotonic() + migration.spec.rehearsal.timeout_seconds + _OPERATORS_SECONDS
-    told = ""
+    message = ""
     while time.monotonic() < deadline:
         time.sleep(REFRESH_SECONDS)
         migration = session.migration(migration.name)
-        found = migration.status.rehearsal
-        if found is not None and found.count > before and found.running is None:
-            return found
-        if migration.status.message != told:
-            told = migration.status.message
-            console.print(told, style="dim", highlight=False, markup=False)
-    raise PluginError(f"no other rehearsal ended in time; the operator's last message: {told}")
+        rehearsal = migration.status.rehearsal
+        if rehearsal is not None and rehearsal.count > count and rehearsal.running is None:
+            return rehearsal
+        if migration.status.message != message:
+            message = migration.status.message
+            console.print(message, style="dim", highlight=False, markup=False)
+    raise PluginError(f"no other rehearsal ended in time; the operator's last message: {message}")
 
 
 @app.command()
@@ -259,14 +257,14 @@ def rollback(
     _refuse_when_over(migration)
     possible = condition(migration.status.conditions, ConditionType.ROLLBACK_POSSIBLE)
     if possible is None or possible.status != "True":
-        said = "it is not known yet" if possible is None else f"{possible.status}: {possible.message}"
-        console.print(f"RollbackPossible is not True ({said}); the operator waits until it is.", style="yellow")
+        reason = "it is not known yet" if possible is None else f"{possible.status}: {possible.message}"
+        console.print(f"RollbackPossible is not True ({reason}); the operator waits until it is.", style="yellow")
     else:
         console.print(f"A rollback is possible: {possible.message}")
-    kept = migration.spec.rollback.controller_volumes is ControllerVolumes.KEEP
+    fate = "kept" if migration.spec.rollback.controller_volumes is ControllerVolumes.KEEP else "deleted"
     console.print(
         "Every broker restarts in ZooKeeper mode, one at a time. The controllers are removed; "
-        f"their volumes are {'kept' if kept else 'deleted'}."
+        f"their volumes are {fate}."
     )
     _ask(f"Roll {migration.namespace}/{migration.name} back to ZooKeeper?", yes=yes)
     session.set_target(migration, Target.ZOOKEEPER)
@@ -368,8 +366,8 @@ def hand_over(
         typer.echo(
             f"\nConfigMap {migration.status.final_manifest} has {', '.join(sorted(files))}; --output DIR writes them"
         )
-    known = migration.status.hand_over
-    if known is not None and known.missing and known.ended_at is None:
+    state = migration.status.hand_over
+    if state is not None and state.missing and state.ended_at is None:
         raise typer.Exit(1)
 
 

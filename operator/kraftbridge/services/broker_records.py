@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from kraftbridge.models.broker_record import (
 )
 from kraftbridge.models.decision import RecordBroker
 from kraftbridge.models.observation import PodState, Unobserved
+from kraftbridge.objects import section
 from kraftbridge.phases.becoming.offsets import RECORD_HOLDS_FOR
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import ClusterClients
@@ -38,6 +40,7 @@ LOG_OF_A_START_BYTES: Final = 8 * 1024 * 1024
 BOOTSTRAP: Final = "as Metadata lists it"
 """Name of the listener that the operator's own clients use; Metadata does not name it."""
 
+_EVERY_ADDRESS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 _STARTED: Final = re.compile(r"Kafka version: ")
 """``AppInfoParser`` logs it at each start."""
 _REFUSED: Final = re.compile(r"(?:Per-broker configs of \d+|Cluster default configs) could not be applied: .*")
@@ -57,7 +60,7 @@ def record(
     with closing(clients.broker_records()) as client:
         try:
             settings = client.settings(action.node_id)
-            found = BrokerRecord(
+            record = BrokerRecord(
                 node_id=action.node_id,
                 pod_uid=action.pod_uid,
                 pod_ip=action.pod_ip,
@@ -68,7 +71,7 @@ def record(
             )
         except ObservationError as error:
             raise ActionError(f"broker {action.node_id} was not recorded: {error}") from error
-    data = packed(found)
+    data = packed(record)
     parts = [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)]
     # The first part is written last: it names the others.
     for number, part in reversed(list(enumerate(parts))):
@@ -87,7 +90,7 @@ def read(kubernetes: KubernetesPort, namespace: str, name: str) -> BrokerRecord 
     first = kubernetes.get("v1", "ConfigMap", namespace, name)
     if first is None:
         return None
-    annotations = first["metadata"].get("annotations") or {}
+    annotations = section(first, "metadata", "annotations")
     advice = "Let the ConfigMap be as the operator wrote it"
     try:
         parts = int(annotations.get(ANNOTATION_PARTS, "1"))
@@ -97,7 +100,7 @@ def read(kubernetes: KubernetesPort, namespace: str, name: str) -> BrokerRecord 
         raise ObservationError(source, str(error)) from error
     for number in range(1, parts):
         part = kubernetes.get("v1", "ConfigMap", namespace, names.part_of(name, number))
-        taken = ((part or {}).get("metadata", {}).get("annotations") or {}).get(ANNOTATION_TAKEN)
+        taken = section(part, "metadata", "annotations").get(ANNOTATION_TAKEN)
         if part is None or taken != annotations.get(ANNOTATION_TAKEN):
             return None
         try:
@@ -133,16 +136,13 @@ def ask(
     """
     with closing(clients.broker_records()) as client:
         settings = client.settings(node_id)
-        is_dynamic = any(setting.is_dynamic for setting in settings.values())  # nothing else can be refused
-        return BrokerNow(
-            node_id=node_id,
-            pod_uid=pod.uid,
-            pod_ip=pod.ip,
-            settings=settings,
-            listeners=() if known is None else tuple(_listeners_again(client, known, pod, settings)),
-            offsets={} if known is None else client.offsets_now(node_id, known.offsets),
-            refusals=_refusals(kubernetes, namespace, pod.name, container) if is_dynamic else (),
-        )
+        now = BrokerNow(node_id, pod.uid, pod.ip, settings=settings, listeners=(), offsets={}, refusals=())
+        if known is not None:
+            listeners = tuple(_listeners_again(client, known, pod, settings))
+            now = replace(now, listeners=listeners, offsets=client.offsets_now(node_id, known.offsets))
+        if any(setting.is_dynamic for setting in settings.values()):  # nothing else can be refused
+            now = replace(now, refusals=_refusals(kubernetes, namespace, pod.name, container))
+        return now
 
 
 def _refusals(kubernetes: KubernetesPort, namespace: str, pod: str, container: str) -> tuple[str, ...] | Unobserved:
@@ -153,18 +153,20 @@ def _refusals(kubernetes: KubernetesPort, namespace: str, pod: str, container: s
         return Unobserved(source, error.reason)
     if log is None or _STARTED.search(log) is None:
         return Unobserved(source, 'the line "Kafka version" of its start is not in it')
-    return tuple(found.group() for found in _REFUSED.finditer(log))
+    return tuple(match.group() for match in _REFUSED.finditer(log))
 
 
 def _listeners(
     client: BrokerRecordPort, node_id: int, settings: Mapping[str, EffectiveSetting]
 ) -> Iterator[ListenerState]:
     address = client.address(node_id)
+    own_name = ""
     if address is not None:
         yield ListenerState(BOOTSTRAP, *address)
+        own_name = address[0]
     protocols = _protocols(settings)
-    for name, host, port in _advertised(settings):
-        host = host or (address[0] if address is not None else "")  # noqa: PLW2901 - an empty host is the broker's own name
+    for name, advertised, port in _advertised(settings):
+        host = advertised or own_name
         if host:
             yield client.listener(name, host, port, protocols.get(name, name))
 
@@ -189,24 +191,30 @@ def _advertised(settings: Mapping[str, EffectiveSetting]) -> Iterator[tuple[str,
 
     Without ``advertised.listeners`` these are the ``listeners`` (KafkaConfig).
     """
-    own = settings.get("advertised.listeners")
-    every = settings.get("listeners")
-    text = (own.value if own is not None and own.value else "") or (every.value if every is not None else "") or ""
+    text = _value(settings, "advertised.listeners") or _value(settings, "listeners")
     for entry in text.split(","):
-        found = re.fullmatch(r"\s*([^:\s]+)://(.*):(\d+)\s*", entry)
-        if found is not None:
-            host = found[2].strip("[]")
-            yield found[1].upper(), "" if host in ("", "0.0.0.0", "::") else host, int(found[3])  # noqa: S104 - compared, not bound
+        listener = re.fullmatch(r"\s*([^:\s]+)://(.*):(\d+)\s*", entry)
+        if listener is not None:
+            host = listener[2].strip("[]")
+            if host in _EVERY_ADDRESS:
+                host = ""
+            yield listener[1].upper(), host, int(listener[3])
 
 
 def _protocols(settings: Mapping[str, EffectiveSetting]) -> dict[str, str]:
-    value = settings.get("listener.security.protocol.map")
-    pairs = (entry.partition(":") for entry in ((value.value or "") if value is not None else "").split(","))
+    pairs = (entry.partition(":") for entry in _value(settings, "listener.security.protocol.map").split(","))
     return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs if name.strip()}
 
 
+def _value(settings: Mapping[str, EffectiveSetting], name: str) -> str:
+    setting = settings.get(name)
+    if setting is None:
+        return ""
+    return setting.value or ""
+
+
 def _part(config_map: Mapping[str, Any]) -> bytes:
-    return base64.b64decode((config_map.get("binaryData") or {}).get(RECORD_KEY, ""))
+    return base64.b64decode(section(config_map, "binaryData").get(RECORD_KEY, ""))
 
 
 def _config_map(identity: Identity, name: str, number: int, parts: int, data: bytes, now: datetime) -> dict[str, Any]:

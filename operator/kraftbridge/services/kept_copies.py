@@ -2,8 +2,8 @@
 
 A copy is in one of two places, and the next one goes to the other:
 a copy that is being written never replaces the last whole one.
-It holds credentials,
-so it is in Secrets. They go with the KafkaMigration.
+It holds credentials, so it is in Secrets.
+They go with the KafkaMigration.
 """
 
 from __future__ import annotations

@@ -64,8 +64,7 @@ class Leases:
     """Reads, acquires, renews and releases Leases for one operator process.
 
     A Lease of another holder has expired if this process has not seen its ``renewTime`` change for the duration of the
-    Lease.
-    client-go's leader election does the same, so the clocks of two machines need not agree.
+    Lease. client-go's leader election does the same, so the clocks of two machines need not agree.
     """
 
     def __init__(
@@ -107,8 +106,7 @@ class Leases:
         """Acquire or renew a Lease at ``resource_version``; ``""`` if there is no Lease yet.
 
         Whoever takes a Lease over changes the version of its StatefulSet, too:
-        the former holder may be frozen between comparing and writing, and gets a
-        conflict then.
+        the former holder may be frozen between comparing and writing, and gets a conflict then.
 
         Raises
         ------

@@ -42,8 +42,8 @@ class Lane(StrEnum):
 def first_lane(phase: Phase, *, stalled: bool) -> Lane:
     """Return the lane of a migration before its first step in this process.
 
-    A step that waits for a silent cluster takes seconds,
-    so only a migration that was already in progress starts in the healthy lane.
+    A step that waits for a silent cluster takes seconds, so only a migration that was already in progress
+    starts in the healthy lane.
     """
     if stalled:
         return Lane.SLOW

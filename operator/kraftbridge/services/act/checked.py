@@ -2,17 +2,15 @@
 
 Each write reads its object afresh, compares (`kraftbridge.phases.basis`),
 and carries the object's UID and resourceVersion.
-So a process that is frozen
-between comparison and write gets a conflict if anybody has touched the object meanwhile;
+So a process that is frozen between comparison and write gets a conflict if anybody has touched the object meanwhile;
 a conflict is read and compared again.
-A write of the object's
-status, which changes its resourceVersion as well, costs one more try and stops nothing.
+A write of the object's status, which changes its resourceVersion as well, costs one more try and stops nothing.
 
 Notes
 -----
 Measured on Kubernetes 1.34.4: an apply that carries ``metadata.resourceVersion`` gets 409 for any other version,
-one that carries ``metadata.uid`` besides
-also for an object that is gone (without it, the object is created anew); neither becomes a managed field.
+one that carries ``metadata.uid`` besides also for an object that is gone (without it, the object is created anew);
+neither becomes a managed field.
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ def zookeeper_behind(clients: ClusterClients, now: datetime) -> ZooKeeperBehind:
     """Return the partitions whose leader epoch is higher at the brokers, and the topics that only one side has.
 
     The next ZooKeeper-mode controller elects leaders from ZooKeeper's ISRs,
-    and its followers truncate what the last leader had written
-    (KIP-101, ``/brokers/topics/T/partitions/P/state``).
+    and its followers truncate what the last leader had written (KIP-101, ``/brokers/topics/T/partitions/P/state``).
 
     Raises
     ------

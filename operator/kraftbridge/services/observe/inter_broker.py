@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +14,7 @@ from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import BrokerZnode, Endpoint
 from kraftbridge.models.survey import BrokerSetting, LoginTrial
 from kraftbridge.phases.preflight.kafka import inter_broker_listener, inter_broker_login, inter_broker_tls
+from kraftbridge.services.answers import Outcomes
 from kraftbridge.services.listener import CannotBeTriedError, key_and_chain, of_listener, trusted
 from kraftbridge.storage.ports import BrokerPort
 
@@ -27,6 +26,7 @@ TRIAL_SECONDS: Final = 5.0
 """Time budget of one survey."""
 _AT_A_TIME: Final = 8
 _AUTHORIZER: Final = "authorizer.class.name"
+_TLS_SETTINGS: Final = {"ssl.endpoint.identification.algorithm", "ssl.key.password"}
 
 
 def client_of_brokers(
@@ -64,7 +64,8 @@ def client_of_brokers(
         return None
     if login is not None and login.setting not in settings:
         return None
-    if tls is not None and (lacking := tls.lacking(settings)):
+    lacking = () if tls is None else tls.lacking(settings)
+    if lacking:
         if login is None:
             return None
         raise CannotBeTriedError(f"the controllers' configuration lacks {' and '.join(lacking)} for its TLS")
@@ -74,7 +75,7 @@ def client_of_brokers(
         client |= {"sasl.mechanism": login.mechanism, "sasl.jaas.config": settings[login.setting]}
     if tls is None:
         return client
-    client |= {n: own[n] for n in ("ssl.endpoint.identification.algorithm", "ssl.key.password") if n in own}
+    client |= {name: value for name, value in own.items() if name in _TLS_SETTINGS}
     if authorities := trusted(own, secret):
         client["ssl.truststore.certificates"] = authorities
     key, chain = key_and_chain(own, secret)
@@ -99,8 +100,7 @@ class LoginTrials:
     """Tries logins and remembers the outcomes for a while."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[float, str | None]] = {}
-        self._lock = threading.Lock()
+        self._outcomes = Outcomes(ACCEPTED_FOR_SECONDS, REFUSED_FOR_SECONDS)
 
     def failed(
         self,
@@ -117,8 +117,8 @@ class LoginTrials:
                 broker: pool.submit(self._failure, port, values, endpoints.get(broker, {}), controllers, until)
                 for broker, values in brokers.items()
             }
-            found = {broker: trial.result() for broker, trial in under_way.items()}
-        return {broker: trial for broker, trial in found.items() if trial is not None}
+            trials = {broker: trial.result() for broker, trial in under_way.items()}
+        return {broker: trial for broker, trial in trials.items() if trial is not None}
 
     def _failure(
         self,
@@ -140,7 +140,9 @@ class LoginTrials:
         except (CannotBeTriedError, ObservationError) as error:
             # Without TLS and login only the rights are asked for,
             # and a listener that the operator cannot reach says nothing about them.
-            return None if protocol == "PLAINTEXT" else LoginTrial(listener, _shown(endpoint), str(error), tried=False)
+            if protocol == "PLAINTEXT":
+                return None
+            return LoginTrial(listener, _shown(endpoint), str(error), tried=False)
         return None if refusal is None else LoginTrial(listener, _shown(endpoint), refusal, tried=True)
 
     def _refusal(
@@ -154,18 +156,13 @@ class LoginTrials:
     ) -> str | None:
         digest = hashlib.sha256(json.dumps([address, client], sort_keys=True).encode()).hexdigest()
         now = time.monotonic()
-        with self._lock:
-            for key, (at, _) in list(self._known.items()):
-                if now - at > ACCEPTED_FOR_SECONDS:
-                    del self._known[key]
-            at, refusal = self._known.get(digest, (-math.inf, None))
-        if now - at <= (ACCEPTED_FOR_SECONDS if refusal is None else REFUSED_FOR_SECONDS):
-            return refusal
+        outcome = self._outcomes.recall(digest)
+        if outcome is not None:
+            return outcome.value
         if now > until:
             raise CannotBeTriedError("other brokers did not answer in time")
         refusal = port.refusal(controllers.resolvable(address), server_name, client)
-        with self._lock:
-            self._known[digest] = (now, refusal)
+        self._outcomes.keep(digest, refusal, now)
         return refusal
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kraftbridge.exceptions import ObservationError
+from kraftbridge.objects import section
+from kraftbridge.services.answers import Answers
 from kraftbridge.storage.ports import KubernetesPort, Object
 
 _MOST_WORDS: Final = 300
@@ -35,8 +37,7 @@ def failed_creates(kubernetes: KubernetesPort, workload: Object, kind: str) -> F
     Notes
     -----
     The workload's status does not tell: its controller posts the event ``FailedCreate`` with the API server's answer
-    and tries again
-    (``RealPodControl.createPods``, ``StatefulPodControl.recordPodEvent``).
+    and tries again (``RealPodControl.createPods``, ``StatefulPodControl.recordPodEvent``).
     Equal events are counted in one (``events.go``, ``EventCorrelator``).
     """
     metadata = workload["metadata"]
@@ -47,11 +48,13 @@ def failed_creates(kubernetes: KubernetesPort, workload: Object, kind: str) -> F
         return FailedCreates("")
     last = max(mine, key=_last_at)
     words = str(last.get("message", "")).removeprefix("Error creating: ").strip()
-    return FailedCreates(
-        words if len(words) <= _MOST_WORDS else words[:_MOST_WORDS] + "…",
-        sum(int(e.get("count") or (e.get("series") or {}).get("count") or 1) for e in mine),
-        _last_at(last),
-    )
+    if len(words) > _MOST_WORDS:
+        words = words[:_MOST_WORDS] + "…"
+    return FailedCreates(words, sum(map(_count, mine)), _last_at(last))
+
+
+def _count(event: Object) -> int:
+    return int(event.get("count") or section(event, "series").get("count") or 1)
 
 
 def _last_at(event: Object) -> str:
@@ -74,7 +77,7 @@ class PodRefusals:
     def __init__(self, kubernetes: KubernetesPort) -> None:
         self._kubernetes = kubernetes
         self._lacking_since: dict[str, float] = {}
-        self._known: dict[str, tuple[float, str]] = {}
+        self._answers: Answers[str, str] = Answers()
 
     def of(self, stateful_set: Object, pods: int) -> str:
         """Return why the API server refuses a pod of a StatefulSet that has so many; ``""`` if it refuses none."""
@@ -82,18 +85,17 @@ class PodRefusals:
         now = time.monotonic()
         if pods >= stateful_set["spec"].get("replicas", 1):
             self._lacking_since.pop(uid, None)
-            self._known.pop(uid, None)
+            self._answers.forget(uid)
             return ""
         if now - self._lacking_since.setdefault(uid, now) < LACKING_SECONDS:
             return ""
-        known = self._known.get(uid)
-        if known is None or now - known[0] >= READ_EVERY_SECONDS:
-            known = self._known[uid] = (now, self._read(stateful_set))
-        return known[1]
+        return self._answers.get(uid, READ_EVERY_SECONDS, lambda: self._read(stateful_set))
 
     def _read(self, stateful_set: Object) -> str:
         try:
-            found = failed_creates(self._kubernetes, stateful_set, "StatefulSet")
+            failed = failed_creates(self._kubernetes, stateful_set, "StatefulSet")
         except ObservationError as error:
             return f"why cannot be read ({error})"
-        return f"the API server refuses it (last at {found.last_at}): {found.words}" if found.words else ""
+        if not failed.words:
+            return ""
+        return f"the API server refuses it (last at {failed.last_at}): {failed.words}"
