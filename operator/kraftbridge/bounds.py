@@ -143,7 +143,7 @@ VERIFIER_REPLIES: Final = ReplyBounds(frame_bytes=128 * MIB, frame_seconds=60.0)
 """A verification or rehearsal reads many znodes at a time, in a pod of its own migration."""
 
 
-def count(source: str, received: int, most: int, what: str, advice: str) -> None:
+def count(source: str, received: int, most: int, things: str, advice: str) -> None:
     """Refuse a number of things that is larger than a bound.
 
     Raises
@@ -152,7 +152,7 @@ def count(source: str, received: int, most: int, what: str, advice: str) -> None
         There are more than ``most``.
     """
     if received > most:
-        raise BoundExceededError(source, f"it has {received:,} {what}", f"{most:,}", advice)
+        raise BoundExceededError(source, f"it has {received:,} {things}", f"{most:,}", advice)
 
 
 def until_closed(
@@ -310,9 +310,9 @@ def pem_blocks(text: str) -> Iterator[tuple[str, str]]:
     """
     position = 0
     while (start := text.find(_BEGIN, position)) >= 0:
-        kind, found, _ = text[start + len(_BEGIN) : start + len(_BEGIN) + _KIND_CHARACTERS].partition(_DASHES)
+        kind, block, _ = text[start + len(_BEGIN) : start + len(_BEGIN) + _KIND_CHARACTERS].partition(_DASHES)
         content = start + len(_BEGIN) + len(kind) + len(_DASHES)
-        if not found:
+        if not block:
             position = start + len(_BEGIN)
             continue
         end = text.find(_END, content)

@@ -156,10 +156,9 @@ def trouble_of(present: CopyOutcome | None, changed: CopyOutcome | None) -> str:
     """
     if present is None or changed is None:
         return "no copy was made"
-    if present.start is None:
-        return f"its copy in the present mode does not start: {present.problem}"
-    if not present.start.valid:
-        return f"its copy in the present mode does not start: {present.problem or present.start.complaint}"
+    if present.start is None or not present.start.valid:
+        complaint = "" if present.start is None else present.start.complaint
+        return f"its copy in the present mode does not start: {present.problem or complaint}"
     if changed.start is None:
         return changed.problem + (changed.words and f'; the image says: "{changed.words}"')
     if not changed.start.valid:
@@ -338,7 +337,7 @@ def last_words(log: str) -> str:
     """Return the image's last output: lines that look like errors, else the last lines; at most 600 characters."""
     lines = [line.lstrip() for line in _COLOURS.sub("", log).splitlines()]
     own = [line.rstrip() for line in lines if line and not line.startswith(_NOISE)]
-    telling = [line for line in own if _TELLING.search(line)]
+    telling = list(filter(_TELLING.search, own))
     text = " | ".join(dict.fromkeys((telling or own)[-4:]))
     return text[-_WORDS:]
 

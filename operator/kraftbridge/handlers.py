@@ -110,8 +110,8 @@ async def _rest(stopped: Any, edited: asyncio.Event, seconds: float) -> None:
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in waits:
-            each.cancel()
+        for wait in waits:
+            wait.cancel()
 
 
 @kopf.on.event(GROUP, VERSION, PLURAL)

@@ -8,10 +8,10 @@ from typing import Any
 
 def section(obj: Mapping[str, Any] | None, *path: str) -> Mapping[str, Any]:
     """Return the mapping at a path; empty where a field is missing or null."""
-    found: Mapping[str, Any] = obj or {}
+    value: Mapping[str, Any] = obj or {}
     for name in path:
-        found = found.get(name) or {}
-    return found
+        value = value.get(name) or {}
+    return value
 
 
 def entries(obj: Mapping[str, Any] | None, *path: str) -> list[Any]:

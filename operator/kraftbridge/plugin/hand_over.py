@@ -40,8 +40,7 @@ def guard_lines(migration: Migration) -> Iterator[str]:
     hand_over = migration.status.hand_over
     handed_over = condition(migration.status.conditions, ConditionType.HANDED_OVER)
     if hand_over is None:
-        message = "" if handed_over is None else f" ({handed_over.message})"
-        yield f"guard: not set up{message}"
+        yield f"guard: not set up{'' if handed_over is None else f' ({handed_over.message})'}"
         return
     if hand_over.ended_at is not None:
         words = "" if handed_over is None else f" ({handed_over.reason})"

@@ -179,8 +179,9 @@ def rehearse(
 
 def _rehearsed_again(session: Session, migration: Migration, console: Console) -> RehearsalStatus:
     """Ask for a rehearsal and wait for its end; tell what the operator does meanwhile."""
-    before = migration.status.rehearsal
-    count = 0 if before is None else before.count
+    count = 0
+    if migration.status.rehearsal is not None:
+        count = migration.status.rehearsal.count
     session.ask_for_rehearsal(migration, datetime.now(UTC).isoformat(timespec="milliseconds"))
     deadline = time.monotonic() + migration.spec.rehearsal.timeout_seconds + _OPERATORS_SECONDS
     message = ""
@@ -257,7 +258,9 @@ def rollback(
     _refuse_when_over(migration)
     possible = condition(migration.status.conditions, ConditionType.ROLLBACK_POSSIBLE)
     if possible is None or possible.status != "True":
-        reason = "it is not known yet" if possible is None else f"{possible.status}: {possible.message}"
+        reason = "it is not known yet"
+        if possible is not None:
+            reason = f"{possible.status}: {possible.message}"
         console.print(f"RollbackPossible is not True ({reason}); the operator waits until it is.", style="yellow")
     else:
         console.print(f"A rollback is possible: {possible.message}")

@@ -49,8 +49,10 @@ def status_picture(migration: Migration, now: datetime) -> RenderableType:
         word, style = _POSSIBLE[possible.status]
         facts.add_row("rollback", Text(word, style=style).append(f"  {possible.message}", "default"))
     brokers = status.brokers
-    counted = f"{brokers.in_mode} of {brokers.total} in mode {brokers.mode}"
-    facts.add_row("brokers", counted if brokers.total else "not counted yet")
+    counted = "not counted yet"
+    if brokers.total:
+        counted = f"{brokers.in_mode} of {brokers.total} in mode {brokers.mode}"
+    facts.add_row("brokers", counted)
     if status.channel is not None:
         facts.add_row("channel", Text(channel_line(spec, status)))
     facts.add_row("quorum", _quorum(migration, now))
@@ -74,7 +76,9 @@ def status_picture(migration: Migration, now: datetime) -> RenderableType:
 
 def phase_line(phase: Phase) -> Text:
     """Return the phases in order. Completed phases and the current phase are marked."""
-    phases = FORWARD if phase in FORWARD else (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
+    phases = FORWARD
+    if phase not in FORWARD:
+        phases = (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
     here = phases.index(phase)
     line = Text()
     for number, name in enumerate(phases):
@@ -176,7 +180,9 @@ def _time_in_phase(migration: Migration, now: datetime) -> str:
 
 def _ago(now: datetime, then: datetime | None, verb: str = "") -> str:
     """Return the age of something, to follow it; ``""`` if it has none."""
-    return "" if then is None else f", {verb}{_age(now, then)} ago"
+    if then is None:
+        return ""
+    return f", {verb}{_age(now, then)} ago"
 
 
 def _age(now: datetime, then: datetime) -> str:

@@ -151,12 +151,12 @@ def _template(stateful_set: Mapping[str, Any]) -> str:
     return yaml.safe_dump(stateful_set["spec"]["template"], sort_keys=True, width=200)
 
 
-def _diff(what: str, was: str, becomes: str, before: str, after: str, redactor: Redactor) -> Iterator[str]:
+def _diff(title: str, was: str, becomes: str, before: str, after: str, redactor: Redactor) -> Iterator[str]:
     lines = difflib.unified_diff(
         redactor.redact(before).splitlines(),
         redactor.redact(after).splitlines(),
-        f"{what}: {was}",
-        f"{what}: {becomes}",
+        f"{title}: {was}",
+        f"{title}: {becomes}",
         n=1,
         lineterm="",
     )

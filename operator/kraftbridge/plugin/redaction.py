@@ -143,10 +143,11 @@ def secrets_of_pod(template: Mapping[str, Any]) -> set[str]:
 
 def _named(key: str, value: Any) -> Iterator[str]:
     """Yield the name of the Secret that a field of a pod template refers to."""
-    if key in {"secretKeyRef", "secretRef", "secret"} and isinstance(value, dict):
+    name = None
+    if key == "secretName":
+        name = value
+    elif key in {"secretKeyRef", "secretRef", "secret"} and isinstance(value, dict):
         name = value.get("name")
-    else:
-        name = value if key == "secretName" else None
     if isinstance(name, str):
         yield name
 

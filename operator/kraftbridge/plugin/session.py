@@ -69,16 +69,19 @@ class Session:
         PluginError
             It does not exist, or there are several and no name was given.
         """
-        resource = self._only() if name is None else self.kubernetes.get(API_VERSION, KIND, self.namespace, name)
-        if resource is None:
-            raise PluginError(f"namespace {self.namespace} has no KafkaMigration {name}")
+        resource = self._resource(name)
         return Migration(
             resource,
             MigrationSpec.model_validate(resource["spec"]),
             MigrationStatus.model_validate(section(resource, "status")),
         )
 
-    def _only(self) -> Object:
+    def _resource(self, name: str | None) -> Object:
+        if name is not None:
+            resource = self.kubernetes.get(API_VERSION, KIND, self.namespace, name)
+            if resource is None:
+                raise PluginError(f"namespace {self.namespace} has no KafkaMigration {name}")
+            return resource
         migrations = self.kubernetes.list(API_VERSION, KIND, self.namespace)
         if len(migrations) != 1:
             names = ", ".join(sorted(migration["metadata"]["name"] for migration in migrations)) or "none"

@@ -117,7 +117,7 @@ def ask(
     kubernetes: KubernetesPort,
     namespace: str,
     clients: ClusterClients,
-    known: BrokerRecord | None,
+    recorded: BrokerRecord | None,
     node_id: int,
     pod: PodState,
     container: str,
@@ -137,9 +137,9 @@ def ask(
     with closing(clients.broker_records()) as client:
         settings = client.settings(node_id)
         now = BrokerNow(node_id, pod.uid, pod.ip, settings=settings, listeners=(), offsets={}, refusals=())
-        if known is not None:
-            listeners = tuple(_listeners_again(client, known, pod, settings))
-            now = replace(now, listeners=listeners, offsets=client.offsets_now(node_id, known.offsets))
+        if recorded is not None:
+            listeners = tuple(_listeners_again(client, recorded, pod, settings))
+            now = replace(now, listeners=listeners, offsets=client.offsets_now(node_id, recorded.offsets))
         if any(setting.is_dynamic for setting in settings.values()):  # nothing else can be refused
             now = replace(now, refusals=_refusals(kubernetes, namespace, pod.name, container))
         return now
@@ -172,17 +172,17 @@ def _listeners(
 
 
 def _listeners_again(
-    client: BrokerRecordPort, known: BrokerRecord, pod: PodState, settings: Mapping[str, EffectiveSetting]
+    client: BrokerRecordPort, recorded: BrokerRecord, pod: PodState, settings: Mapping[str, EffectiveSetting]
 ) -> Iterator[ListenerState]:
     """Yield what the recorded listeners show now, each at its recorded address, or at the pod's new one."""
     protocols = _protocols(settings)
-    for before in known.listeners:
+    for before in recorded.listeners:
         if before.name == BOOTSTRAP:
-            address = client.address(known.node_id)
+            address = client.address(recorded.node_id)
             if address is not None:
                 yield ListenerState(BOOTSTRAP, *address)
         elif not before.trouble:
-            host = pod.ip if before.host == known.pod_ip else before.host
+            host = pod.ip if before.host == recorded.pod_ip else before.host
             yield client.listener(before.name, host, before.port, protocols.get(before.name, before.name))
 
 

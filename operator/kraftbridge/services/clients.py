@@ -188,7 +188,7 @@ def qualified_addresses(host_ports: str, namespace: str, domain: str) -> dict[st
         for address, host in hosts.items()
         if not host.endswith(f".{domain}") and not host.replace(".", "").isdigit()
     }
-    answers = resolve_all([*candidates.values(), *(hosts[address] for address in candidates)], _RESOLVE_SECONDS)
+    answers = resolve_all([*candidates.values(), *map(hosts.__getitem__, candidates)], _RESOLVE_SECONDS)
     resolved = {host for host, answer in answers.items() if not isinstance(answer, OSError) and answer}
     for address, candidate in candidates.items():
         if candidate in resolved or hosts[address] not in resolved:

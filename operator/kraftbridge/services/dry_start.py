@@ -626,9 +626,9 @@ def _referenced_files(
 def _poll(look: Callable[[], _Seen], is_done: Callable[[_Seen], bool], seconds: float) -> _Seen:
     """Look every `_POLL_SECONDS` until ``is_done``, for at most ``seconds``; return what was seen last."""
     deadline = time.monotonic() + seconds
-    while not is_done(found := look()) and time.monotonic() < deadline:
+    while not is_done(answer := look()) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-    return found
+    return answer
 
 
 def _failed(outcome: CopyOutcome, problem: str, text: str = "") -> CopyOutcome:

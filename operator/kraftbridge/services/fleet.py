@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, ParamSpec, TypeVar
@@ -16,6 +17,7 @@ from typing_extensions import override
 from kraftbridge.metrics import STEP_LAG_SECONDS
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus
+from kraftbridge.objects import entries
 from kraftbridge.services.pace import Lane
 from kraftbridge.services.reconcile import Reconciler
 
@@ -72,10 +74,12 @@ class Fleet:
             return
         if self.due_in(uid, generation) <= 0:
             self.edited(uid).set()
-        phase = status.get("phase")
-        known = Phase(phase) if phase in set(Phase) else Phase.PREFLIGHT
-        stalled = any(c.get("type") == "Stalled" and c.get("status") == "True" for c in status.get("conditions") or [])
-        self.reconciler.note(uid, known, stalled=stalled)
+        phase = Phase.PREFLIGHT
+        with suppress(ValueError):
+            phase = Phase(str(status.get("phase")))
+        conditions = {condition.get("type"): condition.get("status") for condition in entries(status, "conditions")}
+        stalled = conditions.get("Stalled") == "True"
+        self.reconciler.note(uid, phase, stalled=stalled)
 
     async def step(self, namespace: str, name: str, uid: str) -> MigrationStatus | None:
         """Run a step on a worker of the migration's lane, and further steps while they are due at once.

@@ -200,9 +200,11 @@ class Actuator:
             case RemoveCanary(value):
                 step.clients.controllers.remove_canary(value)
             case KeepCopy():
-                known = step.status.controllers
-                if known is not None:
-                    kept_copies.keep(step.kubernetes, step.identity, step.clients, known, action, datetime.now(UTC))
+                controllers = step.status.controllers
+                if controllers is not None:
+                    kept_copies.keep(
+                        step.kubernetes, step.identity, step.clients, controllers, action, datetime.now(UTC)
+                    )
             case StopControllers():
                 removal.stop_controllers(step.kubernetes, step.identity.namespace, action)
             case UpdateMetadataVersion(level, upgrade):
@@ -380,10 +382,12 @@ class Actuator:
     def _apply_controllers(self, step: Step, action: ApplyControllers) -> None:
         identity = step.identity
         attempt = step.status.attempt
-        known = step.status.controllers
-        restores = known is not None and known.rendered is not None and known.rendered.restored is not None
-        if not action.format_allowed and known is not None and not restores:
-            belongings.check_claims(step.kubernetes, identity.namespace, known)
+        controllers = step.status.controllers
+        restores = (
+            controllers is not None and controllers.rendered is not None and controllers.rendered.restored is not None
+        )
+        if not action.format_allowed and controllers is not None and not restores:
+            belongings.check_claims(step.kubernetes, identity.namespace, controllers)
         self._ensure_log_access(step, controllers_name(identity.name, identity.uid, attempt))
         facts = self._facts.controllers(identity, step.spec, step.status)
         spec = rendered_spec(step.spec, step.status)
@@ -507,13 +511,16 @@ class Actuator:
     def _controllers_manifest(self, step: Step) -> str:
         """Return the controllers' objects as they are, volumes included; a Secret stays where it is."""
         namespace = step.identity.namespace
-        known = step.status.controllers
-        if known is None:
+        controllers = step.status.controllers
+        if controllers is None:
             return ""
         wanted = [
-            (*_STATEFUL_SET, known.name),
-            *(place for place in removal.belongings(known.name) if "Secret" not in place),
-            *(("v1", "PersistentVolumeClaim", names.controller_claim(known.name, i)) for i in known.node_ids),
+            (*_STATEFUL_SET, controllers.name),
+            *(place for place in removal.belongings(controllers.name) if "Secret" not in place),
+            *(
+                ("v1", "PersistentVolumeClaim", names.controller_claim(controllers.name, i))
+                for i in controllers.node_ids
+            ),
         ]
         documents = []
         for api_version, kind, name in wanted:

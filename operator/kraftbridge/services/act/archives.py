@@ -10,6 +10,7 @@ import gzip
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,6 +23,7 @@ from kraftbridge.models.entities import ENTITY_KINDS
 from kraftbridge.models.observation import Archive
 from kraftbridge.models.report import REPORT_KEY, Difference, VerificationReport
 from kraftbridge.models.status import FindingStatus
+from kraftbridge.objects import section
 from kraftbridge.storage.ports import KubernetesPort
 
 ANNOTATION_RUN = f"{GROUP}/run"
@@ -41,7 +43,7 @@ def report_of(config_map: Mapping[str, Any]) -> VerificationReport:
         The report is missing or cannot be read. Its differences cannot be archived, so they must not be overwritten.
     """
     name = config_map["metadata"]["name"]
-    packed = (config_map.get("data") or {}).get(REPORT_KEY)
+    packed = section(config_map, "data").get(REPORT_KEY)
     if packed is None:
         raise ActionRefusedError(f"ConfigMap {name} holds no report, so what differs cannot be archived")
     source = f"the report in ConfigMap {name}"
@@ -56,7 +58,8 @@ def report_of(config_map: Mapping[str, Any]) -> VerificationReport:
 
 def paths_of(differences: Iterable[Difference]) -> list[str]:
     """Return the znodes of entities; a partition has two."""
-    return list(dict.fromkeys(path for each in differences for path in ENTITY_KINDS[each.kind].paths(each.key)))
+    paths = (ENTITY_KINDS[difference.kind].paths(difference.key) for difference in differences)
+    return list(dict.fromkeys(chain.from_iterable(paths)))
 
 
 def secret(
@@ -110,9 +113,9 @@ def znodes(namespace: str, name: str, migration: str, values: Mapping[str, bytes
     }
 
 
-def findings(namespace: str, name: str, migration: str, uid: str, found: Iterable[FindingStatus]) -> dict[str, Any]:
+def findings(namespace: str, name: str, migration: str, uid: str, findings: Iterable[FindingStatus]) -> dict[str, Any]:
     """Return the ConfigMap with all preflight findings. It is deleted with the migration."""
-    listed = [f.model_dump(mode="json", by_alias=True) for f in found]
+    listed = [f.model_dump(mode="json", by_alias=True) for f in findings]
     packed = gzip.compress(json.dumps(listed, ensure_ascii=False).encode(), mtime=0)
     owner = {"apiVersion": API_VERSION, "kind": KIND, "name": migration, "uid": uid}
     return {
@@ -128,17 +131,17 @@ def findings(namespace: str, name: str, migration: str, uid: str, found: Iterabl
     }
 
 
-def read(found: Mapping[str, Any]) -> Archive:
+def read(secret: Mapping[str, Any]) -> Archive:
     """Return the content of an archive by its annotations."""
-    annotations = found["metadata"].get("annotations") or {}
+    annotations = section(secret, "metadata", "annotations")
     entities = annotations.get(ANNOTATION_ENTITIES, "")
     return Archive(annotations.get(ANNOTATION_RUN, ""), int(entities) if entities.isdigit() else -1)
 
 
 def find(kubernetes: KubernetesPort, namespace: str, name: str) -> Archive | None:
     """Return the content of an archive; None if it does not exist."""
-    found = kubernetes.get("v1", "Secret", namespace, name)
-    return None if found is None else read(found)
+    config_map = kubernetes.get("v1", "Secret", namespace, name)
+    return None if config_map is None else read(config_map)
 
 
 def _shown(value: bytes) -> dict[str, str]:

@@ -355,10 +355,10 @@ class Observer:
 
     def _behind(self, clients: ClusterClients, memory: Memory, now: datetime) -> ZooKeeperBehind:
         """Return what ZooKeeper lacks, at most `BEHIND_EVERY` old: it is read partition by partition."""
-        known = memory.behind
-        if known is None or now - known.read_at >= BEHIND_EVERY:
-            known = memory.behind = zookeeper_behind(clients, now)
-        return known
+        behind = memory.behind
+        if behind is None or now - behind.read_at >= BEHIND_EVERY:
+            behind = memory.behind = zookeeper_behind(clients, now)
+        return behind
 
     def _belongings(
         self, identity: Identity, controllers: ControllersStatus, memory: Memory, *, whole: bool
@@ -386,10 +386,10 @@ class Observer:
             i: self._later(f"controller {i}", read_controller_metrics, i, ip, timeout_seconds=METRICS_TIMEOUT_SECONDS)
             for i, ip in addresses.items()
         }
-        observed: dict[int, ControllerMetrics | Unobserved] = {
-            i: Unobserved(f"controller {i}", "its pod has no address") for i in spec.controllers.node_ids
-        }
-        return observed | {i: asked[i].result() for i in spec.controllers.node_ids if i in asked}
+        metrics: dict[int, ControllerMetrics | Unobserved] = {}
+        for i in spec.controllers.node_ids:
+            metrics[i] = asked[i].result() if i in asked else Unobserved(f"controller {i}", "its pod has no address")
+        return metrics
 
     def _record(self, identity: Identity, status: MigrationStatus, memory: Memory) -> BrokerRecord | None:
         """Return what is on record of a broker; the actuator forgets it when it writes another one."""
@@ -428,10 +428,10 @@ class Observer:
         )
 
     def _redundancy(self, clients: ClusterClients, memory: Memory, now: datetime) -> TopicRedundancy:
-        known = memory.redundancy
-        if known is None or known.read_at is None or abs(now - known.read_at) > REDUNDANCY_EVERY:
-            memory.redundancy = known = replace(clients.brokers.topic_redundancy(), read_at=now)
-        return known
+        redundancy = memory.redundancy
+        if redundancy is None or redundancy.read_at is None or abs(now - redundancy.read_at) > REDUNDANCY_EVERY:
+            memory.redundancy = redundancy = replace(clients.brokers.topic_redundancy(), read_at=now)
+        return redundancy
 
     def _controllers_features(self, clients: ClusterClients, memory: Memory) -> Mapping[int, NodeFeatures | Unobserved]:
         """Ask each controller for its features every few seconds.

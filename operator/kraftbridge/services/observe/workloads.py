@@ -135,11 +135,11 @@ _TELLING: Final = re.compile("Exception: |Error: |No space left")
 
 def _last_words(log: str) -> str:
     """Return the line at a log's end that explains why a process ended: a Java exception, otherwise the last line."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    lines = list(filter(None, map(str.strip, log.splitlines())))
     if not lines:
         return ""
     # The cause is deeper in a stack trace than the exceptions that it led to.
-    telling = [line for line in lines if _TELLING.search(line)]
+    telling = list(filter(_TELLING.search, lines))
     return f": {(telling or lines)[-1][:160]}"
 
 
@@ -435,7 +435,7 @@ class LogReader:
             text = self._kubernetes.pod_logs(identity.namespace, pod.name, spec.brokers.container, LOG_LINES) or ""
             if not _OF_KAFKA.search(text):
                 raise ObservationError(f"log of pod {pod.name}", "Kafka's log is not in it")
-            loading = [line for line in text.splitlines() if _LOADING.search(line)]
+            loading = list(filter(_LOADING.search, text.splitlines()))
             return StartLog(pod.process, loading[-1].strip()[:_MOST_WORDS] if loading else "")
 
         return self._starts.get(identity.uid, START_EVERY_SECONDS, read, asked=pod.process)
