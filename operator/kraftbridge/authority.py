@@ -39,9 +39,7 @@ from kraftbridge.credentials import (
 
 AUTHORITY_LIFETIME: Final = timedelta(days=3650)
 """The brokers trust the authority, and the operator changes no broker's trust.
-
-So it outlives every certificate that it issues.
-"""
+So it outlives every certificate that it issues."""
 RENEW_AFTER: Final = 2 / 3
 """Part of the lifetime after which a certificate is renewed."""
 LEAST_GAIN: Final = timedelta(days=1)

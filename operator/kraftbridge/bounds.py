@@ -24,9 +24,7 @@ ZNODE_BYTES: Final = MIB
 """Data of one znode. A server accepts no more from those who write it (``jute.maxbuffer``, 0xfffff by default)."""
 
 ZNODE_CHILDREN: Final = 250_000
-"""Names in one list of children: 4 MiB of names of 13 characters.
-More topics than a cluster with ZooKeeper has partitions.
-"""
+"""Names in one list of children: 4 MiB of names of 13 characters, more than a cluster with ZooKeeper has."""
 
 ZNODE_ACL_ENTRIES: Final = 1_000
 """Entries of one znode's ACL."""
@@ -135,9 +133,7 @@ class ReplyBounds:
 
 OPERATOR_REPLIES: Final = ReplyBounds(frame_bytes=8 * MIB, frame_seconds=6.0, window_bytes=24 * MIB)
 """The operator lists children and reads single znodes, for many tenants at a time.
-
-A client of ZooKeeper accepts 4 MiB by default (``jute.maxbuffer``).
-"""
+A client of ZooKeeper accepts 4 MiB by default (``jute.maxbuffer``)."""
 
 VERIFIER_REPLIES: Final = ReplyBounds(frame_bytes=128 * MIB, frame_seconds=60.0)
 """A verification or rehearsal reads many znodes at a time, in a pod of its own migration."""

@@ -24,9 +24,7 @@ LABEL_RUN: Final = f"{GROUP}/run-id"
 
 ANNOTATION_LOCK: Final = f"{GROUP}/locked-by"
 """On a StatefulSet of the user while a migration drives it: ``namespace/name/uid`` of that migration.
-
-The chart's ValidatingAdmissionPolicy refuses other writers' changes while it stands.
-"""
+The chart's ValidatingAdmissionPolicy refuses other writers' changes while it stands."""
 ANNOTATION_TAKEN_OVER: Final = f"{GROUP}/taken-over-by"
 """On a StatefulSet for a moment, while a process takes its Lease over."""
 ANNOTATION_CONFIGURATION: Final = f"{GROUP}/configuration"

@@ -124,10 +124,7 @@ def _attribute(attribute: x509.NameAttribute[str | bytes]) -> str:
 
 
 def _der_of_value(attribute: x509.NameAttribute[str | bytes]) -> bytes:
-    """Return the encoding of an attribute's value.
-
-    It is what follows the type in ``SEQUENCE { SET { SEQUENCE { type, value } } }``.
-    """
+    """Return an attribute's encoded value, the last part of ``SEQUENCE { SET { SEQUENCE { type, value } } }``."""
     content = x509.Name([attribute]).public_bytes()
     for _ in range(3):
         content = _content(content)[0]
@@ -207,10 +204,7 @@ def client_properties(data: Mapping[str, str], protocol: str) -> dict[str, str]:
 
 
 def text_files(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Return the files that are text.
-
-    Cert-manager and the operator also write key stores (``keystore.p12``) into the Secret of a certificate.
-    """
+    """Return the files that are text; a certificate's Secret may have key stores (``keystore.p12``), too."""
     texts = {}
     for name, content in files.items():
         with suppress(UnicodeDecodeError):
@@ -302,10 +296,7 @@ def _usage_problems(leaf: x509.Certificate, *, server: bool, client: bool) -> It
 
 
 def _leads_to(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]) -> bool:
-    """Return whether the chain reaches an authority.
-
-    Each certificate is signed by the next, the last or one before it by an authority.
-    """
+    """Return whether each certificate is signed by the next, and one of them by an authority."""
     for certificate, issuer in zip_longest(chain, chain[1:]):
         if certificate in authorities or any(_signed_by(certificate, authority) for authority in authorities):
             return True

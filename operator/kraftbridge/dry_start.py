@@ -326,10 +326,7 @@ def _marked(log: str, mark: str) -> Iterator[str]:
 
 
 def agent_loaded(log: str) -> bool:
-    """Return whether the log shows a JVM with the agent's variables.
-
-    HotSpot and OpenJ9 then print ``Picked up`` on standard error.
-    """
+    """Return whether a JVM took the agent's variables: HotSpot and OpenJ9 print ``Picked up`` on standard error."""
     return any(line.lstrip().startswith("Picked up ") for line in log.splitlines())
 
 
@@ -380,9 +377,7 @@ _MODE_SETTINGS: Final = (_MIGRATION_FLAG, "process.roles")
 _ID_SETTINGS: Final = ("node.id", "broker.id")
 _OFFERED_BY_CONTROLLERS: Final = f"{CONTROLLER_LISTENER_PREFIX}sasl.enabled.mechanisms"
 """What only the owner of a listener reads: a broker does not open the controllers'.
-
-Bitnami's image adds it (``kafka_initialize``).
-"""
+Bitnami's image adds it (``kafka_initialize``)."""
 _NOT_SET: Final = "not set"
 
 

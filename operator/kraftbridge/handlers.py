@@ -93,8 +93,6 @@ async def drive(
         except MigrationError as error:
             logger.warning("%s/%s: %s", namespace, name, error)
             await stopped.wait(_ERROR_SECONDS)
-        except asyncio.CancelledError:
-            raise
         except Exception:
             logger.exception("%s/%s: the step failed; another one follows", namespace, name)
             await stopped.wait(_ERROR_SECONDS)
@@ -116,10 +114,7 @@ async def _rest(stopped: Any, edited: asyncio.Event, seconds: float) -> None:
 
 @kopf.on.event(GROUP, VERSION, PLURAL)
 async def note(*, type: str | None, uid: str, body: kopf.Body, memo: Any, **_: Any) -> None:  # noqa: A002 - kopf's name
-    """Record every migration's phase, and wake its daemon after an edit of spec.
-
-    Migrations that have not been reconciled yet are recorded, too.
-    """
+    """Record every migration's phase, reconciled or not, and wake its daemon after an edit of spec."""
     generation = int(body.metadata.get("generation", 0))
     memo.fleet.note(uid, body.get("status") or {}, generation, gone=type == "DELETED")
 

@@ -180,9 +180,8 @@ class LogRequestHandler(BaseHTTPRequestHandler):
         try:
             for entry in self.server.folder.iterdir():
                 if _SERVED_NAME.fullmatch(entry.name):
-                    with contextlib.suppress(
-                        FileNotFoundError
-                    ):  # Kafka deleted the file after the directory was listed
+                    # Kafka may have deleted the file after the directory was listed.
+                    with contextlib.suppress(FileNotFoundError):
                         files.append({"name": entry.name, "size": entry.stat().st_size})
         except OSError as error:
             message = f"the metadata log cannot be listed: {error.strerror}\n"

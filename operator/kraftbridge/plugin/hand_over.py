@@ -1,7 +1,4 @@
-"""What is left to hand over after ``Completed``. Pure.
-
-It is the guard, missing settings, and the values for the brokers' next release.
-"""
+"""What is left to hand over after ``Completed``: guard, missing settings, values for the next release. Pure."""
 
 from __future__ import annotations
 

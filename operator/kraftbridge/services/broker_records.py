@@ -187,10 +187,7 @@ def _listeners_again(
 
 
 def _advertised(settings: Mapping[str, EffectiveSetting]) -> Iterator[tuple[str, str, int]]:
-    """Yield name, host and port of each advertised listener.
-
-    Without ``advertised.listeners`` these are the ``listeners`` (KafkaConfig).
-    """
+    """Yield name, host and port of each advertised listener, by default of ``listeners`` (KafkaConfig)."""
     text = _value(settings, "advertised.listeners") or _value(settings, "listeners")
     for entry in text.split(","):
         listener = re.fullmatch(r"\s*([^:\s]+)://(.*):(\d+)\s*", entry)

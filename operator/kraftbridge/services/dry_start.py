@@ -60,9 +60,7 @@ _AGAIN_SECONDS: Final = 60.0
 """How long it stands that there are no copies: the API server may have been silent for a moment."""
 _OLD_SECONDS: Final = 3600.0
 """How long a report stands for another generation of the resource.
-
-A tag may have moved, and nothing in Kubernetes tells that.
-"""
+A tag may have moved, and nothing in Kubernetes tells that."""
 _STUCK_SECONDS: Final = 20.0
 """Time limit for pulling an image and for creating a container."""
 _POLL_SECONDS: Final = 0.5
@@ -587,10 +585,7 @@ class DryStarts:
         return self._kubernetes.list(*_POD, facts.namespace, selector)
 
     def _remove(self, facts: DryStartFacts) -> None:
-        """Delete all pods of the migration's dry starts and clear their Secret.
-
-        The NetworkPolicy remains until the migration is deleted.
-        """
+        """Delete all pods of the migration's dry starts and clear their Secret; the NetworkPolicy remains."""
         for pod in self._list(facts):
             self._kubernetes.delete(*_POD, facts.namespace, pod["metadata"]["name"], grace_seconds=0)
         _poll(lambda: self._list(facts), lambda found: not found, _STUCK_SECONDS)

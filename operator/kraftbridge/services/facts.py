@@ -256,10 +256,7 @@ class Facts:
         )
 
     def unread_controllers(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ControllersFacts:
-        """Return the facts that need no data from the brokers.
-
-        They are sufficient for the resource requests of the controllers' pods.
-        """
+        """Return the facts that need no data from the brokers, enough for the controllers' resource requests."""
         return ControllersFacts(
             namespace=identity.namespace,
             migration=identity.name,

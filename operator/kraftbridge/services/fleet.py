@@ -64,10 +64,7 @@ class Fleet:
         return self._edits.setdefault(uid, asyncio.Event())
 
     def note(self, uid: str, status: Mapping[str, Any], generation: int, *, gone: bool) -> None:
-        """Record a migration's status and generation from a watch event.
-
-        This process may not have run a step for it yet.
-        """
+        """Record a migration's status and generation from a watch event, maybe before its first step here."""
         if gone:
             self.reconciler.rolls.forget(uid)
             self._edits.pop(uid, None)

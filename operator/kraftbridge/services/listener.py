@@ -53,10 +53,7 @@ def settings_of(spec: MigrationSpec, secret: Mapping[str, str]) -> dict[str, str
 
 
 def of_listener(settings: Mapping[str, str], listener: str) -> dict[str, str]:
-    """Return the settings that hold for a listener.
-
-    One with its prefix overrides the one without (``AbstractConfig.valuesWithPrefixOverride``).
-    """
+    """Return a listener's settings; its prefix overrides (``AbstractConfig.valuesWithPrefixOverride``)."""
     prefix = f"listener.name.{listener.lower()}."
     own = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
     return {**settings, **own}

@@ -29,8 +29,7 @@ from kraftbridge.storage.ports import KubernetesPort, Object
 
 _SALT_BYTES: Final = 16
 """A record may hold values behind references to Secrets, and the status shows its digest.
-    Without a salt such a value could be guessed.
-    """
+Without a salt such a value could be guessed."""
 
 
 @dataclass(frozen=True, slots=True)

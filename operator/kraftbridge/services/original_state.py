@@ -86,10 +86,7 @@ def capture(
     files: MountedFiles | None,
     environment: ContainerEnvironment | None = None,
 ) -> OriginalState | None:
-    """Return the current state of a StatefulSet.
-
-    It is None if it lacks the Kafka container, or carries an overlay, which is not the user's.
-    """
+    """Return a StatefulSet's current state; None without the Kafka container, or with an overlay (not the user's)."""
     container = container_of(stateful_set, spec.brokers.container)
     if container is None or overlay_of(stateful_set):
         return None
@@ -181,10 +178,7 @@ def variables_of_modes(spec: MigrationSpec, facts: BrokerFacts) -> set[str]:
 
 
 def fixed_variables(spec: MigrationSpec, original: OriginalState, facts: BrokerFacts) -> dict[str, str]:
-    """Return the variables that the migration sets and the template gives by ``valueFrom``.
-
-    Each has the line that can replace the reference.
-    """
+    """Return the variables that the migration sets and the template refers to, each with the line to replace it."""
     set_by_us = variables_of_modes(spec, facts)
     if spec.brokers.file is None:
         set_by_us |= {overlaid_variable(s, spec.brokers.env_prefix, facts.given) for s in OVERLAID_SETTINGS}
@@ -267,10 +261,7 @@ def overwritten_paths(spec: MigrationSpec, original: OriginalState, facts: Broke
 def changed_fields(
     spec: MigrationSpec, name: str, original: OriginalState, facts: BrokerFacts
 ) -> tuple[ChangedField, ...]:
-    """Return the original value and owner of each field that a migration sets in a StatefulSet.
-
-    None of the values is secret.
-    """
+    """Return the original value, never a secret one, and owner of each field that a migration sets in a StatefulSet."""
     present = {e["name"]: e.get("value", "(a reference)") for e in original.container.get("env", [])}
     container = f'k:{{"name":"{original.container["name"]}"}}'
 

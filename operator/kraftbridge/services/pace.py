@@ -32,9 +32,7 @@ class Lane(StrEnum):
     HEALTHY = "healthy"
     NEW = "new"
     """The first step of a migration.
-
-    Its cluster may not answer, and it must not wait behind migrations of which this is known.
-    """
+    Its cluster may not answer, and it must not wait behind migrations of which this is known."""
     SLOW = "slow"
     """Migrations that cannot be observed or whose steps take long."""
 

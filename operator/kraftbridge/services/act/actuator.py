@@ -547,9 +547,7 @@ def _secret(namespace: str, name: str, migration: str, files: dict[str, str]) ->
 
 VALID_FOR = authority.AUTHORITY_LIFETIME
 """The quorum outlives the operator, so nothing would renew the certificate.
-
-The key never leaves the controllers' Secret.
-"""
+The key never leaves the controllers' Secret."""
 
 
 def log_server_files(dns_names: list[str]) -> dict[str, str]:

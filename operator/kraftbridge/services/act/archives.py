@@ -1,7 +1,4 @@
-"""Archives the content of znodes that the operator overwrites or deletes.
-
-The objects have no owner, so that they remain.
-"""
+"""Archives znodes that the operator overwrites or deletes, in objects without an owner, so that they remain."""
 
 from __future__ import annotations
 

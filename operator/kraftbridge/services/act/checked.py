@@ -273,10 +273,7 @@ class CheckedKubernetes:
         *,
         once: bool = False,
     ) -> Object:
-        """Read, compare, write at the version that was read.
-
-        What was decided on is carried over to the written StatefulSet.
-        """
+        """Read, compare, write at the version that was read, and carry what was decided on over to what was written."""
         is_stateful_set = (api_version, kind) == _STATEFUL_SET
 
         def attempt() -> Object:

@@ -434,10 +434,7 @@ class Observer:
         return redundancy
 
     def _controllers_features(self, clients: ClusterClients, memory: Memory) -> Mapping[int, NodeFeatures | Unobserved]:
-        """Ask each controller for its features every few seconds.
-
-        A controller that is down costs a connection timeout.
-        """
+        """Ask each controller for its features every few seconds: one that is down costs a connection timeout."""
         answer = memory.features
         if answer is None or not answer.holds(FEATURES_EVERY_SECONDS):
             read_at = time.monotonic()
@@ -519,10 +516,7 @@ def _result_or_none(future: Future[T] | None) -> T | None:
 def _needed(
     spec: MigrationSpec, status: MigrationStatus, facts: BrokerFacts | None, name: str
 ) -> GuardedStatefulSet | None:
-    """Return the settings that a template needs for KRaft.
-
-    They come from the status or are computed from the recorded state; None without either.
-    """
+    """Return what a template needs for KRaft, from the status or the recorded state; None without either."""
     guarded = status.hand_over.stateful_sets if status.hand_over is not None else ()
     for stateful_set in guarded:
         if stateful_set.name == name:

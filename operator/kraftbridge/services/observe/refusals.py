@@ -62,17 +62,12 @@ def _last_at(event: Object) -> str:
 
 
 LACKING_SECONDS: Final = 10.0
-"""A pod is made within a second after its predecessor is gone.
-An older event may still tell of a refusal that is over.
-"""
+"""A pod is made within a second after its predecessor is gone; an older event may tell of a former refusal."""
 READ_EVERY_SECONDS: Final = 5.0
 
 
 class PodRefusals:
-    """Tells why StatefulSets lack pods.
-
-    The events are read while one lacks a pod for some time, and not at every step.
-    """
+    """Tells why StatefulSets lack pods; reads the events only while one lacks a pod for some time."""
 
     def __init__(self, kubernetes: KubernetesPort) -> None:
         self._kubernetes = kubernetes

@@ -84,9 +84,7 @@ def _trouble(kubernetes: KubernetesPort, identity: Identity, run_id: str) -> str
 
 
 _FEW_REFUSALS: Final = 2
-"""Refusals of a Job's pod after which it is not the API server's moment of weakness.
-The Job controller repeats within seconds.
-"""
+"""So many refusals of a Job's pod are no moment of weakness: the Job controller repeats within seconds."""
 
 
 @dataclass(frozen=True, slots=True)

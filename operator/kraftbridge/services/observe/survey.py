@@ -197,9 +197,7 @@ CAPACITY_EVERY_SECONDS: Final = 30.0
 
 ACCEPTED_FOR_SECONDS: Final = 300.0
 """How long an accepted dry run holds while the object stays the same.
-
-The change itself goes through admission again.
-"""
+The change itself goes through admission again."""
 REFUSED_FOR_SECONDS: Final = 30.0
 """How long a refused dry run holds, so that a corrected policy is seen soon."""
 
@@ -223,9 +221,7 @@ class Surveyor:
         self._logins = LoginTrials()
         self._rooms_lock = threading.Lock()
         """Held while the room is read, so that migrations do not read it at the same time.
-
-        Nobody waits for it who knows an older answer.
-        """
+        Nobody waits for it who knows an older answer."""
 
     def survey(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients
@@ -480,10 +476,7 @@ class Surveyor:
         )
 
     def _capacity(self, namespace: str) -> Capacity:
-        """Return the room on the nodes.
-
-        Migrations share it for `CAPACITY_EVERY_SECONDS`, and use the older one while it is read anew.
-        """
+        """Return the nodes' room, shared for `CAPACITY_EVERY_SECONDS`; the older one holds while it is read anew."""
         place = namespace if self._settings.watched_namespaces else None
         room = self._rooms.get(place)
         if room is not None:
@@ -625,10 +618,7 @@ def _attempt(look: Callable[[], T]) -> T | Unobserved:
 
 
 def _requests(pod: Object) -> dict[str, int]:
-    """Return the resources that the scheduler counts for a pod.
-
-    Init containers run one after the other, before the others.
-    """
+    """Return what the scheduler counts for a pod; init containers run one by one, before the others."""
     spec = pod["spec"]
     together = [wholes(section(c, "resources", "requests")) for c in spec.get("containers", [])]
     alone = [wholes(section(c, "resources", "requests")) for c in spec.get("initContainers", [])]

@@ -144,10 +144,7 @@ def _last_words(log: str) -> str:
 
 
 def pods_selector(stateful_set: Object) -> str:
-    """Return a StatefulSet's selector in the syntax of API requests.
-
-    All labels and expressions must match (``LabelSelector``).
-    """
+    """Return a StatefulSet's selector in API syntax: all labels and expressions must match (``LabelSelector``)."""
     selector = stateful_set["spec"]["selector"]
     terms = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items()]
     for expression in selector.get("matchExpressions", []):
@@ -218,10 +215,7 @@ def drift_of(spec: MigrationSpec, facts: overlays.BrokerFacts, stateful_set: Obj
 
 
 def last_writer(obj: Object) -> str:
-    """Return the last writer of an object's fields besides the operator, and the time, from ``managedFields``.
-
-    It is ``""`` if none is recorded.
-    """
+    """Return an object's last writer besides the operator, and the time, from ``managedFields``; ``""`` for none."""
     writers = [entry for entry in entries(obj, "metadata", "managedFields") if _is_foreign(entry)]
     if not writers:
         return ""
