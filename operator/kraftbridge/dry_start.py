@@ -332,8 +332,8 @@ def agent_loaded(log: str) -> bool:
 
 def last_words(log: str) -> str:
     """Return the image's last output: lines that look like errors, else the last lines; at most 600 characters."""
-    lines = [line.lstrip() for line in _COLOURS.sub("", log).splitlines()]
-    own = [line.rstrip() for line in lines if line and not line.startswith(_NOISE)]
+    lines = filter(None, map(str.lstrip, _COLOURS.sub("", log).splitlines()))
+    own = [line.rstrip() for line in lines if not line.startswith(_NOISE)]
     telling = list(filter(_TELLING.search, own))
     text = " | ".join(dict.fromkeys((telling or own)[-4:]))
     return text[-_WORDS:]
@@ -485,9 +485,7 @@ def _changes(kind: str, before: Mapping[str, object], after: Mapping[str, object
     """Return the entries whose values differ, without the values."""
     return [
         SettingDifference(
-            kind + name,
-            "another value" if name in before else _NOT_SET,
-            "changed" if name in after else _NOT_SET,
+            kind + name, "another value" if name in before else _NOT_SET, "changed" if name in after else _NOT_SET
         )
         for name in sorted(before.keys() | after.keys())
         if before.get(name) != after.get(name)

@@ -14,14 +14,7 @@ from kraftbridge import bounds
 from kraftbridge.builders import names
 from kraftbridge.constants import API_VERSION, GROUP, KIND
 from kraftbridge.exceptions import ActionError, ObservationError
-from kraftbridge.models.broker_record import (
-    BrokerNow,
-    BrokerRecord,
-    EffectiveSetting,
-    ListenerState,
-    packed,
-    unpacked,
-)
+from kraftbridge.models.broker_record import BrokerNow, BrokerRecord, EffectiveSetting, ListenerState, packed, unpacked
 from kraftbridge.models.decision import RecordBroker
 from kraftbridge.models.observation import PodState, Unobserved
 from kraftbridge.objects import section

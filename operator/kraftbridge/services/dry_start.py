@@ -320,17 +320,18 @@ class DryStarts:
         To choose a channel, also start the last pods' copies in those that reach every first pod.
         """
         firsts = {copy.key.stateful_set: copy.key.ordinal for copy, _ in reversed(trials)}
-        of_first = [t for t in trials if t[0].key.ordinal == firsts[t[0].key.stateful_set]]
+        of_first = [trial for trial in trials if trial[0].key.ordinal == firsts[trial[0].key.stateful_set]]
         tried = self._start_copies(facts, of_first)
         if not action.choosing:
             return tried
-        own = {c.key: c for c in present}
-        lost = {
-            (c.key.stateful_set, c.key.channel)
-            for c in tried
-            if dry_start.trouble_of(own.get(replace(c.key, mode=BrokerMode.ZOOKEEPER, channel="")), c)
-        }
-        rest = [t for t in trials if t not in of_first and (t[0].key.stateful_set, t[0].key.channel) not in lost]
+        own = {outcome.key: outcome for outcome in present}
+        lost = set()
+        for outcome in tried:
+            unchanged = own.get(replace(outcome.key, mode=BrokerMode.ZOOKEEPER, channel=""))
+            if dry_start.trouble_of(unchanged, outcome):
+                lost.add((outcome.key.stateful_set, outcome.key.channel))
+        others = [trial for trial in trials if trial not in of_first]
+        rest = [(copy, overlay) for copy, overlay in others if (copy.key.stateful_set, copy.key.channel) not in lost]
         return (*tried, *self._start_copies(facts, rest))
 
     def _copies(
@@ -621,9 +622,11 @@ def _referenced_files(
 def _poll(look: Callable[[], _Seen], is_done: Callable[[_Seen], bool], seconds: float) -> _Seen:
     """Look every `_POLL_SECONDS` until ``is_done``, for at most ``seconds``; return what was seen last."""
     deadline = time.monotonic() + seconds
-    while not is_done(answer := look()) and time.monotonic() < deadline:
+    while True:
+        answer = look()
+        if is_done(answer) or time.monotonic() >= deadline:
+            return answer
         time.sleep(_POLL_SECONDS)
-    return answer
 
 
 def _failed(outcome: CopyOutcome, problem: str, text: str = "") -> CopyOutcome:

@@ -101,9 +101,11 @@ class Fleet:
         status = self.reconciler.step(namespace, name)
         # After an action or a new phase, and while there is no controller, the event loop would take too long.
         until = time.monotonic() + HASTE_SECONDS
-        while time.monotonic() < until and (wait := self.reconciler.due_in(uid)) < HASTE_WAIT_SECONDS:
-            if status is None and wait <= 0.0:
-                break  # it is gone
+        while time.monotonic() < until:
+            wait = self.reconciler.due_in(uid)
+            is_gone = status is None and wait <= 0.0
+            if is_gone or wait >= HASTE_WAIT_SECONDS:
+                break
             time.sleep(max(wait, 0.0))
             status = self.reconciler.step(namespace, name)
         return status
