@@ -126,11 +126,15 @@ def with_stores(files: Files, password: str | None = None) -> Files:
     trusted = pkcs12.serialize_java_truststore([pkcs12.PKCS12Certificate(authority, b"authority")], locked)
     return {
         **files,
-        KEYSTORE: keystore({name: files[name].decode() for name in (CERTIFICATE, KEY)}).encode(),
+        KEYSTORE: _pem_keystore(files).encode(),
         PKCS12_KEYSTORE: pkcs12.serialize_key_and_certificates(b"broker", key, certificate, [authority], locked),
         PKCS12_TRUSTSTORE: trusted,
         PASSWORD: password.encode(),
     }
+
+
+def _pem_keystore(files: Mapping[str, bytes]) -> str:
+    return keystore({name: files[name].decode() for name in (CERTIFICATE, KEY)})
 
 
 def authority_problem(data: Mapping[str, str], now: datetime) -> str:
@@ -179,7 +183,7 @@ def problem(data: Mapping[str, str], purpose: Purpose, authority: Mapping[str, s
 def stores_problem(files: Mapping[str, bytes]) -> str:
     """Return why the key stores of a client's files do not hold its certificate, ``""`` if they do."""
     try:
-        own = keystore({name: files[name].decode() for name in (CERTIFICATE, KEY)})
+        own = _pem_keystore(files)
         if files[KEYSTORE].decode() != own:
             return f"{KEYSTORE} is not the key and the certificate of {KEY} and {CERTIFICATE}"
         key, certificate, _ = pkcs12.load_key_and_certificates(files[PKCS12_KEYSTORE], files[PASSWORD])

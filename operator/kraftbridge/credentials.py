@@ -66,7 +66,7 @@ def keystore(data: Mapping[str, str]) -> str:
     if _public(chain[0].public_key()) != _public(key.public_key()):
         raise CredentialsError(f"{KEY} is not the key of the first certificate in {CERTIFICATE}")
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-    return text + "".join(c.public_bytes(Encoding.PEM).decode() for c in chain)
+    return text + _pem(chain)
 
 
 def truststore(data: Mapping[str, str]) -> str:
@@ -77,7 +77,11 @@ def truststore(data: Mapping[str, str]) -> str:
     CredentialsError
         ``ca.crt`` is missing or unreadable.
     """
-    return "".join(c.public_bytes(Encoding.PEM).decode() for c in _certificates(data, AUTHORITIES))
+    return _pem(_certificates(data, AUTHORITIES))
+
+
+def _pem(certificates: Iterable[x509.Certificate]) -> str:
+    return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
 
 
 def subject(data: Mapping[str, str]) -> str:
@@ -109,14 +113,14 @@ _KEYWORDS: Final = {
     NameOID.DOMAIN_COMPONENT: "DC",
     NameOID.USER_ID: "UID",
 }
-_ESCAPED: Final = ',=+<>#;"\\'
+_ESCAPES: Final = str.maketrans({character: f"\\{character}" for character in ',=+<>#;"\\'})
 
 
 def _attribute(attribute: x509.NameAttribute[str | bytes]) -> str:
     value = attribute.value
     if attribute.oid not in _KEYWORDS or isinstance(value, bytes):
         return f"{attribute.oid.dotted_string}=#{_der_of_value(attribute).hex()}"
-    text = "".join(f"\\{c}" if c in _ESCAPED else c for c in value)
+    text = value.translate(_ESCAPES)
     inner = text.strip(" ")
     before = len(text) - len(text.lstrip(" "))
     after = len(text) - len(text.rstrip(" "))

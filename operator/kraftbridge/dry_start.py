@@ -420,7 +420,7 @@ def differences_from_running(copy: CopyOutcome, running: Sequence[BrokerSetting]
     hidden = {s.name for s in static.values() if not _is_comparable(s)}
     hidden |= {name for name, setting in start.settings.items() if setting.sensitive}
     live = {name: setting.value for name, setting in static.items()}
-    given = {name: _as_live(setting.value, copy) for name, setting in start.settings.items()}
+    given = {name: setting.value for name, setting in _with_live_names(start.settings, copy).items()}
     return tuple(
         SettingDifference(name, _shown_in(live, name), _shown_in(given, name))
         for name in sorted((live.keys() | given.keys()) - hidden)
@@ -446,9 +446,9 @@ def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tupl
     after = changed.start
     if before is None or after is None:
         return ()
-    expected = {name: GivenSetting(_as_live(s.value, present), s.hash) for name, s in before.settings.items()}
+    expected = _with_live_names(before.settings, present)
     expected |= {name: GivenSetting(value) for name, value in changed.overlay.items()}
-    given = {name: GivenSetting(_as_live(s.value, changed), s.hash) for name, s in after.settings.items()}
+    given = _with_live_names(after.settings, changed)
     if changed.key.mode is BrokerMode.KRAFT:
         expected.pop(_MIGRATION_FLAG, None)
 
@@ -499,22 +499,21 @@ def _implied(name: str, given: GivenSetting, changed: CopyOutcome) -> bool:
     return changed.key.mode is BrokerMode.KRAFT and name in _ID_SETTINGS and given.value == str(changed.broker_id)
 
 
-def _comparable(start: KafkaStart, copy: CopyOutcome) -> dict[str, object]:
+def _comparable(start: KafkaStart, copy: CopyOutcome) -> dict[str, GivenSetting]:
     """Return the system properties without those that the overlay itself sets (short address caches)."""
-    return {
-        name: (_as_live(s.value, copy), s.hash)
-        for name, s in start.system_properties.items()
-        if not name.startswith("sun.net.inetaddr.")
-    }
+    properties = _with_live_names(start.system_properties, copy)
+    return {name: value for name, value in properties.items() if not name.startswith("sun.net.inetaddr.")}
 
 
-def _as_live(value: str | None, copy: CopyOutcome) -> str | None:
-    """Return a value with the live pod's names and addresses in place of the copy's."""
-    if value is None:
-        return None
-    for own, live in copy.aliases.items():
-        value = value.replace(own, live)
-    return value
+def _with_live_names(settings: Mapping[str, GivenSetting], copy: CopyOutcome) -> dict[str, GivenSetting]:
+    """Return settings with the live pod's names and addresses in place of the copy's."""
+    values = {}
+    for name, setting in settings.items():
+        value = setting.value
+        for own, live in copy.aliases.items():
+            value = value and value.replace(own, live)
+        values[name] = GivenSetting(value, setting.hash)
+    return values
 
 
 def _described(setting: GivenSetting | None) -> str:
