@@ -141,7 +141,7 @@ def listener_data(kubernetes: KubernetesPort, namespace: str, controllers: str, 
     listener = spec.controllers.listener
     data = {}
     if listener.secret_name is not None:
-        data = _secret(kubernetes, namespace, listener.secret_name)
+        data = secret_text(kubernetes, namespace, listener.secret_name)
     if listener.generate:
         issued = kubernetes.get("v1", "Secret", namespace, names.issued_listener_secret(controllers))
         data |= texts(section(issued, "data"))
@@ -256,7 +256,7 @@ def secret_text(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[s
     InvalidSpecError
         The Secret does not exist.
     """
-    return _secret(kubernetes, namespace, name)
+    return certificates.text_files(_files(kubernetes, namespace, name))
 
 
 def controllers_zookeeper_identities(
@@ -278,7 +278,7 @@ def controllers_zookeeper_identities(
     """
     if spec.zookeeper.secret_name is None:
         return ()
-    data = _secret(kubernetes, namespace, spec.zookeeper.secret_name)
+    data = secret_text(kubernetes, namespace, spec.zookeeper.secret_name)
     identities = []
     if data.get("scheme") == "sasl" and "username" in data:
         identities.append(f"sasl:{data['username']}")
@@ -287,10 +287,6 @@ def controllers_zookeeper_identities(
         with suppress(certificates.CredentialsError):  # the controllers' init container names what is wrong with it
             identities.append(f"x509:{certificates.subject(data)}")
     return tuple(identities)
-
-
-def _secret(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, str]:
-    return certificates.text_files(_files(kubernetes, namespace, name))
 
 
 def _files(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, bytes]:
@@ -328,7 +324,7 @@ def _zookeeper_secret(
 ) -> tuple[ZooKeeperCredentials | None, ZooKeeperTls | None]:
     if spec.zookeeper.secret_name is None:
         return None, None
-    data = _secret(kubernetes, namespace, spec.zookeeper.secret_name)
+    data = secret_text(kubernetes, namespace, spec.zookeeper.secret_name)
     credentials = None
     if "username" in data:
         scheme: Literal["digest", "sasl"] = "sasl" if data.get("scheme") == "sasl" else "digest"

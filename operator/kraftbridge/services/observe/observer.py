@@ -203,9 +203,8 @@ class Observer:
         observed_sets = tuple(self._result(s) for s in sets)
         clues = look(Part.CLUES, "logs", self._logs.clues, identity, spec, status, observed_sets, workload)
         started = look(Part.START_LOG, "log", self._logs.start, identity, spec, status, observed_sets)
-        kept = look(
-            Part.KEPT_COPY, "kept copy", kept_copies.read, self._kubernetes, identity.namespace, _copy_place(status)
-        )
+        place = "" if status.keeping is None else status.keeping.secret
+        kept = look(Part.KEPT_COPY, "kept copy", kept_copies.read, self._kubernetes, identity.namespace, place)
         behind = look(Part.BEHIND, "brokers and ZooKeeper", self._behind, clients, memory, now)
         recorded = self._result(record)
         now_is = look(
@@ -560,7 +559,3 @@ def _probed(clients: ClusterClients, status: MigrationStatus, *, probe: bool) ->
 
 def _views(clients: ClusterClients) -> Mapping[int, int | Unobserved]:
     return clients.brokers.controller_by_broker()
-
-
-def _copy_place(status: MigrationStatus) -> str:
-    return "" if status.keeping is None else status.keeping.secret
