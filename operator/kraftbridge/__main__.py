@@ -28,11 +28,7 @@ def run() -> int:
 
     settings = Settings()
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    kopf.run(
-        standalone=True,
-        clusterwide=not settings.watched_namespaces,
-        namespaces=settings.watched_namespaces,
-    )
+    kopf.run(standalone=True, clusterwide=not settings.watched_namespaces, namespaces=settings.watched_namespaces)
     return 0
 
 

@@ -1,6 +1,9 @@
-"""The operator's own authorities: issues the certificates of the controllers' listener and of their log servers, and judges the listener's.
+"""The operator's own authorities.
 
-The Secrets of the listener's authority and of the controllers have the keys that cert-manager uses (``tls.crt``, ``tls.key``, ``ca.crt``), so one can replace the other.
+They issue the certificates of the controllers' listener and of their log servers, and judge the listener's.
+
+The Secrets of the listener's authority and of the controllers have the keys that cert-manager uses (``tls.crt``,
+``tls.key``, ``ca.crt``), so one can replace the other.
 """
 
 from __future__ import annotations
@@ -24,18 +27,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from kraftbridge.credentials import (
-    AUTHORITIES,
-    CERTIFICATE,
-    KEY,
-    KEYSTORE,
-    CredentialsError,
-    chain_problems,
-    keystore,
-)
+from kraftbridge.credentials import AUTHORITIES, CERTIFICATE, KEY, KEYSTORE, CredentialsError, chain_problems, keystore
 
 AUTHORITY_LIFETIME: Final = timedelta(days=3650)
-"""The brokers trust the authority, and the operator changes no broker's trust. So it outlives every certificate that it issues."""
+"""The brokers trust the authority, and the operator changes no broker's trust.
+So it outlives every certificate that it issues."""
 RENEW_AFTER: Final = 2 / 3
 """Part of the lifetime after which a certificate is renewed."""
 LEAST_GAIN: Final = timedelta(days=1)
@@ -64,7 +60,9 @@ class Purpose:
     def usages(self) -> tuple[x509.ObjectIdentifier, ...]:
         """Extended key usages."""
         server = (ExtendedKeyUsageOID.SERVER_AUTH,) if self.hosts else ()
-        return (*server, ExtendedKeyUsageOID.CLIENT_AUTH) if self.client else server
+        if not self.client:
+            return server
+        return (*server, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 def new_authority(common_name: str, now: datetime) -> Files:
@@ -111,7 +109,8 @@ def issue(authority: Mapping[str, str], purpose: Purpose, days: int, now: dateti
 def with_stores(files: Files, password: str | None = None) -> Files:
     """Return a client's files with key stores for Kafka, as PEM and as PKCS#12.
 
-    PKCS#12 is for brokers whose own ``ssl.*`` settings have passwords: a password forbids PEM (``DefaultSslEngineFactory``), and an inherited one cannot be unset.
+    PKCS#12 is for brokers whose own ``ssl.*`` settings have passwords:
+    a password forbids PEM (``DefaultSslEngineFactory``), and an inherited one cannot be unset.
 
     Parameters
     ----------
@@ -127,19 +126,23 @@ def with_stores(files: Files, password: str | None = None) -> Files:
     trusted = pkcs12.serialize_java_truststore([pkcs12.PKCS12Certificate(authority, b"authority")], locked)
     return {
         **files,
-        KEYSTORE: keystore({name: files[name].decode() for name in (CERTIFICATE, KEY)}).encode(),
+        KEYSTORE: _pem_keystore(files).encode(),
         PKCS12_KEYSTORE: pkcs12.serialize_key_and_certificates(b"broker", key, certificate, [authority], locked),
         PKCS12_TRUSTSTORE: trusted,
         PASSWORD: password.encode(),
     }
 
 
+def _pem_keystore(files: Mapping[str, bytes]) -> str:
+    return keystore({name: files[name].decode() for name in (CERTIFICATE, KEY)})
+
+
 def authority_problem(data: Mapping[str, str], now: datetime) -> str:
     """Return why the authority's Secret cannot be used to issue certificates, ``""`` if it can."""
     try:
         certificate, key = _authority(data)
-    except CredentialsError as e:
-        return str(e)
+    except CredentialsError as error:
+        return str(error)
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
     except x509.ExtensionNotFound:
@@ -154,7 +157,9 @@ def authority_problem(data: Mapping[str, str], now: datetime) -> str:
 
 
 def problem(data: Mapping[str, str], purpose: Purpose, authority: Mapping[str, str] | None) -> str:
-    """Return why a Secret does not hold a certificate that the authority issued for this purpose, ``""`` if it does. Its lifetime does not count.
+    """Return why a Secret does not hold a certificate that the authority issued for this purpose, ``""`` if it does.
+
+    Its lifetime does not count.
 
     Parameters
     ----------
@@ -162,23 +167,23 @@ def problem(data: Mapping[str, str], purpose: Purpose, authority: Mapping[str, s
         None if it is not known: the certificate must then come from its own ``ca.crt``.
     """
     try:
-        found = chain_problems(data, purpose.hosts, server=bool(purpose.hosts), client=purpose.client)
-        if found:
-            return found[0]
+        problems = chain_problems(data, purpose.hosts, server=bool(purpose.hosts), client=purpose.client)
+        if problems:
+            return problems[0]
         if authority is not None and _one(data, AUTHORITIES) != _one(authority, CERTIFICATE):
             return f"{AUTHORITIES} is not the operator's authority"
         subject = x509.load_pem_x509_certificate(data[CERTIFICATE].encode()).subject
         if subject != _name(purpose.common_name):
             return f"{CERTIFICATE} has the subject {subject.rfc4514_string()} and not CN={purpose.common_name}"
-    except CredentialsError as e:
-        return str(e)
+    except CredentialsError as error:
+        return str(error)
     return ""
 
 
 def stores_problem(files: Mapping[str, bytes]) -> str:
     """Return why the key stores of a client's files do not hold its certificate, ``""`` if they do."""
     try:
-        own = keystore({name: files[name].decode() for name in (CERTIFICATE, KEY)})
+        own = _pem_keystore(files)
         if files[KEYSTORE].decode() != own:
             return f"{KEYSTORE} is not the key and the certificate of {KEY} and {CERTIFICATE}"
         key, certificate, _ = pkcs12.load_key_and_certificates(files[PKCS12_KEYSTORE], files[PASSWORD])
@@ -187,8 +192,8 @@ def stores_problem(files: Mapping[str, bytes]) -> str:
             return f"{PKCS12_KEYSTORE} does not hold the certificate of {CERTIFICATE}"
         if [t.certificate for t in trusted] != [x509.load_pem_x509_certificate(files[AUTHORITIES])]:
             return f"{PKCS12_TRUSTSTORE} does not hold the authority of {AUTHORITIES}"
-    except KeyError as e:
-        return f"{e.args[0]} is missing"
+    except KeyError as error:
+        return f"{error.args[0]} is missing"
     except (ValueError, UnicodeDecodeError):
         return f"{PKCS12_KEYSTORE} or {PKCS12_TRUSTSTORE} cannot be opened with {PASSWORD}"
     return ""
@@ -214,13 +219,17 @@ def is_due(data: Mapping[str, str], authority: Mapping[str, str], days: int, now
         A certificate is missing or unreadable.
     """
     certificate = _one(data, CERTIFICATE)
-    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    begin = certificate.not_valid_before_utc
+    end = certificate.not_valid_after_utc
     new_end = min(now + timedelta(days=days), _one(authority, CERTIFICATE).not_valid_after_utc)
     return now >= begin + (end - begin) * RENEW_AFTER and new_end - end >= min(LEAST_GAIN, (end - begin) / 10)
 
 
 def principals(uid_part: str) -> dict[str, str]:
-    """Return the common names of ``controllers`` and ``brokers``. They carry the migration's UID, so that no mapping rule of a user meets them by chance."""
+    """Return the common names of ``controllers`` and ``brokers``.
+
+    They carry the migration's UID, so that no mapping rule of a user meets them by chance.
+    """
     return {who: f"kraftbridge-{who}-{uid_part}" for who in ("controllers", "brokers")}
 
 
@@ -235,8 +244,8 @@ def _authority(data: Mapping[str, str]) -> tuple[x509.Certificate, ec.EllipticCu
 def _one(data: Mapping[str, str], name: str) -> x509.Certificate:
     try:
         (certificate,) = x509.load_pem_x509_certificates(data.get(name, "").encode())
-    except ValueError as e:
-        raise CredentialsError(f"{name} is not one certificate in PEM") from e
+    except ValueError as error:
+        raise CredentialsError(f"{name} is not one certificate in PEM") from error
     return certificate
 
 
@@ -264,6 +273,13 @@ def _builder(
 
 def _signs_certificates() -> x509.KeyUsage:
     return x509.KeyUsage(
-        digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False, key_agreement=False,
-        key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )

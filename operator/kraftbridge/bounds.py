@@ -1,7 +1,9 @@
 """Bounds of everything that comes from outside: bytes, time, depth and paths. Pure, but for `file`.
 
-A tenant names the servers that the operator asks, and writes the Secrets and ConfigMaps that it reads. One operator serves all tenants, so what one of them sends
-must not fill its memory or hold a thread. What exceeds a bound is an error of that one source. It names the object, what was received, the bound, and what to do.
+A tenant names the servers that the operator asks, and writes the Secrets and ConfigMaps that it reads.
+One operator serves all tenants, so what one of them sends must not fill its memory or hold a thread.
+What exceeds a bound is an error of that one source.
+It names the object, what was received, the bound, and what to do.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ ZNODE_BYTES: Final = MIB
 """Data of one znode. A server accepts no more from those who write it (``jute.maxbuffer``, 0xfffff by default)."""
 
 ZNODE_CHILDREN: Final = 250_000
-"""Names in one list of children: 4 MiB of names of 13 characters, and more topics than a cluster with ZooKeeper has partitions."""
+"""Names in one list of children: 4 MiB of names of 13 characters, more than a cluster with ZooKeeper has."""
 
 ZNODE_ACL_ENTRIES: Final = 1_000
 """Entries of one znode's ACL."""
@@ -106,7 +108,11 @@ class PathRefusedError(OSError):
 
 def size(count: int) -> str:
     """Return a number of bytes as people write it."""
-    return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count / KIB:.1f} KiB" if count >= KIB else f"{count} bytes"
+    if count >= MIB:
+        return f"{count / MIB:.1f} MiB"
+    if count >= KIB:
+        return f"{count / KIB:.1f} KiB"
+    return f"{count} bytes"
 
 
 # ------------------------------------------------------------------------------------------------ servers
@@ -126,13 +132,14 @@ class ReplyBounds:
 
 
 OPERATOR_REPLIES: Final = ReplyBounds(frame_bytes=8 * MIB, frame_seconds=6.0, window_bytes=24 * MIB)
-"""The operator lists children and reads single znodes, for many tenants at a time. A client of ZooKeeper accepts 4 MiB by default (``jute.maxbuffer``)."""
+"""The operator lists children and reads single znodes, for many tenants at a time.
+A client of ZooKeeper accepts 4 MiB by default (``jute.maxbuffer``)."""
 
 VERIFIER_REPLIES: Final = ReplyBounds(frame_bytes=128 * MIB, frame_seconds=60.0)
 """A verification or rehearsal reads many znodes at a time, in a pod of its own migration."""
 
 
-def count(source: str, received: int, most: int, what: str, advice: str) -> None:
+def count(source: str, received: int, most: int, things: str, advice: str) -> None:
     """Refuse a number of things that is larger than a bound.
 
     Raises
@@ -141,7 +148,7 @@ def count(source: str, received: int, most: int, what: str, advice: str) -> None
         There are more than ``most``.
     """
     if received > most:
-        raise BoundExceededError(source, f"it has {received:,} {what}", f"{most:,}", advice)
+        raise BoundExceededError(source, f"it has {received:,} {things}", f"{most:,}", advice)
 
 
 def until_closed(
@@ -158,7 +165,8 @@ def until_closed(
     most
         Number of bytes.
     deadline
-        Time by ``time.monotonic`` by which the peer must have closed. A peer that keeps sending meets no time limit of a socket.
+        Time by ``time.monotonic`` by which the peer must have closed.
+        A peer that keeps sending meets no time limit of a socket.
 
     Raises
     ------
@@ -167,21 +175,21 @@ def until_closed(
     BoundExceededError
         The peer sent more.
     """
-    found = bytearray()
+    received = bytearray()
     try:
         while (left := deadline - time.monotonic()) > 0:
             set_timeout(left)
             chunk = receive(_CHUNK_BYTES)
             if not chunk:
-                return bytes(found)
-            found += chunk
-            if len(found) > most:
+                return bytes(received)
+            received += chunk
+            if len(received) > most:
                 raise BoundExceededError(
                     source, f"it sent more than {size(most)}", size(most), "Ask what answers at this address"
                 )
     except TimeoutError:
         pass
-    raise TimeoutError(f"{source} has not ended in time, after {size(len(found))}")
+    raise TimeoutError(f"{source} has not ended in time, after {size(len(received))}")
 
 
 _CHUNK_BYTES: Final = 64 * KIB
@@ -204,17 +212,17 @@ def unpacked(packed: bytes, source: str, most: int, advice: str, *, zlib_format:
     BoundExceededError
         It holds more than ``most`` bytes.
     """
-    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS if zlib_format else _GZIP)
-    kind = "zlib" if zlib_format else "gzip"
+    kind, wbits = ("zlib", zlib.MAX_WBITS) if zlib_format else ("gzip", _GZIP)
+    stream = zlib.decompressobj(wbits=wbits)
     try:
-        found = stream.decompress(packed, most + 1)
-    except zlib.error as e:
-        raise OSError(f"{source} is not packed with {kind}: {e}") from e
-    if len(found) > most:
+        content = stream.decompress(packed, most + 1)
+    except zlib.error as error:
+        raise OSError(f"{source} is not packed with {kind}: {error}") from error
+    if len(content) > most:
         raise BoundExceededError(source, f"{size(len(packed))} unpack to more than {size(most)}", size(most), advice)
     if not stream.eof or stream.unused_data:
         raise OSError(f"{source} is not one whole {kind} stream")
-    return found
+    return content
 
 
 def json_value(text: bytes, source: str, most_values: int, advice: str) -> Any:
@@ -227,12 +235,14 @@ def json_value(text: bytes, source: str, most_values: int, advice: str) -> Any:
     ValueError
         It is no JSON.
     """
-    values = sum(text.count(each) for each in (b",", b"[", b"{"))
+    values = sum(map(text.count, (b",", b"[", b"{")))
     count(source, values, most_values, "values", advice)
     try:
         return json.loads(text)
-    except RecursionError as e:
-        raise BoundExceededError(source, "its values are nested deeply", "what Python's parser reads", advice) from e
+    except RecursionError as error:
+        raise BoundExceededError(
+            source, "its values are nested deeply", "what Python's parser reads", advice
+        ) from error
 
 
 _GZIP: Final = 31
@@ -242,7 +252,7 @@ _GZIP: Final = 31
 
 
 def held(files: Mapping[str, bytes], holder: str) -> Callable[[str], bytes]:
-    """Return what reads a file that a setting names from the object that holds the setting; nothing else is ever opened.
+    """Return what reads a file that a setting names from the object with the setting; nothing else is ever opened.
 
     Parameters
     ----------
@@ -296,9 +306,9 @@ def pem_blocks(text: str) -> Iterator[tuple[str, str]]:
     """
     position = 0
     while (start := text.find(_BEGIN, position)) >= 0:
-        kind, found, _ = text[start + len(_BEGIN) : start + len(_BEGIN) + _KIND_CHARACTERS].partition(_DASHES)
+        kind, block, _ = text[start + len(_BEGIN) : start + len(_BEGIN) + _KIND_CHARACTERS].partition(_DASHES)
         content = start + len(_BEGIN) + len(kind) + len(_DASHES)
-        if not found:
+        if not block:
             position = start + len(_BEGIN)
             continue
         end = text.find(_END, content)

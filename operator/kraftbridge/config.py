@@ -18,8 +18,9 @@ RESOLVER: Final = Path("/etc/resolv.conf")
 def searched_domain(resolver: Path) -> str:
     """Return the cluster's DNS domain, as the search list of a pod's ``resolv.conf`` shows it.
 
-    The kubelet lists ``<namespace>.svc.<domain>``, ``svc.<domain>`` and ``<domain>`` for pods with the policy ``ClusterFirst`` (Kubernetes: DNS
-    for Services and Pods). Without such a list, as outside of a cluster, the answer is `DEFAULT_CLUSTER_DOMAIN`.
+    The kubelet lists ``<namespace>.svc.<domain>``, ``svc.<domain>`` and ``<domain>`` for pods with the policy
+    ``ClusterFirst`` (Kubernetes: DNS for Services and Pods).
+    Without such a list, as outside of a cluster, the answer is `DEFAULT_CLUSTER_DOMAIN`.
     """
     try:
         lines = resolver.read_text(errors="replace").splitlines()
@@ -30,8 +31,14 @@ def searched_domain(resolver: Path) -> str:
         keyword, *words = line.split() or [""]
         if keyword == "search":
             searched = words  # the last one counts (resolv.conf(5))
-    found = (word.rstrip(".").removeprefix("svc.") for word in searched if word.startswith("svc."))
-    return next(found, DEFAULT_CLUSTER_DOMAIN)
+    for word in searched:
+        if word.startswith("svc."):
+            return word.rstrip(".").removeprefix("svc.")
+    return DEFAULT_CLUSTER_DOMAIN
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
 
 
 class Settings(BaseSettings):
@@ -76,9 +83,9 @@ class Settings(BaseSettings):
     @property
     def pull_secrets(self) -> tuple[str, ...]:
         """Names of the Secrets for pulling images."""
-        return tuple(n.strip() for n in self.image_pull_secrets.split(",") if n.strip())
+        return _listed(self.image_pull_secrets)
 
     @property
     def watched_namespaces(self) -> tuple[str, ...]:
         """Namespaces to watch; empty for all."""
-        return tuple(n.strip() for n in self.namespaces.split(",") if n.strip())
+        return _listed(self.namespaces)

@@ -19,14 +19,12 @@ FINALIZER: Final = f"{GROUP}/migration"
 LABEL_MIGRATION: Final = f"{GROUP}/migration"
 """On every object that the operator creates: the name of the migration."""
 LABEL_ROLE: Final = f"{GROUP}/role"
-"""``controller`` on the controllers' pods, ``verifier`` on pods of a verification, ``rehearsal`` on the pod of a rehearsal."""
+"""``controller`` on the controllers' pods, ``verifier`` on a verification's, ``rehearsal`` on a rehearsal's."""
 LABEL_RUN: Final = f"{GROUP}/run-id"
 
 ANNOTATION_LOCK: Final = f"{GROUP}/locked-by"
 """On a StatefulSet of the user while a migration drives it: ``namespace/name/uid`` of that migration.
-
-The chart's ValidatingAdmissionPolicy refuses other writers' changes while it stands.
-"""
+The chart's ValidatingAdmissionPolicy refuses other writers' changes while it stands."""
 ANNOTATION_TAKEN_OVER: Final = f"{GROUP}/taken-over-by"
 """On a StatefulSet for a moment, while a process takes its Lease over."""
 ANNOTATION_CONFIGURATION: Final = f"{GROUP}/configuration"
@@ -55,7 +53,7 @@ FORBID_PEM_FILES: Final = frozenset(
         "ssl.truststore.certificates",
     }
 )
-"""Settings of a broker that its listeners inherit; Kafka refuses PEM files beside them (``DefaultSslEngineFactory``)."""
+"""Settings of a broker that its listeners inherit. Kafka refuses PEM files beside them (`DefaultSslEngineFactory`)."""
 CONTROLLER_PORT: Final = 9093
 ISOLATED_CONTROLLER_PORT: Final = 9095
 """Port of controllers that no broker may reach, at the end of a rollback."""
@@ -88,14 +86,16 @@ OVERLAID_SETTINGS: Final = (
 """Settings of the brokers that the migration sets."""
 
 FIND_KAFKA: Final = """tools= ending=
-for each in ${KAFKA_HOME:+"$KAFKA_HOME/bin"} /opt/kafka/bin /opt/bitnami/kafka/bin /usr/bin "$(dirname "$(command -v kafka-run-class.sh || command -v kafka-run-class || echo /)")"; do
+for each in ${KAFKA_HOME:+"$KAFKA_HOME/bin"} /opt/kafka/bin /opt/bitnami/kafka/bin /usr/bin \
+"$(dirname "$(command -v kafka-run-class.sh || command -v kafka-run-class || echo /)")"; do
   for end in .sh ""; do
     if [ -z "$tools" ] && [ -x "$each/kafka-run-class$end" ]; then tools=$each ending=$end; fi
   done
 done
 """
-"""Shell: sets ``tools`` to the directory of Kafka's scripts in an image and ``ending`` to the ending of their names; both are empty without
-Kafka. Apache's image has ``/opt/kafka``, Bitnami's ``/opt/bitnami/kafka``, Confluent's ``/usr/bin`` without ``.sh``."""
+"""Shell: sets ``tools`` to the directory of Kafka's scripts in an image and ``ending`` to the ending of their names.
+Both are empty without Kafka.
+Apache's image has ``/opt/kafka``, Bitnami's ``/opt/bitnami/kafka``, Confluent's ``/usr/bin`` without ``.sh``."""
 NO_KAFKA: Final = (
     "this image has no kafka-run-class in KAFKA_HOME/bin, /opt/kafka/bin, /opt/bitnami/kafka/bin, /usr/bin or PATH"
 )

@@ -1,8 +1,9 @@
-"""Certificates as cert-manager writes them (``tls.crt``, ``tls.key``, ``ca.crt``), in the form that Kafka and ZooKeeper read.
+"""Certificates of cert-manager (``tls.crt``, ``tls.key``, ``ca.crt``), in the form that Kafka and ZooKeeper read.
 
-``python -m kraftbridge.credentials`` runs as an init container of each controller. Kafka and ZooKeeper read a private key as PKCS#8 only
-(``DefaultSslEngineFactory.PemStore``, ``PemReader`` of ZooKeeper); cert-manager writes PKCS#1 (RSA) and SEC 1 (ECDSA) unless
-``spec.privateKey.encoding`` is ``PKCS8``.
+``python -m kraftbridge.credentials`` runs as an init container of each controller.
+Kafka and ZooKeeper read a private key as PKCS#8 only (``DefaultSslEngineFactory.PemStore``,
+``PemReader`` of ZooKeeper); cert-manager writes PKCS#1 (RSA) and SEC 1
+(ECDSA) unless ``spec.privateKey.encoding`` is ``PKCS8``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -59,11 +61,12 @@ def keystore(data: Mapping[str, str]) -> str:
     CredentialsError
         ``tls.crt`` or ``tls.key`` is missing or unreadable, or they do not belong together.
     """
-    chain, key = _certificates(data, CERTIFICATE), _key(data)
+    chain = _certificates(data, CERTIFICATE)
+    key = _key(data)
     if _public(chain[0].public_key()) != _public(key.public_key()):
         raise CredentialsError(f"{KEY} is not the key of the first certificate in {CERTIFICATE}")
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-    return text + "".join(c.public_bytes(Encoding.PEM).decode() for c in chain)
+    return text + _pem(chain)
 
 
 def truststore(data: Mapping[str, str]) -> str:
@@ -74,7 +77,11 @@ def truststore(data: Mapping[str, str]) -> str:
     CredentialsError
         ``ca.crt`` is missing or unreadable.
     """
-    return "".join(c.public_bytes(Encoding.PEM).decode() for c in _certificates(data, AUTHORITIES))
+    return _pem(_certificates(data, AUTHORITIES))
+
+
+def _pem(certificates: Iterable[x509.Certificate]) -> str:
+    return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
 
 
 def subject(data: Mapping[str, str]) -> str:
@@ -82,8 +89,9 @@ def subject(data: Mapping[str, str]) -> str:
 
     Notes
     -----
-    Both use ``X500Principal.getName``, which is RFC 2253 with its freedoms used in one way: more characters are escaped than must be, and the value of an
-    attribute that the RFC does not name is hexadecimal (``AVA.toRFC2253String`` of the JDK).
+    Both use ``X500Principal.getName``, which is RFC 2253 with its freedoms used in one way:
+    more characters are escaped than must be, and the value of an attribute that the RFC does not name is hexadecimal
+    (``AVA.toRFC2253String`` of the JDK).
 
     Raises
     ------
@@ -105,21 +113,22 @@ _KEYWORDS: Final = {
     NameOID.DOMAIN_COMPONENT: "DC",
     NameOID.USER_ID: "UID",
 }
-_ESCAPED: Final = ',=+<>#;"\\'
+_ESCAPES: Final = str.maketrans({character: f"\\{character}" for character in ',=+<>#;"\\'})
 
 
 def _attribute(attribute: x509.NameAttribute[str | bytes]) -> str:
     value = attribute.value
     if attribute.oid not in _KEYWORDS or isinstance(value, bytes):
         return f"{attribute.oid.dotted_string}=#{_der_of_value(attribute).hex()}"
-    text = "".join(f"\\{c}" if c in _ESCAPED else c for c in value)
+    text = value.translate(_ESCAPES)
     inner = text.strip(" ")
-    before, after = (len(text) - len(text.lstrip(" ")), len(text) - len(text.rstrip(" ")))
+    before = len(text) - len(text.lstrip(" "))
+    after = len(text) - len(text.rstrip(" "))
     return _KEYWORDS[attribute.oid] + "=" + "\\ " * before + inner + "\\ " * after
 
 
 def _der_of_value(attribute: x509.NameAttribute[str | bytes]) -> bytes:
-    """Return the encoding of an attribute's value: what follows the type in ``SEQUENCE { SET { SEQUENCE { type, value } } }``."""
+    """Return an attribute's encoded value, the last part of ``SEQUENCE { SET { SEQUENCE { type, value } } }``."""
     content = x509.Name([attribute]).public_bytes()
     for _ in range(3):
         content = _content(content)[0]
@@ -132,7 +141,8 @@ _LONG: Final = 0x80
 
 def _content(der: bytes) -> tuple[bytes, bytes]:
     """Return the content of the first element of a DER encoding, and what follows the element."""
-    length, start = der[1], 2
+    length = der[1]
+    start = 2
     if length & _LONG:
         start += length & ~_LONG
         length = int.from_bytes(der[2:start])
@@ -140,7 +150,9 @@ def _content(der: bytes) -> tuple[bytes, bytes]:
 
 
 def listener_files(data: Mapping[str, str], protocol: str, directory: str) -> dict[str, str]:
-    """Return the files of the controllers' listener by name, and the settings that name them; nothing if the Secret has no certificate.
+    """Return the files of the controllers' listener by name, and the settings that name them.
+
+    There are none if the Secret has no certificate.
 
     Parameters
     ----------
@@ -172,7 +184,10 @@ def listener_files(data: Mapping[str, str], protocol: str, directory: str) -> di
 
 
 def client_properties(data: Mapping[str, str], protocol: str) -> dict[str, str]:
-    """Return the settings of a client that shows the listener's own certificate, or with ``SASL_SSL`` has a login that the operator issued; nothing if the Secret lacks them."""
+    """Return the settings of a client that shows the listener's own certificate.
+
+    With ``SASL_SSL`` it has a login that the operator issued. There are none if the Secret lacks them.
+    """
     if not set(CERTIFICATE_KEYS) <= data.keys():
         return {}
     trust = {
@@ -193,16 +208,18 @@ def client_properties(data: Mapping[str, str], protocol: str) -> dict[str, str]:
 
 
 def text_files(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Return the files that are text: cert-manager and the operator also write key stores (``keystore.p12``) into the Secret of a certificate."""
-    found = {}
+    """Return the files that are text; a certificate's Secret may have key stores (``keystore.p12``), too."""
+    texts = {}
     for name, content in files.items():
         with suppress(UnicodeDecodeError):
-            found[name] = content.decode()
-    return found
+            texts[name] = content.decode()
+    return texts
 
 
 def listener_problems(data: Mapping[str, str], protocol: str, hosts: Iterable[str], now: datetime) -> tuple[str, ...]:
-    """Return why the controllers cannot use the certificate of their listener; empty if they can, or if the Secret has none.
+    """Return why the controllers cannot use the certificate of their listener.
+
+    It is empty if they can, or if the Secret has none.
 
     Parameters
     ----------
@@ -214,8 +231,8 @@ def listener_problems(data: Mapping[str, str], protocol: str, hosts: Iterable[st
     try:
         lifetime = tuple(_lifetime_problems(_certificates(data, CERTIFICATE)[0], now))
         return (*lifetime, *chain_problems(data, hosts, server=True, client=protocol == "SSL"))
-    except CredentialsError as e:
-        return (str(e),)
+    except CredentialsError as error:
+        return (str(error),)
 
 
 def chain_problems(data: Mapping[str, str], hosts: Iterable[str], *, server: bool, client: bool) -> tuple[str, ...]:
@@ -227,13 +244,14 @@ def chain_problems(data: Mapping[str, str], hosts: Iterable[str], *, server: boo
         A certificate or the key is missing or unreadable.
     """
     keystore(data)
-    chain, authorities = _certificates(data, CERTIFICATE), _certificates(data, AUTHORITIES)
-    found = [*_name_problems(chain[0], hosts), *_usage_problems(chain[0], server=server, client=client)]
+    chain = _certificates(data, CERTIFICATE)
+    authorities = _certificates(data, AUTHORITIES)
+    problems = [*_name_problems(chain[0], hosts), *_usage_problems(chain[0], server=server, client=client)]
     if not _leads_to(chain, authorities):
-        found.append(
+        problems.append(
             f"{AUTHORITIES} has no certificate that signed {CERTIFICATE}: the controllers would not trust each other"
         )
-    return tuple(found)
+    return tuple(problems)
 
 
 def _lifetime_problems(leaf: x509.Certificate, now: datetime) -> Iterable[str]:
@@ -250,33 +268,43 @@ def _name_problems(leaf: x509.Certificate, hosts: Iterable[str]) -> Iterable[str
         )
     except x509.ExtensionNotFound:
         names = []
-    # RFC 6125: a wildcard stands for exactly one label.
-    covered = {n.lower() for n in names}
-    if lacking := [h for h in hosts if not {h.lower(), "*." + h.lower().partition(".")[2]} & covered]:
+    covered = {name.lower() for name in names}
+    lacking = [host for host in hosts if not _covering(host) & covered]
+    if lacking:
         yield f"{CERTIFICATE} has no subject alternative name for {', '.join(lacking)}"
 
 
+def _covering(host: str) -> set[str]:
+    """Return the names that cover a host. A wildcard stands for exactly one label (RFC 6125)."""
+    _, _, parent = host.lower().partition(".")
+    return {host.lower(), f"*.{parent}"}
+
+
 def _usage_problems(leaf: x509.Certificate, *, server: bool, client: bool) -> Iterable[str]:
-    """Find a missing usage. Each voter is server and client of the others; without the extension every usage is allowed (RFC 5280, 4.2.1.12)."""
+    """Find a missing usage.
+
+    Each voter is server and client of the others; without the extension every usage is allowed (RFC 5280, 4.2.1.12).
+    """
     try:
         usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
         return
-    wanted = {
-        "server auth": (server, ExtendedKeyUsageOID.SERVER_AUTH),
-        "client auth": (client, ExtendedKeyUsageOID.CLIENT_AUTH),
-    }
-    for name, (needed, oid) in wanted.items():
-        if needed and oid not in usage:
+    wanted = {}
+    if server:
+        wanted["server auth"] = ExtendedKeyUsageOID.SERVER_AUTH
+    if client:
+        wanted["client auth"] = ExtendedKeyUsageOID.CLIENT_AUTH
+    for name, oid in wanted.items():
+        if oid not in usage:
             yield f"{CERTIFICATE} lacks the usage {name!r}"
 
 
 def _leads_to(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]) -> bool:
-    """Return whether the chain reaches an authority: each certificate is signed by the next, the last or one before it by an authority."""
-    for position, certificate in enumerate(chain):
-        if certificate in authorities or any(_signed_by(certificate, a) for a in authorities):
+    """Return whether each certificate is signed by the next, and one of them by an authority."""
+    for certificate, issuer in zip_longest(chain, chain[1:]):
+        if certificate in authorities or any(_signed_by(certificate, authority) for authority in authorities):
             return True
-        if position + 1 == len(chain) or not _signed_by(certificate, chain[position + 1]):
+        if issuer is None or not _signed_by(certificate, issuer):
             return False
     return False
 
@@ -294,8 +322,8 @@ def _certificates(data: Mapping[str, str], name: str) -> list[x509.Certificate]:
         raise CredentialsError(f"{name} is missing")
     try:
         return x509.load_pem_x509_certificates(data[name].encode())
-    except ValueError as e:
-        raise CredentialsError(f"{name} is not a certificate in PEM") from e
+    except ValueError as error:
+        raise CredentialsError(f"{name} is not a certificate in PEM") from error
 
 
 def _key(data: Mapping[str, str]) -> PrivateKeyTypes:
@@ -303,8 +331,8 @@ def _key(data: Mapping[str, str]) -> PrivateKeyTypes:
         raise CredentialsError(f"{KEY} is missing")
     try:
         return load_pem_private_key(data[KEY].encode(), None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as e:  # TypeError: it is encrypted
-        raise CredentialsError(f"{KEY} is not a private key in PEM without password") from e
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it is encrypted
+        raise CredentialsError(f"{KEY} is not a private key in PEM without password") from error
 
 
 def _public(key: object) -> bytes:
@@ -316,8 +344,10 @@ def _public(key: object) -> bytes:
 
 def _read(directory: str | None) -> dict[str, str]:
     """Return the files of a mounted Secret; an optional Secret that does not exist mounts as an empty directory."""
-    folder = Path(directory or "")
-    return {n: (folder / n).read_text() for n in CERTIFICATE_KEYS if (folder / n).is_file()} if directory else {}
+    if not directory:
+        return {}
+    files = {name: Path(directory) / name for name in CERTIFICATE_KEYS}
+    return {name: path.read_text() for name, path in files.items() if path.is_file()}
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:
@@ -346,8 +376,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         of = "the Secret of spec.zookeeper.secretName"
         client = _read(given.zookeeper)
         _write(out / ZOOKEEPER_FOLDER, {KEYSTORE: keystore(client)} if has_certificate(client) else {})
-    except CredentialsError as e:
-        sys.stderr.write(f"{of} cannot be used: {e}\n")
+    except CredentialsError as error:
+        sys.stderr.write(f"{of} cannot be used: {error}\n")
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""The copies of the brokers' pods that a dry start makes, what their reports mean, and what they show about the settings. Pure."""
+"""The copies of the brokers' pods in a dry start: what their reports mean and show about the settings. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Final
 
 from typing_extensions import override
@@ -21,11 +23,12 @@ from kraftbridge.models.dry_start import (
     JavaProgram,
     KafkaStart,
 )
-from kraftbridge.models.mounted_files import MountedFiles, mounted_object
+from kraftbridge.models.mounted_files import FilesKind, MountedFiles, mounted_object
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import BrokersSpec, ConfigStyle, PropertiesSource
 from kraftbridge.models.status import ChannelStatus
 from kraftbridge.models.survey import BrokerSetting, SettingSource
+from kraftbridge.objects import entries, section
 
 _OF_A_BROKER = re.compile(r"(?m)^[ \t]*(zookeeper\.connect|broker\.id|log\.dirs?)[ \t]*[=:]")
 _MOST_CHANNELS = 6
@@ -33,15 +36,15 @@ OTHER_MODES = (BrokerMode.MIGRATION, BrokerMode.KRAFT)
 
 
 def copies_of(stateful_set: str, ordinals: Sequence[int]) -> tuple[CopyKey, ...]:
-    """Return the copies of one StatefulSet: every ordinal in its current mode, the first and the last in the other modes.
+    """Return a StatefulSet's copies: every ordinal in its current mode, the first and the last in the other modes.
 
-    The first and the last show settings that depend on the ordinal. The current mode of all of them shows that the copies are faithful.
+    The first and the last show settings that depend on the ordinal.
+    The current mode of all of them shows that the copies are faithful.
     """
-    ends = dict.fromkeys((min(ordinals), max(ordinals))) if ordinals else {}
-    return (
-        *(CopyKey(stateful_set, ordinal, BrokerMode.ZOOKEEPER) for ordinal in sorted(ordinals)),
-        *(CopyKey(stateful_set, ordinal, mode) for mode in OTHER_MODES for ordinal in ends),
-    )
+    ordered = sorted(ordinals)
+    ends = dict.fromkeys((*ordered[:1], *ordered[-1:]))
+    modes = (*product([BrokerMode.ZOOKEEPER], ordered), *product(OTHER_MODES, ends))
+    return tuple(CopyKey(stateful_set, ordinal, mode) for mode, ordinal in modes)
 
 
 def described(brokers: BrokersSpec) -> str:
@@ -51,6 +54,8 @@ def described(brokers: BrokersSpec) -> str:
 
 Files = Mapping[tuple[str, str], MountedFiles]
 """ConfigMaps and Secrets that a pod template refers to, by kind and name."""
+_NOTHING: Final = MountedFiles(FilesKind.CONFIG_MAP, "")
+"""In place of an object that does not exist."""
 
 
 def other_channels(brokers: BrokersSpec, pod: Mapping[str, Any], files: Files) -> tuple[BrokersSpec, ...]:
@@ -65,8 +70,9 @@ def other_channels(brokers: BrokersSpec, pod: Mapping[str, Any], files: Files) -
     files
         ConfigMaps and Secrets that the template refers to.
     """
-    found = _possible_channels(brokers, pod, files)
-    return tuple(b for name, b in found.items() if name != described(brokers))[:_MOST_CHANNELS]
+    channels = _possible_channels(brokers, pod, files)
+    channels.pop(described(brokers), None)
+    return tuple(channels.values())[:_MOST_CHANNELS]
 
 
 def likely_channels(
@@ -74,7 +80,8 @@ def likely_channels(
 ) -> tuple[BrokersSpec, ...]:
     """Return ``spec.brokers`` with each channel that every pod template may have, the most likely first.
 
-    A guess saves a dry start and decides nothing. It follows what user and templates say of ``zookeeper.connect``, which every broker needs: the
+    A guess saves a dry start and decides nothing.
+    It follows what user and templates say of ``zookeeper.connect``, which every broker needs: the
     properties file that spec names, a variable, a file that is mounted.
 
     Parameters
@@ -84,59 +91,61 @@ def likely_channels(
     templates
         Spec of each StatefulSet's pod template, and what it refers to.
     """
+    if not templates:
+        return ()
     possible = [_possible_channels(brokers, pod, files) for pod, files in templates]
-    common = [b for name, b in possible[0].items() if all(name in others for others in possible)] if possible else []
     variables = [_variables(brokers.container, pod, files) for pod, files in templates]
+    common = set(possible[0]).intersection(*possible)
 
-    def unlikely(each: BrokersSpec) -> tuple[int, bool]:
-        if each.properties is not None:
-            return (0 if each.properties == brokers.properties else 2), False
-        connected = all(f"{each.env_prefix}ZOOKEEPER_CONNECT" in names for names in variables)
-        return (1 if connected else 3), each.env_prefix != brokers.env_prefix
+    def unlikely(channel: BrokersSpec) -> tuple[bool, bool, bool]:
+        if channel.properties is not None:
+            return channel.properties != brokers.properties, False, False
+        variable = f"{channel.env_prefix}ZOOKEEPER_CONNECT"
+        connected = all(variable in names for names in variables)
+        return not connected, True, channel.env_prefix != brokers.env_prefix
 
-    return tuple(sorted(common, key=unlikely))
+    return tuple(sorted((channel for name, channel in possible[0].items() if name in common), key=unlikely))
 
 
 def _variables(container: str, pod: Mapping[str, Any], files: Files) -> frozenset[str]:
     """Return the names of the Kafka container's variables."""
     names: set[str] = set()
-    for each in (c for c in pod.get("containers") or [] if c.get("name") == container):
-        names |= {str(e["name"]) for e in each.get("env") or []}
-        for source in each.get("envFrom") or []:
-            for key in _named(source.get("configMapRef"), source.get("secretRef")):
-                names |= {f"{source.get('prefix', '')}{k}" for k in (files[key].data if key in files else ())}
+    for kafka in (c for c in entries(pod, "containers") if c.get("name") == container):
+        names.update(str(variable["name"]) for variable in entries(kafka, "env"))
+        for source in entries(kafka, "envFrom"):
+            for reference in _named(source.get("configMapRef"), source.get("secretRef")):
+                mounted = files.get(reference, _NOTHING)
+                names.update(f"{source.get('prefix', '')}{key}" for key in mounted.data)
     return frozenset(names)
 
 
 def _possible_channels(brokers: BrokersSpec, pod: Mapping[str, Any], files: Files) -> dict[str, BrokersSpec]:
     """Return ``spec.brokers`` with each channel that a pod template may have, by the channel's words."""
-    volumes = pod.get("volumes") or []
-    found = [
+    volumes = entries(pod, "volumes")
+    channels = [
         brokers.model_copy(update={"config_style": ConfigStyle.ENV, "env_prefix": prefix, "properties": None})
         for prefix in ("KAFKA_", "KAFKA_CFG_")
     ]
     if brokers.properties is not None and mounted_object(volumes, brokers.properties.volume) is not None:
-        found.append(brokers.model_copy(update={"config_style": ConfigStyle.PROPERTIES}))
+        channels.append(brokers.model_copy(update={"config_style": ConfigStyle.PROPERTIES}))
     for volume in volumes:
-        mounted = files.get(mounted_object([volume], volume["name"]) or ("", ""))
-        found += [
-            brokers.model_copy(
-                update={
-                    "config_style": ConfigStyle.PROPERTIES,
-                    "properties": PropertiesSource(volume=volume["name"], key=key),
-                }
-            )
-            for key in (sorted(mounted.data) if mounted is not None else ())
-            if mounted is not None and _OF_A_BROKER.search(mounted.text(key))
-        ]
+        reference = mounted_object([volume], volume["name"])
+        mounted = _NOTHING if reference is None else files.get(reference, _NOTHING)
+        for key in sorted(mounted.data):
+            if _OF_A_BROKER.search(mounted.text(key)):
+                source = PropertiesSource(volume=volume["name"], key=key)
+                style = ConfigStyle.PROPERTIES
+                channels.append(brokers.model_copy(update={"config_style": style, "properties": source}))
     by_words: dict[str, BrokersSpec] = {}
-    for each in found:
-        by_words.setdefault(described(each), each)
+    for channel in channels:
+        by_words.setdefault(described(channel), channel)
     return by_words
 
 
 def trouble_of(present: CopyOutcome | None, changed: CopyOutcome | None) -> str:
-    """Return why a copy in another mode does not show that exactly the mode's settings reach Kafka; ``""`` if it shows that.
+    """Return why a copy in another mode does not show that exactly the mode's settings reach Kafka.
+
+    It is ``""`` if the copy shows that.
 
     Parameters
     ----------
@@ -148,19 +157,16 @@ def trouble_of(present: CopyOutcome | None, changed: CopyOutcome | None) -> str:
     if present is None or changed is None:
         return "no copy was made"
     if present.start is None or not present.start.valid:
-        return f"its copy in the present mode does not start: {present.problem or _complaint(present)}"
+        complaint = "" if present.start is None else present.start.complaint
+        return f"its copy in the present mode does not start: {present.problem or complaint}"
     if changed.start is None:
-        return changed.problem + (f'; the image says: "{changed.words}"' if changed.words else "")
+        return changed.problem + (changed.words and f'; the image says: "{changed.words}"')
     if not changed.start.valid:
         return f"Kafka refuses the configuration: {changed.start.complaint}"
     if not changed.overlay:
         return "the mode sets nothing"
-    found = differences_from_overlay(present, changed)
-    return f"the settings do not reach Kafka: {found[0]}" if found else ""
-
-
-def _complaint(copy: CopyOutcome) -> str:
-    return copy.start.complaint if copy.start is not None else ""
+    differences = differences_from_overlay(present, changed)
+    return f"the settings do not reach Kafka: {differences[0]}" if differences else ""
 
 
 def unreached(report: DryStartReport, stateful_set: str, ordinals: Sequence[int], channel: str = "") -> str:
@@ -189,38 +195,37 @@ def unreached(report: DryStartReport, stateful_set: str, ordinals: Sequence[int]
 def without_overlay(copies: Iterable[CopyOutcome]) -> tuple[str, ...]:
     """Return the StatefulSets of which a copy in another mode does not start with that mode's settings."""
     outcomes = {c.key: c for c in copies}
-    found = {}
+    lost: dict[str, None] = {}
     for key, copy in outcomes.items():
         present = outcomes.get(replace(key, mode=BrokerMode.ZOOKEEPER))
-        if key.mode is BrokerMode.ZOOKEEPER or present is None or present.start is None:
+        if copy is present or present is None or present.start is None:
             continue
         if copy.start is None or differences_from_overlay(present, copy):
-            found[key.stateful_set] = True
-    return tuple(found)
+            lost[key.stateful_set] = None
+    return tuple(lost)
 
 
 def referenced(pod: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return kind and name of every ConfigMap and Secret that a pod template refers to."""
-    found: dict[tuple[str, str], None] = {}
-    for container in (*(pod.get("initContainers") or []), *(pod.get("containers") or [])):
-        for source in container.get("envFrom") or []:
-            found |= dict.fromkeys(_named(source.get("configMapRef"), source.get("secretRef")))
-        for entry in container.get("env") or []:
-            reference = entry.get("valueFrom") or {}
-            found |= dict.fromkeys(_named(reference.get("configMapKeyRef"), reference.get("secretKeyRef")))
-    for volume in pod.get("volumes") or []:
-        sources = [volume, *((volume.get("projected") or {}).get("sources") or [])]
-        for source in sources:
-            secret = source.get("secret")
-            renamed = None if secret is None else {"name": secret.get("secretName", secret.get("name"))}
-            found |= dict.fromkeys(_named(source.get("configMap"), renamed))
-    return tuple(sorted(found))
+    references: set[tuple[str, str]] = set()
+    for container in (*entries(pod, "initContainers"), *entries(pod, "containers")):
+        for source in entries(container, "envFrom"):
+            references.update(_named(source.get("configMapRef"), source.get("secretRef")))
+        for variable in entries(container, "env"):
+            source = section(variable, "valueFrom")
+            references.update(_named(source.get("configMapKeyRef"), source.get("secretKeyRef")))
+    for volume in entries(pod, "volumes"):
+        for source in (volume, *entries(volume, "projected", "sources")):
+            secret = section(source, "secret")
+            references.update(_named(source.get("configMap"), {"name": secret.get("secretName", secret.get("name"))}))
+    return tuple(sorted(references))
 
 
 def _named(config_map: Mapping[str, Any] | None, secret: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
     for kind, reference in (("ConfigMap", config_map), ("Secret", secret)):
-        if reference is not None and reference.get("name"):
-            yield kind, str(reference["name"])
+        name = section(reference).get("name")
+        if name:
+            yield kind, str(name)
 
 
 def fingerprint(parts: Iterable[Any]) -> str:
@@ -232,40 +237,53 @@ def fingerprint(parts: Iterable[Any]) -> str:
 def other_images(copies: Iterable[CopyOutcome]) -> tuple[str, ...]:
     """Return what each container whose copy started another image runs and got, one text for each pair of images.
 
-    An image that is not known counts as another one. A copy that did not come to Kafka's start is only judged by images that are known:
+    An image that is not known counts as another one.
+    A copy that did not come to Kafka's start is only judged by images that are known:
     a container of it may never have started, which is a finding of its own.
 
     Notes
     -----
-    ``ContainerStatus.imageID`` is the digest that the container runtime resolved the image to: of the image's manifest or index if a registry
-    delivered it, of its configuration if it was imported on the node. The name before the digest depends on what else the node has.
+    ``ContainerStatus.imageID`` is the digest that the container runtime resolved the image to:
+    of the image's manifest or index if a registry delivered it, of its configuration if it was imported on the node.
+    The name before the digest depends on what else the node has.
     """
-    found: dict[tuple[str, str, str, str, str], list[tuple[str, ContainerImage]]] = {}
-    for each in copies:
-        for image in each.images:
-            mine, theirs = image_digest(image.live_id), image_digest(image.copy_id)
-            unknown = not mine or not theirs
-            if (mine == theirs and not unknown) or (unknown and each.start is None):
+    pairs: dict[tuple[str, str, str, str, str], list[tuple[str, ContainerImage]]] = {}
+    for copy in copies:
+        for image in copy.images:
+            runs = image_digest(image.live_id)
+            got = image_digest(image.copy_id)
+            if _same_image(runs, got, started=copy.start is not None):
                 continue
-            key = (image.container, image.live, mine, image.copy, theirs)
-            found.setdefault(key, []).append((each.key.pod, image))
-    return tuple(_two_images(*entries[0], len({pod for pod, _ in entries}) - 1) for entries in found.values())
+            key = (image.container, image.live, runs, image.copy, got)
+            pairs.setdefault(key, []).append((copy.key.pod, image))
+    return tuple(_two_images(*images[0], len({pod for pod, _ in images}) - 1) for images in pairs.values())
+
+
+def _same_image(runs: str, got: str, *, started: bool) -> bool:
+    if not runs or not got:
+        return not started
+    return runs == got
 
 
 def image_digest(image_id: str) -> str:
-    """Return the digest of a ``ContainerStatus.imageID``: ``sha256:…``, ``name@sha256:…`` or ``docker-pullable://name@sha256:…``."""
+    """Return the digest of a ``ContainerStatus.imageID``: ``[docker-pullable://][name@]sha256:…``."""
     return image_id.rpartition("://")[2].rpartition("@")[2]
 
 
 def _two_images(pod: str, image: ContainerImage, more: int) -> str:
-    live = f"{image.live} ({image_digest(image.live_id) or 'its digest is not known'})"
-    copied = f"{image.copy} ({image_digest(image.copy_id) or 'its digest is not known'})"
-    nodes = image.live_node != image.copy_node
+    on_live = on_copy = ""
+    if image.live_node != image.copy_node:
+        on_live = f" on node {image.live_node}"
+        on_copy = f" on node {image.copy_node}"
+    others = f"; the same for {more} more pod(s)" if more else ""
     return (
-        f"container {image.container} of pod {pod} runs {live}{f' on node {image.live_node}' if nodes else ''}, "
-        f"and a copy of it started {copied}{f' on node {image.copy_node}' if nodes else ''}"
-        f"{f'; the same for {more} more pod(s)' if more else ''}"
+        f"container {image.container} of pod {pod} runs {_with_digest(image.live, image.live_id)}{on_live}, "
+        f"and a copy of it started {_with_digest(image.copy, image.copy_id)}{on_copy}{others}"
     )
+
+
+def _with_digest(image: str, image_id: str) -> str:
+    return f"{image} ({image_digest(image_id) or 'its digest is not known'})"
 
 
 RESULT: Final = "kraftbridge-dry-start-result "
@@ -281,42 +299,42 @@ _TELLING: Final = re.compile(
 
 def kafka_start(log: str) -> KafkaStart | None:
     """Return the configuration that the copy would start; None if the log has no valid result of the agent."""
-    for line in reversed(log.splitlines()):
-        _, found, text = line.partition(RESULT)
-        if found:
-            try:
-                return _start(json.loads(text))
-            except (ValueError, KeyError, TypeError, AttributeError):
-                return None
-    return None
+    results = list(_marked(log, RESULT))
+    if not results:
+        return None
+    try:
+        return _start(json.loads(results[-1]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def programs(log: str) -> tuple[JavaProgram, ...]:
     """Return the JVMs in the log that the agent skipped or allowed."""
-    found = []
+    started = []
+    for note in _marked(log, NOTE):
+        with suppress(ValueError, KeyError, TypeError):
+            started.append(_program(json.loads(note)))
+    return tuple(started)
+
+
+def _marked(log: str, mark: str) -> Iterator[str]:
+    """Yield what follows a mark, line by line."""
     for line in log.splitlines():
-        _, is_note, text = line.partition(NOTE)
-        if is_note:
-            try:
-                found.append(_program(json.loads(text)))
-            except (ValueError, KeyError, TypeError):
-                continue
-    return tuple(found)
+        _, has_mark, text = line.partition(mark)
+        if has_mark:
+            yield text
 
 
 def agent_loaded(log: str) -> bool:
-    """Return whether the log shows a JVM with the agent's variables: HotSpot and OpenJ9 then print ``Picked up`` on standard error."""
+    """Return whether a JVM took the agent's variables: HotSpot and OpenJ9 print ``Picked up`` on standard error."""
     return any(line.lstrip().startswith("Picked up ") for line in log.splitlines())
 
 
 def last_words(log: str) -> str:
-    """Return the last output of the image: lines that look like errors, otherwise the last lines; at most 600 characters."""
-    own = [
-        line.strip()
-        for line in _COLOURS.sub("", log).splitlines()
-        if line.strip() and not line.lstrip().startswith(_NOISE)
-    ]
-    telling = [line for line in own if _TELLING.search(line)]
+    """Return the image's last output: lines that look like errors, else the last lines; at most 600 characters."""
+    lines = filter(None, map(str.lstrip, _COLOURS.sub("", log).splitlines()))
+    own = [line.rstrip() for line in lines if not line.startswith(_NOISE)]
+    telling = list(filter(_TELLING.search, own))
     text = " | ".join(dict.fromkeys((telling or own)[-4:]))
     return text[-_WORDS:]
 
@@ -324,17 +342,17 @@ def last_words(log: str) -> str:
 def _start(raw: Mapping[str, Any]) -> KafkaStart:
     if raw["version"] != _VERSION:
         raise ValueError(f"version {raw['version']}")
-    jaas = raw.get("jaas") or {}
+    classes = section(raw, "classes")
     return KafkaStart(
         valid=bool(raw["valid"]),
         complaint=str(raw.get("complaint", "")),
         settings=_given(raw["settings"]),
-        system_properties=_given(raw.get("options") or {}),
-        jaas_entries={str(k): str(v) for k, v in (jaas.get("entries") or {}).items()},
-        missing_classes=tuple(sorted(name for name, loads in (raw.get("classes") or {}).items() if not loads)),
-        mounted_classes=tuple(sorted(map(str, raw.get("mountedClasses") or ()))),
-        programs=tuple(_program(event) for event in raw.get("events") or []),
-        refusals=tuple(map(str, raw.get("refusals") or ())),
+        system_properties=_given(section(raw, "options")),
+        jaas_entries={str(name): str(digest) for name, digest in section(raw, "jaas", "entries").items()},
+        missing_classes=tuple(sorted(name for name, loads in classes.items() if not loads)),
+        mounted_classes=tuple(sorted(map(str, entries(raw, "mountedClasses")))),
+        programs=tuple(map(_program, entries(raw, "events"))),
+        refusals=tuple(map(str, entries(raw, "refusals"))),
         untried=str(raw.get("untried", "")),
         kafka=str(raw.get("kafka", "")),
         java=str(raw.get("java", "")),
@@ -343,7 +361,7 @@ def _start(raw: Mapping[str, Any]) -> KafkaStart:
 
 
 def _given(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, GivenSetting]:
-    return {name: GivenSetting(value=each.get("value"), hash=str(each.get("hash") or "")) for name, each in raw.items()}
+    return {name: GivenSetting(given.get("value"), str(given.get("hash") or "")) for name, given in raw.items()}
 
 
 def _program(raw: Mapping[str, Any]) -> JavaProgram:
@@ -358,7 +376,8 @@ _MIGRATION_FLAG: Final = "zookeeper.metadata.migration.enable"
 _MODE_SETTINGS: Final = (_MIGRATION_FLAG, "process.roles")
 _ID_SETTINGS: Final = ("node.id", "broker.id")
 _OFFERED_BY_CONTROLLERS: Final = f"{CONTROLLER_LISTENER_PREFIX}sasl.enabled.mechanisms"
-"""What only the owner of a listener reads: a broker does not open the controllers'. Bitnami's image adds it (``kafka_initialize``)."""
+"""What only the owner of a listener reads: a broker does not open the controllers'.
+Bitnami's image adds it (``kafka_initialize``)."""
 _NOT_SET: Final = "not set"
 
 
@@ -384,30 +403,33 @@ def differences_from_running(copy: CopyOutcome, running: Sequence[BrokerSetting]
     copy
         A copy that reached the start of Kafka.
     running
-        The result of DescribeConfigs for this broker. A dynamic value hides the static one, and sensitive values are not returned.
+        The result of DescribeConfigs for this broker.
+        A dynamic value hides the static one, and sensitive values are not returned.
         Both are not compared.
 
     Notes
     -----
-    DescribeConfigs reports a setting as static if the setting or a synonym is given (``ConfigHelper.createBrokerConfigEntry``). The
-    agent lists the same settings.
+    DescribeConfigs reports a setting as static if the setting or a synonym is given
+    (``ConfigHelper.createBrokerConfigEntry``).
+    The agent lists the same settings.
     """
     start = copy.start
     if start is None:
         return ()
-    told = {s.name: s for s in running if s.source is not SettingSource.DEFAULT}
-    found = []
-    for name in sorted(told.keys() | start.settings.keys()):
-        mine, theirs = start.settings.get(name), told.get(name)
-        if theirs is not None and (theirs.sensitive or not theirs.known or theirs.source is not SettingSource.STATIC):
-            continue
-        if mine is not None and mine.sensitive:
-            continue
-        given = None if mine is None else _as_live(mine.value, copy)
-        live = None if theirs is None else theirs.value
-        if given != live:
-            found.append(SettingDifference(name, _seen(theirs is not None, live), _seen(mine is not None, given)))
-    return tuple(found)
+    static = {s.name: s for s in running if s.source is not SettingSource.DEFAULT}
+    hidden = {s.name for s in static.values() if not _is_comparable(s)}
+    hidden |= {name for name, setting in start.settings.items() if setting.sensitive}
+    live = {name: setting.value for name, setting in static.items()}
+    given = {name: setting.value for name, setting in _with_live_names(start.settings, copy).items()}
+    return tuple(
+        SettingDifference(name, _shown_in(live, name), _shown_in(given, name))
+        for name in sorted((live.keys() | given.keys()) - hidden)
+        if live.get(name) != given.get(name)
+    )
+
+
+def _is_comparable(setting: BrokerSetting) -> bool:
+    return setting.known and not setting.sensitive and setting.source is SettingSource.STATIC
 
 
 def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tuple[SettingDifference, ...]:
@@ -420,38 +442,54 @@ def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tupl
     changed
         The copy of the same pod in the other mode.
     """
-    before, after = present.start, changed.start
+    before = present.start
+    after = changed.start
     if before is None or after is None:
         return ()
-    expected = {name: GivenSetting(_as_live(s.value, present), s.hash) for name, s in before.settings.items()}
+    expected = _with_live_names(before.settings, present)
     expected |= {name: GivenSetting(value) for name, value in changed.overlay.items()}
-    found = {name: GivenSetting(_as_live(s.value, changed), s.hash) for name, s in after.settings.items()}
-    kraft = changed.key.mode is BrokerMode.KRAFT
-    if kraft:
+    given = _with_live_names(after.settings, changed)
+    if changed.key.mode is BrokerMode.KRAFT:
         expected.pop(_MIGRATION_FLAG, None)
-    differences = []
-    # A missing overlay shows first in the settings that define the mode.
-    for name in sorted(
-        expected.keys() | found.keys(), key=lambda n: (n not in _MODE_SETTINGS, n not in changed.overlay, n)
-    ):
-        wanted, given = expected.get(name), found.get(name)
-        dropped = kraft and (given is None or given.value == "") and name.startswith(_ZOOKEEPER_SETTINGS)
-        # A setting that is hashed on one side only was refused by Kafka on the other side, which is a separate finding.
-        if wanted == given or dropped or (wanted is None and given is not None and _implied(name, given, changed)):
-            continue
-        differences.append(SettingDifference(name, _described(wanted), _described(given)))
-    for what, one, other in (
-        ("system property ", _comparable(before, present), _comparable(after, changed)),
-        ("JAAS entry ", dict(before.jaas_entries), dict(after.jaas_entries)),
-    ):
-        differences += [
-            SettingDifference(
-                what + name, "another value" if name in one else _NOT_SET, "changed" if name in other else _NOT_SET
-            )
-            for name in sorted(one.keys() | other.keys())
-            if one.get(name) != other.get(name)
-        ]
+
+    def by_weight(name: str) -> tuple[bool, bool, str]:
+        # A missing overlay shows first in the settings that define the mode.
+        return name not in _MODE_SETTINGS, name not in changed.overlay, name
+
+    differences = [
+        SettingDifference(name, _described(expected.get(name)), _described(given.get(name)))
+        for name in sorted(expected.keys() | given.keys(), key=by_weight)
+        if not _agree(name, expected.get(name), given.get(name), changed)
+    ]
+    differences += _changes("system property ", _comparable(before, present), _comparable(after, changed))
+    differences += _changes("JAAS entry ", before.jaas_entries, after.jaas_entries)
     return tuple(differences)
+
+
+def _agree(name: str, expected: GivenSetting | None, given: GivenSetting | None, changed: CopyOutcome) -> bool:
+    """Return whether a copy gives a setting as the overlay asks, or differs without effect.
+
+    A setting that is hashed on one side only was refused by Kafka on the other side, which is a separate finding.
+    """
+    if expected == given:
+        return True
+    ignored = changed.key.mode is BrokerMode.KRAFT and name.startswith(_ZOOKEEPER_SETTINGS)
+    if given is None:
+        return ignored
+    if ignored and given.value == "":
+        return True
+    return expected is None and _implied(name, given, changed)
+
+
+def _changes(kind: str, before: Mapping[str, object], after: Mapping[str, object]) -> list[SettingDifference]:
+    """Return the entries whose values differ, without the values."""
+    return [
+        SettingDifference(
+            kind + name, "another value" if name in before else _NOT_SET, "changed" if name in after else _NOT_SET
+        )
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
 
 
 def _implied(name: str, given: GivenSetting, changed: CopyOutcome) -> bool:
@@ -461,22 +499,21 @@ def _implied(name: str, given: GivenSetting, changed: CopyOutcome) -> bool:
     return changed.key.mode is BrokerMode.KRAFT and name in _ID_SETTINGS and given.value == str(changed.broker_id)
 
 
-def _comparable(start: KafkaStart, copy: CopyOutcome) -> dict[str, object]:
+def _comparable(start: KafkaStart, copy: CopyOutcome) -> dict[str, GivenSetting]:
     """Return the system properties without those that the overlay itself sets (short address caches)."""
-    return {
-        name: (_as_live(s.value, copy), s.hash)
-        for name, s in start.system_properties.items()
-        if not name.startswith("sun.net.inetaddr.")
-    }
+    properties = _with_live_names(start.system_properties, copy)
+    return {name: value for name, value in properties.items() if not name.startswith("sun.net.inetaddr.")}
 
 
-def _as_live(value: str | None, copy: CopyOutcome) -> str | None:
-    """Return a value with the live pod's names and addresses in place of the copy's."""
-    if value is None:
-        return None
-    for own, live in copy.aliases.items():
-        value = value.replace(own, live)
-    return value
+def _with_live_names(settings: Mapping[str, GivenSetting], copy: CopyOutcome) -> dict[str, GivenSetting]:
+    """Return settings with the live pod's names and addresses in place of the copy's."""
+    values = {}
+    for name, setting in settings.items():
+        value = setting.value
+        for own, live in copy.aliases.items():
+            value = value and value.replace(own, live)
+        values[name] = GivenSetting(value, setting.hash)
+    return values
 
 
 def _described(setting: GivenSetting | None) -> str:
@@ -485,8 +522,8 @@ def _described(setting: GivenSetting | None) -> str:
     return "a value that is not shown" if setting.sensitive else _shown(setting.value)
 
 
-def _seen(is_set: bool, value: str | None) -> str:  # noqa: FBT001 - read beside the value
-    return _shown(value) if is_set else _NOT_SET
+def _shown_in(settings: Mapping[str, str | None], name: str) -> str:
+    return _shown(settings[name]) if name in settings else _NOT_SET
 
 
 def _shown(value: str | None) -> str:

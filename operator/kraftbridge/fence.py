@@ -1,7 +1,7 @@
 """The probe of a dry start's fence, and the first init container of every copy.
 
-With ``--closed`` it succeeds only when no address can be reached in two consecutive rounds. With ``--agent`` it then provides the agent's
-files.
+With ``--closed`` it succeeds only when no address can be reached in two consecutive rounds.
+With ``--agent`` it then provides the agent's files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--meta-properties", type=Path, action="append", default=[], metavar="DIR")
     options = parser.parse_args(arguments)
-    if reached := reached_after(options.closed, options.within):
+    reached = reached_after(options.closed, options.within)
+    if reached:
         tell(reached)
         return EXIT_REACHED
     if options.agent is not None:
@@ -51,10 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def reached_after(addresses: Sequence[str], within_seconds: float) -> list[str]:
-    """Return the addresses that can still be reached after a time; none if no address was reached in two consecutive rounds.
+    """Return the addresses that can still be reached after a time.
 
-    A network plugin may enforce policies some time after a pod has started, so an address that is reached at first is tried again. Only
-    an established connection counts, because some plugins refuse forbidden connections.
+    There are none if no address was reached in two consecutive rounds.
+
+    A network plugin may enforce policies some time after a pod has started,
+    so an address that is reached at first is tried again.
+    Only an established connection counts, because some plugins refuse forbidden connections.
     """
     if not addresses:
         return []
@@ -63,9 +67,11 @@ def reached_after(addresses: Sequence[str], within_seconds: float) -> list[str]:
     with ThreadPoolExecutor(max_workers=min(32, len(addresses))) as pool:
         while True:
             reached = [a for a, open_ in zip(addresses, pool.map(connects, addresses), strict=True) if open_]
-            quiet = 0 if reached else quiet + 1
-            if quiet >= _ROUNDS or (reached and time.monotonic() > deadline):
+            if reached and time.monotonic() > deadline:
                 return reached
+            quiet = 0 if reached else quiet + 1
+            if quiet >= _ROUNDS:
+                return []
             time.sleep(_PAUSE_SECONDS)
 
 
@@ -103,8 +109,8 @@ def write_meta_properties(directory: Path, text: str) -> None:
     """Write the `meta.properties` of the running broker, readable and writable for any user of the image."""
     missing = [p for p in (directory, *directory.parents) if not p.exists()]
     directory.mkdir(parents=True, exist_ok=True)
-    for each in missing:
-        each.chmod(0o777)
+    for folder in missing:
+        folder.chmod(0o777)
     file = directory / "meta.properties"
     file.write_text(text, encoding="ascii")
     file.chmod(0o666)

@@ -1,4 +1,4 @@
-"""The kopf handlers: start and end of the process, the daemon that reconciles a migration, an index of phases, deletion.
+"""The kopf handlers: start and end of the process, a migration's daemon, an index of phases, deletion.
 
 Only this module imports kopf. Handlers are thin and call ``services``.
 """
@@ -65,7 +65,7 @@ async def _beat(health: Health) -> None:
         await asyncio.sleep(BEAT_SECONDS)
 
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 30.0
 """Longest wait of the daemon. An edit of spec ends the wait at once; this covers an edit whose watch event was lost."""
@@ -90,13 +90,11 @@ async def drive(
             continue
         try:
             await fleet.step(str(namespace), name, uid)
-        except MigrationError as e:
-            log.warning("%s/%s: %s", namespace, name, e)
+        except MigrationError as error:
+            logger.warning("%s/%s: %s", namespace, name, error)
             await stopped.wait(_ERROR_SECONDS)
-        except asyncio.CancelledError:
-            raise
         except Exception:
-            log.exception("%s/%s: the step failed; another one follows", namespace, name)
+            logger.exception("%s/%s: the step failed; another one follows", namespace, name)
             await stopped.wait(_ERROR_SECONDS)
 
 
@@ -110,13 +108,13 @@ async def _rest(stopped: Any, edited: asyncio.Event, seconds: float) -> None:
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in waits:
-            each.cancel()
+        for wait in waits:
+            wait.cancel()
 
 
 @kopf.on.event(GROUP, VERSION, PLURAL)
 async def note(*, type: str | None, uid: str, body: kopf.Body, memo: Any, **_: Any) -> None:  # noqa: A002 - kopf's name
-    """Record every migration's phase, also of those that have not been reconciled yet, and wake its daemon after an edit of spec."""
+    """Record every migration's phase, reconciled or not, and wake its daemon after an edit of spec."""
     generation = int(body.metadata.get("generation", 0))
     memo.fleet.note(uid, body.get("status") or {}, generation, gone=type == "DELETED")
 
@@ -132,8 +130,8 @@ async def delete(
     if not abandoned and not await _nothing_is_left(fleet, *place):
         try:
             status = await fleet.step(*place, uid)
-        except MigrationError as e:
-            raise kopf.TemporaryError(str(e), delay=2) from e
+        except MigrationError as error:
+            raise kopf.TemporaryError(str(error), delay=2) from error
         blocker = deletion_blocker(status) if status is not None else "somebody else wrote it at the same time"
         if blocker:
             if retry % 120 == 0:
@@ -144,14 +142,14 @@ async def delete(
         if abandoned:
             await fleet.run(fleet.reconciler.abandon, *place, uid)
         await fleet.run(fleet.reconciler.let_go, *place, uid)
-    except MigrationError as e:
+    except MigrationError as error:
         if not await _nothing_is_left(fleet, *place):
-            raise kopf.TemporaryError(str(e), delay=2) from e
+            raise kopf.TemporaryError(str(error), delay=2) from error
     await fleet.run(fleet.reconciler.forget, *place, uid)
 
 
 async def _nothing_is_left(fleet: Fleet, namespace: str, name: str) -> bool:
     try:
         return await fleet.run(fleet.reconciler.nothing_is_left, namespace, name)
-    except MigrationError as e:
-        raise kopf.TemporaryError(str(e), delay=2) from e
+    except MigrationError as error:
+        raise kopf.TemporaryError(str(error), delay=2) from error

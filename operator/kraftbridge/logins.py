@@ -1,6 +1,9 @@
-"""The logins of the controllers' listener that the operator issues: SASL/PLAIN with one user for the controllers and one for the brokers.
+"""The logins of the controllers' listener that the operator issues.
 
-The authority's Secret keeps the passwords, and the other Secrets are made of it. So a Secret that is issued anew has the login of before, and no node of
+They are SASL/PLAIN with one user for the controllers and one for the brokers.
+
+The authority's Secret keeps the passwords, and the other Secrets are made of it.
+So a Secret that is issued anew has the login of before, and no node of
 a running quorum needs another one.
 """
 
@@ -38,12 +41,12 @@ class Logins:
     def for_controllers(self) -> Files:
         """Return the controllers' settings, which let in both users, and the login of the controllers' clients."""
         users = principals(self.uid_part)
-        known = f'user_{users["controllers"]}="{self.controllers}" user_{users["brokers"]}="{self.brokers}"'
+        entries = f'user_{users["controllers"]}="{self.controllers}" user_{users["brokers"]}="{self.brokers}"'
         client = _login(users["controllers"], self.controllers)
         settings = (
             "sasl.mechanism.controller.protocol=PLAIN\n"
             "listener.name.controller.sasl.enabled.mechanisms=PLAIN\n"
-            f"listener.name.controller.plain.sasl.jaas.config={client} {known};\n"
+            f"listener.name.controller.plain.sasl.jaas.config={client} {entries};\n"
         )
         return {PROPERTIES: settings.encode(), LOGIN: f"{client};".encode()}
 
@@ -63,7 +66,10 @@ def has_passwords(authority: Mapping[str, str]) -> bool:
 
 
 def passwords_problem(authority: Mapping[str, str]) -> str:
-    """Return why logins cannot be made of the authority's Secret, ``""`` if they can. No message contains a password."""
+    """Return why logins cannot be made of the authority's Secret, ``""`` if they can.
+
+    No message contains a password.
+    """
     for name in (CONTROLLERS_PASSWORD, BROKERS_PASSWORD):
         if not authority.get(name):
             return f"{name} is missing"
@@ -80,15 +86,26 @@ def of_authority(authority: Mapping[str, str], uid_part: str) -> Logins | None:
 
 
 def of_controllers(controllers: Mapping[str, str], uid_part: str) -> Logins | None:
-    """Return the logins that the controllers' Secret lets in, to compare the brokers' with them where the authority is not known; None if one is missing."""
-    users, settings = principals(uid_part), controllers.get(PROPERTIES, "")
-    found = {who: re.search(rf'\buser_{re.escape(user)}="([^"]*)"', settings) for who, user in users.items()}
-    passwords = {who: match[1] for who, match in found.items() if match is not None}
-    return Logins(uid_part, **passwords) if passwords.keys() == users.keys() else None
+    """Return the logins that the controllers' Secret lets in; None if one is missing.
+
+    The brokers' logins are compared with them where the authority is not known.
+    """
+    users = principals(uid_part)
+    settings = controllers.get(PROPERTIES, "")
+    passwords = {}
+    for who, user in users.items():
+        match = re.search(rf'\buser_{re.escape(user)}="([^"]*)"', settings)
+        if match is None:
+            return None
+        passwords[who] = match[1]
+    return Logins(uid_part, **passwords)
 
 
 def problem(data: Mapping[str, str], expected: Files) -> str:
-    """Return which key of a Secret does not hold the login that it should, ``""`` if each does. No message contains a password."""
+    """Return which key of a Secret does not hold the login that it should, ``""`` if each does.
+
+    No message contains a password.
+    """
     for name, content in expected.items():
         if name not in data:
             return f"{name} is missing"

@@ -1,6 +1,9 @@
-"""A read-only HTTPS server for a controller's metadata log, run as a sidecar of the controller's pod: ``python -m kraftbridge.logserver``.
+"""A read-only HTTPS server for a controller's metadata log.
 
-The verification job reads the log through it, so nothing shares the controllers' volumes. Clients with the token list files and read ranges of them.
+It runs as a sidecar of the controller's pod: ``python -m kraftbridge.logserver``.
+
+The verification job reads the log through it, so nothing shares the controllers' volumes.
+Clients with the token list files and read ranges of them.
 """
 
 from __future__ import annotations
@@ -79,7 +82,8 @@ class ServerCertificate:
                     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                     context.minimum_version = ssl.TLSVersion.TLSv1_2
                     context.load_cert_chain(self.certificate, self.key)
-                    self._context, self._stamp = context, stamp
+                    self._context = context
+                    self._stamp = stamp
             except (OSError, ssl.SSLError):
                 if self._context is None:
                     raise
@@ -176,9 +180,8 @@ class LogRequestHandler(BaseHTTPRequestHandler):
         try:
             for entry in self.server.folder.iterdir():
                 if _SERVED_NAME.fullmatch(entry.name):
-                    with contextlib.suppress(
-                        FileNotFoundError
-                    ):  # Kafka deleted the file after the directory was listed
+                    # Kafka may have deleted the file after the directory was listed.
+                    with contextlib.suppress(FileNotFoundError):
                         files.append({"name": entry.name, "size": entry.stat().st_size})
         except OSError as error:
             message = f"the metadata log cannot be listed: {error.strerror}\n"

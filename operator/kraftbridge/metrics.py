@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram, Info
@@ -96,12 +95,11 @@ def export(namespace: str, name: str, status: MigrationStatus) -> None:
             CONDITION.labels(*migration, condition.type, value).set(condition.status == value)
     BROKERS.labels(*migration).set(status.brokers.total)
     BROKERS_IN_MODE.labels(*migration).set(status.brokers.in_mode)
-    _set(PHASE_ENTERED, migration, _timestamp(status.history[-1].entered_at if status.history else None))
-    _set(PROGRESS, migration, _timestamp(status.progress_at))
+    _set(PHASE_ENTERED, migration, status.history[-1].entered_at.timestamp() if status.history else None)
+    _set(PROGRESS, migration, None if status.progress_at is None else status.progress_at.timestamp())
     _set(QUORUM_LAG, migration, _quorum_lag(status))
     _set(MIRROR_LAG, migration, mirror_lag(status))
-    guarded = status.hand_over if status.hand_over is not None and status.hand_over.ended_at is None else None
-    _set(HAND_OVER_MISSING, migration, None if guarded is None else len(guarded.missing))
+    _set(HAND_OVER_MISSING, migration, _settings_missing(status))
     CONTROLLER_UNAVAILABLE.remove_by_labels({"namespace": namespace, "name": name})
     for outage in status.impact.controller_unavailable:
         if outage.attempt == status.attempt:
@@ -127,12 +125,14 @@ def forget(namespace: str, name: str) -> None:
 def mirror_lag(status: MigrationStatus) -> int | None:
     """Return how many committed records ZooKeeper does not mirror, None while either offset is not known.
 
-    ``/migration`` holds the offset of the last record that was mirrored (``ZkMigrationLeadershipState.kraftMetadataOffset``), the high
-    watermark is the offset of the next one. Both were observed at about, not exactly, the same time: less than nothing counts as nothing.
+    ``/migration`` holds the offset of the last record that was mirrored
+    (``ZkMigrationLeadershipState.kraftMetadataOffset``), the high watermark is the offset of the next one.
+    Both were observed at about, not exactly, the same time: less than nothing counts as nothing.
     """
     if status.phase in _WITHOUT_MIRROR:
         return None
-    offset, quorum = status.migration_offset, status.quorum
+    offset = status.migration_offset
+    quorum = status.quorum
     if offset is None or quorum is None or quorum.high_watermark is None:
         return None
     return max(0, int(quorum.high_watermark) - 1 - int(offset.offset))
@@ -142,11 +142,15 @@ def _quorum_lag(status: MigrationStatus) -> int | None:
     if status.phase in {Phase.COMPLETED, Phase.ROLLED_BACK}:
         return None  # the operator does not ask the quorum any more; the status keeps the last answer
     quorum = status.quorum
-    return None if quorum is None or quorum.max_lag_records is None else int(quorum.max_lag_records)
+    if quorum is None or quorum.max_lag_records is None:
+        return None
+    return int(quorum.max_lag_records)
 
 
-def _timestamp(then: datetime | None) -> float | None:
-    return None if then is None else then.timestamp()
+def _settings_missing(status: MigrationStatus) -> int | None:
+    if status.hand_over is None or status.hand_over.ended_at is not None:
+        return None
+    return len(status.hand_over.missing)
 
 
 def _set(gauge: Gauge, migration: tuple[str, str], value: float | None) -> None:

@@ -1,7 +1,9 @@
 """Unpacks a kept copy of the metadata log: ``python -m kraftbridge.restore``.
 
-``volume`` runs as an init container of each controller while a lost quorum is restored: it puts the copy in the place of what the volume holds. It does so once
-for each copy, so a controller that restarts later keeps what it has written since. What the volume held before is kept beside it.
+``volume`` runs as an init container of each controller while a lost quorum is restored:
+it puts the copy in the place of what the volume holds.
+It does so once for each copy, so a controller that restarts later keeps what it has written since.
+What the volume held before is kept beside it.
 
 ``unpack`` runs in front of a verification that compares the copy.
 """
@@ -42,9 +44,9 @@ def opened(folder: Path, sha256: str) -> IO[bytes]:
         They are not the copy with this digest.
     """
     data = b"".join(path.read_bytes() for path in sorted(folder.glob("part-*")))
-    found = hashlib.sha256(data).hexdigest()
-    if found != sha256:
-        raise RestoreError(f"the {len(data)} bytes in {folder} have SHA-256 {found}, and the kept copy has {sha256}")
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != sha256:
+        raise RestoreError(f"the {len(data)} bytes in {folder} have SHA-256 {digest}, and the kept copy has {sha256}")
     return io.BytesIO(data)
 
 
@@ -63,19 +65,19 @@ def restore_volume(
     mark = directory / MARK
     if mark.is_file() and mark.read_text(encoding="utf-8").strip() == copy_id:
         return False
-    made = directory.with_name(f"{directory.name}.restoring")
-    shutil.rmtree(made, ignore_errors=True)
-    log = made / LOG_FOLDER
+    restored = directory.with_name(f"{directory.name}.restoring")
+    shutil.rmtree(restored, ignore_errors=True)
+    log = restored / LOG_FOLDER
     log.mkdir(parents=True)
     unpack_log(archive, log, MOST_BYTES)
     (log / QUORUM_STATE).write_text(quorum_state(voters, epoch), encoding="utf-8")
-    (made / META_PROPERTIES).write_text(_meta_properties(node_id, cluster_id), encoding="utf-8")
-    (made / MARK).write_text(copy_id, encoding="utf-8")
+    (restored / META_PROPERTIES).write_text(_meta_properties(node_id, cluster_id), encoding="utf-8")
+    (restored / MARK).write_text(copy_id, encoding="utf-8")
     if directory.exists():
         before = directory.with_name(f"{directory.name}.before-{copy_id}")
         shutil.rmtree(before, ignore_errors=True)
         directory.rename(before)
-    made.rename(directory)
+    restored.rename(directory)
     return True
 
 

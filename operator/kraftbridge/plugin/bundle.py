@@ -16,6 +16,7 @@ from kraftbridge import __version__
 from kraftbridge.constants import API_VERSION, KIND, LABEL_MIGRATION
 from kraftbridge.exceptions import MigrationError, ObservationError
 from kraftbridge.models.report import REPORT_KEY
+from kraftbridge.objects import entries, section
 from kraftbridge.plugin.redaction import Redactor, secrets_in, secrets_of_pod, secrets_of_spec, values_of
 from kraftbridge.plugin.session import Migration, PluginError, unpacked
 from kraftbridge.storage.ports import KubernetesPort
@@ -46,7 +47,9 @@ class Bundle:
             for name, text in sorted(self.files.items()):
                 data = text.encode()
                 entry = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}")
-                entry.size, entry.mtime, entry.mode = len(data), int(now.timestamp()), 0o600
+                entry.size = len(data)
+                entry.mtime = int(now.timestamp())
+                entry.mode = 0o600
                 archive.addfile(entry, io.BytesIO(data))
         path.chmod(0o600)
 
@@ -74,15 +77,16 @@ class _Collector:
         self._texts: dict[str, str] = {}
 
     def run(self) -> Bundle:
-        namespace, name = self._migration.namespace, self._migration.name
+        namespace = self._migration.namespace
+        name = self._migration.name
         self._keep("migration.yaml", self._migration.resource)
-        sets = [s for s in self._list("apps/v1", "StatefulSet", namespace) if self._concerns(s)]
+        sets = list(filter(self._concerns, self._list("apps/v1", "StatefulSet", namespace)))
         for stateful_set in sets:
             self._keep(f"objects/StatefulSet-{stateful_set['metadata']['name']}.yaml", stateful_set)
         selector = f"{LABEL_MIGRATION}={name}"
         for api_version, kind in _KINDS:
-            for found in self._list(api_version, kind, namespace, selector):
-                self._object(kind, found)
+            for obj in self._list(api_version, kind, namespace, selector):
+                self._object(kind, obj)
         pods = self._pods(sets)
         for pod in pods:
             self._keep(f"objects/Pod-{pod['metadata']['namespace']}-{pod['metadata']['name']}.yaml", pod)
@@ -112,71 +116,76 @@ class _Collector:
     def _concerns(self, stateful_set: Mapping[str, Any]) -> bool:
         metadata = stateful_set["metadata"]
         brokers = {ref.name for ref in self._migration.spec.brokers.stateful_sets}
-        return metadata["name"] in brokers or metadata.get("labels", {}).get(LABEL_MIGRATION) == self._migration.name
+        return metadata["name"] in brokers or self._is_labelled(stateful_set)
+
+    def _is_labelled(self, obj: Mapping[str, Any]) -> bool:
+        return bool(section(obj, "metadata", "labels").get(LABEL_MIGRATION) == self._migration.name)
 
     def _pods(self, sets: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        namespace, name = self._migration.namespace, self._migration.name
-        owners = {s["metadata"]["uid"] for s in sets}
-        found = [
-            pod
-            for pod in self._list("v1", "Pod", namespace)
-            if pod["metadata"].get("labels", {}).get(LABEL_MIGRATION) == name
-            or any(owner.get("uid") in owners for owner in pod["metadata"].get("ownerReferences", []))
-        ]
-        return [*found, *self._list("v1", "Pod", self._operator_namespace, _OPERATOR_LABEL)]
+        owners = {stateful_set["metadata"]["uid"] for stateful_set in sets}
 
-    def _object(self, kind: str, found: Mapping[str, Any]) -> None:
-        name = found["metadata"]["name"]
-        data = found.get("data") or {}
+        def is_ours(pod: Mapping[str, Any]) -> bool:
+            references = entries(pod, "metadata", "ownerReferences")
+            return self._is_labelled(pod) or any(owner.get("uid") in owners for owner in references)
+
+        pods = filter(is_ours, self._list("v1", "Pod", self._migration.namespace))
+        return [*pods, *self._list("v1", "Pod", self._operator_namespace, _OPERATOR_LABEL)]
+
+    def _object(self, kind: str, obj: Mapping[str, Any]) -> None:
+        name = obj["metadata"]["name"]
+        data = dict(section(obj, "data"))
         if kind == "ConfigMap" and REPORT_KEY in data:
             try:
-                self._texts[f"reports/{name}.json"] = unpacked(data[REPORT_KEY])
+                self._texts[f"reports/{name}.json"] = unpacked(data.pop(REPORT_KEY))
             except PluginError as error:
                 self._bundle.missing.append(f"report in ConfigMap {name}: {error}")
-            found = {**found, "data": {k: v for k, v in data.items() if k != REPORT_KEY}}
-        self._keep(f"objects/{kind}-{name}.yaml", found)
+            obj = {**obj, "data": data}
+        self._keep(f"objects/{kind}-{name}.yaml", obj)
 
     def _logs(self, pod: Mapping[str, Any]) -> None:
-        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-        restarted = {
-            c["name"] for c in pod.get("status", {}).get("containerStatuses", []) if c.get("restartCount", 0) > 0
-        }
-        for container in pod["spec"].get("initContainers", []) + pod["spec"]["containers"]:
-            for previous in (False, True) if container["name"] in restarted else (False,):
-                which = f"{name}-{container['name']}{'-previous' if previous else ''}"
-                try:
-                    text = self._kubernetes.pod_logs(namespace, name, container["name"], LOG_LINES, previous=previous)
-                except MigrationError as error:
-                    self._bundle.missing.append(f"log of {which}: {error}")
-                    continue
-                if text is not None:
-                    self._texts[f"logs/{which}.log"] = text
+        namespace = pod["metadata"]["namespace"]
+        name = pod["metadata"]["name"]
+        statuses = entries(pod, "status", "containerStatuses")
+        restarted = {status["name"] for status in statuses if status.get("restartCount", 0) > 0}
+        for container in (*entries(pod, "spec", "initContainers"), *pod["spec"]["containers"]):
+            self._log(namespace, name, container["name"])
+            if container["name"] in restarted:
+                self._log(namespace, name, container["name"], previous=True)
+
+    def _log(self, namespace: str, pod: str, container: str, *, previous: bool = False) -> None:
+        name = f"{pod}-{container}-previous" if previous else f"{pod}-{container}"
+        try:
+            text = self._kubernetes.pod_logs(namespace, pod, container, LOG_LINES, previous=previous)
+        except MigrationError as error:
+            self._bundle.missing.append(f"log of {name}: {error}")
+            return
+        if text is not None:
+            self._texts[f"logs/{name}.log"] = text
 
     def _events(self, pods: list[dict[str, Any]], sets: list[dict[str, Any]]) -> None:
         names = {o["metadata"]["name"] for o in (*pods, *sets)} | {self._migration.name}
-        events = [e for e in self._list("v1", "Event", self._migration.namespace) if _involved(e) in names]
-        events.sort(
-            key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or e["metadata"].get("creationTimestamp"))
-        )
-        self._texts["events.yaml"] = yaml.safe_dump_all([_tidy(e) for e in events], sort_keys=False)
+        listed = self._list("v1", "Event", self._migration.namespace)
+        events = sorted((event for event in listed if _involved(event) in names), key=_happened_at)
+        self._texts["events.yaml"] = yaml.safe_dump_all(map(_tidy, events), sort_keys=False)
 
-    def _keep(self, path: str, found: Mapping[str, Any]) -> None:
-        self._texts[path] = yaml.safe_dump(_tidy(found), sort_keys=False, width=10_000)
+    def _keep(self, path: str, obj: Mapping[str, Any]) -> None:
+        self._texts[path] = yaml.safe_dump(_tidy(obj), sort_keys=False, width=10_000)
 
     # ---------------------------------------------------------------- what must not be in it
 
     def _known(self, sets: list[dict[str, Any]], pods: list[dict[str, Any]]) -> set[str]:
         values: set[str] = set()
         names = secrets_of_spec(self._migration.spec)
-        for template in (s["spec"]["template"] for s in sets):
+        for stateful_set in sets:
+            template = stateful_set["spec"]["template"]
             names |= secrets_of_pod(template)
-            for container in template["spec"].get("initContainers", []) + template["spec"]["containers"]:
+            for container in (*entries(template, "spec", "initContainers"), *template["spec"]["containers"]):
                 values |= secrets_in(yaml.safe_dump(container.get("env", []))) | _sensitive_variables(container)
         for pod in pods:
             if pod["metadata"]["namespace"] == self._migration.namespace:
                 names |= secrets_of_pod(pod["spec"])
         ours = self._list("v1", "Secret", self._migration.namespace, f"{LABEL_MIGRATION}={self._migration.name}")
-        values |= {v for secret in ours for v in values_of(secret)}
+        values = values.union(*map(values_of, ours))
         for name in sorted(names):
             try:
                 secret = self._kubernetes.get("v1", "Secret", self._migration.namespace, name)
@@ -187,11 +196,12 @@ class _Collector:
         return values - _HARMLESS
 
     def _readme(self) -> str:
-        missing = "".join(f"  {each}\n" for each in self._bundle.missing) or "  nothing\n"
+        missing = "".join(f"  {words}\n" for words in self._bundle.missing or ["nothing"])
         return (
             f"Support archive of {KIND} {self._migration.namespace}/{self._migration.name} ({API_VERSION}), "
             f"{self._now:%Y-%m-%d %H:%M:%S} UTC, kubectl-kraftbridge {__version__}.\n"
-            "Secrets are not in it: their values and what looks like one are replaced. Look through it before you send it.\n"
+            "Secrets are not in it: their values and what looks like one are replaced. "
+            "Look through it before you send it.\n"
             f"What could not be read:\n{missing}"
         )
 
@@ -202,20 +212,25 @@ _HARMLESS: Final = frozenset(
 
 
 def _sensitive_variables(container: Mapping[str, Any]) -> set[str]:
-    found: set[str] = set()
-    for entry in container.get("env", []):
-        if isinstance(entry.get("value"), str):
-            found |= secrets_in(f"{entry['name']}={entry['value']}")
-    return found
+    values: set[str] = set()
+    for variable in container.get("env", []):
+        if isinstance(variable.get("value"), str):
+            values |= secrets_in(f"{variable['name']}={variable['value']}")
+    return values
 
 
 def _involved(event: Mapping[str, Any]) -> str:
     return str((event.get("involvedObject") or event.get("regarding") or {}).get("name", ""))
 
 
-def _tidy(found: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = {k: v for k, v in found.get("metadata", {}).items() if k != "managedFields"}
+def _happened_at(event: Mapping[str, Any]) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp"))
+
+
+def _tidy(obj: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = dict(obj.get("metadata", {}))
+    metadata.pop("managedFields", None)
     annotations = dict(metadata.get("annotations", {}))
     # A copy of the whole object as its user wrote it.
     annotations.pop("kubectl.kubernetes.io/last-applied-configuration", None)
-    return {**found, "metadata": {**metadata, "annotations": annotations}}
+    return {**obj, "metadata": {**metadata, "annotations": annotations}}

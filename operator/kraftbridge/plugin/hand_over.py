@@ -1,11 +1,13 @@
-"""What is left to hand over after ``Completed``: the guard, missing settings, and the values for the brokers' next release. Pure."""
+"""What is left to hand over after ``Completed``: guard, missing settings, values for the next release. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.phase import Phase
+from kraftbridge.objects import section
 from kraftbridge.plugin.session import Migration, PluginError
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -21,38 +23,46 @@ def final_manifest(kubernetes: KubernetesPort, migration: Migration) -> dict[str
     name = migration.status.final_manifest
     if migration.status.phase is not Phase.COMPLETED or not name:
         raise PluginError(
-            f"{migration.name} is in {migration.status.phase}: the final manifest is written when the migration is Completed"
+            f"{migration.name} is in {migration.status.phase}: "
+            "the final manifest is written when the migration is Completed"
         )
     config_map = kubernetes.get("v1", "ConfigMap", migration.namespace, name)
     if config_map is None:
         raise PluginError(f"ConfigMap {migration.namespace}/{name} with the final manifest does not exist (any more)")
-    return {str(file): str(text) for file, text in (config_map.get("data") or {}).items()}
+    return {str(file): str(text) for file, text in section(config_map, "data").items()}
 
 
 def guard_lines(migration: Migration) -> Iterator[str]:
     """Yield what the guard does now, and what the pod templates lack."""
-    known = migration.status.hand_over
-    found = condition(migration.status.conditions, ConditionType.HANDED_OVER)
-    if known is None:
-        yield f"guard: not set up{f' ({found.message})' if found is not None else ''}"
+    hand_over = migration.status.hand_over
+    handed_over = condition(migration.status.conditions, ConditionType.HANDED_OVER)
+    if hand_over is None:
+        yield f"guard: not set up{'' if handed_over is None else f' ({handed_over.message})'}"
         return
-    if known.ended_at is not None:
-        yield f"guard: ended at {known.ended_at:%Y-%m-%d %H:%M:%S} UTC{f' ({found.reason})' if found is not None else ''}"
+    if hand_over.ended_at is not None:
+        words = "" if handed_over is None else f" ({handed_over.reason})"
+        yield f"guard: ended at {hand_over.ended_at:%Y-%m-%d %H:%M:%S} UTC{words}"
         return
-    if found is None:
-        yield "guard: not known yet; the operator has not written the condition HandedOver"
-    elif found.reason is Reason.NOT_GUARDED:
-        yield "guard: no admission policy rejects a pod template of the brokers that is not for KRaft"
-    elif found.reason is Reason.TEMPLATE_NOT_KRAFT:
-        yield "guard: a pod template of the brokers lacks what KRaft needs; a broker that restarts with it leaves the cluster"
-    else:
-        yield "guard: stands; the admission policy rejects a pod template of the brokers that is not for KRaft"
-    yield from (f"missing: {what}" for what in known.missing)
-    for each in known.stateful_sets:
-        needed = [v.words for v in each.variables]
-        if each.volume:
-            needed.append(f"volume {each.volume} with {each.mounted}")
-        yield from (f"StatefulSet {each.name}, container {each.container}: needs {what}" for what in needed)
+    reason = None if handed_over is None else handed_over.reason
+    yield f"guard: {_GUARD.get(reason, _STANDS)}"
+    yield from (f"missing: {setting}" for setting in hand_over.missing)
+    for stateful_set in hand_over.stateful_sets:
+        needed = [variable.words for variable in stateful_set.variables]
+        if stateful_set.volume:
+            needed.append(f"volume {stateful_set.volume} with {stateful_set.mounted}")
+        place = f"StatefulSet {stateful_set.name}, container {stateful_set.container}"
+        yield from (f"{place}: needs {words}" for words in needed)
+
+
+_STANDS: Final = "stands; the admission policy rejects a pod template of the brokers that is not for KRaft"
+_GUARD: Final[dict[str | None, str]] = {
+    None: "not known yet; the operator has not written the condition HandedOver",
+    Reason.NOT_GUARDED: "no admission policy rejects a pod template of the brokers that is not for KRaft",
+    Reason.TEMPLATE_NOT_KRAFT: (
+        "a pod template of the brokers lacks what KRaft needs; a broker that restarts with it leaves the cluster"
+    ),
+}
+"""What the guard does, by the reason of the condition HandedOver."""
 
 
 def values_files(files: Mapping[str, str]) -> dict[str, str]:

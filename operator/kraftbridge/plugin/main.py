@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from kubernetes.config import ConfigException, list_kube_config_contexts
@@ -18,19 +18,16 @@ from rich.syntax import Syntax
 
 from kraftbridge import __version__
 from kraftbridge.exceptions import ConflictError, MigrationError
-from kraftbridge.models.catalogue import ACCEPTABLE, Severity
+from kraftbridge.models.catalogue import ACCEPTABLE
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import RehearsalStatus
+from kraftbridge.objects import section
 from kraftbridge.plugin import hand_over as handing_over
 from kraftbridge.plugin.bundle import collect
-from kraftbridge.plugin.picture import (
-    findings_table,
-    rehearsal_picture,
-    status_picture,
-)
+from kraftbridge.plugin.picture import blocks, findings_table, rehearsal_picture, status_picture
 from kraftbridge.plugin.plan import plan as plan_lines
 from kraftbridge.plugin.redaction import Redactor
 from kraftbridge.plugin.session import Migration, PluginError, Session, read_rehearsal, read_report
@@ -57,7 +54,8 @@ REFRESH_SECONDS = 1.0
 _OPERATORS_SECONDS = 120.0
 """For the operator to launch a rehearsal and to collect its result."""
 IRREVERSIBLE = (
-    "Finalization cannot be undone: the KRaft controllers restart without migration mode, ZooKeeper is no longer written, "
+    "Finalization cannot be undone: the KRaft controllers restart without migration mode, "
+    "ZooKeeper is no longer written, "
     "and rolling back to ZooKeeper is impossible from then on."
 )
 
@@ -71,18 +69,23 @@ def _session(namespace: str | None, context: str | None, kubeconfig: str | None)
             contexts, active = list_kube_config_contexts(config_file=kubeconfig)
         except ConfigException as error:
             raise PluginError(f"no usable kubeconfig: {error}") from error
-        chosen: dict[str, Any] = next((c for c in contexts if c["name"] == context), active) or {}
-        namespace = str(chosen.get("context", {}).get("namespace") or "default")
+        chosen = next((c for c in contexts if c["name"] == context), active)
+        namespace = str(section(chosen, "context").get("namespace") or "default")
     return Session(connect(kubeconfig, context), namespace)
 
 
 @app.command()
 def status(
-    name: Name = None, *, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
+    name: Name = None,
+    *,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
     once: Annotated[bool, typer.Option(help="Show it once instead of following it.")] = False,
-) -> None:  # fmt: skip
+) -> None:
     """Show the state of a migration and what it waits for; live on a terminal."""
-    session, console = _session(namespace, context, kubeconfig), Console()
+    session = _session(namespace, context, kubeconfig)
+    console = Console()
     migration = session.migration(name)
     if once or not console.is_terminal:
         console.print(status_picture(migration, datetime.now(UTC)))
@@ -104,14 +107,15 @@ def findings(
 ) -> None:
     """List the preflight findings; the exit code is 1 while one of them blocks."""
     migration = _session(namespace, context, kubeconfig).migration(name)
-    found = migration.status.findings
-    Console().print(findings_table(found) if found else "no findings")
-    blocking = [f for f in found if f.severity is Severity.BLOCKING and not f.accepted]
-    if acceptable := [f for f in blocking if f.code in ACCEPTABLE]:
+    listed = migration.status.findings
+    Console().print(findings_table(listed) if listed else "no findings")
+    blocking = list(filter(blocks, listed))
+    acceptable = [finding for finding in blocking if finding.code in ACCEPTABLE]
+    if acceptable:
         typer.echo("These findings can be accepted:")
-        for finding in acceptable:
-            what = f"{finding.code} {shlex.quote(finding.object)}"
-            typer.echo(f"  kubectl kraftbridge accept {what} --migration {migration.name} -n {migration.namespace}")
+    for finding in acceptable:
+        arguments = f"{finding.code} {shlex.quote(finding.object)} --migration {migration.name}"
+        typer.echo(f"  kubectl kraftbridge accept {arguments} -n {migration.namespace}")
     if blocking:
         raise typer.Exit(1)
 
@@ -119,60 +123,78 @@ def findings(
 @app.command()
 def accept(
     code: Annotated[str, typer.Argument(help="Code of the finding.")],
-    where: Annotated[str, typer.Argument(metavar="[OBJECT]", help="Object of the finding, or * for every object.")] = "*",
-    *, migration: Annotated[str | None, typer.Option(help="Name of the KafkaMigration.")] = None,
-    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None, yes: Yes = False,
-) -> None:  # fmt: skip
+    where: Annotated[
+        str, typer.Argument(metavar="[OBJECT]", help="Object of the finding, or * for every object.")
+    ] = "*",
+    *,
+    migration: Annotated[str | None, typer.Option(help="Name of the KafkaMigration.")] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    yes: Yes = False,
+) -> None:
     """Accept a preflight finding: it remains visible and no longer blocks."""
     session = _session(namespace, context, kubeconfig)
-    found = session.migration(migration)
-    matching = tuple(f for f in found.status.findings if f.code == code and where in {"*", f.object})
-    if any(not f.accepted for f in matching):
+    present = session.migration(migration)
+    matching = present.findings(code, where)
+    if any(not finding.accepted for finding in matching):
         Console().print(findings_table(matching))
         _ask("Accept?", yes=yes)
-    done = session.accept(found, code, where)
+    done = session.accept(present, code, where)
     typer.echo(f"accepted: {code} {where}" if done else "it was accepted already")
 
 
-@app.command()
+@app.command(
+    help="Rehearse the migration on a copy of the metadata once more, and show the result; "
+    "the exit code is 1 unless it is Works."
+)
 def rehearse(
-    name: Name = None, *,
-    last: Annotated[bool, typer.Option("--last", help="Show the last rehearsal instead of running another one.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the result here, too (.json or .html).")] = None,
-    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
-) -> None:  # fmt: skip
-    """Rehearse the migration on a copy of the metadata once more, and show the result; the exit code is 1 unless it is Works."""
-    session, console = _session(namespace, context, kubeconfig), Console()
+    name: Name = None,
+    *,
+    last: Annotated[
+        bool, typer.Option("--last", help="Show the last rehearsal instead of running another one.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the result here, too (.json or .html).")
+    ] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Rehearse the migration on a copy of the metadata once more, and show the result."""
+    session = _session(namespace, context, kubeconfig)
+    console = Console()
     migration = session.migration(name)
-    found = migration.status.rehearsal
-    if not last:
-        found = _rehearsed_again(session, migration, console)
-    if found is None or found.verdict is None:
+    rehearsal = migration.status.rehearsal if last else _rehearsed_again(session, migration, console)
+    if rehearsal is None or rehearsal.verdict is None:
         raise PluginError(f"{migration.name} has not rehearsed yet")
-    console.print(rehearsal_picture(found, datetime.now(UTC)))
+    console.print(rehearsal_picture(rehearsal, datetime.now(UTC)))
     if output is not None:
-        output.write_bytes(read_rehearsal(session.kubernetes, migration, found.report, page=output.suffix != ".json"))
-        typer.echo(f"{found.verdict}: {output}")
-    if found.verdict is not RehearsalVerdict.WORKS:
+        is_page = output.suffix != ".json"
+        output.write_bytes(read_rehearsal(session.kubernetes, migration, rehearsal.report, page=is_page))
+        typer.echo(f"{rehearsal.verdict}: {output}")
+    if rehearsal.verdict is not RehearsalVerdict.WORKS:
         raise typer.Exit(1)
 
 
 def _rehearsed_again(session: Session, migration: Migration, console: Console) -> RehearsalStatus:
     """Ask for a rehearsal and wait for its end; tell what the operator does meanwhile."""
-    before = migration.status.rehearsal.count if migration.status.rehearsal is not None else 0
+    count = 0
+    if migration.status.rehearsal is not None:
+        count = migration.status.rehearsal.count
     session.ask_for_rehearsal(migration, datetime.now(UTC).isoformat(timespec="milliseconds"))
     deadline = time.monotonic() + migration.spec.rehearsal.timeout_seconds + _OPERATORS_SECONDS
-    told = ""
+    message = ""
     while time.monotonic() < deadline:
         time.sleep(REFRESH_SECONDS)
         migration = session.migration(migration.name)
-        found = migration.status.rehearsal
-        if found is not None and found.count > before and found.running is None:
-            return found
-        if migration.status.message != told:
-            told = migration.status.message
-            console.print(told, style="dim", highlight=False, markup=False)
-    raise PluginError(f"no other rehearsal ended in time; the operator's last message: {told}")
+        rehearsal = migration.status.rehearsal
+        if rehearsal is not None and rehearsal.count > count and rehearsal.running is None:
+            return rehearsal
+        if migration.status.message != message:
+            message = migration.status.message
+            console.print(message, style="dim", highlight=False, markup=False)
+    raise PluginError(f"no other rehearsal ended in time; the operator's last message: {message}")
 
 
 @app.command()
@@ -203,7 +225,8 @@ def finalize(
     yes: Yes = False,
 ) -> None:
     """Show the last verdict and what cannot be undone, ask, and set the target KRaft."""
-    session, console = _session(namespace, context, kubeconfig), Console()
+    session = _session(namespace, context, kubeconfig)
+    console = Console()
     migration = session.migration(name)
     _refuse_when_over(migration)
     console.print(status_picture(migration, datetime.now(UTC)))
@@ -229,19 +252,22 @@ def rollback(
     yes: Yes = False,
 ) -> None:
     """Roll back to ZooKeeper: ask, and set the target ZooKeeper."""
-    session, console = _session(namespace, context, kubeconfig), Console()
+    session = _session(namespace, context, kubeconfig)
+    console = Console()
     migration = session.migration(name)
     _refuse_when_over(migration)
     possible = condition(migration.status.conditions, ConditionType.ROLLBACK_POSSIBLE)
     if possible is None or possible.status != "True":
-        said = "it is not known yet" if possible is None else f"{possible.status}: {possible.message}"
-        console.print(f"RollbackPossible is not True ({said}); the operator waits until it is.", style="yellow")
+        reason = "it is not known yet"
+        if possible is not None:
+            reason = f"{possible.status}: {possible.message}"
+        console.print(f"RollbackPossible is not True ({reason}); the operator waits until it is.", style="yellow")
     else:
         console.print(f"A rollback is possible: {possible.message}")
-    kept = migration.spec.rollback.controller_volumes is ControllerVolumes.KEEP
+    fate = "kept" if migration.spec.rollback.controller_volumes is ControllerVolumes.KEEP else "deleted"
     console.print(
         "Every broker restarts in ZooKeeper mode, one at a time. The controllers are removed; "
-        f"their volumes are {'kept' if kept else 'deleted'}."
+        f"their volumes are {fate}."
     )
     _ask(f"Roll {migration.namespace}/{migration.name} back to ZooKeeper?", yes=yes)
     session.set_target(migration, Target.ZOOKEEPER)
@@ -250,10 +276,16 @@ def rollback(
 
 @app.command()
 def report(
-    name: Name = None, *, run: Annotated[str | None, typer.Option(help="Id of the run; the newest if left out.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it here (.json or .html) instead of opening it.")] = None,
-    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
-) -> None:  # fmt: skip
+    name: Name = None,
+    *,
+    run: Annotated[str | None, typer.Option(help="Id of the run; the newest if left out.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write it here (.json or .html) instead of opening it.")
+    ] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
     """Open the report of a verification as a page."""
     from kraftbridge.verification.page import render_page  # noqa: PLC0415 - other commands need no jinja2
 
@@ -271,13 +303,17 @@ def report(
 
 @app.command()
 def bundle(
-    name: Name = None, *,
+    name: Name = None,
+    *,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The archive (.tar.gz).")] = None,
     operator_namespace: Annotated[str, typer.Option(help="Where the operator runs.")] = "kraftbridge",
-    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
-) -> None:  # fmt: skip
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
     """Write a support archive: resource, objects, events, logs, reports; no secrets."""
-    session, now = _session(namespace, context, kubeconfig), datetime.now(UTC)
+    session = _session(namespace, context, kubeconfig)
+    now = datetime.now(UTC)
     migration = session.migration(name)
     collected = collect(session.kubernetes, migration, operator_namespace, now)
     path = output or Path(f"kraftbridge-{migration.namespace}-{migration.name}-{now:%Y%m%d-%H%M%S}.tar.gz")
@@ -292,7 +328,8 @@ def plan(
     name: Name = None, *, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
 ) -> None:
     """Show what the migration changes in each StatefulSet, as a diff; changes nothing."""
-    session, console = _session(namespace, context, kubeconfig), Console()
+    session = _session(namespace, context, kubeconfig)
+    console = Console()
     text = "\n".join(plan_lines(session.kubernetes, session.migration(name), Redactor()))
     if console.is_terminal:
         console.print(Syntax(text, "diff", word_wrap=True, background_color="default"))
@@ -300,13 +337,22 @@ def plan(
         typer.echo(text)
 
 
-@app.command("hand-over")
+@app.command(
+    "hand-over",
+    help="Show whether the guard stands and the values for the brokers' next release; "
+    "the exit code is 1 while a pod template lacks a setting.",
+)
 def hand_over(
-    name: Name = None, *,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write all files of the final manifest into this directory.")] = None,
-    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None,
-) -> None:  # fmt: skip
-    """Show whether the guard stands and the values for the brokers' next release; the exit code is 1 while a pod template lacks a setting."""
+    name: Name = None,
+    *,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write all files of the final manifest into this directory.")
+    ] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Show whether the guard stands and the values for the brokers' next release."""
     session = _session(namespace, context, kubeconfig)
     migration = session.migration(name)
     files = handing_over.final_manifest(session.kubernetes, migration)
@@ -323,8 +369,8 @@ def hand_over(
         typer.echo(
             f"\nConfigMap {migration.status.final_manifest} has {', '.join(sorted(files))}; --output DIR writes them"
         )
-    known = migration.status.hand_over
-    if known is not None and known.missing and known.ended_at is None:
+    state = migration.status.hand_over
+    if state is not None and state.missing and state.ended_at is None:
         raise typer.Exit(1)
 
 

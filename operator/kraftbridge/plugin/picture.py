@@ -19,29 +19,40 @@ from kraftbridge.plugin.session import Migration
 _POSSIBLE = {"True": ("possible", "green"), "False": ("not possible", "red"), "Unknown": ("not known", "yellow")}
 
 
+def _grid() -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column()
+    return grid
+
+
+def blocks(finding: FindingStatus) -> bool:
+    """Return whether a finding blocks the migration."""
+    return finding.severity is Severity.BLOCKING and not finding.accepted
+
+
 def status_picture(migration: Migration, now: datetime) -> RenderableType:
     """Return the phases as a line, and below it brokers, quorum, the waiting reason and the last verdict."""
-    status, spec = migration.status, migration.spec
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold")
-    facts.add_column()
+    status = migration.status
+    spec = migration.spec
+    facts = _grid()
     facts.add_row("target", f"{spec.target}{', paused' if spec.paused else ''}")
     facts.add_row("message", Text(status.message or "the operator's first look"))
     stalled = condition(status.conditions, ConditionType.STALLED)
     if stalled is not None and stalled.status == "True":
         text = Text(stalled.reason, style="red")
-        facts.add_row(
-            "stalled", text if stalled.message == status.message else text.append(f"  {stalled.message}", "default")
-        )
+        if stalled.message != status.message:
+            text.append(f"  {stalled.message}", "default")
+        facts.add_row("stalled", text)
     possible = condition(status.conditions, ConditionType.ROLLBACK_POSSIBLE)
     if possible is not None:
         word, style = _POSSIBLE[possible.status]
         facts.add_row("rollback", Text(word, style=style).append(f"  {possible.message}", "default"))
     brokers = status.brokers
-    facts.add_row(
-        "brokers",
-        f"{brokers.in_mode} of {brokers.total} in mode {brokers.mode}" if brokers.total else "not counted yet",
-    )
+    counted = "not counted yet"
+    if brokers.total:
+        counted = f"{brokers.in_mode} of {brokers.total} in mode {brokers.mode}"
+    facts.add_row("brokers", counted)
     if status.channel is not None:
         facts.add_row("channel", Text(channel_line(spec, status)))
     facts.add_row("quorum", _quorum(migration, now))
@@ -49,39 +60,42 @@ def status_picture(migration: Migration, now: datetime) -> RenderableType:
         took = _age(now, status.operation.started_at)
         facts.add_row("at work", f"{status.operation.kind} {status.operation.pod}, for {took}")
     if status.migration_offset is not None:
-        moved = status.migration_offset.moved_at
-        facts.add_row(
-            "/migration",
-            f"offset {status.migration_offset.offset}" + (f", moved {_age(now, moved)} ago" if moved else ""),
-        )
+        moved = _ago(now, status.migration_offset.moved_at, "moved ")
+        facts.add_row("/migration", f"offset {status.migration_offset.offset}{moved}")
     facts.add_row("verdict", verdict_line(last_verdict(migration), now))
     rehearsal = status.rehearsal
     if rehearsal is not None and rehearsal.verdict is not None:
         facts.add_row("rehearsal", f"{rehearsal.verdict}: {rehearsal.reason}")
-    blocking = sum(1 for f in status.findings if f.severity is Severity.BLOCKING and not f.accepted)
+    blocking = [finding for finding in status.findings if blocks(finding)]
     if blocking:
-        facts.add_row(
-            "findings",
-            Text(
-                f"{blocking} blocking: kubectl kraftbridge findings {migration.name} -n {migration.namespace}",
-                style="red",
-            ),
-        )
+        command = f"kubectl kraftbridge findings {migration.name} -n {migration.namespace}"
+        facts.add_row("findings", Text(f"{len(blocking)} blocking: {command}", style="red"))
     title = Text.assemble((f"{migration.namespace}/{migration.name}", "bold"), f"   {_time_in_phase(migration, now)}")
     return Group(title, phase_line(status.phase), facts)
 
 
 def phase_line(phase: Phase) -> Text:
     """Return the phases in order. Completed phases and the current phase are marked."""
-    phases = FORWARD if phase in FORWARD else (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
+    phases = FORWARD
+    if phase not in FORWARD:
+        phases = (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
     here = phases.index(phase)
     line = Text()
-    for number, each in enumerate(phases):
+    for number, name in enumerate(phases):
         if number:
             line.append(" ─ ", style="dim")
-        mark, style = ("●", "green") if number < here else ("◉", "bold cyan") if number == here else ("○", "dim")
-        line.append(f"{mark} {each}", style=style)
+        mark, style = _mark(number - here)
+        line.append(f"{mark} {name}", style=style)
     return line
+
+
+def _mark(distance: int) -> tuple[str, str]:
+    """Return mark and style of a phase by its distance from the present one."""
+    if distance < 0:
+        return "●", "green"
+    if distance == 0:
+        return "◉", "bold cyan"
+    return "○", "dim"
 
 
 def last_verdict(migration: Migration) -> VerificationStatus | None:
@@ -96,21 +110,21 @@ def verdict_line(verification: VerificationStatus | None, now: datetime) -> Text
     compared = sum(counts.compared for counts in verification.counts.values())
     style = "green" if verification.verdict == "Consistent" else "red"
     line = Text(str(verification.verdict), style=style)
-    age = f", {_age(now, verification.finished_at)} ago" if verification.finished_at else ""
+    age = _ago(now, verification.finished_at)
     line.append(
         f"  {verification.profile} for {verification.gate}: {compared} entities, {verification.differing} differ{age}",
         style="default",
     )
-    return line.append(f"  {verification.reason}", style="dim") if verification.reason else line
+    if verification.reason:
+        line.append(f"  {verification.reason}", style="dim")
+    return line
 
 
 def rehearsal_picture(rehearsal: RehearsalStatus, now: datetime) -> RenderableType:
     """Return a rehearsal that ended: verdict, forecast, and what would be lost with its remedy."""
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold")
-    facts.add_column()
+    facts = _grid()
     style = "green" if rehearsal.verdict is RehearsalVerdict.WORKS else "red"
-    age = f", {_age(now, rehearsal.finished_at)} ago" if rehearsal.finished_at else ""
+    age = _ago(now, rehearsal.finished_at)
     facts.add_row("verdict", Text(f"{rehearsal.verdict}", style=style).append(f"{age}: {rehearsal.reason}", "default"))
     measured = {
         "without a controller": rehearsal.seconds_without_controller,
@@ -136,19 +150,25 @@ def findings_table(findings: tuple[FindingStatus, ...]) -> Table:
         table.add_column(title, overflow="fold")
     order = list(Severity)
     for finding in sorted(findings, key=lambda f: (f.accepted, order.index(f.severity), f.code, f.object)):
-        blocking = finding.severity is Severity.BLOCKING and not finding.accepted
-        mark = Text("accepted" if finding.accepted else str(finding.severity), style="red" if blocking else "yellow")
+        word = "accepted" if finding.accepted else str(finding.severity)
+        mark = Text(word, style="red" if blocks(finding) else "yellow")
         table.add_row(mark, finding.code, finding.object, Text(finding.reason), Text(finding.fix))
     return table
 
 
 def _quorum(migration: Migration, now: datetime) -> str:
-    quorum, controllers = migration.status.quorum, migration.status.controllers
-    if quorum is None or controllers is None:
-        return "not there" if controllers is None else f"{controllers.name}, not observed"
-    leader = "no leader" if quorum.leader_id is None else f"leader {quorum.leader_id} in epoch {quorum.leader_epoch}"
-    since = f" for {_age(now, quorum.leader_since)}" if quorum.leader_since else ""
-    return f"{controllers.name}: {leader}{since}, lag {quorum.max_lag_records or '?'} records"
+    quorum = migration.status.quorum
+    controllers = migration.status.controllers
+    if controllers is None:
+        return "not there"
+    if quorum is None:
+        return f"{controllers.name}, not observed"
+    leader = "no leader"
+    if quorum.leader_id is not None:
+        leader = f"leader {quorum.leader_id} in epoch {quorum.leader_epoch}"
+    if quorum.leader_since is not None:
+        leader += f" for {_age(now, quorum.leader_since)}"
+    return f"{controllers.name}: {leader}, lag {quorum.max_lag_records or '?'} records"
 
 
 def _time_in_phase(migration: Migration, now: datetime) -> str:
@@ -158,9 +178,17 @@ def _time_in_phase(migration: Migration, now: datetime) -> str:
     return f"{_age(now, history[-1].entered_at)} in {history[-1].phase}, {_age(now, history[0].entered_at)} in all"
 
 
+def _ago(now: datetime, then: datetime | None, verb: str = "") -> str:
+    """Return the age of something, to follow it; ``""`` if it has none."""
+    if then is None:
+        return ""
+    return f", {verb}{_age(now, then)} ago"
+
+
 def _age(now: datetime, then: datetime) -> str:
-    seconds = max(0, int((now - then).total_seconds()))
-    minutes, hours = seconds // 60, seconds // 3600
-    if hours:
-        return f"{hours} h {minutes % 60} min"
-    return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
+    minutes, seconds = divmod(max(0, int((now - then).total_seconds())), 60)
+    if minutes >= 60:  # noqa: PLR2004 - minutes of an hour
+        return f"{minutes // 60} h {minutes % 60} min"
+    if minutes:
+        return f"{minutes} min {seconds} s"
+    return f"{seconds} s"

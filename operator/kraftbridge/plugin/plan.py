@@ -31,7 +31,9 @@ CLUSTER_ID_OPEN = "<cluster id, read from ZooKeeper in preflight>"
 def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -> Iterator[str]:
     """Yield the lines of the diffs: each StatefulSet from its own configuration to migration mode, and on to KRaft.
 
-    The first line names the channel. The overlays are those of the operator. The cluster id is `CLUSTER_ID_OPEN` until the operator has read it from ZooKeeper.
+    The first line names the channel.
+    The overlays are those of the operator.
+    The cluster id is `CLUSTER_ID_OPEN` until the operator has read it from ZooKeeper.
 
     Raises
     ------
@@ -42,8 +44,7 @@ def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -
     facts = Facts(kubernetes, Settings(operator_image="unused"))
     status = migration.status
     for reference in migration.spec.brokers.stateful_sets:
-        if kubernetes.get("apps/v1", "StatefulSet", migration.namespace, reference.name) is None:
-            raise PluginError(f"StatefulSet {migration.namespace}/{reference.name} does not exist")
+        _stateful_set(kubernetes, migration.namespace, reference.name)
     if migration.spec.brokers.config_style is ConfigStyle.AUTO and status.channel is None:
         likely = channels_of(kubernetes, migration.namespace, migration.spec)[0]
         status = status.model_copy(update={"channel": ChannelStatus.of(likely)})
@@ -54,44 +55,54 @@ def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -
         migration.namespace, migration.name, metadata["uid"], metadata.get("generation", 0), cluster_domain=domain
     )
     for reference in spec.brokers.stateful_sets:
-        stateful_set = kubernetes.get("apps/v1", "StatefulSet", migration.namespace, reference.name)
-        if stateful_set is None:
-            raise PluginError(f"StatefulSet {migration.namespace}/{reference.name} does not exist")
+        stateful_set = _stateful_set(kubernetes, migration.namespace, reference.name)
         original = facts.original(identity, spec, status, stateful_set)
         if original is None:
             raise PluginError(
-                f"StatefulSet {reference.name} has no container {spec.brokers.container} (set spec.brokers.container), or its template carries the overlay of a migration whose original state is not recorded"
+                f"StatefulSet {reference.name} has no container {spec.brokers.container} (set "
+                "spec.brokers.container), or its template carries the overlay of a migration whose original "
+                "state is not recorded"
             )
         broker_facts = facts.brokers(identity, spec, status, original)
         if not broker_facts.cluster_id:
             broker_facts = replace(broker_facts, cluster_id=CLUSTER_ID_OPEN)
-        before = _template(
-            {**stateful_set, "spec": _with_original(stateful_set["spec"], original.container, original.volumes)}
-        )
+        own = {**stateful_set, "spec": _with_original(stateful_set["spec"], original.container, original.volumes)}
+        before = _template(own)
         before_file = original.properties_text
         last = "yours"
         for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT):
             overlay = brokers.overlay(spec, broker_facts, reference.name, mode)
             # Each mode's overlay applies to the user's own template: entries of the earlier mode disappear.
-            own = {**stateful_set, "spec": _with_original(stateful_set["spec"], original.container, original.volumes)}
             after = _template(with_overlay(own, overlay))
             yield from _diff(f"StatefulSet {reference.name}", last, str(mode), before, after, redactor)
             properties = brokers.properties_object(spec, broker_facts, migration.name, mode)
             if properties is not None:
                 text = brokers.properties_file(spec, broker_facts, mode)
-                what = f"{properties['kind']} {properties['metadata']['name']} (new)"
-                yield from _diff(what, last, str(mode), before_file, text, redactor)
+                name = f"{properties['kind']} {properties['metadata']['name']} (new)"
+                yield from _diff(name, last, str(mode), before_file, text, redactor)
                 before_file = text
-            before, last = after, str(mode)
-        yield f"StatefulSet {reference.name}: updateStrategy {stateful_set['spec'].get('updateStrategy', {}).get('type', 'RollingUpdate')} -> OnDelete while the migration runs"
+            before = after
+            last = str(mode)
+        yield (
+            f"StatefulSet {reference.name}: updateStrategy "
+            f"{stateful_set['spec'].get('updateStrategy', {}).get('type', 'RollingUpdate')} -> OnDelete while "
+            "the migration runs"
+        )
+
+
+def _stateful_set(kubernetes: KubernetesPort, namespace: str, name: str) -> Object:
+    stateful_set = kubernetes.get("apps/v1", "StatefulSet", namespace, name)
+    if stateful_set is None:
+        raise PluginError(f"StatefulSet {namespace}/{name} does not exist")
+    return stateful_set
 
 
 def channel_line(spec: MigrationSpec, status: MigrationStatus) -> str:
     """Return the channel by which the migration changes the brokers' settings, and what proved it."""
     channel = ChannelStatus.of(with_channel(spec, status).brokers)
-    known = status.channel
-    if known is not None and str(known) == str(channel) and known.proven_at is not None:
-        return f"{channel} (proven at {known.proven_at:%Y-%m-%d %H:%M:%S} UTC by {known.proven_by})"
+    proven = status.channel
+    if proven is not None and str(proven) == str(channel) and proven.proven_at is not None:
+        return f"{channel} (proven at {proven.proven_at:%Y-%m-%d %H:%M:%S} UTC by {proven.proven_by})"
     if spec.brokers.config_style is ConfigStyle.AUTO:
         return f"{channel} (not proven: the dry start of preflight decides)"
     return f"{channel} (as spec.brokers says; no dry start has proven it)"
@@ -100,16 +111,17 @@ def channel_line(spec: MigrationSpec, status: MigrationStatus) -> str:
 def with_overlay(stateful_set: Mapping[str, Any], overlay: Mapping[str, Any]) -> Object:
     """Return a StatefulSet after server-side apply of an overlay: annotations merge by key, env and volumes by name."""
     result = deepcopy(dict(stateful_set))
-    template, wanted = result["spec"]["template"], overlay["spec"]["template"]
+    template = result["spec"]["template"]
+    pod = template["spec"]
+    added = overlay["spec"]["template"]
     annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
-    annotations.update(wanted["metadata"]["annotations"])
-    for container in wanted["spec"]["containers"]:
-        own = next(c for c in template["spec"]["containers"] if c["name"] == container["name"])
+    annotations.update(added["metadata"]["annotations"])
+    containers = {container["name"]: container for container in pod["containers"]}
+    for container in added["spec"]["containers"]:
+        own = containers[container["name"]]
         own["env"] = _merged_by_name(own.get("env", []), container.get("env", []))
-    if "volumes" in wanted["spec"]:
-        template["spec"]["volumes"] = brokers.with_volumes(
-            template["spec"].get("volumes", []), wanted["spec"]["volumes"]
-        )
+    if "volumes" in added["spec"]:
+        pod["volumes"] = brokers.with_volumes(pod.get("volumes", []), added["spec"]["volumes"])
     return result
 
 
@@ -125,11 +137,11 @@ def _with_original(
     """Return a StatefulSet's spec with the user's own environment and volumes, which an overlay may have replaced."""
     result = deepcopy(dict(spec))
     pod = result["template"]["spec"]
-    for each in pod["containers"]:
-        if each["name"] == container["name"]:
-            each["env"] = [dict(e) for e in container.get("env", [])]
+    for own in pod["containers"]:
+        if own["name"] == container["name"]:
+            own["env"] = list(map(dict, container.get("env", [])))
     if volumes:
-        pod["volumes"] = [dict(v) for v in volumes]
+        pod["volumes"] = list(map(dict, volumes))
     annotations = result["template"].get("metadata", {}).get("annotations", {})
     annotations.pop(ANNOTATION_CONFIGURATION, None)
     return result
@@ -139,9 +151,13 @@ def _template(stateful_set: Mapping[str, Any]) -> str:
     return yaml.safe_dump(stateful_set["spec"]["template"], sort_keys=True, width=200)
 
 
-def _diff(what: str, was: str, becomes: str, before: str, after: str, redactor: Redactor) -> Iterator[str]:
+def _diff(title: str, was: str, becomes: str, before: str, after: str, redactor: Redactor) -> Iterator[str]:
     lines = difflib.unified_diff(
-        redactor.redact(before).splitlines(), redactor.redact(after).splitlines(),
-        f"{what}: {was}", f"{what}: {becomes}", n=1, lineterm="",
-    )  # fmt: skip
+        redactor.redact(before).splitlines(),
+        redactor.redact(after).splitlines(),
+        f"{title}: {was}",
+        f"{title}: {becomes}",
+        n=1,
+        lineterm="",
+    )
     yield from lines

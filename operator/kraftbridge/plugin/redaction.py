@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from kraftbridge.json_text import parsed_json
 from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.objects import section
 
 REMOVED: Final = "***REMOVED***"
 _SHORTEST: Final = 4
@@ -19,7 +20,8 @@ _SENSITIVE: Final = r"(?:passw(?:or)?d|secret|token|jaas|credential|private.?key
 _SENSITIVE_KEY: Final = re.compile(_SENSITIVE, re.IGNORECASE)
 _PLAIN_KEYS: Final = frozenset({"username", "scheme", "ca.crt", "tls.crt"})
 _ASSIGNMENT: Final = re.compile(
-    rf"""(?P<key>[\w.\-]*{_SENSITIVE}[\w.\-]*)(?P<is>["']?[ \t]*[=:][ \t]*)(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s,;}}][^\n]*)""",
+    rf"""(?P<key>[\w.\-]*{_SENSITIVE}[\w.\-]*)(?P<is>["']?[ \t]*[=:][ \t]*)"""
+    r"""(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s,;}][^\n]*)""",
     re.IGNORECASE,
 )
 _REFERENCE_KEYS: Final = re.compile(
@@ -62,7 +64,8 @@ class Redactor:
 
 
 def _without_value(match: re.Match[str]) -> str:
-    key, value = match["key"], match["value"]
+    key = match["key"]
+    value = match["value"]
     # Names of Secrets and empty structures are not secret, and are needed for support.
     if _REFERENCE_KEYS.search(key) and ":" in match["is"]:
         return match[0]
@@ -73,53 +76,49 @@ def _without_value(match: re.Match[str]) -> str:
 def values_of(secret: Mapping[str, Any]) -> set[str]:
     """Return the values of a Secret that must not leave the cluster.
 
-    A value of one line counts completely, in plain text and as base64. In a file, the lines of private keys, values of sensitive
-    settings, and quoted passwords in JAAS lines count. A word like ``SSL`` in a file is no secret.
+    A value of one line counts completely, in plain text and as base64.
+    In a file, the lines of private keys, values of sensitive settings, and quoted passwords in JAAS lines count.
+    A word like ``SSL`` in a file is no secret.
     """
-    found: set[str] = set()
-    for key, encoded in (secret.get("data") or {}).items():
-        found.add(str(encoded))
+    values: set[str] = set()
+    for key, encoded in section(secret, "data").items():
+        values.add(str(encoded))
         try:
             text = base64.b64decode(encoded, validate=True).decode()
         except (binascii.Error, ValueError):
             continue
         if key in _PLAIN_KEYS:
-            found.discard(str(encoded))
+            values.discard(str(encoded))
             continue
         if "\n" not in text.strip() and not text.lstrip().startswith("{"):
-            found.add(text.strip())
-        found |= secrets_in(text)
-    return found
+            values.add(text.strip())
+        values |= secrets_in(text)
+    return values
 
 
 def secrets_in(text: str) -> set[str]:
     """Return the secrets in the text of a file, a JSON document, or a container's environment."""
-    found = {line for block in _PEM.findall(text) for line in block.splitlines() if not line.startswith("-----")}
-    found |= set(_QUOTED.findall(text))
-    for match in _ASSIGNMENT.finditer(text):
-        found.add(match["value"].strip().strip("\"'"))
+    lines = "\n".join(_PEM.findall(text)).splitlines()
+    secrets = {line for line in lines if not line.startswith("-----")}
+    secrets |= set(_QUOTED.findall(text))
+    secrets |= {match["value"].strip().strip("\"'") for match in _ASSIGNMENT.finditer(text)}
     with suppress(ValueError):
-        found |= _secrets_in_document(parsed_json(text))
-    return found
+        secrets |= _secrets_in_document(parsed_json(text))
+    return secrets
 
 
 def _secrets_in_document(document: Any) -> set[str]:
-    found: set[str] = set()
     match document:
         case {"name": str(name), "value": str(value)} if _SENSITIVE_KEY.search(name):
-            found.add(value)
-            found |= set(_QUOTED.findall(value))
+            return {value, *_QUOTED.findall(value)}
         case dict():
-            for value in document.values():
-                found |= _secrets_in_document(value)
+            return set().union(*map(_secrets_in_document, document.values()))
         case list():
-            for value in document:
-                found |= _secrets_in_document(value)
+            return set().union(*map(_secrets_in_document, document))
         case str():
-            found |= set(_QUOTED.findall(document))
+            return set(_QUOTED.findall(document))
         case _:
-            pass
-    return found
+            return set()
 
 
 def secrets_of_pod(template: Mapping[str, Any]) -> set[str]:
@@ -127,23 +126,30 @@ def secrets_of_pod(template: Mapping[str, Any]) -> set[str]:
     names: set[str] = set()
 
     def visit(node: Any) -> None:
-        if isinstance(node, dict):
-            for key, value in node.items():
-                if key == "secretName" and isinstance(value, str):
-                    names.add(value)
-                elif (
-                    key in {"secretKeyRef", "secretRef", "secret"}
-                    and isinstance(value, dict)
-                    and isinstance(value.get("name"), str)
-                ):
-                    names.add(value["name"])
-                visit(value)
-        elif isinstance(node, list):
-            for value in node:
-                visit(value)
+        match node:
+            case dict():
+                for key, value in node.items():
+                    names.update(_named(key, value))
+                    visit(value)
+            case list():
+                for value in node:
+                    visit(value)
+            case _:
+                pass
 
     visit(template)
     return names
+
+
+def _named(key: str, value: Any) -> Iterator[str]:
+    """Yield the name of the Secret that a field of a pod template refers to."""
+    name = None
+    if key == "secretName":
+        name = value
+    elif key in {"secretKeyRef", "secretRef", "secret"} and isinstance(value, dict):
+        name = value.get("name")
+    if isinstance(name, str):
+        yield name
 
 
 def secrets_of_spec(spec: MigrationSpec) -> set[str]:

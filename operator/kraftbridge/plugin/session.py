@@ -14,8 +14,9 @@ from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.rehearsal import PAGE_KEY, RESULT_KEY
 from kraftbridge.models.report import REPORT_KEY, VerificationReport
 from kraftbridge.models.spec import AcceptedFinding, MigrationSpec
-from kraftbridge.models.status import MigrationStatus
-from kraftbridge.storage.ports import KubernetesPort
+from kraftbridge.models.status import FindingStatus, MigrationStatus
+from kraftbridge.objects import section
+from kraftbridge.storage.ports import KubernetesPort, Object
 
 PLUGIN_MANAGER: Final = "kubectl-kraftbridge"
 """Field manager of the changes that the user makes with this plugin."""
@@ -48,6 +49,10 @@ class Migration:
         """``resourceVersion``. Commands change exactly the version that the user saw."""
         return str(self.resource["metadata"]["resourceVersion"])
 
+    def findings(self, code: str, where: str) -> tuple[FindingStatus, ...]:
+        """Return the findings with a code about an object, ``*`` for every object."""
+        return tuple(f for f in self.status.findings if f.code == code and where in {"*", f.object})
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -64,24 +69,27 @@ class Session:
         PluginError
             It does not exist, or there are several and no name was given.
         """
-        if name is None:
-            found = self.kubernetes.list(API_VERSION, KIND, self.namespace)
-            if len(found) != 1:
-                names = ", ".join(sorted(m["metadata"]["name"] for m in found)) or "none"
-                raise PluginError(
-                    f"namespace {self.namespace} has {len(found)} KafkaMigrations ({names}): name one, or another namespace with -n"
-                )
-            resource = found[0]
-        else:
-            present = self.kubernetes.get(API_VERSION, KIND, self.namespace, name)
-            if present is None:
-                raise PluginError(f"namespace {self.namespace} has no KafkaMigration {name}")
-            resource = present
+        resource = self._resource(name)
         return Migration(
             resource,
             MigrationSpec.model_validate(resource["spec"]),
-            MigrationStatus.model_validate(resource.get("status") or {}),
+            MigrationStatus.model_validate(section(resource, "status")),
         )
+
+    def _resource(self, name: str | None) -> Object:
+        if name is not None:
+            resource = self.kubernetes.get(API_VERSION, KIND, self.namespace, name)
+            if resource is None:
+                raise PluginError(f"namespace {self.namespace} has no KafkaMigration {name}")
+            return resource
+        migrations = self.kubernetes.list(API_VERSION, KIND, self.namespace)
+        if len(migrations) != 1:
+            names = ", ".join(sorted(migration["metadata"]["name"] for migration in migrations)) or "none"
+            raise PluginError(
+                f"namespace {self.namespace} has {len(migrations)} KafkaMigrations ({names}): "
+                "name one, or another namespace with -n"
+            )
+        return migrations[0]
 
     def pause(self, migration: Migration, *, paused: bool) -> None:
         """Stop a migration at the next safe point, or continue it."""
@@ -109,12 +117,17 @@ class Session:
             raise PluginError(f"{migration.name} has spec.rehearsal.enabled: false, so nothing is rehearsed")
         if migration.status.phase not in (Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM):
             raise PluginError(
-                f"{migration.name} is in {migration.status.phase}: a rehearsal runs only before the first broker restarts"
+                f"{migration.name} is in {migration.status.phase}: "
+                "a rehearsal runs only before the first broker restarts"
             )
         self.kubernetes.merge_patch(
-            API_VERSION, KIND, migration.namespace, migration.name,
-            {"metadata": {"annotations": {ANNOTATION_REHEARSE: value}}}, field_manager=PLUGIN_MANAGER,
-        )  # fmt: skip
+            API_VERSION,
+            KIND,
+            migration.namespace,
+            migration.name,
+            {"metadata": {"annotations": {ANNOTATION_REHEARSE: value}}},
+            field_manager=PLUGIN_MANAGER,
+        )
 
     def accept(self, migration: Migration, code: str, where: str) -> bool:
         """Accept a finding; return False if it was accepted already.
@@ -124,10 +137,9 @@ class Session:
         PluginError
             The migration has no such finding. An acceptance in advance would hide the finding.
         """
-        findings = [f for f in migration.status.findings if f.code == code and where in {"*", f.object}]
-        if not findings:
-            known = ", ".join(sorted({f"{f.code} {f.object}" for f in migration.status.findings})) or "none"
-            raise PluginError(f"{migration.name} has no finding {code} about {where}; it has: {known}")
+        if not migration.findings(code, where):
+            present = ", ".join(sorted({f"{f.code} {f.object}" for f in migration.status.findings})) or "none"
+            raise PluginError(f"{migration.name} has no finding {code} about {where}; it has: {present}")
         accepted = migration.spec.preflight.accepted
         wanted = AcceptedFinding(code=code, object=where)
         if wanted in accepted:
@@ -138,9 +150,14 @@ class Session:
 
     def _patch(self, migration: Migration, spec: Mapping[str, Any], *, exact: bool = False) -> None:
         self.kubernetes.merge_patch(
-            API_VERSION, KIND, migration.namespace, migration.name, {"spec": spec},
-            resource_version=migration.version if exact else None, field_manager=PLUGIN_MANAGER,
-        )  # fmt: skip
+            API_VERSION,
+            KIND,
+            migration.namespace,
+            migration.name,
+            {"spec": spec},
+            resource_version=migration.version if exact else None,
+            field_manager=PLUGIN_MANAGER,
+        )
 
 
 def unpacked(packed: str) -> str:
@@ -166,18 +183,19 @@ def read_report(kubernetes: KubernetesPort, migration: Migration, run_id: str | 
     PluginError
         The run does not exist, or its ConfigMap was deleted.
     """
-    runs = [v for v in migration.status.verifications if v.report and run_id in {None, v.run_id}]
+    reported = [run for run in migration.status.verifications if run.report]
+    runs = [run for run in reported if run_id in {None, run.run_id}]
     if not runs:
-        known = ", ".join(v.run_id for v in migration.status.verifications if v.report) or "none"
-        raise PluginError(
-            f"{migration.name} has no report{f' of run {run_id}' if run_id else ''}; runs with a report: {known}"
-        )
+        of_run = f" of run {run_id}" if run_id else ""
+        with_report = ", ".join(run.run_id for run in reported) or "none"
+        raise PluginError(f"{migration.name} has no report{of_run}; runs with a report: {with_report}")
     name = runs[-1].report
     config_map = kubernetes.get("v1", "ConfigMap", migration.namespace, name)
-    packed = ((config_map or {}).get("data") or {}).get(REPORT_KEY)
+    packed = section(config_map, "data").get(REPORT_KEY)
     if packed is None:
         raise PluginError(
-            f"ConfigMap {migration.namespace}/{name} does not exist or has no report; spec.verification.keepRuns sets how many runs are kept"
+            f"ConfigMap {migration.namespace}/{name} does not exist or has no report; "
+            "spec.verification.keepRuns sets how many runs are kept"
         )
     text = unpacked(packed)
     return text, VerificationReport.model_validate_json(text)
@@ -191,11 +209,13 @@ def read_rehearsal(kubernetes: KubernetesPort, migration: Migration, name: str, 
     PluginError
         The ConfigMap was deleted, or the result had no room for a page.
     """
-    config_map = kubernetes.get("v1", "ConfigMap", migration.namespace, name) or {}
-    if not page and (text := (config_map.get("data") or {}).get(RESULT_KEY)) is not None:
-        return str(text).encode()
-    if page and (packed := (config_map.get("binaryData") or {}).get(PAGE_KEY)) is not None:
+    config_map = kubernetes.get("v1", "ConfigMap", migration.namespace, name)
+    text = section(config_map, "data").get(RESULT_KEY)
+    packed = section(config_map, "binaryData").get(PAGE_KEY)
+    if page and packed is not None:
         return unpacked(packed).encode()
+    if not page and text is not None:
+        return str(text).encode()
     raise PluginError(
         f"ConfigMap {migration.namespace}/{name} has no {'page' if page else 'result'}; try the other one"
     )

@@ -1,4 +1,6 @@
-"""The Secrets with the certificates and logins of the controllers' listener that the operator issues: looks at them, creates and renews them.
+"""Looks at, creates and renews the Secrets with the certificates and logins that the operator issues.
+
+They serve the controllers' listener.
 
 None of them has an ownerReference: the quorum outlives the migration.
 """
@@ -17,6 +19,7 @@ from kraftbridge.exceptions import ActionRefusedError, ConflictError
 from kraftbridge.models.issued import IssuedListener, IssuedSecret
 from kraftbridge.models.spec import ListenerSpec, MigrationSpec
 from kraftbridge.models.status import UID_LENGTH, MigrationStatus, controllers_name
+from kraftbridge.objects import section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.storage.ports import KubernetesPort, Object
 
@@ -57,21 +60,26 @@ class IssuedSecrets:
         ObservationError
             A Secret cannot be read.
         """
-        found = {name: self._read(name) for name in (self._authority, *self._purposes)}
-        signer = found[self._authority]
-        left = [files for name in self._purposes if (files := found[name]) is not None]
-        wanted = self._wanted_logins(signer, found[self._controllers])
+        secrets = {name: self._read(name) for name in (self._authority, *self._purposes)}
+        signer = secrets[self._authority]
+        controllers = secrets[self._controllers]
+        brokers = secrets[self._brokers]
+        issued = [files for files in (controllers, brokers) if files is not None]
+        wanted = self._wanted_logins(signer, controllers)
         return IssuedListener(
-            authority=self._judged_authority(signer, now, left),
-            controllers=self._judged(self._controllers, found[self._controllers], signer, wanted, now),
-            brokers=self._judged(self._brokers, found[self._brokers], signer, wanted, now),
+            authority=self._judged_authority(signer, now, issued),
+            controllers=self._judged(self._controllers, controllers, signer, wanted, now),
+            brokers=self._judged(self._brokers, brokers, signer, wanted, now),
         )
 
     def issue(self, now: datetime) -> None:
-        """Create the Secrets that are missing, and renew the certificates that are due. What somebody changed stays as it is.
+        """Create the Secrets that are missing, and renew the certificates that are due.
 
-        Without an authority a new one is created only where nobody can trust an earlier one: no certificate of it and no controller exists. The same holds
-        for the passwords of the logins.
+        What somebody changed stays as it is.
+
+        Without an authority a new one is created only where nobody can trust an earlier one:
+        no certificate of it and no controller exists.
+        The same holds for the passwords of the logins.
 
         Raises
         ------
@@ -82,20 +90,20 @@ class IssuedSecrets:
         ObservationError
             A Secret cannot be read.
         """
-        seen = self.look(now)
-        if not seen.authority.exists and not seen.authority.problem:
+        state = self.look(now)
+        if not state.authority.exists and not state.authority.problem:
             if not self._may_begin:
                 raise ActionRefusedError(f"Secret {self._identity.namespace}/{self._authority} does not exist")
             called = f"kraftbridge listener {self._uid_part}"
             self._create(self._authority, own.new_authority(called, now))
-            seen = self.look(now)
-        if not seen.authority_holds:
-            problem = seen.authority.problem or "it does not exist"
+            state = self.look(now)
+        if not state.authority_holds:
+            problem = state.authority.problem or "it does not exist"
             raise ActionRefusedError(f"Secret {self._identity.namespace}/{self._authority}: {problem}")
         if self._listener.issues_logins:
             self._ensure_passwords()
         signer = text_files(self._read(self._authority) or {})
-        for secret in (seen.controllers, seen.brokers):
+        for secret in (state.controllers, state.brokers):
             if not secret.exists:
                 self._create(secret.name, self._new(secret.name, signer, now))
             elif secret.due and not secret.problem:
@@ -103,7 +111,8 @@ class IssuedSecrets:
 
     def _new(self, name: str, signer: Mapping[str, str], now: datetime, password: str | None = None) -> own.Files:
         files = own.issue(signer, self._purposes[name], self._days, now)
-        files = own.with_stores(files, password) if name == self._brokers else files
+        if name == self._brokers:
+            files = own.with_stores(files, password)
         if not self._listener.issues_logins:
             return files
         wanted = logins.of_authority(signer, self._uid_part)
@@ -137,8 +146,9 @@ class IssuedSecrets:
         secret = self._kubernetes.get("v1", "Secret", namespace, name)
         if secret is None:
             return  # the next look sees that
-        password = _decoded(secret).get(own.PASSWORD)
-        files = self._new(name, signer, now, None if password is None else password.decode())
+        files = _decoded(secret)
+        password = files[own.PASSWORD].decode() if own.PASSWORD in files else None
+        files = self._new(name, signer, now, password)
         version = secret["metadata"]["resourceVersion"]
         self._kubernetes.merge_patch(
             "v1", "Secret", namespace, name, {"data": _encoded(files)}, resource_version=version
@@ -165,13 +175,19 @@ class IssuedSecrets:
         self, files: own.Files | None, now: datetime, left: Collection[Mapping[str, bytes]]
     ) -> IssuedSecret:
         if files is None:
-            return IssuedSecret(self._authority, exists=False, problem=_LOST if left or not self._may_begin else "")
+            lost = left or not self._may_begin
+            return IssuedSecret(self._authority, exists=False, problem=_LOST if lost else "")
         data = text_files(files)
         problem = own.authority_problem(data, now)
-        if not problem and self._listener.issues_logins:
-            used = not self._may_begin or any(LOGIN in issued for issued in left)
-            problem = logins.passwords_problem(data) if used or logins.has_passwords(data) else ""
+        if not problem and self._listener.issues_logins and self._needs_passwords(data, left):
+            problem = logins.passwords_problem(data)
         return IssuedSecret(self._authority, exists=True, problem=problem, expires_at=_end(data))
+
+    def _needs_passwords(self, authority: Mapping[str, str], left: Collection[Mapping[str, bytes]]) -> bool:
+        """Return whether the passwords of an authority are in use, or it has some."""
+        if not self._may_begin or logins.has_passwords(authority):
+            return True
+        return any(LOGIN in issued for issued in left)
 
     def _judged(
         self,
@@ -184,7 +200,9 @@ class IssuedSecrets:
         if files is None:
             return IssuedSecret(name, exists=False)
         data = text_files(files)
-        authority = None if signer is None or own.authority_problem(text_files(signer), now) else text_files(signer)
+        authority = None
+        if signer is not None and not own.authority_problem(text_files(signer), now):
+            authority = text_files(signer)
         problem = own.problem(data, self._purposes[name], authority)
         if not problem and name == self._brokers:
             problem = own.stores_problem(files)
@@ -193,29 +211,37 @@ class IssuedSecrets:
         return IssuedSecret(name, exists=True, problem=problem, expires_at=_end(data), due=due)
 
     def _logins_problem(self, name: str, data: Mapping[str, str], wanted: logins.Logins | None) -> str:
-        if self._listener.issues_logins:
-            if wanted is None:
-                if name == self._controllers:
-                    return f"{PROPERTIES} has no logins that the operator issued"
-                return "" if LOGIN in data else f"{LOGIN} is missing"
+        if not self._listener.issues_logins:
+            return self._hidden_problem(name, data)
+        if wanted is not None:
             expected = self._of_logins(name, wanted)
-            found = logins.problem(data, expected)
-            # Which side was changed is not to be seen. Issued anew, the Secret gets the authority's passwords.
-            hint = f"; if a password in Secret {self._authority} was changed, restore that one first"
-            return found + hint if found and expected.keys() <= data.keys() else found
-        # Of two files with one name the controllers see that of the Secret which the operator issued.
-        if name == self._controllers and PROPERTIES in data and self._listener.secret_name is not None:
-            return f"its {PROPERTIES} hides that of Secret {self._listener.secret_name}"
-        return ""
+            problem = logins.problem(data, expected)
+            if problem and expected.keys() <= data.keys():
+                # Which side was changed is not to be seen. Issued anew, the Secret gets the authority's passwords.
+                problem += f"; if a password in Secret {self._authority} was changed, restore that one first"
+            return problem
+        if name == self._controllers:
+            return f"{PROPERTIES} has no logins that the operator issued"
+        return "" if LOGIN in data else f"{LOGIN} is missing"
+
+    def _hidden_problem(self, name: str, data: Mapping[str, str]) -> str:
+        """Of two files with one name the controllers see that of the Secret which the operator issued."""
+        if name != self._controllers or PROPERTIES not in data or self._listener.secret_name is None:
+            return ""
+        return f"its {PROPERTIES} hides that of Secret {self._listener.secret_name}"
 
 
 def issued_principals(uid: str, listener: ListenerSpec) -> tuple[str, ...]:
-    """Return the principals of controllers and brokers at a listener (``DefaultKafkaPrincipalBuilder``); nothing if the operator issues neither certificates of clients nor logins."""
+    """Return the principals of controllers and brokers at a listener (``DefaultKafkaPrincipalBuilder``).
+
+    There are none if the operator issues neither certificates of clients nor logins.
+    """
     called = own.principals(uid[:UID_LENGTH]).values()
     if listener.issues_logins:
         return tuple(f"User:{name}" for name in called)
-    shown = listener.generate and listener.security_protocol == "SSL"
-    return tuple(f"User:CN={name}" for name in called) if shown else ()
+    if listener.generate and listener.security_protocol == "SSL":
+        return tuple(f"User:CN={name}" for name in called)
+    return ()
 
 
 def _end(data: Mapping[str, str]) -> datetime | None:
@@ -226,7 +252,7 @@ def _end(data: Mapping[str, str]) -> datetime | None:
 
 
 def _decoded(secret: Object) -> own.Files:
-    return {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}
+    return {key: base64.b64decode(value) for key, value in section(secret, "data").items()}
 
 
 def _encoded(files: own.Files) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""The clients of one migration for ZooKeeper, brokers and controllers. They connect when first needed and stay open between steps."""
+"""The clients of one migration for ZooKeeper, brokers and controllers.
+
+They connect when first needed and stay open between steps.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import base64
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from kraftbridge import bounds
 from kraftbridge import credentials as certificates
@@ -18,6 +21,7 @@ from kraftbridge.kafka.client import inlined, resolve, resolve_all
 from kraftbridge.metadata.log.files import LogFiles, RemoteLogFiles
 from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
 from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.objects import section
 from kraftbridge.storage.broker_records import BrokerRecordClient
 from kraftbridge.storage.kafka_brokers import BrokerClient, ControllerProbeClient, Prober
 from kraftbridge.storage.kafka_controllers import ControllerClient
@@ -83,7 +87,8 @@ def open_clients(
     Raises
     ------
     InvalidSpecError
-        A Secret that the spec names is missing or lacks a key, or the controllers' listener asks for a login and the operator has none.
+        A Secret that the spec names is missing or lacks a key,
+        or the controllers' listener asks for a login and the operator has none.
     """
     credentials, tls = _zookeeper_secret(kubernetes, namespace, spec)
     client = _client_properties(kubernetes, namespace, spec.brokers.client_config_secret, "client.properties")
@@ -92,9 +97,9 @@ def open_clients(
     )
     if not listener and spec.controllers.listener.login_of_user:
         raise InvalidSpecError(_without_login(namespace, spec))
-    found = qualified_addresses(f"{spec.zookeeper_hosts},{spec.brokers.bootstrap_servers}", namespace, domain)
-    hosts = ",".join(found[h] for h in spec.zookeeper_hosts.split(","))
-    bootstrap = ",".join(found[h] for h in spec.brokers.bootstrap_servers.split(","))
+    qualified = qualified_addresses(f"{spec.zookeeper_hosts},{spec.brokers.bootstrap_servers}", namespace, domain)
+    hosts = ",".join(map(qualified.__getitem__, spec.zookeeper_hosts.split(",")))
+    bootstrap = ",".join(map(qualified.__getitem__, spec.brokers.bootstrap_servers.split(",")))
     controller_hosts = names.controller_hosts(controllers, namespace, spec.controllers.node_ids, controllers_domain)
     addresses = {i: (host, controller_port) for i, host in controller_hosts.items()}
     return ClusterClients(
@@ -109,7 +114,9 @@ def open_clients(
 def shows_listener_certificate(
     kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec
 ) -> bool:
-    """Return whether clients of the controllers show the certificate of the controllers' listener, or use its login, because there is no ``controller.properties``.
+    """Return whether clients of the controllers show the certificate of the controllers' listener, or use its login.
+
+    They do without ``controller.properties``.
 
     Raises
     ------
@@ -122,7 +129,9 @@ def shows_listener_certificate(
 
 
 def listener_data(kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec) -> dict[str, str]:
-    """Return the files that the controllers see of their listener's Secrets. What the operator issues is absent until it has issued it.
+    """Return the files that the controllers see of their listener's Secrets.
+
+    What the operator issues is absent until it has issued it.
 
     Raises
     ------
@@ -130,17 +139,22 @@ def listener_data(kubernetes: KubernetesPort, namespace: str, controllers: str, 
         The Secret that the spec names does not exist.
     """
     listener = spec.controllers.listener
-    data = _secret(kubernetes, namespace, listener.secret_name) if listener.secret_name is not None else {}
+    data = {}
+    if listener.secret_name is not None:
+        data = secret_text(kubernetes, namespace, listener.secret_name)
     if listener.generate:
         issued = kubernetes.get("v1", "Secret", namespace, names.issued_listener_secret(controllers))
-        data |= texts((issued or {}).get("data") or {})
+        data |= texts(section(issued, "data"))
     return data
 
 
 def _listener_client(
     kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec
 ) -> Mapping[str, str]:
-    """Return how the operator connects to the controllers without ``controller.properties``: with the listener's own certificate or with the login that it has issued, if there is one."""
+    """Return how the operator connects to the controllers without ``controller.properties``.
+
+    It shows the listener's own certificate or uses the login that it has issued, if there is one.
+    """
     listener = spec.controllers.listener
     data = listener_data(kubernetes, namespace, controllers, spec)
     if listener.issues_logins:
@@ -154,45 +168,53 @@ def _listener_client(
 
 def _without_login(namespace: str, spec: MigrationSpec) -> str:
     secret = spec.brokers.client_config_secret
-    lack = (
-        f"Secret {namespace}/{secret} has no key controller.properties"
-        if secret
-        else "spec.brokers.clientConfigSecret is not set"
-    )
+    lack = "spec.brokers.clientConfigSecret is not set"
+    if secret:
+        lack = f"Secret {namespace}/{secret} has no key controller.properties"
     return (
-        f"the operator has no login for the controllers' listener ({spec.controllers.listener.security_protocol}): {lack}. "
-        "Put security.protocol, sasl.mechanism and sasl.jaas.config into controller.properties of the Secret that spec.brokers.clientConfigSecret names"
+        "the operator has no login for the controllers' listener "
+        f"({spec.controllers.listener.security_protocol}): {lack}. "
+        "Put security.protocol, sasl.mechanism and sasl.jaas.config into controller.properties of the Secret "
+        "that spec.brokers.clientConfigSecret names"
     )
 
 
 def qualified_addresses(host_ports: str, namespace: str, domain: str) -> dict[str, str]:
     """Return each address as a pod of the migration's namespace would resolve it (the search list of resolv.conf)."""
-    found = {entry: entry for entry in host_ports.split(",")}
-    hosts = {e: e.strip().rpartition(":")[0] for e in found}
+    qualified = {address: address for address in host_ports.split(",")}
+    hosts = {address: address.strip().rpartition(":")[0] for address in qualified}
     candidates = {
-        e: f"{host}.{namespace}.svc.{domain}"
-        for e, host in hosts.items()
+        address: f"{host}.{namespace}.svc.{domain}"
+        for address, host in hosts.items()
         if not host.endswith(f".{domain}") and not host.replace(".", "").isdigit()
     }
-    answers = resolve_all([*candidates.values(), *(hosts[e] for e in candidates)], _RESOLVE_SECONDS)
+    answers = resolve_all([*candidates.values(), *map(hosts.__getitem__, candidates)], _RESOLVE_SECONDS)
     resolved = {host for host, answer in answers.items() if not isinstance(answer, OSError) and answer}
-    for entry, candidate in candidates.items():
-        if candidate in resolved or hosts[entry] not in resolved:
-            found[entry] = f"{candidate}:{entry.rpartition(':')[2]}"
-    return found
+    for address, candidate in candidates.items():
+        if candidate in resolved or hosts[address] not in resolved:
+            qualified[address] = f"{candidate}:{address.rpartition(':')[2]}"
+    return qualified
 
 
 def addresses_of(hosts: str, namespace: str, domain: str) -> tuple[str, ...]:
-    """Return the addresses (``ip:port``) of a list of ``host:port``, resolved as in a pod of the namespace. Names that do not resolve are left out."""
-    found: dict[str, None] = {}
+    """Return the addresses (``ip:port``) of a list of ``host:port``, resolved as in a pod of the namespace.
+
+    Names that do not resolve are left out.
+    """
+    addresses: dict[str, None] = {}
     for entry in qualified_addresses(hosts, namespace, domain).values():
         host, _, port = entry.strip().rpartition(":")
         try:
             answers = resolve(host, int(port), _RESOLVE_SECONDS)
         except OSError:
             continue
-        found |= dict.fromkeys(f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address in answers)
-    return tuple(found)
+        addresses |= dict.fromkeys(f"{bracketed(address)}:{port}" for address in answers)
+    return tuple(addresses)
+
+
+def bracketed(address: str) -> str:
+    """Return an address as it stands before a port: that of IPv6 in brackets."""
+    return f"[{address}]" if ":" in address else address
 
 
 def credentials_version(
@@ -207,18 +229,23 @@ def credentials_version(
     ObservationError
         A Secret cannot be read.
     """
-    wanted = (spec.zookeeper.secret_name, spec.brokers.client_config_secret, spec.controllers.listener.secret_name)
-    secret_names = [n for n in wanted if n is not None]
-    found = [kubernetes.get("v1", "Secret", namespace, name) for name in secret_names]
-    versions = tuple(f"{s['metadata']['uid']}/{s['metadata']['resourceVersion']}" for s in found if s is not None)
-    if len(versions) != len(secret_names):
-        return None
-    issued = (
-        kubernetes.get("v1", "Secret", namespace, names.issued_listener_secret(controllers))
-        if spec.controllers.listener.generate
-        else None
-    )
-    return (*versions, *((f"{issued['metadata']['uid']}/{issued['metadata']['resourceVersion']}",) if issued else ()))
+    named = (spec.zookeeper.secret_name, spec.brokers.client_config_secret, spec.controllers.listener.secret_name)
+    versions = []
+    for name in named:
+        if name is not None:
+            secret = kubernetes.get("v1", "Secret", namespace, name)
+            if secret is None:
+                return None
+            versions.append(_version(secret))
+    if spec.controllers.listener.generate:
+        issued = kubernetes.get("v1", "Secret", namespace, names.issued_listener_secret(controllers))
+        if issued is not None:
+            versions.append(_version(issued))
+    return tuple(versions)
+
+
+def _version(secret: Mapping[str, Any]) -> str:
+    return f"{secret['metadata']['uid']}/{secret['metadata']['resourceVersion']}"
 
 
 def secret_text(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, str]:
@@ -229,16 +256,20 @@ def secret_text(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[s
     InvalidSpecError
         The Secret does not exist.
     """
-    return _secret(kubernetes, namespace, name)
+    return certificates.text_files(_files(kubernetes, namespace, name))
 
 
 def controllers_zookeeper_identities(
     kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec
 ) -> tuple[str, ...]:
-    """Return the identities that a session of the KRaft controllers has at ZooKeeper: ``sasl:NAME`` and ``x509:SUBJECT``, each if it has one.
+    """Return the identities that a session of the KRaft controllers has at ZooKeeper.
 
-    Kafka supports only SASL and x509 (``ZkConfigs``, KIP-515). Only the operator uses credentials of ZooKeeper's ``digest`` scheme. A session with TLS
-    has the subject of its client certificate (``X509AuthenticationProvider``), with SASL besides the name of its user.
+    These are ``sasl:NAME`` and ``x509:SUBJECT``, each if it has one.
+
+    Kafka supports only SASL and x509 (``ZkConfigs``, KIP-515).
+    Only the operator uses credentials of ZooKeeper's ``digest`` scheme.
+    A session with TLS has the subject of its client certificate (``X509AuthenticationProvider``),
+    with SASL besides the name of its user.
 
     Raises
     ------
@@ -247,25 +278,22 @@ def controllers_zookeeper_identities(
     """
     if spec.zookeeper.secret_name is None:
         return ()
-    data = _secret(kubernetes, namespace, spec.zookeeper.secret_name)
-    found = [f"sasl:{data['username']}"] if data.get("scheme") == "sasl" and "username" in data else []
-    if (
-        certificates.has_certificate(data) and certificates.AUTHORITIES in data
-    ):  # without an authority the controllers use no TLS
+    data = secret_text(kubernetes, namespace, spec.zookeeper.secret_name)
+    identities = []
+    if data.get("scheme") == "sasl" and "username" in data:
+        identities.append(f"sasl:{data['username']}")
+    # Without an authority the controllers use no TLS.
+    if certificates.has_certificate(data) and certificates.AUTHORITIES in data:
         with suppress(certificates.CredentialsError):  # the controllers' init container names what is wrong with it
-            found.append(f"x509:{certificates.subject(data)}")
-    return tuple(found)
-
-
-def _secret(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, str]:
-    return certificates.text_files(_files(kubernetes, namespace, name))
+            identities.append(f"x509:{certificates.subject(data)}")
+    return tuple(identities)
 
 
 def _files(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, bytes]:
     secret = kubernetes.get("v1", "Secret", namespace, name)
     if secret is None:
         raise InvalidSpecError(f"Secret {namespace}/{name} does not exist")
-    return _contents(secret.get("data") or {})
+    return _contents(section(secret, "data"))
 
 
 def _contents(data: Mapping[str, str]) -> dict[str, bytes]:
@@ -296,11 +324,12 @@ def _zookeeper_secret(
 ) -> tuple[ZooKeeperCredentials | None, ZooKeeperTls | None]:
     if spec.zookeeper.secret_name is None:
         return None, None
-    data = _secret(kubernetes, namespace, spec.zookeeper.secret_name)
+    data = secret_text(kubernetes, namespace, spec.zookeeper.secret_name)
     credentials = None
     if "username" in data:
-        credentials = ZooKeeperCredentials(
-            data["username"], data.get("password", ""), "sasl" if data.get("scheme") == "sasl" else "digest"
-        )
-    tls = ZooKeeperTls(data["ca.crt"], data.get("tls.crt"), data.get("tls.key")) if "ca.crt" in data else None
+        scheme: Literal["digest", "sasl"] = "sasl" if data.get("scheme") == "sasl" else "digest"
+        credentials = ZooKeeperCredentials(data["username"], data.get("password", ""), scheme)
+    tls = None
+    if "ca.crt" in data:
+        tls = ZooKeeperTls(data["ca.crt"], data.get("tls.crt"), data.get("tls.key"))
     return credentials, tls

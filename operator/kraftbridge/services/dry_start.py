@@ -1,7 +1,9 @@
 """Runs dry starts: creates the fenced copies, waits for them, collects their reports, and deletes the copies.
 
-A dry start takes some seconds, so it runs beside the loop. A later observation contains its report. If the operator stops during a dry
-start, the next operator repeats it: the pods end by themselves, and the next run deletes the rest.
+A dry start takes some seconds, so it runs beside the loop.
+A later observation contains its report.
+If the operator stops during a dry start, the next operator repeats it:
+the pods end by themselves, and the next run deletes the rest.
 """
 
 from __future__ import annotations
@@ -41,22 +43,24 @@ from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import BrokersSpec, MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
-from kraftbridge.models.survey import Unobserved
+from kraftbridge.models.survey import BrokerSetting, Unobserved
+from kraftbridge.objects import entries, section
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services.clients import ClusterClients, addresses_of, listener_data
+from kraftbridge.services.clients import ClusterClients, addresses_of, bracketed, listener_data
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.listener import CannotBeTriedError, listener_of_controllers
 from kraftbridge.services.observe import workloads
 from kraftbridge.storage.ports import KubernetesPort, Object
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 WAIT_SECONDS: Final = 90.0
 """Time limit for a pod of a dry start, from its creation."""
 _AGAIN_SECONDS: Final = 60.0
 """How long it stands that there are no copies: the API server may have been silent for a moment."""
 _OLD_SECONDS: Final = 3600.0
-"""How long a report stands for another generation of the resource. A tag may have moved, and nothing in Kubernetes tells that."""
+"""How long a report stands for another generation of the resource.
+A tag may have moved, and nothing in Kubernetes tells that."""
 _STUCK_SECONDS: Final = 20.0
 """Time limit for pulling an image and for creating a container."""
 _POLL_SECONDS: Final = 0.5
@@ -153,10 +157,9 @@ class DryStarts:
         """Return the state of a migration's dry start."""
         entry = self._entries.setdefault(identity.uid, _Entry())
         age = time.monotonic() - entry.ended_at
-        if entry.report is not None and (
-            (entry.report.problem and age > _AGAIN_SECONDS)
-            or (entry.generation != identity.generation and age > _OLD_SECONDS)
-        ):
+        if entry.report is not None and entry.report.problem and age > _AGAIN_SECONDS:
+            entry.report = None
+        if entry.generation != identity.generation and age > _OLD_SECONDS:
             entry.report = None
         return DryStartState(fingerprint, entry.running, entry.report, age_seconds=age)
 
@@ -172,36 +175,45 @@ class DryStarts:
         entry = self._entries.setdefault(identity.uid, _Entry())
         if entry.running:
             return
-        entry.running, entry.generation = action.fingerprint, identity.generation
+        entry.running = action.fingerprint
+        entry.generation = identity.generation
 
         def run() -> None:
             began = time.monotonic()
             try:
                 report = self._run(identity, spec, status, clients, action)
-            except MigrationError as e:
-                report = DryStartReport(action.fingerprint, problem=str(e))
-            except Exception as e:  # preflight must get an answer in any case
-                log.exception("%s/%s: dry start", identity.namespace, identity.name)
-                report = DryStartReport(action.fingerprint, problem=f"the operator failed: {type(e).__name__}: {e}")
-            log.info("%s/%s: dry start of %d copies took %.1f s", identity.namespace, identity.name, len(report.copies), time.monotonic() - began)  # fmt: skip
-            entry.report, entry.ended_at, entry.running = report, time.monotonic(), ""
+            except MigrationError as error:
+                report = DryStartReport(action.fingerprint, problem=str(error))
+            except Exception as error:  # preflight must get an answer in any case
+                logger.exception("%s/%s: dry start", identity.namespace, identity.name)
+                report = DryStartReport(
+                    action.fingerprint, problem=f"the operator failed: {type(error).__name__}: {error}"
+                )
+            logger.info(
+                "%s/%s: dry start of %d copies took %.1f s",
+                identity.namespace,
+                identity.name,
+                len(report.copies),
+                time.monotonic() - began,
+            )
+            entry.report = report
+            entry.ended_at = time.monotonic()
+            entry.running = ""
 
         threading.Thread(target=run, name="dry-start", daemon=True).start()
 
     # ------------------------------------------------------------------------------------------------- sources
 
     def _sources(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[_Source, ...]:
-        found = []
+        sources = []
         for ref in spec.brokers.stateful_sets:
-            stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
-            if stateful_set is None:
-                raise ObservationError(f"StatefulSet {identity.namespace}/{ref.name}", "it does not exist")
+            stateful_set = workloads.existing(self._kubernetes, identity.namespace, ref.name)
             pods = self._kubernetes.list(*_POD, identity.namespace, workloads.pods_selector(stateful_set))
             by_ordinal = {p.ordinal: p.name for p in workloads.pods_of(stateful_set, pods)}
             by_name = {p["metadata"]["name"]: p for p in pods}
             live = {ordinal: by_name[name] for ordinal, name in by_ordinal.items()}
-            found.append(_Source(stateful_set, live, self._parts(identity, spec, status, stateful_set, live)))
-        return tuple(found)
+            sources.append(_Source(stateful_set, live, self._parts(identity, spec, status, stateful_set, live)))
+        return tuple(sources)
 
     def _listener(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus
@@ -209,16 +221,15 @@ class DryStarts:
         """Return what the copies try their credentials with, or why there is nothing."""
         try:
             name = controllers_name(identity.name, identity.uid, status.attempt)
-            found = listener_data(self._kubernetes, identity.namespace, name, spec)
+            files = listener_data(self._kubernetes, identity.namespace, name, spec)
         except InvalidSpecError:
             return None, ""  # another finding reports that the Secret is missing
-        listener = spec.controllers.listener
-        if listener.secret_name is None and not found:
+        if spec.controllers.listener.secret_name is None and not files:
             return None, ""  # nothing to authenticate with
         try:
-            return listener_of_controllers(spec, found), ""
-        except CannotBeTriedError as e:
-            return None, str(e)
+            return listener_of_controllers(spec, files), ""
+        except CannotBeTriedError as error:
+            return None, str(error)
 
     def _parts(
         self,
@@ -229,11 +240,11 @@ class DryStarts:
         live: Mapping[int, Object],
     ) -> tuple[Any, ...]:
         template = stateful_set["spec"]["template"]
-        pod, metadata = template["spec"], template.get("metadata") or {}
+        pod = template["spec"]
         data = []
         for kind, name in dry_start.referenced(pod):
-            found = self._kubernetes.get("v1", kind, identity.namespace, name) or {}
-            data.append((kind, name, found.get("data"), found.get("binaryData")))
+            referenced = section(self._kubernetes.get("v1", kind, identity.namespace, name))
+            data.append((kind, name, referenced.get("data"), referenced.get("binaryData")))
         images = {(ordinal, c["name"]): c.get("imageID") for ordinal, p in live.items() for c in _statuses(p)}
         original = self._facts.original(identity, spec, status, stateful_set)
         overlays: list[str] = []
@@ -241,9 +252,10 @@ class DryStarts:
             # The status has no cluster id before preflight passes; an id that becomes known changes no template.
             facts = replace(self._facts.brokers(identity, spec, status, original), cluster_id="")
             overlays = [configuration(spec, facts, mode) for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT)]
-        name, service = stateful_set["metadata"]["name"], stateful_set["spec"].get("serviceName")
+        name = stateful_set["metadata"]["name"]
+        service = stateful_set["spec"].get("serviceName")
         # Charts put checksums of what a template refers to into annotations, and injectors of sidecars read both.
-        read = [metadata.get(part) or {} for part in ("labels", "annotations")]
+        read = [section(template, "metadata", "labels"), section(template, "metadata", "annotations")]
         # Two channels may set the same settings: a report about one says nothing about the other.
         channel = dry_start.described(spec.brokers)
         return (name, service, pod, read, data, sorted(map(str, images.items())), overlays, channel)
@@ -289,12 +301,9 @@ class DryStarts:
                 return DryStartReport(action.fingerprint, reached=reached)
             outcomes = self._start_copies(facts, copies)
             lost = set(dry_start.without_overlay(outcomes))
-            tried = self._try_channels(
-                facts,
-                action,
-                outcomes,
-                [t for t in trials if t[0].key.stateful_set in lost or (action.choosing and lost)],
-            )
+            if not (action.choosing and lost):
+                trials = [trial for trial in trials if trial[0].key.stateful_set in lost]
+            tried = self._try_channels(facts, action, outcomes, trials)
             return DryStartReport(action.fingerprint, outcomes, tried, reached, untried=untried)
         finally:
             self._remove(facts)
@@ -306,21 +315,23 @@ class DryStarts:
         present: Sequence[CopyOutcome],
         trials: Sequence[tuple[CopyFacts, Mapping[str, str]]],
     ) -> tuple[CopyOutcome, ...]:
-        """Start the first pods' copies in other channels, and to choose one the last pods' copies in those that reach every first pod."""
-        firsts: dict[str, int] = {}
-        for each, _ in trials:
-            firsts.setdefault(each.key.stateful_set, each.key.ordinal)
-        of_first = [t for t in trials if t[0].key.ordinal == firsts[t[0].key.stateful_set]]
+        """Start the first pods' copies in other channels.
+
+        To choose a channel, also start the last pods' copies in those that reach every first pod.
+        """
+        firsts = {copy.key.stateful_set: copy.key.ordinal for copy, _ in reversed(trials)}
+        of_first = [trial for trial in trials if trial[0].key.ordinal == firsts[trial[0].key.stateful_set]]
         tried = self._start_copies(facts, of_first)
         if not action.choosing:
             return tried
-        own = {c.key: c for c in present}
-        lost = {
-            (c.key.stateful_set, c.key.channel)
-            for c in tried
-            if dry_start.trouble_of(own.get(replace(c.key, mode=BrokerMode.ZOOKEEPER, channel="")), c)
-        }
-        rest = [t for t in trials if t not in of_first and (t[0].key.stateful_set, t[0].key.channel) not in lost]
+        own = {outcome.key: outcome for outcome in present}
+        lost = set()
+        for outcome in tried:
+            unchanged = own.get(replace(outcome.key, mode=BrokerMode.ZOOKEEPER, channel=""))
+            if dry_start.trouble_of(unchanged, outcome):
+                lost.add((outcome.key.stateful_set, outcome.key.channel))
+        others = [trial for trial in trials if trial not in of_first]
+        rest = [(copy, overlay) for copy, overlay in others if (copy.key.stateful_set, copy.key.channel) not in lost]
         return (*tried, *self._start_copies(facts, rest))
 
     def _copies(
@@ -332,9 +343,10 @@ class DryStarts:
         action: RunDryStart,
         sources: Sequence[_Source],
     ) -> list[tuple[CopyFacts, Mapping[str, str]]]:
-        ids, running = dict(action.broker_ids), clients.brokers.broker_settings()
+        ids = dict(action.broker_ids)
+        running = clients.brokers.broker_settings()
         status = status.model_copy(update={"cluster_id": action.cluster_id})
-        found: list[tuple[CopyFacts, Mapping[str, str]]] = []
+        copies: list[tuple[CopyFacts, Mapping[str, str]]] = []
         for source in sources:
             original = self._facts.original(identity, spec, status, source.stateful_set)
             name = source.stateful_set["metadata"]["name"]
@@ -348,23 +360,20 @@ class DryStarts:
                 broker_id = ids.get(key.pod)
                 if broker_id is None:
                     raise ObservationError(f"pod {key.pod}", "the id of its broker is not known")
-                settings = running.get(broker_id, ())
-                own = {} if isinstance(settings, Unobserved) else {s.name: s.value for s in settings}
-                dirs = own.get("log.dirs") or own.get("log.dir") or _DEFAULT_LOG_DIR
-                each = CopyFacts(
+                copy = CopyFacts(
                     key=key,
                     stateful_set=changed,
                     live=source.pods[key.ordinal],
                     container=spec.brokers.container,
                     broker_id=broker_id,
                     cluster_id=action.cluster_id,
-                    log_dirs=tuple(d.strip() for d in dirs.split(",") if d.strip()),
+                    log_dirs=_log_dirs(running.get(broker_id, ())),
                     files=files,
                     mounted=brokers.files,
                     inherits_options=brokers.java_tool_options.startswith(INHERITED_OPTIONS),
                 )
-                found.append((each, broker_settings(spec, brokers, key.mode)))
-        return found
+                copies.append((copy, broker_settings(spec, brokers, key.mode)))
+        return copies
 
     def _trials(
         self,
@@ -374,57 +383,67 @@ class DryStarts:
         action: RunDryStart,
         copies: Sequence[tuple[CopyFacts, Mapping[str, str]]],
     ) -> list[tuple[CopyFacts, Mapping[str, str]]]:
-        """Return copies of the first pod of each StatefulSet with the overlay in every other channel that its template may have; of the last pod, too, to choose one."""
-        found: list[tuple[CopyFacts, Mapping[str, str]]] = []
-        present = [c for c, _ in copies if c.key.mode is BrokerMode.ZOOKEEPER]
-        firsts = {c.key.stateful_set: c for c in reversed(present)}
-        lasts = {c.key.stateful_set: c for c in present} if action.choosing else {}
-        for each in (*firsts.values(), *(c for name, c in lasts.items() if c is not firsts[name])):
-            pod = each.stateful_set["spec"]["template"]["spec"]
+        """Return copies of each StatefulSet's first pod with the overlay in every other channel its template may have.
+
+        To choose a channel, return copies of the last pods, too.
+        """
+        trials: list[tuple[CopyFacts, Mapping[str, str]]] = []
+        present = [copy for copy, _ in copies if copy.key.mode is BrokerMode.ZOOKEEPER]
+        firsts = {copy.key.stateful_set: copy for copy in reversed(present)}
+        chosen = list(firsts.values())
+        if action.choosing:
+            lasts = {copy.key.stateful_set: copy for copy in present}
+            chosen += [copy for name, copy in lasts.items() if copy is not firsts[name]]
+        for present_copy in chosen:
+            pod = present_copy.stateful_set["spec"]["template"]["spec"]
             mounted = _referenced_files(self._kubernetes, identity.namespace, pod)
             for brokers in dry_start.other_channels(spec.brokers, pod, mounted):
                 other = spec.model_copy(update={"brokers": brokers})
-                original = self._facts.original(identity, other, status, each.stateful_set)
+                stateful_set = present_copy.stateful_set
+                original = self._facts.original(identity, other, status, stateful_set)
                 if original is None:
                     continue
-                input_ = replace(self._facts.brokers(identity, other, status, original), cluster_id=each.cluster_id)
+                facts = self._facts.brokers(identity, other, status, original)
+                facts = replace(facts, cluster_id=present_copy.cluster_id)
                 for mode in dry_start.OTHER_MODES:
-                    changed, files = builder.overlaid(other, input_, identity.name, each.stateful_set, mode)
-                    key = replace(each.key, mode=mode, channel=dry_start.described(brokers))
-                    copy = replace(each, key=key, stateful_set=changed, files=files, mounted=input_.files)
-                    found.append((copy, broker_settings(other, input_, mode)))
-        return found
+                    changed, files = builder.overlaid(other, facts, identity.name, stateful_set, mode)
+                    key = replace(present_copy.key, mode=mode, channel=dry_start.described(brokers))
+                    copy = replace(present_copy, key=key, stateful_set=changed, files=files, mounted=facts.files)
+                    trials.append((copy, broker_settings(other, facts, mode)))
+        return trials
 
     def _closed(self, identity: Identity, spec: MigrationSpec, sources: Sequence[_Source]) -> tuple[str, ...]:
-        """Return the addresses that copies must not reach. The operator reaches each of them; otherwise a failed connection would prove nothing.
+        """Return the addresses that copies must not reach.
+
+        The operator reaches each of them; otherwise a failed connection would prove nothing.
 
         Raises
         ------
         ObservationError
             The operator reaches no address of ZooKeeper, or none of the brokers.
         """
-        domain, namespace = self._settings.domain, identity.namespace
+        domain = self._settings.domain
+        namespace = identity.namespace
         zookeeper = addresses_of(spec.zookeeper_hosts, namespace, domain)
         brokers = set(addresses_of(spec.brokers.bootstrap_servers, namespace, domain))
+        bootstrap_ports = {int(address.rpartition(":")[2]) for address in brokers}
         for source in sources:
             for pod in source.pods.values():
-                ports = {
-                    port["containerPort"]
-                    for container in pod["spec"]["containers"]
-                    if container["name"] == spec.brokers.container
-                    for port in container.get("ports") or []
-                }
-                ports |= {int(a.rpartition(":")[2]) for a in brokers}
-                if address := (pod.get("status") or {}).get("podIP"):
-                    brokers |= {f"{_bracketed(address)}:{port}" for port in ports}
-        host = os.environ.get("KUBERNETES_SERVICE_HOST")
-        server = (f"{_bracketed(host)}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}",) if host else ()
-        kept = []
-        for what, addresses in (("ZooKeeper", zookeeper), ("the brokers", brokers), ("the API server", server)):
+                address = section(pod, "status").get("podIP")
+                if address:
+                    ports = _container_ports(pod, spec.brokers.container) | bootstrap_ports
+                    brokers |= {f"{bracketed(address)}:{port}" for port in ports}
+        server: list[str] = []
+        if host := os.environ.get("KUBERNETES_SERVICE_HOST"):
+            server = [f"{bracketed(host)}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}"]
+        kept: list[str] = []
+        for target, addresses in (("ZooKeeper", zookeeper), ("the brokers", brokers), ("the API server", server)):
             reached = _reachable(sorted(addresses))
             if addresses and not reached:
                 tried = ", ".join(sorted(addresses)[:5])
-                raise ObservationError(what, f"the operator itself reaches none of {tried}, so a probe that fails would prove nothing")  # fmt: skip
+                raise ObservationError(
+                    target, f"the operator itself reaches none of {tried}, so a probe that fails would prove nothing"
+                )
             kept += reached
         return tuple(dict.fromkeys(kept))
 
@@ -440,31 +459,36 @@ class DryStarts:
         name = pod["metadata"]["name"]
         self._create(facts, pod)
         ended = self._wait(facts, {name}).get(name)
-        code = None if ended is None else _exit_code(ended, "probe")
-        if ended is not None and code == 0:
-            return ()
-        if ended is not None and code == EXIT_REACHED:
-            return _reached(ended, "probe") or closed
-        trouble = "it did not end" if ended is None else workloads.pod_trouble(ended) or f"its exit code is {code}"
-        raise ActionError(f"pod {name}, which proves that copies reach nothing: {trouble} (after {WAIT_SECONDS:.0f} s at most)")  # fmt: skip
+        trouble = "it did not end"
+        if ended is not None:
+            code = _exit_code(ended, "probe")
+            if code == 0:
+                return ()
+            if code == EXIT_REACHED:
+                return _reached(ended, "probe") or closed
+            trouble = workloads.pod_trouble(ended) or f"its exit code is {code}"
+        raise ActionError(
+            f"pod {name}, which proves that copies reach nothing: {trouble} (after {WAIT_SECONDS:.0f} s at most)"
+        )
 
     def _start_copies(
         self, facts: DryStartFacts, copies: Sequence[tuple[CopyFacts, Mapping[str, str]]]
     ) -> tuple[CopyOutcome, ...]:
         failed: dict[CopyKey, str] = {}
-        for each, _ in copies:
+        for copy, _ in copies:
             try:
-                self._create(facts, builder.copy_pod(facts, each))
-            except ActionError as e:
-                failed[each.key] = str(e)
-        waited = {builder.copy_name(c.key, facts.run) for c, _ in copies if c.key not in failed}
+                self._create(facts, builder.copy_pod(facts, copy))
+            except ActionError as error:
+                failed[copy.key] = str(error)
+        waited = {builder.copy_name(copy.key, facts.run) for copy, _ in copies if copy.key not in failed}
         ended = self._wait(facts, waited)
-        return tuple(
-            CopyOutcome(each.key, each.broker_id, None, problem=failed[each.key], overlay=overlay)
-            if each.key in failed
-            else self._outcome(facts, each, overlay, ended.get(builder.copy_name(each.key, facts.run)))
-            for each, overlay in copies
-        )
+
+        def outcome(copy: CopyFacts, overlay: Mapping[str, str]) -> CopyOutcome:
+            if copy.key in failed:
+                return CopyOutcome(copy.key, copy.broker_id, None, problem=failed[copy.key], overlay=overlay)
+            return self._outcome(facts, copy, overlay, ended.get(builder.copy_name(copy.key, facts.run)))
+
+        return tuple(outcome(*copy) for copy in copies)
 
     def _create(self, facts: DryStartFacts, pod: Object) -> None:
         """Create a gated pod, compare the admitted pod with the requested one, and remove the gate.
@@ -475,15 +499,15 @@ class DryStarts:
             The API server refuses the pod, or admission changed it. A changed pod is deleted before it runs.
         """
         name = pod["metadata"]["name"]
-        made = self._kubernetes.create(pod)
-        gated = bool(made["spec"].get("schedulingGates"))
-        if not gated or (changed := builder.additions(pod, made)):
+        admitted = self._kubernetes.create(pod)
+        problem = ""
+        if not admitted["spec"].get("schedulingGates"):
+            problem = "the API server does not hold it back (schedulingGates, Kubernetes 1.27)"
+        elif changed := builder.additions(pod, admitted):
+            problem = f"admission of this cluster put in {', '.join(changed)}; a copy with that is not started"
+        if problem:
             self._kubernetes.delete(*_POD, facts.namespace, name, grace_seconds=0)
-            if not gated:
-                raise ActionError(
-                    f"pod {name}: the API server does not hold it back (schedulingGates, Kubernetes 1.27)"
-                )
-            raise ActionError(f"pod {name}: admission of this cluster put in {', '.join(changed)}; a copy with that is not started")  # fmt: skip
+            raise ActionError(f"pod {name}: {problem}")
         self._kubernetes.merge_patch(*_POD, facts.namespace, name, {"spec": {"schedulingGates": None}})
 
     def _wait(self, facts: DryStartFacts, waited: set[str]) -> dict[str, Object]:
@@ -491,49 +515,61 @@ class DryStarts:
         stuck_since: dict[str, float] = {}
 
         def is_open(name: str, pod: Object) -> bool:
-            if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            if section(pod, "status").get("phase") in ("Succeeded", "Failed"):
                 return False
+            if not workloads.pod_trouble(pod):
+                return True
             now = time.monotonic()
-            return not workloads.pod_trouble(pod) or now - stuck_since.setdefault(name, now) <= _STUCK_SECONDS
+            return now - stuck_since.setdefault(name, now) <= _STUCK_SECONDS
 
-        return _poll(
-            lambda: {n: p for p in self._list(facts, run=facts.run) if (n := p["metadata"]["name"]) in waited},
-            lambda found: not {name for name, pod in found.items() if is_open(name, pod)},
-            WAIT_SECONDS,
-        )
+        def look() -> dict[str, Object]:
+            by_name = {pod["metadata"]["name"]: pod for pod in self._list(facts, run=facts.run)}
+            return {name: pod for name, pod in by_name.items() if name in waited}
+
+        def is_done(pods: Mapping[str, Object]) -> bool:
+            # Every pod is asked, because each is stuck since it is first seen so.
+            return not [name for name, pod in pods.items() if is_open(name, pod)]
+
+        return _poll(look, is_done, WAIT_SECONDS)
 
     def _outcome(
-        self, facts: DryStartFacts, each: CopyFacts, overlay: Mapping[str, str], pod: Object | None
+        self, facts: DryStartFacts, copy: CopyFacts, overlay: Mapping[str, str], pod: Object | None
     ) -> CopyOutcome:
-        outcome = CopyOutcome(each.key, each.broker_id, None, overlay=overlay)
+        outcome = CopyOutcome(copy.key, copy.broker_id, None, overlay=overlay)
         if pod is None:
             return _failed(outcome, "the copy is gone")
-        outcome = replace(outcome, images=_images(each, pod))
-        name, live = pod["metadata"]["name"], each.live
-        for container in pod["spec"].get("initContainers") or []:
+        outcome = replace(outcome, images=_images(copy, pod))
+        name = pod["metadata"]["name"]
+        for container in entries(pod, "spec", "initContainers"):
             code = _exit_code(pod, container["name"])
             if code == 0:
                 continue
             text = self._log(facts, name, container["name"])
-            if code == EXIT_REACHED and (reached := _reached(pod, container["name"])):
+            reached = _reached(pod, container["name"])
+            if code == EXIT_REACHED and reached:
                 return _failed(outcome, f"the copy reaches {', '.join(reached)} although the NetworkPolicy closes it")
-            how = "did not end" if code is None else f"ended with code {code}"
-            trouble = workloads.pod_trouble(pod)
-            return _failed(
-                outcome, f"init container {container['name']} {how}{f' ({trouble})' if trouble else ''}", text
-            )
-        text = self._log(facts, name, each.container)
-        start = kafka_start(text) or kafka_start(_message(pod, each.container))
+            how = _end(code, "did not end")
+            if trouble := workloads.pod_trouble(pod):
+                how += f" ({trouble})"
+            return _failed(outcome, f"init container {container['name']} {how}", text)
+        text = self._log(facts, name, copy.container)
+        start = kafka_start(text) or kafka_start(_message(pod, copy.container))
         if start is None:
-            code, trouble = _exit_code(pod, each.container), workloads.pod_trouble(pod)
-            how = f"did not end in {WAIT_SECONDS:.0f} s" if code is None else f"ended with code {code}"
-            problem = f"container {each.container} {trouble or how} and never came to Kafka's start"
+            code = _exit_code(pod, copy.container)
+            how = workloads.pod_trouble(pod) or _end(code, f"did not end in {WAIT_SECONDS:.0f} s")
+            problem = f"container {copy.container} {how} and never came to Kafka's start"
             if code is not None and not agent_loaded(text):
-                problem += ". Its log shows no JVM that loaded the agent: it ended before one started, the image has none, or its entrypoint clears JAVA_TOOL_OPTIONS and _JAVA_OPTIONS"
+                problem += (
+                    ". Its log shows no JVM that loaded the agent: "
+                    "it ended before one started, the image has none, "
+                    "or its entrypoint clears JAVA_TOOL_OPTIONS and _JAVA_OPTIONS"
+                )
             return _failed(outcome, problem, text)
-        own = (pod.get("status") or {}).get("podIP")
-        theirs = (live.get("status") or {}).get("podIP")
-        aliases = {name: each.key.pod} | ({own: theirs} if own and theirs else {})
+        own = section(pod, "status").get("podIP")
+        theirs = section(copy.live, "status").get("podIP")
+        aliases = {name: copy.key.pod}
+        if own and theirs:
+            aliases[own] = theirs
         return replace(outcome, start=start, aliases=aliases)
 
     def _log(self, facts: DryStartFacts, pod: str, container: str) -> str:
@@ -543,12 +579,14 @@ class DryStarts:
             return ""  # a container that never ran has no log
 
     def _list(self, facts: DryStartFacts, run: str = "") -> tuple[Object, ...]:
-        labels = {LABEL_MIGRATION: facts.migration, LABEL_ROLE: builder.ROLE} | ({LABEL_RUN: run} if run else {})
+        labels = {LABEL_MIGRATION: facts.migration, LABEL_ROLE: builder.ROLE}
+        if run:
+            labels[LABEL_RUN] = run
         selector = ",".join(f"{k}={v}" for k, v in labels.items())
         return self._kubernetes.list(*_POD, facts.namespace, selector)
 
     def _remove(self, facts: DryStartFacts) -> None:
-        """Delete all pods of the migration's dry starts and clear their Secret. The NetworkPolicy remains until the migration is deleted."""
+        """Delete all pods of the migration's dry starts and clear their Secret; the NetworkPolicy remains."""
         for pod in self._list(facts):
             self._kubernetes.delete(*_POD, facts.namespace, pod["metadata"]["name"], grace_seconds=0)
         _poll(lambda: self._list(facts), lambda found: not found, _STUCK_SECONDS)
@@ -565,10 +603,7 @@ def channels_of(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec)
     """
     templates = []
     for ref in spec.brokers.stateful_sets:
-        stateful_set = kubernetes.get("apps/v1", "StatefulSet", namespace, ref.name)
-        if stateful_set is None:
-            raise ObservationError(f"StatefulSet {namespace}/{ref.name}", "it does not exist")
-        pod = stateful_set["spec"]["template"]["spec"]
+        pod = workloads.existing(kubernetes, namespace, ref.name)["spec"]["template"]["spec"]
         templates.append((pod, _referenced_files(kubernetes, namespace, pod)))
     return dry_start.likely_channels(spec.brokers, templates)
 
@@ -576,19 +611,22 @@ def channels_of(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec)
 def _referenced_files(
     kubernetes: KubernetesPort, namespace: str, pod: Mapping[str, Any]
 ) -> dict[tuple[str, str], MountedFiles]:
-    return {
-        (kind, name): MountedFiles(FilesKind(kind), name, object_.get("data") or {})
-        for kind, name in dry_start.referenced(pod)
-        if (object_ := kubernetes.get("v1", kind, namespace, name)) is not None
-    }
+    files: dict[tuple[str, str], MountedFiles] = {}
+    for kind, name in dry_start.referenced(pod):
+        referenced = kubernetes.get("v1", kind, namespace, name)
+        if referenced is not None:
+            files[kind, name] = MountedFiles(FilesKind(kind), name, section(referenced, "data"))
+    return files
 
 
 def _poll(look: Callable[[], _Seen], is_done: Callable[[_Seen], bool], seconds: float) -> _Seen:
     """Look every `_POLL_SECONDS` until ``is_done``, for at most ``seconds``; return what was seen last."""
     deadline = time.monotonic() + seconds
-    while not is_done(found := look()) and time.monotonic() < deadline:
+    while True:
+        answer = look()
+        if is_done(answer) or time.monotonic() >= deadline:
+            return answer
         time.sleep(_POLL_SECONDS)
-    return found
 
 
 def _failed(outcome: CopyOutcome, problem: str, text: str = "") -> CopyOutcome:
@@ -616,48 +654,65 @@ def _reachable(addresses: Sequence[str]) -> list[str]:
         return [a for a, reached in zip(addresses, pool.map(connects, addresses), strict=True) if reached]
 
 
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
+def _container_ports(pod: Object, container: str) -> set[int]:
+    kafka = [c for c in pod["spec"]["containers"] if c["name"] == container]
+    return {port["containerPort"] for c in kafka for port in entries(c, "ports")}
 
 
-def _statuses(pod: Object) -> tuple[Mapping[str, Any], ...]:
-    status = pod.get("status") or {}
-    return (*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or []))
+def _log_dirs(settings: Sequence[BrokerSetting] | Unobserved) -> tuple[str, ...]:
+    values: dict[str, str | None] = {}
+    if not isinstance(settings, Unobserved):
+        values = {setting.name: setting.value for setting in settings}
+    directories = values.get("log.dirs") or values.get("log.dir") or _DEFAULT_LOG_DIR
+    return tuple(filter(None, map(str.strip, directories.split(","))))
 
 
-def _images(each: CopyFacts, pod: Object) -> tuple[ContainerImage, ...]:
+def _statuses(pod: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    return (*entries(pod, "status", "initContainerStatuses"), *entries(pod, "status", "containerStatuses"))
+
+
+def _containers(pod: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    containers = (*entries(pod, "spec", "initContainers"), *entries(pod, "spec", "containers"))
+    return {container["name"]: container for container in containers}
+
+
+def _images(copy: CopyFacts, pod: Object) -> tuple[ContainerImage, ...]:
     """Return the images of those containers in a copy that the running pod has, too, each with the running pod's.
 
-    A template that no pod was made from yet may have more containers. Nothing of them runs that their image could differ from.
+    A template that no pod was made from yet may have more containers.
+    Nothing of them runs that their image could differ from.
     """
-    live_spec, copy_spec = each.live.get("spec") or {}, pod["spec"]
-    live_ids = {s["name"]: str(s.get("imageID") or "") for s in _statuses(dict(each.live))}
+    live_ids = {s["name"]: str(s.get("imageID") or "") for s in _statuses(copy.live)}
     copy_ids = {s["name"]: str(s.get("imageID") or "") for s in _statuses(pod)}
-    live = {c["name"]: c for part in ("initContainers", "containers") for c in live_spec.get(part) or []}
+    live = _containers(copy.live)
+    copied = _containers(pod)
     return tuple(
         ContainerImage(
-            container=c["name"],
-            live=str(live[c["name"]].get("image", "")),
-            live_id=live_ids.get(c["name"], ""),
-            copy=str(c.get("image", "")),
-            copy_id=copy_ids.get(c["name"], ""),
-            live_node=str(live_spec.get("nodeName", "")),
-            copy_node=str(copy_spec.get("nodeName", "")),
+            container=name,
+            live=str(live[name].get("image", "")),
+            live_id=live_ids.get(name, ""),
+            copy=str(container.get("image", "")),
+            copy_id=copy_ids.get(name, ""),
+            live_node=str(section(copy.live, "spec").get("nodeName", "")),
+            copy_node=str(pod["spec"].get("nodeName", "")),
         )
-        for part in ("initContainers", "containers")
-        for c in copy_spec.get(part) or []
-        if c["name"] != builder.PREPARE and c["name"] in live
+        for name, container in copied.items()
+        if name != builder.PREPARE and name in live
     )
 
 
 def _terminated(pod: Object, container: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next((s for s in _statuses(pod) if s["name"] == container), {})
-    return (found.get("state") or {}).get("terminated") or {}
+    status = next((s for s in _statuses(pod) if s["name"] == container), None)
+    return section(status, "state", "terminated")
 
 
 def _exit_code(pod: Object, container: str) -> int | None:
     code = _terminated(pod, container).get("exitCode")
     return None if code is None else int(code)
+
+
+def _end(code: int | None, unended: str) -> str:
+    return unended if code is None else f"ended with code {code}"
 
 
 def _message(pod: Object, container: str) -> str:

@@ -18,13 +18,15 @@ from kraftbridge.builders.brokers import BrokerFacts, takes_issued_certificate
 from kraftbridge.builders.controllers import ControllersFacts, listener_secrets
 from kraftbridge.builders.pods import PodDefaults
 from kraftbridge.config import Settings
-from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.issued import IssuedListener
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
+from kraftbridge.objects import entries, section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import original_secrets, original_state
+from kraftbridge.services.answers import Answer, Answers
 from kraftbridge.services.certificates import IssuedSecrets, issued_principals
+from kraftbridge.services.observe import workloads
 from kraftbridge.services.original_secrets import KeptOriginal
 from kraftbridge.services.original_state import OriginalState
 from kraftbridge.storage.ports import KubernetesPort, Object
@@ -39,23 +41,26 @@ ASSIGNED_USERS: Final = "openshift.io/sa.scc.uid-range"
 class Facts:
     """Reads the recorded state of the user's objects, and returns the facts of brokers and controllers.
 
-    Recorded states never change, but their Secrets can be deleted, so each is read anew after `ORIGINALS_SECONDS`. `forget` removes those of one migration.
+    Recorded states never change, but their Secrets can be deleted, so each is read anew after `ORIGINALS_SECONDS`.
+    `forget` removes those of one migration.
     """
 
     def __init__(self, kubernetes: KubernetesPort, settings: Settings) -> None:
         self._kubernetes = kubernetes
         self._settings = settings
-        self._kept: dict[str, tuple[float, object, dict[str, KeptOriginal]]] = {}
-        """By UID of the migration: time, attempt and digests, and the recorded states by StatefulSet."""
-        self._credentials: dict[str, tuple[float, str, dict[str, str]]] = {}
-        """By UID of the migration: time, names of the Secrets, and their fingerprints."""
-        self._issued: dict[str, tuple[float, str, IssuedListener]] = {}
-        """By UID of the migration: time, inputs, and the Secrets of the controllers' listener."""
-        self._surroundings: dict[tuple[str, str | None, str], tuple[float, Object]] = {}
-        """Namespaces and service accounts by kind, namespace and name, with the time at which they were read."""
+        self._kept: Answers[str, dict[str, KeptOriginal]] = Answers()
+        """By UID of the migration: the recorded states by StatefulSet."""
+        self._credentials: dict[str, Answer[dict[str, str]]] = {}
+        """By UID of the migration: the fingerprints of the Secrets."""
+        self._issued: Answers[str, IssuedListener] = Answers()
+        """By UID of the migration: the Secrets of the controllers' listener."""
+        self._surroundings: Answers[tuple[str, str | None, str], Object] = Answers()
+        """Namespaces and service accounts by kind, namespace and name."""
 
     def pod_defaults(self, namespace: str, spec: MigrationSpec, account: str | None = None) -> PodDefaults:
-        """Return what holds for the pods in a namespace besides ``spec.pods``; namespace and service account are read once a minute.
+        """Return what holds for the pods in a namespace besides ``spec.pods``.
+
+        Namespace and service account are read once a minute.
 
         Parameters
         ----------
@@ -67,30 +72,30 @@ class Facts:
         ObservationError
             The namespace or the service account cannot be read.
         """
-        metadata = self._remembered("Namespace", None, namespace).get("metadata", {})
+        annotations = section(self._remembered("Namespace", None, namespace), "metadata", "annotations")
         secrets: list[Object] = []
         if spec.pods.image_pull_secrets or self._settings.pull_secrets:
             name = account or spec.pods.service_account_name or "default"
-            secrets = self._remembered("ServiceAccount", namespace, name).get("imagePullSecrets") or []
+            secrets = entries(self._remembered("ServiceAccount", namespace, name), "imagePullSecrets")
         return PodDefaults(
             image_pull_secrets=self._settings.pull_secrets,
             account_pull_secrets=tuple(s["name"] for s in secrets),
-            assigned_users=ASSIGNED_USERS in (metadata.get("annotations") or {}),
+            assigned_users=ASSIGNED_USERS in annotations,
         )
 
     def _remembered(self, kind: str, namespace: str | None, name: str) -> Object:
         """Return an object that seldom changes, empty if it does not exist."""
-        now, key = time.monotonic(), (kind, namespace, name)
-        known = self._surroundings.get(key)
-        if known is None or now - known[0] > SURROUNDINGS_SECONDS:
-            known = self._surroundings[key] = (now, self._kubernetes.get("v1", kind, namespace, name) or {})
-        return known[1]
+        return self._surroundings.get(
+            (kind, namespace, name),
+            SURROUNDINGS_SECONDS,
+            lambda: self._kubernetes.get("v1", kind, namespace, name) or {},
+        )
 
     def forget(self, uid: str) -> None:
         """Remove the cached states of one migration."""
-        self._kept.pop(uid, None)
+        self._kept.forget(uid)
         self._credentials.pop(uid, None)
-        self._issued.pop(uid, None)
+        self._issued.forget(uid)
 
     def kept(self, identity: Identity, status: MigrationStatus, name: str) -> KeptOriginal | None:
         """Return the recorded original state of a StatefulSet; None if none is recorded, or it is lost.
@@ -100,12 +105,13 @@ class Facts:
         ObservationError
             A Secret cannot be read.
         """
-        now, asked = time.monotonic(), (status.attempt, status.originals)
-        known = self._kept.get(identity.uid)
-        if known is None or known[1] != asked or now - known[0] >= ORIGINALS_SECONDS:
-            found = original_secrets.read(self._kubernetes, identity, status)
-            known = self._kept[identity.uid] = (now, asked, found)
-        return known[2].get(name)
+        originals = self._kept.get(
+            identity.uid,
+            ORIGINALS_SECONDS,
+            lambda: original_secrets.read(self._kubernetes, identity, status),
+            asked=(status.attempt, status.originals),
+        )
+        return originals.get(name)
 
     def recorded(self, identity: Identity, status: MigrationStatus, name: str) -> OriginalState | None:
         """Return the recorded original state of a StatefulSet; None if none is recorded, or it is lost.
@@ -126,7 +132,8 @@ class Facts:
         Returns
         -------
         OriginalState or None
-            None if the StatefulSet lacks the Kafka container, or carries an overlay and its original state is not recorded.
+            None if the StatefulSet lacks the Kafka container, or carries an overlay and its
+            original state is not recorded.
         """
         recorded = self.recorded(identity, status, stateful_set["metadata"]["name"])
         if recorded is not None:
@@ -149,7 +156,7 @@ class Facts:
             settings=settings,
             java_tool_options=original.java_tool_options,
             properties_text=original.properties_text,
-            variables=tuple(e["name"] for e in original.container.get("env") or []),
+            variables=tuple(variable["name"] for variable in entries(original.container, "env")),
             inherited=original.environment.inherited,
             zookeeper_writers=writes_to_zookeeper(original.environment.values),
             issued_secret=names.issued_brokers_secret(identity.name, identity.uid) if issued else "",
@@ -167,30 +174,29 @@ class Facts:
         settings: dict[str, str] = {}
         selectors = []
         for ref in spec.brokers.stateful_sets:
-            stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
-            if stateful_set is None:
-                raise ObservationError(f"StatefulSet {identity.namespace}/{ref.name}", "it does not exist")
+            stateful_set = workloads.existing(self._kubernetes, identity.namespace, ref.name)
             original = self.original(identity, spec, status, stateful_set)
             if original is not None:
                 settings |= self.brokers(identity, spec, status, original).settings
             selectors.append(stateful_set["spec"]["selector"])
+        facts = replace(self.unread_controllers(identity, spec, status), broker_selectors=tuple(selectors))
         rendered = status.controllers.rendered if status.controllers is not None else None
-        shared = rendered.broker_settings if rendered is not None else None
         # The settings that the brokers run with are more reliable than a template.
+        if rendered is None:
+            settings |= status.broker_settings
+            return replace(facts, broker_settings=settings, credentials=self.credentials(identity, spec, status))
+        shared = rendered.broker_settings
         settings |= status.broker_settings if shared is None else shared
-        return replace(
-            self.unread_controllers(identity, spec, status),
-            broker_settings=settings,
-            broker_selectors=tuple(selectors),
-            credentials=rendered.credentials if rendered else self.credentials(identity, spec, status),
-            restored=rendered.restored if rendered else None,
-        )
+        return replace(facts, broker_settings=settings, credentials=rendered.credentials, restored=rendered.restored)
 
     def credentials(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> dict[str, str]:
-        """Return a fingerprint of each Secret that the controllers read when they start, by name; Secrets that do not exist are left out.
+        """Return a fingerprint of each Secret that the controllers read when they start, by name.
 
-        A status is less protected than a Secret, and a plain hash of a password can be guessed. So the key is the token of the controllers'
-        log servers. The answer is at most `CREDENTIALS_SECONDS` old.
+        Secrets that do not exist are left out.
+
+        A status is less protected than a Secret, and a plain hash of a password can be guessed.
+        So the key is the token of the controllers' log servers.
+        The answer is at most `CREDENTIALS_SECONDS` old.
 
         Raises
         ------
@@ -200,37 +206,38 @@ class Facts:
         controllers = spec.controllers
         migrates = status.controllers is None or status.controllers.mode.migrates
         name = controllers_name(identity.name, identity.uid, status.attempt)
-        wanted = {
-            *listener_secrets(spec, name),
-            controllers.password_encoder_secret.name if controllers.password_encoder_secret is not None else None,
-            # Controllers that have left migration mode do not use ZooKeeper.
-            spec.zookeeper.secret_name if migrates else None,
-        }
-        secrets = sorted(name for name in wanted if name is not None)
+        secrets = set(listener_secrets(spec, name))
+        if controllers.password_encoder_secret is not None:
+            secrets.add(controllers.password_encoder_secret.name)
+        # Controllers that have left migration mode do not use ZooKeeper.
+        if migrates and spec.zookeeper.secret_name is not None:
+            secrets.add(spec.zookeeper.secret_name)
         if not secrets:
             return {}
-        asked, now = repr((secrets, status.attempt)), time.monotonic()
-        known = self._credentials.get(identity.uid)
-        if known is not None and known[1] == asked and now - known[0] < CREDENTIALS_SECONDS:
-            return known[2]
-        controllers_of = controllers_name(identity.name, identity.uid, status.attempt)
-        access = self._kubernetes.get("v1", "Secret", identity.namespace, names.log_access_secret(controllers_of))
+        asked = (sorted(secrets), status.attempt)
+        now = time.monotonic()
+        answer = self._credentials.get(identity.uid)
+        if answer is not None and answer.holds(CREDENTIALS_SECONDS, asked):
+            return answer.value
+        access = self._kubernetes.get("v1", "Secret", identity.namespace, names.log_access_secret(name))
         if access is None:
             return {}  # it is created before the controllers
         key = base64.b64decode(access["data"]["token"])
-        found = {}
-        for name in secrets:
-            secret = self._kubernetes.get("v1", "Secret", identity.namespace, name)
+        fingerprints = {}
+        for secret_name in sorted(secrets):
+            secret = self._kubernetes.get("v1", "Secret", identity.namespace, secret_name)
             if secret is not None:
-                text = json.dumps(secret.get("data") or {}, sort_keys=True)
-                found[name] = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:16]
-        self._credentials[identity.uid] = (now, asked, found)
-        return found
+                text = json.dumps(section(secret, "data"), sort_keys=True)
+                fingerprints[secret_name] = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:16]
+        self._credentials[identity.uid] = Answer(fingerprints, asked, now)
+        return fingerprints
 
     def issued(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, now: datetime
     ) -> IssuedListener | None:
-        """Return the certificates and logins that the operator issues, at most `CREDENTIALS_SECONDS` old; None without ``listener.generate``.
+        """Return the certificates and logins that the operator issues, at most `CREDENTIALS_SECONDS` old.
+
+        Without ``listener.generate`` it is None.
 
         Raises
         ------
@@ -239,15 +246,17 @@ class Facts:
         """
         if not spec.controllers.listener.generate:
             return None
-        asked = repr((status.attempt, status.controllers is None, spec.controllers.listener, spec.controllers.node_ids, identity.cluster_domain))  # fmt: skip
-        known, clock = self._issued.get(identity.uid), time.monotonic()
-        if known is None or known[1] != asked or clock - known[0] >= CREDENTIALS_SECONDS:
-            found = IssuedSecrets(self._kubernetes, identity, spec, status).look(now)
-            known = self._issued[identity.uid] = (clock, asked, found)
-        return known[2]
+        listener = spec.controllers.listener
+        asked = (status.attempt, status.controllers is None, listener, spec.controllers.node_ids)
+        return self._issued.get(
+            identity.uid,
+            CREDENTIALS_SECONDS,
+            lambda: IssuedSecrets(self._kubernetes, identity, spec, status).look(now),
+            asked=(*asked, identity.cluster_domain),
+        )
 
     def unread_controllers(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ControllersFacts:
-        """Return the facts that need no data from the brokers. They are sufficient for the resource requests of the controllers' pods."""
+        """Return the facts that need no data from the brokers, enough for the controllers' resource requests."""
         return ControllersFacts(
             namespace=identity.namespace,
             migration=identity.name,

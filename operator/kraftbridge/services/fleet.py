@@ -1,4 +1,4 @@
-"""The migrations of this process: steps each of them on worker threads when it is due, and serves the health endpoint."""
+"""The migrations of this process: steps each on worker threads when it is due, and serves the health endpoint."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, ParamSpec, TypeVar
@@ -16,6 +17,7 @@ from typing_extensions import override
 from kraftbridge.metrics import STEP_LAG_SECONDS
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus
+from kraftbridge.objects import entries
 from kraftbridge.services.pace import Lane
 from kraftbridge.services.reconcile import Reconciler
 
@@ -62,17 +64,19 @@ class Fleet:
         return self._edits.setdefault(uid, asyncio.Event())
 
     def note(self, uid: str, status: Mapping[str, Any], generation: int, *, gone: bool) -> None:
-        """Record a migration's status and generation from a watch event. This process may not have run a step for it yet."""
+        """Record a migration's status and generation from a watch event, maybe before its first step here."""
         if gone:
             self.reconciler.rolls.forget(uid)
             self._edits.pop(uid, None)
             return
         if self.due_in(uid, generation) <= 0:
             self.edited(uid).set()
-        phase = status.get("phase")
-        known = Phase(phase) if phase in set(Phase) else Phase.PREFLIGHT
-        stalled = any(c.get("type") == "Stalled" and c.get("status") == "True" for c in status.get("conditions") or [])
-        self.reconciler.note(uid, known, stalled=stalled)
+        phase = Phase.PREFLIGHT
+        with suppress(ValueError):
+            phase = Phase(str(status.get("phase")))
+        conditions = {condition.get("type"): condition.get("status") for condition in entries(status, "conditions")}
+        stalled = conditions.get("Stalled") == "True"
+        self.reconciler.note(uid, phase, stalled=stalled)
 
     async def step(self, namespace: str, name: str, uid: str) -> MigrationStatus | None:
         """Run a step on a worker of the migration's lane, and further steps while they are due at once.
@@ -82,7 +86,8 @@ class Fleet:
         ObservationError
             The API server does not answer.
         """
-        asked, loop = time.monotonic(), asyncio.get_running_loop()
+        asked = time.monotonic()
+        loop = asyncio.get_running_loop()
         workers = self._workers[self.reconciler.lane(uid)]
         return await loop.run_in_executor(workers, self._step, namespace, name, uid, asked)
 
@@ -96,9 +101,11 @@ class Fleet:
         status = self.reconciler.step(namespace, name)
         # After an action or a new phase, and while there is no controller, the event loop would take too long.
         until = time.monotonic() + HASTE_SECONDS
-        while time.monotonic() < until and (wait := self.reconciler.due_in(uid)) < HASTE_WAIT_SECONDS:
-            if status is None and wait <= 0.0:
-                break  # it is gone
+        while time.monotonic() < until:
+            wait = self.reconciler.due_in(uid)
+            is_gone = status is None and wait <= 0.0
+            if is_gone or wait >= HASTE_WAIT_SECONDS:
+                break
             time.sleep(max(wait, 0.0))
             status = self.reconciler.step(namespace, name)
         return status

@@ -1,7 +1,9 @@
 """Keeps copies of the metadata log in Secrets, so that a quorum whose voters are all lost can be started again.
 
-A copy is in one of two places, and the next one goes to the other: a copy that is being written never replaces the last whole one. It holds credentials,
-so it is in Secrets. They go with the KafkaMigration.
+A copy is in one of two places, and the next one goes to the other:
+a copy that is being written never replaces the last whole one.
+It holds credentials, so it is in Secrets.
+They go with the KafkaMigration.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from kraftbridge.metadata.log.keeping import archive_log
 from kraftbridge.metadata.log.scanning import log_end
 from kraftbridge.models.decision import KeepCopy
 from kraftbridge.models.status import ControllersStatus, KeptCopy
+from kraftbridge.objects import section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.storage.ports import KubernetesPort, Object
@@ -78,21 +81,21 @@ def keep(
     buffer = _BoundedBuffer()
     try:
         with closing(clients.open_log(hosts[node_id], token, authority)) as files:
-            made = archive_log(files, buffer)
+            archived = archive_log(files, buffer)
     except LogUnavailableError as error:
         raise ActionError(f"the metadata log of controller {node_id} was not copied: {error}") from error
     data = buffer.getvalue()
     parts = [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)]
     copy = KeptCopy(
-        id=f"offset-{made.end_offset}-epoch-{made.epoch}",
+        id=f"offset-{archived.end_offset}-epoch-{archived.epoch}",
         run_id=action.run_id,
         secret=action.secret,
         parts=len(parts),
         digest=hashlib.sha256(data).hexdigest(),
         node_id=node_id,
-        end_offset=str(made.end_offset),
-        epoch=made.epoch,
-        log_bytes=made.log_bytes,
+        end_offset=str(archived.end_offset),
+        epoch=archived.epoch,
+        log_bytes=archived.log_bytes,
         taken_at=now,
     )
     # The first part is written last: it names the others.
@@ -112,7 +115,7 @@ def read(kubernetes: KubernetesPort, namespace: str, name: str) -> KeptCopy | No
     if first is None:
         return None
     try:
-        copy = KeptCopy.model_validate_json((first["metadata"].get("annotations") or {}).get(_ANNOTATION, ""))
+        copy = KeptCopy.model_validate_json(section(first, "metadata", "annotations").get(_ANNOTATION, ""))
     except ValidationError as error:
         words = f"its annotation {_ANNOTATION} cannot be read: {error.errors()[0]['msg']}"
         raise ObservationError(f"Secret {namespace}/{name}", words) from error
@@ -126,7 +129,7 @@ def read(kubernetes: KubernetesPort, namespace: str, name: str) -> KeptCopy | No
 
 
 def _part(secret: Object) -> bytes:
-    return base64.b64decode((secret.get("data") or {}).get(names.KEPT_COPY_KEY, ""))
+    return base64.b64decode(section(secret, "data").get(names.KEPT_COPY_KEY, ""))
 
 
 def _secret(identity: Identity, copy: KeptCopy, number: int, data: bytes) -> dict[str, Any]:

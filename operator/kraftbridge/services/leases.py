@@ -13,6 +13,7 @@ from kraftbridge.builders import names
 from kraftbridge.constants import ANNOTATION_TAKEN_OVER
 from kraftbridge.exceptions import ActionError, ConflictError, MigrationError
 from kraftbridge.models.observation import LEASE_SECONDS, LeaseState
+from kraftbridge.objects import section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -57,14 +58,14 @@ def _time(now: datetime) -> str:
     return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Leases:
     """Reads, acquires, renews and releases Leases for one operator process.
 
-    A Lease of another holder has expired if this process has not seen its ``renewTime`` change for the duration of the Lease.
-    client-go's leader election does the same, so the clocks of two machines need not agree.
+    A Lease of another holder has expired if this process has not seen its ``renewTime`` change for the duration of the
+    Lease. client-go's leader election does the same, so the clocks of two machines need not agree.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Leases:
         self._kubernetes = kubernetes
         self._instance = instance
         self._monotonic = monotonic
-        self._seen: dict[tuple[str, str], tuple[str, float]] = {}
+        self._renewals: dict[tuple[str, str], tuple[str, float]] = {}
         """By namespace and StatefulSet: the last renewal, and when it was first seen."""
 
     def look(self, identity: Identity, stateful_set: str) -> LeaseState:
@@ -81,18 +82,18 @@ class Leases:
         key = (identity.namespace, stateful_set)
         lease = self._kubernetes.get(API_VERSION, "Lease", identity.namespace, lease_name(stateful_set))
         if lease is None:
-            self._seen.pop(key, None)
+            self._renewals.pop(key, None)
             return LeaseState()
-        spec = lease.get("spec") or {}
+        spec = section(lease, "spec")
         holder = str(spec.get("holderIdentity") or "")
         renewal = f"{holder} {spec.get('renewTime')}"
-        known = self._seen.get(key)
+        observed = self._renewals.get(key)
         ours = holder == holder_identity(identity.lock, self._instance)
-        if known is None or known[0] != renewal:
+        if observed is None or observed[0] != renewal:
             # Another process may be about to take over a Lease that this process did not renew itself. Renew it first.
             since = self._monotonic() - (LEASE_SECONDS if ours else 0.0)
-            self._seen[key] = known = (renewal, since)
-        age = self._monotonic() - known[1]
+            self._renewals[key] = observed = (renewal, since)
+        age = self._monotonic() - observed[1]
         lasts = float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
         return LeaseState(
             holder,
@@ -105,8 +106,8 @@ class Leases:
     def hold(self, identity: Identity, stateful_set: str, resource_version: str, now: datetime) -> None:
         """Acquire or renew a Lease at ``resource_version``; ``""`` if there is no Lease yet.
 
-        Whoever takes a Lease over changes the version of its StatefulSet, too: the former holder may be frozen between comparing and writing, and gets a
-        conflict then.
+        Whoever takes a Lease over changes the version of its StatefulSet, too:
+        the former holder may be frozen between comparing and writing, and gets a conflict then.
 
         Raises
         ------
@@ -115,25 +116,27 @@ class Leases:
         ActionError
             The StatefulSet could not be changed; until it can be, the Lease counts as one that nobody renewed.
         """
-        namespace, name = identity.namespace, lease_name(stateful_set)
+        namespace = identity.namespace
+        name = lease_name(stateful_set)
         holder = holder_identity(identity.lock, self._instance)
-        known = self._seen.get((namespace, stateful_set))
-        is_kept = (
-            known is not None and known[0].startswith(f"{holder} ") and self._monotonic() - known[1] < LEASE_SECONDS
-        )
+        observed = self._renewals.get((namespace, stateful_set))
+        is_kept = False
+        if observed is not None:
+            renewal, since = observed
+            is_kept = renewal.startswith(f"{holder} ") and self._monotonic() - since < LEASE_SECONDS
         if not resource_version:
             held = self._kubernetes.create(fresh_lease(namespace, stateful_set, identity.name, holder, now))
         else:
             lease = self._kubernetes.get(API_VERSION, "Lease", namespace, name)
             if lease is None:
                 raise ConflictError(f"Lease {namespace}/{name} is gone")
-            spec = renewed_spec(holder, now, before=lease.get("spec") or {})
+            spec = renewed_spec(holder, now, before=dict(section(lease, "spec")))
             held = self._kubernetes.merge_patch(
                 API_VERSION, "Lease", namespace, name, {"spec": spec}, resource_version=resource_version
             )
         if resource_version and not is_kept:
             self._change_version(namespace, stateful_set, holder)
-        self._seen[namespace, stateful_set] = (f"{holder} {held['spec']['renewTime']}", self._monotonic())
+        self._renewals[namespace, stateful_set] = (f"{holder} {held['spec']['renewTime']}", self._monotonic())
 
     def _change_version(self, namespace: str, stateful_set: str, holder: str) -> None:
         """Change the resourceVersion of a StatefulSet, and leave nothing in it."""
@@ -153,26 +156,24 @@ class Leases:
         """
         state = self.look(identity, stateful_set)
         if state.ours:
-            self._kubernetes.delete(
-                API_VERSION,
-                "Lease",
-                identity.namespace,
-                lease_name(stateful_set),
-                resource_version=state.resource_version,
-            )
-        self._seen.pop((identity.namespace, stateful_set), None)
+            name = lease_name(stateful_set)
+            version = state.resource_version
+            self._kubernetes.delete(API_VERSION, "Lease", identity.namespace, name, resource_version=version)
+        self._renewals.pop((identity.namespace, stateful_set), None)
 
     def release_all(self) -> None:
-        """Let every Lease of this process expire at once, so that a successor need not wait. A Lease that cannot be written expires by itself."""
-        for namespace, stateful_set in list(self._seen):
+        """Let every Lease of this process expire at once, so that a successor need not wait.
+
+        A Lease that cannot be written expires by itself.
+        """
+        for namespace, stateful_set in list(self._renewals):
             with suppress(ActionError, MigrationError):
                 lease = self._kubernetes.get(API_VERSION, "Lease", namespace, lease_name(stateful_set))
-                if lease is None or not str((lease.get("spec") or {}).get("holderIdentity", "")).endswith(
-                    f" by {self._instance}"
-                ):
+                holder = str(section(lease, "spec").get("holderIdentity", ""))
+                if lease is None or not holder.endswith(f" by {self._instance}"):
                     continue
-                self._kubernetes.merge_patch(
-                    API_VERSION, "Lease", namespace, lease_name(stateful_set), {"spec": {"holderIdentity": ""}},
-                    resource_version=lease["metadata"]["resourceVersion"],
-                )  # fmt: skip
-        self._seen.clear()
+                patch = {"spec": {"holderIdentity": ""}}
+                version = lease["metadata"]["resourceVersion"]
+                name = lease_name(stateful_set)
+                self._kubernetes.merge_patch(API_VERSION, "Lease", namespace, name, patch, resource_version=version)
+        self._renewals.clear()

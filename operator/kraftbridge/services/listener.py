@@ -1,4 +1,4 @@
-"""What the controllers' configuration holds for TLS and SASL, read from the Secret of their listener without a controller."""
+"""What the controllers' configuration holds for TLS and SASL, read from the Secret of their listener."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class CannotBeTriedError(Exception):
 
 
 def settings_of(spec: MigrationSpec, secret: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of the controllers that come from ``spec.controllers.config`` and the Secret, as `builders.controllers.START` joins them.
+    """Return the settings of the controllers that come from ``spec.controllers.config`` and the Secret.
+
+    They are joined as `builders.controllers.START` does.
 
     Raises
     ------
@@ -41,8 +43,8 @@ def settings_of(spec: MigrationSpec, secret: Mapping[str, str]) -> dict[str, str
     """
     try:
         files = listener_files(secret, spec.controllers.listener.security_protocol, _FILES)
-    except CredentialsError as e:
-        raise CannotBeTriedError(f"the Secret of spec.controllers.listener.secretName: {e}") from e
+    except CredentialsError as error:
+        raise CannotBeTriedError(f"the Secret of spec.controllers.listener.secretName: {error}") from error
     return (
         spec.controllers.config
         | parse_properties(files.get(PROPERTIES, ""))
@@ -51,9 +53,10 @@ def settings_of(spec: MigrationSpec, secret: Mapping[str, str]) -> dict[str, str
 
 
 def of_listener(settings: Mapping[str, str], listener: str) -> dict[str, str]:
-    """Return the settings that hold for a listener; one with its prefix overrides the one without (``AbstractConfig.valuesWithPrefixOverride``)."""
+    """Return a listener's settings; its prefix overrides (``AbstractConfig.valuesWithPrefixOverride``)."""
     prefix = f"listener.name.{listener.lower()}."
-    return {**settings, **{name.removeprefix(prefix): v for name, v in settings.items() if name.startswith(prefix)}}
+    own = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
+    return {**settings, **own}
 
 
 def trusted(own: Mapping[str, str], secret: Mapping[str, str]) -> str:
@@ -77,12 +80,15 @@ def key_and_chain(own: Mapping[str, str], secret: Mapping[str, str]) -> tuple[st
     """
     if "ssl.keystore.key" in own:
         return own["ssl.keystore.key"], own.get("ssl.keystore.certificate.chain", "")
-    blocks = [
-        (kind, f"-----BEGIN {kind}-----{content}-----END {kind}-----\n")
-        for kind, content in pem_blocks(_file(own, "keystore", secret))
-    ]
-    key = "".join(block for kind, block in blocks if kind.endswith("PRIVATE KEY"))
-    return key, "".join(block for kind, block in blocks if kind == "CERTIFICATE")
+    key = ""
+    chain = ""
+    for kind, content in pem_blocks(_file(own, "keystore", secret)):
+        block = f"-----BEGIN {kind}-----{content}-----END {kind}-----\n"
+        if kind.endswith("PRIVATE KEY"):
+            key += block
+        elif kind == "CERTIFICATE":
+            chain += block
+    return key, chain
 
 
 def _file(own: Mapping[str, str], store: str, secret: Mapping[str, str]) -> str:
@@ -99,8 +105,8 @@ def _file(own: Mapping[str, str], store: str, secret: Mapping[str, str]) -> str:
     if folder == _FILES and key in written:
         try:
             return written[key](secret)
-        except CredentialsError as e:
-            raise CannotBeTriedError(f"{location} would not be written: {e}") from e
+        except CredentialsError as error:
+            raise CannotBeTriedError(f"{location} would not be written: {error}") from error
     raise CannotBeTriedError(f"{location} is no file of the Secret of spec.controllers.listener.secretName")
 
 
@@ -116,18 +122,18 @@ def listener_of_controllers(spec: MigrationSpec, secret: Mapping[str, str]) -> L
     if protocol == "PLAINTEXT":
         return None
     own = of_listener(settings_of(spec, secret), CONTROLLER_LISTENER)
-    chain = key_and_chain(own, secret)[1] if protocol.endswith("SSL") else ""
-    if protocol.endswith("SSL") and not chain:
-        raise CannotBeTriedError(
-            "the Secret of spec.controllers.listener.secretName has no certificate of the listener"
-        )
-    asks = protocol == "SSL" and own.get("ssl.client.auth") == "required"
-    return ListenerOfControllers(
-        protocol=protocol,
-        certificate=chain,
-        authorities=trusted(own, secret) if asks else "",
-        users=_users(own) if protocol.startswith("SASL_") else {},
-    )
+    chain = ""
+    if protocol.endswith("SSL"):
+        _, chain = key_and_chain(own, secret)
+        if not chain:
+            raise CannotBeTriedError(
+                "the Secret of spec.controllers.listener.secretName has no certificate of the listener"
+            )
+    authorities = ""
+    if protocol == "SSL" and own.get("ssl.client.auth") == "required":
+        authorities = trusted(own, secret)
+    users = _users(own) if protocol.startswith("SASL_") else {}
+    return ListenerOfControllers(protocol, chain, authorities, users)
 
 
 def _users(own: Mapping[str, str]) -> dict[str, str]:
@@ -135,10 +141,10 @@ def _users(own: Mapping[str, str]) -> dict[str, str]:
     mechanism = own.get("sasl.mechanism.controller.protocol", "GSSAPI")
     if mechanism != "PLAIN" or "plain.sasl.server.callback.handler.class" in own:
         raise CannotBeTriedError(f"only Kafka itself can check a login with {mechanism} there")
-    found = {
-        m[1]: re.sub(r"\\(.)", r"\1", m[2]) if m[2] is not None else m[3]
-        for m in _USER.finditer(own.get("plain.sasl.jaas.config", ""))
-    }
-    if not found:
+    users = {}
+    for match in _USER.finditer(own.get("plain.sasl.jaas.config", "")):
+        name, quoted, bare = match.groups()
+        users[name] = bare if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+    if not users:
         raise CannotBeTriedError("listener.name.controller.plain.sasl.jaas.config names no user")
-    return found
+    return users

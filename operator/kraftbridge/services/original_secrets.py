@@ -1,7 +1,8 @@
 """Keeps the original state of the user's StatefulSets in two Secrets, each written anew from the other when it is lost.
 
-Without it, no overlay can be rendered and nothing can be restored, and one deletion by hand must not take the way back. The status names the digest
-of each record, so that a Secret of another resource or from another time is not taken for it.
+Without it, no overlay can be rendered and nothing can be restored, and one deletion by hand must not take the way back.
+The status names the digest of each record, so that a Secret of another resource or from
+another time is not taken for it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -20,12 +22,14 @@ from kraftbridge.builders.template import ContainerEnvironment
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.observation import RecordedOriginal
 from kraftbridge.models.status import MigrationStatus, before_secrets
+from kraftbridge.objects import section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.original_state import OriginalState, plain_environment
 from kraftbridge.storage.ports import KubernetesPort, Object
 
 _SALT_BYTES: Final = 16
-"""A record may hold values behind references to Secrets, and the status shows its digest: without a salt such a value could be guessed."""
+"""A record may hold values behind references to Secrets, and the status shows its digest.
+Without a salt such a value could be guessed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,9 @@ class KeptOriginal:
 def read(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus) -> dict[str, KeptOriginal]:
     """Return the recorded states by StatefulSet.
 
-    A value counts if it has the digest in the status. Before the status names one, it counts if it belongs to this attempt, and the two Secrets do not
-    contradict each other.
+    A value counts if it has the digest in the status.
+    Before the status names one, it counts if it belongs to this attempt,
+    and the two Secrets do not contradict each other.
 
     Raises
     ------
@@ -50,14 +55,14 @@ def read(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus
     """
     both = [_data(_secret(kubernetes, identity, name)) for name in _names(identity, status)]
     digests = {o.stateful_set: o.digest for o in status.originals}
-    found = {}
-    for stateful_set in sorted({name for data in both for name in data}):
+    originals = {}
+    for stateful_set in sorted(set(both[0]) | set(both[1])):
         values = [data.get(stateful_set, b"") for data in both]
         value = _genuine(identity, status, stateful_set, values, digests.get(stateful_set, ""))
         if value:
-            record = RecordedOriginal(_digest(value), complete=all(v == value for v in values))
-            found[stateful_set] = KeptOriginal(_decode(json.loads(value)), record, value)
-    return found
+            record = RecordedOriginal(_digest(value), complete=set(values) == {value})
+            originals[stateful_set] = KeptOriginal(_decode(json.loads(value)), record, value)
+    return originals
 
 
 def record(
@@ -84,12 +89,12 @@ def keep(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus
     ConflictError
         A Secret changed at the same time; try again.
     """
-    known = read(kubernetes, identity, status).get(stateful_set)
-    if known is None:
+    kept = read(kubernetes, identity, status).get(stateful_set)
+    if kept is None:
         return False
-    value = known.value
+    value = kept.value
     if "salt" not in json.loads(value):  # of an earlier release of the operator
-        value = _encode(identity, status, stateful_set, known.original)
+        value = _encode(identity, status, stateful_set, kept.original)
     for name in reversed(_names(identity, status)):
         _write(kubernetes, identity, name, stateful_set, value)
     return True
@@ -105,17 +110,16 @@ def _secret(kubernetes: KubernetesPort, identity: Identity, name: str) -> Object
 
 def _data(secret: Object | None) -> dict[str, bytes]:
     """Return the values of a Secret; a value that is not base64 is left out."""
-    found = {}
-    for name, value in ((secret or {}).get("data") or {}).items():
-        try:
-            found[name] = base64.b64decode(value)
-        except binascii.Error:
-            continue
-    return found
+    values = {}
+    for name, value in section(secret, "data").items():
+        with suppress(binascii.Error):
+            values[name] = base64.b64decode(value)
+    return values
 
 
 def _write(kubernetes: KubernetesPort, identity: Identity, name: str, stateful_set: str, value: bytes) -> None:
-    secret, data = _secret(kubernetes, identity, name), {stateful_set: base64.b64encode(value).decode()}
+    secret = _secret(kubernetes, identity, name)
+    data = {stateful_set: base64.b64encode(value).decode()}
     if secret is None:
         metadata = {"name": name, "namespace": identity.namespace, "labels": names.labels(identity.name)}
         kubernetes.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
@@ -128,12 +132,15 @@ def _genuine(identity: Identity, status: MigrationStatus, stateful_set: str, val
     """Return the value that is the recorded one, empty if none is."""
     if digest:
         return next((v for v in values if _digest(v) == digest), b"")
-    records = {v: _parsed(v) for v in values}
     own = _owner(identity, status, stateful_set)
-    of_this = {v for v, raw in records.items() if raw is not None and raw.get("of", own) == own}
-    salted = {v for v in of_this if "salt" in (records[v] or {})}
-    found = salted or of_this
-    return next(iter(found)) if len(found) == 1 else b""
+    of_this = {}
+    for value in values:
+        raw = _parsed(value)
+        if raw is not None and raw.get("of", own) == own:
+            of_this[value] = raw
+    salted = [value for value, raw in of_this.items() if "salt" in raw]
+    genuine = salted or list(of_this)
+    return genuine[0] if len(genuine) == 1 else b""
 
 
 def _digest(value: bytes) -> str:
@@ -153,12 +160,14 @@ def _encode(identity: Identity, status: MigrationStatus, stateful_set: str, orig
         "updateStrategy": original.update_strategy,
         "managedFields": original.managed_fields,
         "propertiesText": original.properties_text,
-        "files": None if original.files is None else asdict(original.files),
-        "environment": {
-            k: sorted(v) if isinstance(v, frozenset) else v for k, v in asdict(original.environment).items()
-        },
+        "files": original.files and asdict(original.files),
+        "environment": asdict(original.environment),
     }
-    return json.dumps(raw, default=str).encode()
+    return json.dumps(raw, default=_encoded).encode()
+
+
+def _encoded(value: object) -> object:
+    return sorted(value) if isinstance(value, frozenset) else str(value)
 
 
 def _parsed(value: bytes) -> Mapping[str, Any] | None:
@@ -172,15 +181,20 @@ def _parsed(value: bytes) -> Mapping[str, Any] | None:
 
 
 def _decode(raw: Mapping[str, Any]) -> OriginalState:
-    files, environment = raw.get("files"), raw.get("environment")
+    files = None
+    if (raw_files := raw.get("files")) is not None:
+        files = MountedFiles(**{**raw_files, "kind": FilesKind(raw_files["kind"])})
+    environment = plain_environment(raw["container"])
+    if (raw_environment := raw.get("environment")) is not None:
+        environment = _decode_environment(raw_environment)
     return OriginalState(
         raw["container"],
         tuple(raw["volumes"]),
         raw["updateStrategy"],
         tuple(raw["managedFields"]),
         raw["propertiesText"],
-        None if files is None else MountedFiles(**{**files, "kind": FilesKind(files["kind"])}),
-        plain_environment(raw["container"]) if environment is None else _decode_environment(environment),
+        files,
+        environment,
     )
 
 

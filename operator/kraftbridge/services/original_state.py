@@ -1,9 +1,12 @@
-"""The original state of the user's StatefulSets: the input of overlays, and what a rollback restores. `original_secrets` keeps it."""
+"""The original state of the user's StatefulSets: the input of overlays, and what a rollback restores.
+
+`original_secrets` keeps it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,6 +27,7 @@ from kraftbridge.models.mounted_files import FilesKind, MountedFiles, mounted_ob
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import UPDATE_STRATEGY, ChangedField
+from kraftbridge.objects import entries, section
 from kraftbridge.services import ownership
 from kraftbridge.services.observe.workloads import container_of, environment_of
 from kraftbridge.storage.ports import KubernetesPort
@@ -47,7 +51,8 @@ class OriginalState:
     def java_tool_options(self) -> str:
         """``JAVA_TOOL_OPTIONS`` of the Kafka container.
 
-        A value from ``envFrom`` stays a reference: the kubelet expands it (``makeEnvironmentVariables``), and no Secret's value gets into a template.
+        A value from ``envFrom`` stays a reference: the kubelet expands it (``makeEnvironmentVariables``),
+        and no Secret's value gets into a template.
         """
         if "JAVA_TOOL_OPTIONS" in self.environment.inherited:
             return INHERITED_OPTIONS
@@ -62,16 +67,15 @@ class OriginalState:
 def overlay_of(stateful_set: Mapping[str, Any]) -> str:
     """Return what shows that a pod template carries an overlay of the operator, ``""`` if nothing does.
 
-    The annotation can be removed by hand, and a Helm 3 upgrade keeps entries that neither of its manifests names. Their owner stays the operator in
-    ``managedFields`` until another writer owns them.
+    The annotation can be removed by hand, and a Helm 3 upgrade keeps entries that neither of its manifests names.
+    Their owner stays the operator in ``managedFields`` until another writer owns them.
     """
-    template, metadata = stateful_set["spec"]["template"], stateful_set["metadata"]
-    mark = ((template.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION_CONFIGURATION, "")
+    template = stateful_set["spec"]["template"]
+    mark = section(template, "metadata", "annotations").get(ANNOTATION_CONFIGURATION, "")
     if mark:
         return f"annotation {ANNOTATION_CONFIGURATION}: {mark}"
-    for entry in metadata.get("managedFields") or []:
-        fields = (entry.get("fieldsV1") or {}).get("f:spec") or {}
-        if entry.get("manager") == FIELD_MANAGER and "f:template" in fields:
+    for entry in entries(stateful_set, "metadata", "managedFields"):
+        if entry.get("manager") == FIELD_MANAGER and "f:template" in section(entry, "fieldsV1", "f:spec"):
             return f"fields of manager {FIELD_MANAGER} in managedFields"
     return ""
 
@@ -82,10 +86,14 @@ def capture(
     files: MountedFiles | None,
     environment: ContainerEnvironment | None = None,
 ) -> OriginalState | None:
-    """Return the current state of a StatefulSet; None if it lacks the Kafka container, or carries an overlay, which is not the user's."""
+    """Return a StatefulSet's current state; None without the Kafka container, or with an overlay (not the user's)."""
     container = container_of(stateful_set, spec.brokers.container)
     if container is None or overlay_of(stateful_set):
         return None
+    source = spec.brokers.properties
+    properties_text = ""
+    if files is not None and source is not None:
+        properties_text = files.text(source.key)
     return OriginalState(
         container={
             "name": container["name"],
@@ -96,7 +104,7 @@ def capture(
         volumes=tuple(stateful_set["spec"]["template"]["spec"].get("volumes", [])),
         update_strategy=stateful_set["spec"].get("updateStrategy", {}),
         managed_fields=tuple(stateful_set["metadata"].get("managedFields", [])),
-        properties_text=files.text(spec.brokers.properties.key) if files and spec.brokers.properties else "",
+        properties_text=properties_text,
         files=files,
         environment=environment or plain_environment(container),
     )
@@ -105,7 +113,9 @@ def capture(
 def mounted_files(
     kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec, stateful_set: Mapping[str, Any]
 ) -> MountedFiles | None:
-    """Return what the volume of the properties file mounts in this StatefulSet, without keys if the object does not exist.
+    """Return what the volume of the properties file mounts in this StatefulSet.
+
+    There are no keys if the object does not exist.
 
     Returns
     -------
@@ -115,7 +125,7 @@ def mounted_files(
     source = spec.brokers.file
     if source is None:
         return None
-    mounted = mounted_object(stateful_set["spec"]["template"]["spec"].get("volumes") or [], source.volume)
+    mounted = mounted_object(entries(stateful_set, "spec", "template", "spec", "volumes"), source.volume)
     if mounted is None:
         return None
     kind, name = mounted
@@ -125,16 +135,16 @@ def mounted_files(
 def environment_values(
     kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec, stateful_set: Mapping[str, Any]
 ) -> ContainerEnvironment:
-    """Return the environment of the Kafka container, with the values of the ConfigMaps and Secrets that it refers to."""
-    container = container_of(stateful_set, spec.brokers.container) or {}
+    """Return the environment of the Kafka container, with the values of its ConfigMaps and Secrets."""
+    container = section(container_of(stateful_set, spec.brokers.container))
     return container_environment(container, namespace, partial(_read, kubernetes, namespace))
 
 
 def _read(kubernetes: KubernetesPort, namespace: str, kind: FilesKind, name: str) -> MountedFiles | None:
-    found = kubernetes.get("v1", str(kind), namespace, name)
-    if found is None:
+    obj = kubernetes.get("v1", str(kind), namespace, name)
+    if obj is None:
         return None
-    return MountedFiles(kind, name, dict(found.get("data") or {}), dict(found.get("binaryData") or {}))
+    return MountedFiles(kind, name, dict(section(obj, "data")), dict(section(obj, "binaryData")))
 
 
 def settings_of(spec: MigrationSpec, original: OriginalState) -> tuple[dict[str, str], frozenset[str]]:
@@ -146,60 +156,78 @@ def settings_of(spec: MigrationSpec, original: OriginalState) -> tuple[dict[str,
     expanded = frozenset(name for name, value in overrides.items() if "$" in value)
     if spec.brokers.file is not None:
         return {**parse_properties(original.properties_text), **overrides}, expanded
-    prefix, environment = spec.brokers.env_prefix, original.environment
-    settings = {s: v for k, v in environment.values.items() if (s := setting_of(k, prefix)) is not None}
-    unknown = {s for k in environment.unknown if (s := setting_of(k, prefix)) is not None}
-    if prefix == bitnami.PREFIX:
-        settings |= {bitnami.ALIASES[k]: v for k, v in environment.values.items() if k in bitnami.ALIASES}
-        unknown |= {bitnami.ALIASES[k] for k in environment.unknown if k in bitnami.ALIASES}
+    variables = original.environment
+    settings = {name: variables.values[v] for v, name in _settings_in(variables.values, spec.brokers.env_prefix)}
+    unknown = {name for _, name in _settings_in(variables.unknown, spec.brokers.env_prefix)}
     return {**settings, **overrides}, frozenset(unknown - overrides.keys()) | expanded
 
 
+def _settings_in(variables: Collection[str], prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield each variable that gives a setting, with the setting. Bitnami's aliases come last, because they win."""
+    for variable in variables:
+        name = setting_of(variable, prefix)
+        if name is not None:
+            yield variable, name
+    if prefix == bitnami.PREFIX:
+        yield from ((variable, bitnami.ALIASES[variable]) for variable in variables if variable in bitnami.ALIASES)
+
+
+def variables_of_modes(spec: MigrationSpec, facts: BrokerFacts) -> set[str]:
+    """Return the variables that the overlays of both modes set."""
+    return {*environment(spec, facts, BrokerMode.MIGRATION), *environment(spec, facts, BrokerMode.KRAFT)}
+
+
 def fixed_variables(spec: MigrationSpec, original: OriginalState, facts: BrokerFacts) -> dict[str, str]:
-    """Return the variables that the migration sets and the template gives by ``valueFrom``, each with the line that can replace the reference."""
-    set_by_us = {n for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT) for n in environment(spec, facts, mode)}
+    """Return the variables that the migration sets and the template refers to, each with the line to replace it."""
+    set_by_us = variables_of_modes(spec, facts)
     if spec.brokers.file is None:
         set_by_us |= {overlaid_variable(s, spec.brokers.env_prefix, facts.given) for s in OVERLAID_SETTINGS}
-    known = original.environment
-    return {
-        name: "value: (the value in the Secret)"
-        if name in known.secret
-        else f"value: {json.dumps(known.values[name])}"
-        if name in known.values
-        else "value: (its value)"
-        for name in sorted(known.references & set_by_us)
-    }
+    return {name: _line(original.environment, name) for name in sorted(original.environment.references & set_by_us)}
+
+
+def _line(variables: ContainerEnvironment, name: str) -> str:
+    if name in variables.secret:
+        return "value: (the value in the Secret)"
+    if name in variables.values:
+        return f"value: {json.dumps(variables.values[name])}"
+    return "value: (its value)"
 
 
 def plain_environment(container: Mapping[str, Any]) -> ContainerEnvironment:
-    """Return what an earlier release of the operator knew: plain values as they are written. The overlay of a running migration must not change."""
-    references = frozenset(e["name"] for e in container.get("env") or [] if "valueFrom" in e)
+    """Return what an earlier release of the operator knew: plain values as they are written.
+
+    The overlay of a running migration must not change.
+    """
+    references = frozenset(variable["name"] for variable in entries(container, "env") if "valueFrom" in variable)
     return ContainerEnvironment(environment_of(container), unknown=references, references=references)
 
 
 def restoring_patches(
     spec: MigrationSpec, original: OriginalState, facts: BrokerFacts, mode: BrokerMode = BrokerMode.ZOOKEEPER
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Return strategic merge patches that restore overwritten values, each with the field manager that owned the values.
+    """Return strategic merge patches that restore overwritten values, each with the values' field manager.
 
     Parameters
     ----------
     mode
-        Mode whose overlay is applied next; what it sets is not restored. In ZooKeeper mode nothing is set, and everything is restored.
+        Mode whose overlay is applied next; what it sets is not restored.
+        In ZooKeeper mode nothing is set, and everything is restored.
 
     Notes
     -----
-    Measured: after a server-side apply without a forced ``env`` entry, the entry stays without a value. For the authorizer, this means
-    no authorizer. Writing the original value first, as its owner's field manager, restores ``managedFields`` and ``env``.
+    Measured: after a server-side apply without a forced ``env`` entry, the entry stays without a value.
+    For the authorizer, this means no authorizer.
+    Writing the original value first, as its owner's field manager, restores ``managedFields`` and ``env``.
     """
     present = {e["name"]: e for e in original.container.get("env", [])}
-    # Without this directive of a strategic merge patch, the restored entries change places, and the order of entries is part of the template.
+    # Without this directive of a strategic merge patch, the restored entries change places,
+    # and the order of entries is part of the template.
     order = {"$setElementOrder/env": [{"name": name} for name in present]}
-    ours = {*environment(spec, facts, BrokerMode.MIGRATION), *environment(spec, facts, BrokerMode.KRAFT)}
+    ours = variables_of_modes(spec, facts)
     if mode is not BrokerMode.ZOOKEEPER:
         ours -= environment(spec, facts, mode).keys()
     by_manager: dict[str, dict[str, Any]] = {}
-    for name in (n for n in present if n in ours):
+    for name in [variable for variable in present if variable in ours]:
         manager = _owner(
             original.managed_fields,
             "f:containers",
@@ -211,8 +239,7 @@ def restoring_patches(
         by_manager.setdefault(manager, {"containers": [container]})["containers"][0]["env"].append(present[name])
     source = spec.brokers.file
     if source is not None and mode is BrokerMode.ZOOKEEPER:
-        volume = next((v for v in original.volumes if v["name"] == source.volume), None)
-        if volume is not None:
+        for volume in [v for v in original.volumes if v["name"] == source.volume][:1]:
             manager = _owner(original.managed_fields, "f:volumes", f'k:{{"name":"{source.volume}"}}')
             by_manager.setdefault(manager, {})["volumes"] = [volume]
     return [(manager, {"spec": {"template": {"spec": pod}}}) for manager, pod in by_manager.items()]
@@ -222,7 +249,7 @@ def overwritten_paths(spec: MigrationSpec, original: OriginalState, facts: Broke
     """Return the fields of the owner's template that a migration overwrites, as ``managedFields`` spells them."""
     pod = ("f:spec", "f:template", "f:spec")
     container = (*pod, "f:containers", f'k:{{"name":"{original.container["name"]}"}}', "f:env")
-    ours = {*environment(spec, facts, BrokerMode.MIGRATION), *environment(spec, facts, BrokerMode.KRAFT)}
+    ours = variables_of_modes(spec, facts)
     present = (e["name"] for e in original.container.get("env", []))
     paths: list[ownership.Path] = [(*container, f'k:{{"name":"{name}"}}') for name in present if name in ours]
     source = spec.brokers.file
@@ -234,20 +261,23 @@ def overwritten_paths(spec: MigrationSpec, original: OriginalState, facts: Broke
 def changed_fields(
     spec: MigrationSpec, name: str, original: OriginalState, facts: BrokerFacts
 ) -> tuple[ChangedField, ...]:
-    """Return the original value and owner of each field that a migration sets in a StatefulSet. None of the values is secret."""
+    """Return the original value, never a secret one, and owner of each field that a migration sets in a StatefulSet."""
     present = {e["name"]: e.get("value", "(a reference)") for e in original.container.get("env", [])}
-    ours = {**environment(spec, facts, BrokerMode.MIGRATION), **environment(spec, facts, BrokerMode.KRAFT)}
     container = f'k:{{"name":"{original.container["name"]}"}}'
+
+    def owner_of(variable: str) -> str:
+        if variable not in present:
+            return ""
+        return _owner(original.managed_fields, "f:containers", container, "f:env", f'k:{{"name":"{variable}"}}')
+
     fields = [
         ChangedField(
             object=f"StatefulSet/{name}",
             field=f"env {variable}",
             before=present.get(variable, "(not set)"),
-            owner=_owner(original.managed_fields, "f:containers", container, "f:env", f'k:{{"name":"{variable}"}}')
-            if variable in present
-            else "",
+            owner=owner_of(variable),
         )
-        for variable in sorted(ours)
+        for variable in sorted(variables_of_modes(spec, facts))
     ]
     source = spec.brokers.file
     if source is not None:
@@ -267,9 +297,7 @@ def changed_fields(
 def _owner(managed_fields: tuple[Mapping[str, Any], ...], *path: str) -> str:
     """Return the field manager of a field of the pod template; Kubernetes' default name if no owner is recorded."""
     for entry in managed_fields:
-        node: Any = entry.get("fieldsV1", {})
-        for step in ("f:spec", "f:template", "f:spec", *path):
-            node = node.get(step) if isinstance(node, Mapping) else None
+        node = ownership.node_at(entry.get("fieldsV1"), ("f:spec", "f:template", "f:spec", *path))
         if node is not None and entry.get("subresource", "") == "":
             return str(entry.get("manager", "unknown"))
     return "unknown"

@@ -1,4 +1,4 @@
-"""Schedules migrations: when the next step is due, on which worker threads it runs, and how many migrations restart nodes at once."""
+"""Schedules migrations: when a step is due, on which threads it runs, and how many migrations restart nodes at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class Lane(StrEnum):
 
     HEALTHY = "healthy"
     NEW = "new"
-    """The first step of a migration. Its cluster may not answer, and it must not wait behind migrations of which this is known."""
+    """The first step of a migration.
+    Its cluster may not answer, and it must not wait behind migrations of which this is known."""
     SLOW = "slow"
     """Migrations that cannot be observed or whose steps take long."""
 
@@ -33,7 +34,8 @@ class Lane(StrEnum):
 def first_lane(phase: Phase, *, stalled: bool) -> Lane:
     """Return the lane of a migration before its first step in this process.
 
-    A step that waits for a silent cluster takes seconds, so only a migration that was already in progress starts in the healthy lane.
+    A step that waits for a silent cluster takes seconds, so only a migration that was already in progress
+    starts in the healthy lane.
     """
     if stalled:
         return Lane.SLOW
@@ -58,7 +60,9 @@ def spread(uid: str) -> float:
 
 
 def idle_seconds(uid: str, asked: float, quiet_steps: int, status: MigrationStatus) -> float:
-    """Return the pause of a migration that waits for its user: it grows with each step that changed nothing, and is spread by UID.
+    """Return the pause of a migration that waits for its user.
+
+    It grows with each step that changed nothing, and is spread by UID.
 
     Parameters
     ----------

@@ -1,14 +1,15 @@
 """The loop: observe → decide → publish → act.
 
-Publishing comes before acting. The status, written with a resourceVersion test, records every intent. If it cannot be written because of a
-conflict, no action is executed, and the next step starts from the current state.
+Publishing comes before acting.
+The status, written with a resourceVersion test, records every intent.
+If it cannot be written because of a conflict, no action is executed, and the next step starts from the current state.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -34,6 +35,7 @@ from kraftbridge.models.observation import NOT_NEEDED, ActionOutcome, Observatio
 from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name, with_channel
+from kraftbridge.objects import entries, section
 from kraftbridge.phases.basis import basis_of
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.machine import decide
@@ -56,7 +58,7 @@ from kraftbridge.services.pace import (
 )
 from kraftbridge.storage.ports import KubernetesPort
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 OpenClients = Callable[[KubernetesPort, str, str, MigrationSpec, str, str, int], ClusterClients]
@@ -119,7 +121,8 @@ class Reconciler:
     def release_leases(self) -> None:
         """Release every Lease, so that a successor can continue at once, and execute no more actions.
 
-        A step may still be running, because kopf does not wait for a timer's thread when it exits (``kopf._core.engines.daemons.stop_daemon``).
+        A step may still be running, because kopf does not wait for a timer's thread when it exits
+        (``kopf._core.engines.daemons.stop_daemon``).
         """
         self._released = True
         self._leases.release_all()
@@ -153,8 +156,12 @@ class Reconciler:
         self._facts.forget(uid)
         self._dry_starts.forget(uid)
         self.rolls.forget(uid)
-        if (entry := self._clients.pop(uid, None)) is not None:
-            entry[1].close()
+        self._disconnect(uid)
+
+    def _disconnect(self, uid: str) -> None:
+        _, clients = self._clients.pop(uid, ("", None))
+        if clients is not None:
+            clients.close()
 
     def step(self, namespace: str, name: str) -> MigrationStatus | None:
         """Run one step of a migration.
@@ -162,14 +169,17 @@ class Reconciler:
         Returns
         -------
         MigrationStatus or None
-            The published status. None if the migration does not exist, the resource changed in the meantime, or the Leases were released.
+            The published status.
+            None if the migration does not exist, the resource changed in the meantime, or the Leases were released.
 
         Raises
         ------
         ObservationError
             The API server does not answer.
         """
-        migration = None if self._released else self._kubernetes.get(API_VERSION, KIND, namespace, name)
+        if self._released:
+            return None
+        migration = self._kubernetes.get(API_VERSION, KIND, namespace, name)
         if migration is None:
             return None
         metadata = migration["metadata"]
@@ -179,8 +189,8 @@ class Reconciler:
             metadata["uid"],
             metadata["generation"],
             "deletionTimestamp" in metadata,
-            (metadata.get("annotations") or {}).get(ANNOTATION_REHEARSE, ""),
-            self._cluster_domain(migration.get("status") or {}),
+            section(metadata, "annotations").get(ANNOTATION_REHEARSE, ""),
+            self._cluster_domain(section(migration, "status")),
         )
         memory = self._memories.get(identity.uid)
         if memory is None:
@@ -188,10 +198,10 @@ class Reconciler:
         with metrics.STEP_SECONDS.time():
             try:
                 spec = MigrationSpec.model_validate(migration["spec"])
-                status = MigrationStatus.model_validate(migration.get("status") or {})
+                status = MigrationStatus.model_validate(section(migration, "status"))
                 clients = self._clients_of(identity, spec, status)
-            except (ValidationError, InvalidSpecError) as e:
-                return self._refuse(migration, identity, memory, _words(e))
+            except (ValidationError, InvalidSpecError) as error:
+                return self._refuse(migration, identity, memory, _words(error))
             return self._take(migration, identity, spec, status, clients, memory)
 
     def _take(
@@ -203,24 +213,26 @@ class Reconciler:
         clients: ClusterClients,
         memory: Memory,
     ) -> MigrationStatus | None:
-        now, started = datetime.now(UTC), time.monotonic()
-        seen = self._observers[memory.lane].observe(identity, spec, status, clients, memory, now)
-        seen = replace(seen, may_roll=self.rolls.free(identity.uid))
-        decision = decide(identity, spec, status, seen, now)
+        now = datetime.now(UTC)
+        started = time.monotonic()
+        observation = self._observers[memory.lane].observe(identity, spec, status, clients, memory, now)
+        observation = replace(observation, may_roll=self.rolls.free(identity.uid))
+        decision = decide(identity, spec, status, observation, now)
         row = decision.status.phase.row
         if row.restarts_nodes and row.forward and not self.rolls.take(identity.uid):
-            decision = decide(identity, spec, status, replace(seen, may_roll=False), now)
+            decision = decide(identity, spec, status, replace(observation, may_roll=False), now)
         if self._released or not self._publish(migration, decision.status, memory):
             self.rolls.note(identity.uid, status.phase)
             return None
         self.rolls.note(identity.uid, decision.status.phase)
         seconds = time.monotonic() - started
         memory.outcomes = ()
-        checked = CheckedKubernetes(self._kubernetes, self._leases, identity, basis_of(identity, decision, seen))
+        checked = CheckedKubernetes(self._kubernetes, self._leases, identity, basis_of(identity, decision, observation))
         step = Step(identity, with_channel(spec, decision.status), decision.status, clients, memory, checked)
         memory.outcomes = self._carry_out(step, decision)
-        for outcome in (o for o in memory.outcomes if o.error):
-            log.warning("%s/%s: %s: %s", identity.namespace, identity.name, outcome.action, outcome.error)
+        for outcome in memory.outcomes:
+            if outcome.error:
+                logger.warning("%s/%s: %s: %s", identity.namespace, identity.name, outcome.action, outcome.error)
         if decision.actions:
             self._facts.forget(identity.uid)
         self._tell(migration, decision)
@@ -230,7 +242,7 @@ class Reconciler:
         memory.generation = identity.generation
         quiet = decision.status == status and not decision.actions
         memory.quiet_steps = memory.quiet_steps + 1 if quiet else 0
-        in_trouble = seconds > TROUBLE_SECONDS or _unreachable(seen)
+        in_trouble = seconds > TROUBLE_SECONDS or _unreachable(observation)
         memory.failures = memory.failures + 1 if in_trouble else 0
         pause = self._pause(identity.uid, decision, memory)
         memory.requeue_at = time.monotonic() + pause
@@ -241,7 +253,9 @@ class Reconciler:
         status = decision.status
         asked = idle_seconds(uid, _asked(decision, memory).total_seconds(), memory.quiet_steps, status)
         # One failed observation during a roll is normal: the observer may have asked the broker that restarts.
-        failures = memory.failures if status.phase.at_rest else memory.failures - _USUAL_FAILURES
+        failures = memory.failures
+        if not status.phase.at_rest:
+            failures -= _USUAL_FAILURES
         if failures <= 0:
             memory.lane = Lane.HEALTHY
             return asked
@@ -249,9 +263,8 @@ class Reconciler:
         if status.operation is not None:
             return max(asked, BASE_SECONDS)
         pause = max(asked, backoff_seconds(uid, failures, status.phase))
-        if pause >= _CLOSE_AFTER_SECONDS and (entry := self._clients.pop(uid, None)) is not None:
-            # Open clients would try to reconnect all the time.
-            entry[1].close()
+        if pause >= _CLOSE_AFTER_SECONDS:
+            self._disconnect(uid)  # open clients would try to reconnect all the time
         return pause
 
     def _carry_out(self, step: Step, decision: Decision) -> tuple[ActionOutcome, ...]:
@@ -265,7 +278,7 @@ class Reconciler:
                 break
         return tuple(outcomes)
 
-    def _cluster_domain(self, status: Object) -> str:
+    def _cluster_domain(self, status: Mapping[str, Any]) -> str:
         """Return the domain in the controllers' host names: the present one in Preflight, later the recorded one."""
         if status.get("phase", Phase.PREFLIGHT) == Phase.PREFLIGHT:
             return self._settings.domain
@@ -273,65 +286,52 @@ class Reconciler:
 
     def _clients_of(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ClusterClients:
         controllers = controllers_name(identity.name, identity.uid, status.attempt)
-        port = (status.controllers.mode if status.controllers is not None else ControllerMode.MIGRATION).port
-        key = repr(
-            (
-                controllers,
-                identity.cluster_domain,
-                spec.zookeeper,
-                spec.brokers,
-                spec.controllers.listener,
-                spec.controllers.node_ids,
-                port,
-            )
-        )
-        known = self._clients.get(identity.uid)
+        mode = ControllerMode.MIGRATION if status.controllers is None else status.controllers.mode
+        port = mode.port
+        domain = identity.cluster_domain
+        listener = spec.controllers.listener
+        key = repr((controllers, domain, spec.zookeeper, spec.brokers, listener, spec.controllers.node_ids, port))
+        connected_key, connected = self._clients.get(identity.uid, ("", None))
         memory = self._memories[identity.uid]
-        if known is None or time.monotonic() - memory.credentials_read_at >= _CREDENTIALS_SECONDS:
-            read = credentials_version(self._kubernetes, identity.namespace, controllers, spec)
+        if connected is None or time.monotonic() - memory.credentials_read_at >= _CREDENTIALS_SECONDS:
+            version = credentials_version(self._kubernetes, identity.namespace, controllers, spec)
             memory.credentials_read_at = time.monotonic()
-            memory.credentials = memory.credentials if read is None and known is not None else read
+            if version is not None or connected is None:
+                memory.credentials = version
         key = f"{key} {memory.credentials}"
-        if known is not None and known[0] == key:
-            return known[1]
-        if known is not None:
-            log.info(
-                "%s/%s: the spec or the credentials changed: reopening the connections",
-                identity.namespace,
-                identity.name,
-            )
-            known[1].close()
+        if connected is not None:
+            if connected_key == key:
+                return connected
+            words = "%s/%s: the spec or the credentials changed: reopening the connections"
+            logger.info(words, identity.namespace, identity.name)
+            connected.close()
         clients = self._open_clients(
-            self._kubernetes,
-            identity.namespace,
-            controllers,
-            spec,
-            self._settings.domain,
-            identity.cluster_domain,
-            port,
+            self._kubernetes, identity.namespace, controllers, spec, self._settings.domain, domain, port
         )
         self._clients[identity.uid] = (key, clients)
         return clients
 
     def _publish(self, migration: Object, status: MigrationStatus, memory: Memory) -> bool:
-        body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        body = _body(status)
         if body == migration.get("status"):
             return True
         metadata = migration["metadata"]
         try:
             self._replace_status(migration, body)
-        except ConflictError as e:
-            log.info("%s/%s: status was not written: %s", metadata["namespace"], metadata["name"], e)
+        except ConflictError as error:
+            logger.info("%s/%s: status was not written: %s", metadata["namespace"], metadata["name"], error)
             memory.requeue_at = time.monotonic() + _CONFLICT_RETRY.total_seconds()
             return False
-        except ActionRefusedError as e:
-            self._refused(migration, memory, e)
+        except ActionRefusedError as error:
+            self._refused(migration, memory, error)
             return False
         memory.refusals = 0
         return True
 
     def _replace_status(self, migration: Object, body: Object) -> None:
-        """Replace the status that was decided from. A write of labels or annotations since then changes nothing of that, so it is no conflict.
+        """Replace the status that was decided from.
+
+        A write of labels or annotations since then changes nothing of that, so it is no conflict.
 
         Raises
         ------
@@ -354,20 +354,24 @@ class Reconciler:
         raise ConflictError(f"{KIND} {metadata['namespace']}/{metadata['name']} changes all the time")
 
     def _refused(self, migration: Object, memory: Memory, error: ActionRefusedError) -> None:
-        """Requeue and report that the API server refuses the status. No action was executed, because the record comes first.
+        """Requeue and report that the API server refuses the status.
 
-        The CRD's rules relate phase and target, so a step that races with an edit of spec is refused once and decided again.
+        No action was executed, because the record comes first.
+
+        The CRD's rules relate phase and target, so a step that races with an edit of spec is
+        refused once and decided again.
         """
         metadata = migration["metadata"]
         memory.refusals += 1
         pause = _CONFLICT_RETRY.total_seconds() * 2 ** min(memory.refusals - 1, 8)
         memory.requeue_at = time.monotonic() + pause
-        log.warning("%s/%s: status was not written: %s", metadata["namespace"], metadata["name"], error)
-        if memory.refusals != _TOLD_REFUSALS and not (isinstance(error, TooLargeError) and memory.refusals == 1):
+        logger.warning("%s/%s: status was not written: %s", metadata["namespace"], metadata["name"], error)
+        told_after = 1 if isinstance(error, TooLargeError) else _TOLD_REFUSALS
+        if memory.refusals not in (told_after, _TOLD_REFUSALS):
             return
         words = f"The API server refuses the status of this migration, so nothing is done: {error}"[:1024]
         self.post(migration, Event(EventType.WARNING, EventReason.REFUSED, words))
-        stored = MigrationStatus.model_validate(migration.get("status") or {})
+        stored = MigrationStatus.model_validate(section(migration, "status"))
         generation = int(metadata.get("generation", 0))
         conditions = with_condition(
             stored.conditions or initial_conditions(datetime.now(UTC), generation),
@@ -380,32 +384,24 @@ class Reconciler:
         )
         small = stored.model_copy(update={"conditions": conditions, "message": words})
         try:
-            self._kubernetes.replace_status(
-                API_VERSION, KIND, metadata["namespace"], metadata["name"],
-                small.model_dump(mode="json", by_alias=True, exclude_none=True), metadata["resourceVersion"],
-            )  # fmt: skip
-        except ActionError as e:
-            log.warning("%s/%s: %s", metadata["namespace"], metadata["name"], e)
+            place = API_VERSION, KIND, metadata["namespace"], metadata["name"]
+            self._kubernetes.replace_status(*place, _body(small), metadata["resourceVersion"])
+        except ActionError as failure:
+            logger.warning("%s/%s: %s", metadata["namespace"], metadata["name"], failure)
 
     def _refuse(self, migration: Object, identity: Identity, memory: Memory, words: str) -> MigrationStatus:
         """Publish that the spec is invalid, and change nothing else."""
         now = datetime.now(UTC)
-        status = MigrationStatus.model_validate(migration.get("status") or {})
+        status = MigrationStatus.model_validate(section(migration, "status"))
         conditions = status.conditions or initial_conditions(now, identity.generation)
-        for kind, value in (
-            (ConditionType.READY, "False"),
-            (ConditionType.RECONCILING, "False"),
-            (ConditionType.STALLED, "True"),
-        ):
+        generation = identity.generation
+        for kind in (ConditionType.READY, ConditionType.RECONCILING):
             conditions = with_condition(
-                conditions,
-                kind,
-                "True" if value == "True" else "False",
-                Reason.INVALID_SPEC,
-                words,
-                now=now,
-                generation=identity.generation,
+                conditions, kind, "False", Reason.INVALID_SPEC, words, now=now, generation=generation
             )
+        conditions = with_condition(
+            conditions, ConditionType.STALLED, "True", Reason.INVALID_SPEC, words, now=now, generation=generation
+        )
         refused = status.model_copy(
             update={"conditions": conditions, "message": words[:1024], "observed_generation": identity.generation}
         )
@@ -416,27 +412,33 @@ class Reconciler:
 
     def _tell(self, migration: Object, decision: Decision) -> None:
         for event in decision.events:
-            log.info("%s/%s: %s", migration["metadata"]["namespace"], migration["metadata"]["name"], event.message)
+            logger.info("%s/%s: %s", migration["metadata"]["namespace"], migration["metadata"]["name"], event.message)
             self.post(migration, event)
 
     def post(self, migration: Object, event: Event) -> None:
         """Post an event. A lost event is not an error, because nothing depends on events."""
         try:
             self._kubernetes.create_event({**migration, "apiVersion": API_VERSION, "kind": KIND}, event)
-        except (ActionError, MigrationError) as e:
-            log.warning("an event was not posted: %s", e)
+        except (ActionError, MigrationError) as error:
+            logger.warning("an event was not posted: %s", error)
 
     def nothing_is_left(self, namespace: str, name: str) -> bool:
-        """Return whether the migration's objects are gone: the namespace is being deleted, or no StatefulSet of brokers exists.
+        """Return whether the migration's objects are gone.
+
+        The namespace is being deleted, or no StatefulSet of brokers exists.
 
         Waiting would only block the deletion of the namespace.
         """
-        found = self._kubernetes.get("v1", "Namespace", None, namespace)
-        if found is not None and "deletionTimestamp" in found["metadata"]:
+        obj = self._kubernetes.get("v1", "Namespace", None, namespace)
+        if obj is not None and "deletionTimestamp" in obj["metadata"]:
             return True
-        migration = self._kubernetes.get(API_VERSION, KIND, namespace, name) or {}
-        names = [s.get("name", "") for s in (migration.get("spec") or {}).get("brokers", {}).get("statefulSets") or []]
-        return bool(names) and all(self._kubernetes.get("apps/v1", "StatefulSet", namespace, n) is None for n in names)
+        migration = self._kubernetes.get(API_VERSION, KIND, namespace, name)
+        names = [ref.get("name", "") for ref in entries(migration, "spec", "brokers", "statefulSets")]
+        if not names:
+            return False
+        return all(
+            self._kubernetes.get("apps/v1", "StatefulSet", namespace, stateful_set) is None for stateful_set in names
+        )
 
     def abandon(self, namespace: str, name: str, uid: str | None = None) -> None:
         """Record the objects that an abandoned migration leaves behind, in a ConfigMap and an event.
@@ -456,20 +458,19 @@ class Reconciler:
             return
         try:
             spec = MigrationSpec.model_validate(migration["spec"])
-            status = MigrationStatus.model_validate(migration.get("status") or {})
+            status = MigrationStatus.model_validate(section(migration, "status"))
         except ValidationError:
             return  # an invalid spec has changed nothing
         identity = Identity(namespace, name, migration["metadata"]["uid"], 0, deleting=True)
-        found = removal.config_map(self._kubernetes, identity, spec, status)
-        if found is not None:
-            self._kubernetes.apply(found, force=True)
-            words = (
-                f"Abandoned in phase {status.phase}: ConfigMap {found['metadata']['name']} lists what is left behind"
-            )
+        config_map = removal.config_map(self._kubernetes, identity, spec, status)
+        if config_map is not None:
+            self._kubernetes.apply(config_map, force=True)
+            name = config_map["metadata"]["name"]
+            words = f"Abandoned in phase {status.phase}: ConfigMap {name} lists what is left behind"
             self.post(migration, Event(EventType.WARNING, EventReason.REFUSED, words))
 
     def let_go(self, namespace: str, name: str, uid: str | None = None) -> None:
-        """Remove lock and Lease from the StatefulSets of a deleted migration, so that their owner can change them again.
+        """Remove lock and Lease from a deleted migration's StatefulSets, so that their owner can change them again.
 
         Parameters
         ----------
@@ -480,18 +481,22 @@ class Reconciler:
         if migration is None or uid not in (None, migration["metadata"]["uid"]):
             return
         identity = Identity(namespace, name, migration["metadata"]["uid"], 0)
-        for ref in (migration.get("spec") or {}).get("brokers", {}).get("statefulSets") or []:
+        for ref in entries(migration, "spec", "brokers", "statefulSets"):
             tried_again(partial(self._unlock, identity, ref.get("name", "")))
             self._leases.release(identity, ref["name"])
 
     def _unlock(self, identity: Identity, stateful_set: str) -> None:
         """Remove the lock of a migration, and no other, from the StatefulSet that was read."""
         place = "apps/v1", "StatefulSet", identity.namespace, stateful_set
-        found = self._kubernetes.get(*place)
-        if found is None or (found["metadata"].get("annotations") or {}).get(ANNOTATION_LOCK) != identity.lock:
+        obj = self._kubernetes.get(*place)
+        if obj is None or section(obj, "metadata", "annotations").get(ANNOTATION_LOCK) != identity.lock:
             return
         patch = {"metadata": {"annotations": {ANNOTATION_LOCK: None}}}
-        self._kubernetes.merge_patch(*place, patch, resource_version=found["metadata"]["resourceVersion"])
+        self._kubernetes.merge_patch(*place, patch, resource_version=obj["metadata"]["resourceVersion"])
+
+
+def _body(status: MigrationStatus) -> Object:
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _decided_from(migration: Object) -> tuple[object, ...]:
@@ -514,9 +519,11 @@ def _words(error: ValidationError | InvalidSpecError) -> str:
     return f"spec.{path}: {first['msg']}{more}"
 
 
-def _unreachable(seen: Observation) -> bool:
+def _unreachable(observation: Observation) -> bool:
     """Return whether ZooKeeper or the brokers were asked and did not answer."""
-    return any(isinstance(part, Unobserved) and part != NOT_NEEDED for part in (seen.zookeeper, seen.cluster))
+    return any(
+        isinstance(part, Unobserved) and part != NOT_NEEDED for part in (observation.zookeeper, observation.cluster)
+    )
 
 
 def _asked(decision: Decision, memory: Memory) -> timedelta:

@@ -58,6 +58,7 @@ from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.report import GO_KEY, Go, Profile
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
+from kraftbridge.objects import entries
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import broker_records, kept_copies, original_secrets, original_state, ownership
 from kraftbridge.services.act import archives, rehearsals, removal
@@ -75,6 +76,39 @@ _STATEFUL_SET = ("apps/v1", "StatefulSet")
 _SPARK_SECRET_BYTES = 48
 _TRIES = 5
 """Conflicts with the StatefulSet's controller after which an act is left to the next step."""
+
+
+_ForBrokers = (
+    LockStatefulSet
+    | KeepOriginal
+    | HoldLease
+    | ReleaseLease
+    | ConfigureBrokers
+    | ReleaseStatefulSet
+    | RestartPod
+    | RecordBroker
+    | RestoreStatefulSet
+    | RemoveControllerClaim
+)
+_ForQuorum = (
+    ApplyControllers
+    | IssueListenerCertificates
+    | WriteCanary
+    | RemoveCanary
+    | KeepCopy
+    | StopControllers
+    | UpdateMetadataVersion
+)
+_ForVerification = LaunchVerification | ReleaseVerification | RemoveVerification | ArchiveDifferences
+_Besides = (
+    RunDryStart
+    | LaunchRehearsal
+    | FenceRehearsal
+    | CollectRehearsal
+    | RemoveRehearsal
+    | PublishFindings
+    | PublishFinalManifest
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +139,26 @@ class Actuator:
         try:
             step.kubernetes.check()
             self._do(step, action)
-        except ActionRefusedError as e:
+        except ActionRefusedError as error:
             ACTIONS.labels(action=name, outcome="refused").inc()
-            return ActionOutcome(name, str(e), refused=True)
-        except MigrationError as e:
+            return ActionOutcome(name, str(error), refused=True)
+        except MigrationError as error:
             ACTIONS.labels(action=name, outcome="failed").inc()
-            return ActionOutcome(name, str(e))
+            return ActionOutcome(name, str(error))
         ACTIONS.labels(action=name, outcome="done").inc()
         return ActionOutcome(name)
 
-    def _do(self, step: Step, action: Action) -> None:  # noqa: PLR0915 - one arm per action
+    def _do(self, step: Step, action: Action) -> None:
+        if isinstance(action, _ForBrokers):
+            self._do_for_brokers(step, action)
+        elif isinstance(action, _ForQuorum):
+            self._do_for_quorum(step, action)
+        elif isinstance(action, _ForVerification):
+            self._do_for_verification(step, action)
+        else:
+            self._do_besides(step, action)
+
+    def _do_for_brokers(self, step: Step, action: _ForBrokers) -> None:
         match action:
             case LockStatefulSet(name):
                 self._lock(step, name)
@@ -129,17 +173,45 @@ class Actuator:
                 self._configure(step, name, mode)
             case ReleaseStatefulSet(name):
                 self._release(step, name)
-            case ApplyControllers():
-                self._apply_controllers(step, action)
-            case IssueListenerCertificates():
-                IssuedSecrets(step.kubernetes, step.identity, step.spec, step.status).issue(datetime.now(UTC))
-                # Both were read without the Secrets.
-                step.memory.survey = step.memory.dry_start = None
             case RestartPod():
                 self._restart(step, action)
             case RecordBroker():
                 broker_records.record(step.kubernetes, step.identity, step.clients, action, datetime.now(UTC))
                 step.memory.record = None
+            case RestoreStatefulSet(name):
+                self._restore(step, name)
+            case RemoveControllerClaim(kraft_epoch):
+                self._archive_znodes(step)
+                step.kubernetes.check()
+                step.clients.zookeeper.remove_controller_claim(kraft_epoch)
+
+    def _do_for_quorum(self, step: Step, action: _ForQuorum) -> None:
+        match action:
+            case ApplyControllers():
+                self._apply_controllers(step, action)
+            case IssueListenerCertificates():
+                IssuedSecrets(step.kubernetes, step.identity, step.spec, step.status).issue(datetime.now(UTC))
+                # Both were read without the Secrets.
+                step.memory.survey = None
+                step.memory.dry_start = None
+            case WriteCanary(value, replicas):
+                step.clients.controllers.write_canary(value, replicas)
+                step.memory.canary_committed = value
+            case RemoveCanary(value):
+                step.clients.controllers.remove_canary(value)
+            case KeepCopy():
+                controllers = step.status.controllers
+                if controllers is not None:
+                    kept_copies.keep(
+                        step.kubernetes, step.identity, step.clients, controllers, action, datetime.now(UTC)
+                    )
+            case StopControllers():
+                removal.stop_controllers(step.kubernetes, step.identity.namespace, action)
+            case UpdateMetadataVersion(level, upgrade):
+                step.clients.controllers.update_metadata_version(level, upgrade)
+
+    def _do_for_verification(self, step: Step, action: _ForVerification) -> None:
+        match action:
             case LaunchVerification():
                 self._launch(step, action)
             case ReleaseVerification(run_id):
@@ -150,36 +222,19 @@ class Actuator:
                 self._remove(step, run_id, keep_report=keep_report)
             case ArchiveDifferences(run_id, secret):
                 self._archive_differences(step, run_id, secret)
-            case WriteCanary(value, replicas):
-                step.clients.controllers.write_canary(value, replicas)
-                step.memory.canary_committed = value
-            case RemoveCanary(value):
-                step.clients.controllers.remove_canary(value)
+
+    def _do_besides(self, step: Step, action: _Besides) -> None:
+        match action:
             case RunDryStart():
                 self._dry_starts.start(step.identity, step.spec, step.status, step.clients, action)
             case LaunchRehearsal() | FenceRehearsal() | CollectRehearsal() | RemoveRehearsal():
                 rehearsals.carry_out(
                     step.kubernetes, self._facts, self._settings, step.identity, step.spec, step.status, action
                 )
-            case KeepCopy():
-                if step.status.controllers is not None:
-                    known = step.status.controllers
-                    kept_copies.keep(step.kubernetes, step.identity, step.clients, known, action, datetime.now(UTC))
-            case RestoreStatefulSet(name):
-                self._restore(step, name)
-            case StopControllers():
-                removal.stop_controllers(step.kubernetes, step.identity.namespace, action)
-            case RemoveControllerClaim(kraft_epoch):
-                self._archive_znodes(step)
-                step.kubernetes.check()
-                step.clients.zookeeper.remove_controller_claim(kraft_epoch)
-            case UpdateMetadataVersion(level, upgrade):
-                step.clients.controllers.update_metadata_version(level, upgrade)
-            case PublishFindings(name, found):
-                step.kubernetes.apply(
-                    archives.findings(step.identity.namespace, name, step.identity.name, step.identity.uid, found),
-                    force=True,
-                )
+            case PublishFindings(name, text):
+                identity = step.identity
+                findings = archives.findings(identity.namespace, name, identity.name, identity.uid, text)
+                step.kubernetes.apply(findings, force=True)
             case PublishFinalManifest():
                 self._publish_final_manifest(step)
 
@@ -205,7 +260,8 @@ class Actuator:
                 f"StatefulSet {namespace}/{name} is locked by migration {lock}; finish or delete that one first"
             )
         self._record(step, name, stateful_set)
-        # Not server-side apply: the user owns the defaulted rollingUpdate.partition, which is invalid together with OnDelete (422).
+        # Not server-side apply: the user owns the defaulted rollingUpdate.partition,
+        # which is invalid together with OnDelete (422).
         patch = {
             "metadata": {"annotations": {ANNOTATION_LOCK: step.identity.lock}},
             "spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}},
@@ -214,8 +270,12 @@ class Actuator:
         step.kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch)
 
     def _record(self, step: Step, name: str, stateful_set: Mapping[str, Any]) -> None:
-        """Record the original state. An overlay is never recorded as such: a StatefulSet whose record is lost is only locked."""
-        namespace, spec = step.identity.namespace, step.spec
+        """Record the original state.
+
+        An overlay is never recorded as such: a StatefulSet whose record is lost is only locked.
+        """
+        namespace = step.identity.namespace
+        spec = step.spec
         if original_secrets.keep(step.kubernetes, step.identity, step.status, name):
             return
         mark = original_state.overlay_of(stateful_set)
@@ -241,7 +301,8 @@ class Actuator:
         step.kubernetes.apply(overlays.overlay(step.spec, facts, name, mode), force=True)
 
     def _restore(self, step: Step, name: str) -> None:
-        facts, original = self._broker_facts(step, name), self._recorded(step, name)
+        facts = self._broker_facts(step, name)
+        original = self._recorded(step, name)
         self._give_back(step, name, facts, BrokerMode.ZOOKEEPER)
         # Before the overlay goes: an operator that stops here finds the overlay, and begins anew.
         self._return_fields(step, name, original, original_state.overwritten_paths(step.spec, original, facts), {})
@@ -250,7 +311,10 @@ class Actuator:
         step.kubernetes.apply(nothing, force=True)
 
     def _give_back(self, step: Step, name: str, facts: overlays.BrokerFacts, mode: BrokerMode) -> None:
-        """Restore, as their owners, the values that the overlay applied next does not set: an entry that the operator forced and then drops would stay blank."""
+        """Restore, as their owners, the values that the overlay applied next does not set.
+
+        An entry that the operator forced and then drops would stay blank.
+        """
         namespace = step.identity.namespace
         patches = original_state.restoring_patches(step.spec, self._recorded(step, name), facts, mode)
         for manager, patch in patches:
@@ -261,7 +325,8 @@ class Actuator:
     ) -> None:
         """Give fields back to their former owners, and patch the rest of the StatefulSet's metadata with them.
 
-        The StatefulSet's controller writes its status right after a change, so the resourceVersion that was read is often an old one.
+        The StatefulSet's controller writes its status right after a change,
+        so the resourceVersion that was read is often an old one.
         """
         tried_again(partial(self._try_to_return_fields, step, name, original, paths, metadata), _TRIES)
 
@@ -272,14 +337,16 @@ class Actuator:
         stateful_set = step.kubernetes.get(*_STATEFUL_SET, namespace, name)
         if stateful_set is None:
             raise ActionError(f"StatefulSet {namespace}/{name} does not exist")
-        current = stateful_set["metadata"].get("managedFields") or []
-        entries = ownership.returned(current, original.managed_fields, paths)
+        current = entries(stateful_set, "metadata", "managedFields")
+        returned = ownership.returned(current, original.managed_fields, paths)
+        changed = dict(metadata)
         # The API server takes an empty list for a wish to forget every owner.
-        changed = {"managedFields": entries} if entries and entries != current else {}
-        if not changed and not metadata:
+        if returned and returned != current:
+            changed["managedFields"] = returned
+        if not changed:
             return
         version = stateful_set["metadata"]["resourceVersion"]
-        patch = {"metadata": {**metadata, **changed}}
+        patch = {"metadata": changed}
         step.kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch, resource_version=version)
 
     def _archive_znodes(self, step: Step) -> None:
@@ -292,13 +359,13 @@ class Actuator:
     def _release(self, step: Step, name: str) -> None:
         namespace = step.identity.namespace
         original = self._facts.recorded(step.identity, step.status, name)
-        strategy = {"type": step.status.former_strategy(name)} if original is None else dict(original.update_strategy)
         unlocked = {"annotations": {ANNOTATION_LOCK: None}}
         if original is None:
-            patch = {"metadata": unlocked, "spec": {"updateStrategy": strategy}}
+            patch = {"metadata": unlocked, "spec": {"updateStrategy": {"type": step.status.former_strategy(name)}}}
             step.kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch)
             return
-        step.kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, {"spec": {"updateStrategy": strategy}})
+        patch = {"spec": {"updateStrategy": dict(original.update_strategy)}}
+        step.kubernetes.merge_patch(*_STATEFUL_SET, namespace, name, patch)
         self._return_fields(step, name, original, [("f:spec", "f:updateStrategy")], unlocked)
 
     def _broker_facts(self, step: Step, name: str) -> overlays.BrokerFacts:
@@ -313,11 +380,14 @@ class Actuator:
     # -------------------------------------------------------------------------------------------- quorum
 
     def _apply_controllers(self, step: Step, action: ApplyControllers) -> None:
-        identity, attempt = step.identity, step.status.attempt
-        known = step.status.controllers
-        restores = known is not None and known.rendered is not None and known.rendered.restored is not None
-        if not action.format_allowed and known is not None and not restores:
-            belongings.check_claims(step.kubernetes, identity.namespace, known)
+        identity = step.identity
+        attempt = step.status.attempt
+        controllers = step.status.controllers
+        restores = (
+            controllers is not None and controllers.rendered is not None and controllers.rendered.restored is not None
+        )
+        if not action.format_allowed and controllers is not None and not restores:
+            belongings.check_claims(step.kubernetes, identity.namespace, controllers)
         self._ensure_log_access(step, controllers_name(identity.name, identity.uid, attempt))
         facts = self._facts.controllers(identity, step.spec, step.status)
         spec = rendered_spec(step.spec, step.status)
@@ -326,8 +396,10 @@ class Actuator:
                 step.kubernetes.apply(obj, force=True)
 
     def _ensure_log_access(self, step: Step, controllers: str) -> None:
-        namespace, domain = step.identity.namespace, step.identity.cluster_domain
-        server, reader = names.log_access_secret(controllers), names.log_reader_secret(controllers)
+        namespace = step.identity.namespace
+        domain = step.identity.cluster_domain
+        server = names.log_access_secret(controllers)
+        reader = names.log_reader_secret(controllers)
         present = step.kubernetes.get("v1", "Secret", namespace, server)
         if present is None:
             hosts = names.controller_hosts(controllers, namespace, step.spec.controllers.node_ids, domain)
@@ -346,7 +418,9 @@ class Actuator:
     # -------------------------------------------------------------------------------------- verification
 
     def _launch(self, step: Step, action: LaunchVerification) -> None:
-        spec, record = step.spec, next(v for v in step.status.verifications if v.run_id == action.run_id)
+        spec = step.spec
+        record = next(v for v in step.status.verifications if v.run_id == action.run_id)
+        controllers = controllers_name(step.identity.name, step.identity.uid, step.status.attempt)
         account = spec.verification.service_account or self._settings.verifier_service_account
         facts = runs.RunFacts(
             namespace=step.identity.namespace,
@@ -357,31 +431,25 @@ class Actuator:
             profile=action.profile,
             gate=action.gate,
             kept=action.kept,
-            controllers=controllers_name(step.identity.name, step.identity.uid, step.status.attempt),
+            controllers=controllers,
             cluster_domain=step.identity.cluster_domain,
             image=spec.verification.image or self._settings.verifier_image,
             service_account=account,
             pod_defaults=self._facts.pod_defaults(step.identity.namespace, spec, account),
             listener_certificate=shows_listener_certificate(
-                step.kubernetes,
-                step.identity.namespace,
-                controllers_name(step.identity.name, step.identity.uid, step.status.attempt),
-                spec,
+                step.kubernetes, step.identity.namespace, controllers, spec
             ),
         )
         runner = spec.verification.runner
-        if runner is Runner.SPARK_APPLICATION and not step.kubernetes.serves(
-            runs.SPARK_API_VERSION, "SparkApplication"
-        ):
+        if runner is Runner.SPARK_APPLICATION and not self._serves_spark(step):
             runner = Runner.JOB
         if action.profile is Profile.COPY:
             self._create(step, runs.tree_claim(spec, facts))
         self._create(step, runs.config_map(spec, facts))
-        config_map = step.kubernetes.get(
-            "v1", "ConfigMap", facts.namespace, names.verification_config_map(facts.run_id)
-        )
+        name = names.verification_config_map(facts.run_id)
+        config_map = step.kubernetes.get("v1", "ConfigMap", facts.namespace, name)
         if config_map is None:
-            raise ActionError(f"ConfigMap {facts.namespace}/{names.verification_config_map(facts.run_id)} vanished")
+            raise ActionError(f"ConfigMap {facts.namespace}/{name} vanished")
         # Before the first pod: until it is there, anybody may connect.
         self._create(step, runs.network_policy(facts, config_map["metadata"]["uid"]))
         if runs.has_executors(spec, facts, runner):
@@ -390,9 +458,13 @@ class Actuator:
             self._create(step, obj)
         self._create(step, runs.application(spec, facts, runner))
 
+    @staticmethod
+    def _serves_spark(step: Step) -> bool:
+        return step.kubernetes.serves(runs.SPARK_API_VERSION, "SparkApplication")
+
     def _remove(self, step: Step, run_id: str, *, keep_report: bool) -> None:
         namespace = step.identity.namespace
-        if step.kubernetes.serves(runs.SPARK_API_VERSION, "SparkApplication"):
+        if self._serves_spark(step):
             step.kubernetes.delete(runs.SPARK_API_VERSION, "SparkApplication", namespace, run_id)
         step.kubernetes.delete("batch/v1", "Job", namespace, run_id)
         for kind in ("RoleBinding", "Role"):
@@ -401,7 +473,8 @@ class Actuator:
             step.kubernetes.delete("v1", "ConfigMap", namespace, names.verification_config_map(run_id))
 
     def _archive_differences(self, step: Step, run_id: str, secret: str) -> None:
-        namespace, name = step.identity.namespace, names.verification_config_map(run_id)
+        namespace = step.identity.namespace
+        name = names.verification_config_map(run_id)
         config_map = step.kubernetes.get("v1", "ConfigMap", namespace, name)
         if config_map is None:
             raise ActionError(f"ConfigMap {namespace}/{name} with the report of {run_id} does not exist")
@@ -412,11 +485,11 @@ class Actuator:
     # --------------------------------------------------------------------------------------------- others
 
     def _publish_final_manifest(self, step: Step) -> None:
-        facts = {
-            ref.name: self._facts.brokers(step.identity, step.spec, step.status, original)
-            for ref in step.spec.brokers.stateful_sets
-            if (original := self._facts.recorded(step.identity, step.status, ref.name)) is not None
-        }
+        facts = {}
+        for ref in step.spec.brokers.stateful_sets:
+            original = self._facts.recorded(step.identity, step.status, ref.name)
+            if original is not None:
+                facts[ref.name] = self._facts.brokers(step.identity, step.spec, step.status, original)
         files = hand_over.broker_manifests(step.spec, facts, step.identity.name)
         files["controllers.yaml"] = self._controllers_manifest(step)
         if step.status.listener_certificates is not None:
@@ -437,20 +510,23 @@ class Actuator:
 
     def _controllers_manifest(self, step: Step) -> str:
         """Return the controllers' objects as they are, volumes included; a Secret stays where it is."""
-        namespace, known = step.identity.namespace, step.status.controllers
-        if known is None:
+        namespace = step.identity.namespace
+        controllers = step.status.controllers
+        if controllers is None:
             return ""
         wanted = [
-            (*_STATEFUL_SET, known.name),
-            *(b for b in removal.belongings(known.name) if b[1] != "Secret"),
-            *(("v1", "PersistentVolumeClaim", names.controller_claim(known.name, i)) for i in known.node_ids),
+            (*_STATEFUL_SET, controllers.name),
+            *(place for place in removal.belongings(controllers.name) if "Secret" not in place),
+            *(
+                ("v1", "PersistentVolumeClaim", names.controller_claim(controllers.name, i))
+                for i in controllers.node_ids
+            ),
         ]
-        found = (step.kubernetes.get(api_version, kind, namespace, name) for api_version, kind, name in wanted)
-        documents = [
-            hand_over.exported({"apiVersion": api_version, "kind": kind, **obj})
-            for (api_version, kind, _), obj in zip(wanted, found, strict=True)
-            if obj is not None
-        ]
+        documents = []
+        for api_version, kind, name in wanted:
+            obj = step.kubernetes.get(api_version, kind, namespace, name)
+            if obj is not None:
+                documents.append(hand_over.exported({"apiVersion": api_version, "kind": kind, **obj}))
         return yaml.safe_dump_all(documents, sort_keys=False)
 
     def _create(self, step: Step, obj: dict[str, Any]) -> None:
@@ -470,7 +546,8 @@ def _secret(namespace: str, name: str, migration: str, files: dict[str, str]) ->
 
 
 VALID_FOR = authority.AUTHORITY_LIFETIME
-"""The quorum outlives the operator, so nothing would renew the certificate. The key never leaves the controllers' Secret."""
+"""The quorum outlives the operator, so nothing would renew the certificate.
+The key never leaves the controllers' Secret."""
 
 
 def log_server_files(dns_names: list[str]) -> dict[str, str]:

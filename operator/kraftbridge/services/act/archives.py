@@ -1,4 +1,4 @@
-"""Archives the content of znodes that the operator overwrites or deletes, in objects without an owner, so that they remain."""
+"""Archives znodes that the operator overwrites or deletes, in objects without an owner, so that they remain."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gzip
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from pydantic import ValidationError
@@ -19,6 +20,7 @@ from kraftbridge.models.entities import ENTITY_KINDS
 from kraftbridge.models.observation import Archive
 from kraftbridge.models.report import REPORT_KEY, Difference, VerificationReport
 from kraftbridge.models.status import FindingStatus
+from kraftbridge.objects import section
 from kraftbridge.storage.ports import KubernetesPort
 
 ANNOTATION_RUN = f"{GROUP}/run"
@@ -37,21 +39,24 @@ def report_of(config_map: Mapping[str, Any]) -> VerificationReport:
     ActionRefusedError
         The report is missing or cannot be read. Its differences cannot be archived, so they must not be overwritten.
     """
-    name, packed = config_map["metadata"]["name"], (config_map.get("data") or {}).get(REPORT_KEY)
+    name = config_map["metadata"]["name"]
+    packed = section(config_map, "data").get(REPORT_KEY)
     if packed is None:
         raise ActionRefusedError(f"ConfigMap {name} holds no report, so what differs cannot be archived")
-    source, advice = f"the report in ConfigMap {name}", "Restore the ConfigMap, or let the verification run again"
+    source = f"the report in ConfigMap {name}"
+    advice = "Restore the ConfigMap, or let the verification run again"
     try:
         text = bounds.unpacked(base64.b64decode(packed), source, bounds.REPORT_BYTES, advice)
         # pydantic's own parser takes 800 bytes for an empty list.
         return VerificationReport.model_validate(bounds.json_value(text, source, bounds.REPORT_VALUES, advice))
-    except (ValidationError, OSError, EOFError, ValueError) as e:
-        raise ActionRefusedError(f"the report in ConfigMap {name} cannot be read: {e}") from e
+    except (ValidationError, OSError, EOFError, ValueError) as error:
+        raise ActionRefusedError(f"the report in ConfigMap {name} cannot be read: {error}") from error
 
 
 def paths_of(differences: Iterable[Difference]) -> list[str]:
     """Return the znodes of entities; a partition has two."""
-    return list(dict.fromkeys(path for each in differences for path in ENTITY_KINDS[each.kind].paths(each.key)))
+    paths = (ENTITY_KINDS[difference.kind].paths(difference.key) for difference in differences)
+    return list(dict.fromkeys(chain.from_iterable(paths)))
 
 
 def secret(
@@ -78,7 +83,8 @@ def secret(
     packed = gzip.compress(json.dumps(document, ensure_ascii=False).encode(), mtime=0)
     if len(packed) > MAXIMUM_ARCHIVE_BYTES:
         raise ActionRefusedError(
-            f"{report.differing} differing entities of {report.run_id} do not fit into a Secret ({len(packed)} bytes), so nothing is overwritten; repair them by hand"
+            f"{report.differing} differing entities of {report.run_id} do not fit into a Secret ({len(packed)} "
+            "bytes), so nothing is overwritten; repair them by hand"
         )
     return {
         "apiVersion": "v1",
@@ -104,32 +110,35 @@ def znodes(namespace: str, name: str, migration: str, values: Mapping[str, bytes
     }
 
 
-def findings(namespace: str, name: str, migration: str, uid: str, found: Iterable[FindingStatus]) -> dict[str, Any]:
+def findings(namespace: str, name: str, migration: str, uid: str, findings: Iterable[FindingStatus]) -> dict[str, Any]:
     """Return the ConfigMap with all preflight findings. It is deleted with the migration."""
-    listed = [f.model_dump(mode="json", by_alias=True) for f in found]
+    listed = [f.model_dump(mode="json", by_alias=True) for f in findings]
     packed = gzip.compress(json.dumps(listed, ensure_ascii=False).encode(), mtime=0)
     owner = {"apiVersion": API_VERSION, "kind": KIND, "name": migration, "uid": uid}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": name, "namespace": namespace, "labels": names.labels(migration), "ownerReferences": [owner],
+            "name": name,
+            "namespace": namespace,
+            "labels": names.labels(migration),
+            "ownerReferences": [owner],
         },
         "binaryData": {FINDINGS_KEY: base64.b64encode(packed).decode()},
-    }  # fmt: skip
+    }
 
 
-def read(found: Mapping[str, Any]) -> Archive:
+def read(secret: Mapping[str, Any]) -> Archive:
     """Return the content of an archive by its annotations."""
-    annotations = found["metadata"].get("annotations") or {}
+    annotations = section(secret, "metadata", "annotations")
     entities = annotations.get(ANNOTATION_ENTITIES, "")
     return Archive(annotations.get(ANNOTATION_RUN, ""), int(entities) if entities.isdigit() else -1)
 
 
 def find(kubernetes: KubernetesPort, namespace: str, name: str) -> Archive | None:
     """Return the content of an archive; None if it does not exist."""
-    found = kubernetes.get("v1", "Secret", namespace, name)
-    return None if found is None else read(found)
+    config_map = kubernetes.get("v1", "Secret", namespace, name)
+    return None if config_map is None else read(config_map)
 
 
 def _shown(value: bytes) -> dict[str, str]:

@@ -1,13 +1,16 @@
 """The API server as the acts of one step see it: a write happens only while what the step has decided on still holds.
 
-Each write reads its object afresh, compares (`kraftbridge.phases.basis`), and carries the object's UID and resourceVersion. So a process that is frozen
-between comparison and write gets a conflict if anybody has touched the object meanwhile; a conflict is read and compared again. A write of the object's
-status, which changes its resourceVersion as well, costs one more try and stops nothing.
+Each write reads its object afresh, compares (`kraftbridge.phases.basis`),
+and carries the object's UID and resourceVersion.
+So a process that is frozen between comparison and write gets a conflict if anybody has touched the object meanwhile;
+a conflict is read and compared again.
+A write of the object's status, which changes its resourceVersion as well, costs one more try and stops nothing.
 
 Notes
 -----
-Measured on Kubernetes 1.34.4: an apply that carries ``metadata.resourceVersion`` gets 409 for any other version, one that carries ``metadata.uid`` besides
-also for an object that is gone (without it, the object is created anew); neither becomes a managed field.
+Measured on Kubernetes 1.34.4: an apply that carries ``metadata.resourceVersion`` gets 409 for any other version,
+one that carries ``metadata.uid`` besides also for an object that is gone (without it, the object is created anew);
+neither becomes a managed field.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from kraftbridge.exceptions import ActionError, ActionRefusedError, ConflictErro
 from kraftbridge.models.decision import Event
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import Right
+from kraftbridge.objects import entries, section
 from kraftbridge.phases.basis import Basis, StatefulSetVersion, changed, intent, overtaken
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.leases import Leases
@@ -126,9 +130,9 @@ class CheckedKubernetes:
     def create(self, obj: Mapping[str, Any], *, field_manager: str = FIELD_MANAGER) -> Object:
         """Create an object, and take it back if the step was overtaken meanwhile."""
         self._compare()
-        made = self._kubernetes.create(obj, field_manager=field_manager)
-        self._take_back_if_overtaken(obj, made)
-        return made
+        created = self._kubernetes.create(obj, field_manager=field_manager)
+        self._take_back_if_overtaken(obj, created)
+        return created
 
     def apply(self, obj: Mapping[str, Any], *, force: bool = False, field_manager: str = FIELD_MANAGER) -> Object:
         """Apply server-side what was read; what does not exist is taken back if the step was overtaken meanwhile."""
@@ -138,9 +142,9 @@ class CheckedKubernetes:
             if present is not None:
                 whole = {**obj, "metadata": {**metadata, **_version(present)}}
                 return self._kubernetes.apply(whole, force=force, field_manager=field_manager)
-            made = self._kubernetes.apply_new(obj, force=force, field_manager=field_manager)
-            self._take_back_if_overtaken(obj, made)
-            return made
+            created = self._kubernetes.apply_new(obj, force=force, field_manager=field_manager)
+            self._take_back_if_overtaken(obj, created)
+            return created
 
         return self._write(obj["apiVersion"], obj["kind"], metadata.get("namespace"), metadata["name"], write)
 
@@ -221,7 +225,10 @@ class CheckedKubernetes:
         grace_seconds: int | None = None,
         resource_version: str | None = None,
     ) -> None:
-        """Delete an object of this UID at the version that was read. Without a UID its name alone says which it is, as that of a run does."""
+        """Delete an object of this UID at the version that was read.
+
+        Without a UID its name alone says which it is, as that of a run does.
+        """
         delete = partial(
             self._kubernetes.delete,
             api_version,
@@ -266,11 +273,12 @@ class CheckedKubernetes:
         *,
         once: bool = False,
     ) -> Object:
-        """Read, compare, write at the version that was read; carry what was decided on over to the written StatefulSet."""
+        """Read, compare, write at the version that was read, and carry what was decided on over to what was written."""
         is_stateful_set = (api_version, kind) == _STATEFUL_SET
 
         def attempt() -> Object:
-            # The object is read first: whoever decides otherwise after the comparison changes the version that the write carries.
+            # The object is read first: whoever decides otherwise after the comparison changes the version that the
+            # write carries.
             present = self._kubernetes.get(api_version, kind, namespace, name)
             if is_stateful_set:
                 self._compare_stateful_set(name, present)
@@ -288,14 +296,15 @@ class CheckedKubernetes:
         if why := overtaken(self._decided, self._present()):
             raise OvertakenError(why)
 
-    def _compare_stateful_set(self, name: str, found: Object | None) -> None:
-        if why := changed(self._decided, name, _stateful_set_version(found)):
+    def _compare_stateful_set(self, name: str, stateful_set: Object | None) -> None:
+        if why := changed(self._decided, name, _stateful_set_version(stateful_set)):
             raise OvertakenError(why)
 
     def _compare_owner(self, pod: Object | None) -> None:
         """Compare the StatefulSet of a pod: its successor starts from whatever the template says then."""
-        references = [] if pod is None else pod["metadata"].get("ownerReferences") or []
-        if name := self._decided.name_of(frozenset(r["uid"] for r in references)):
+        owners = frozenset(owner["uid"] for owner in entries(pod, "metadata", "ownerReferences"))
+        name = self._decided.name_of(owners)
+        if name:
             self._compare_stateful_set(name, self._kubernetes.get(*_STATEFUL_SET, self._identity.namespace, name))
 
     def _present(self) -> Basis:
@@ -314,10 +323,13 @@ class CheckedKubernetes:
         lease = self._leases.look(self._identity, stateful_set)
         return lease.ours and not lease.expired
 
-    def _take_back_if_overtaken(self, obj: Mapping[str, Any], made: Object) -> None:
-        """Delete what this step has created if another process decided otherwise meanwhile: creation alone has no version to carry.
+    def _take_back_if_overtaken(self, obj: Mapping[str, Any], created: Object) -> None:
+        """Delete what this step has created if another process decided otherwise meanwhile.
 
-        An edit of the spec is no reason: the same process decides on it next. Some kinds the operator has no right to delete; none of them runs anything.
+        Creation alone has no version to carry.
+
+        An edit of the spec is no reason: the same process decides on it next.
+        Some kinds the operator has no right to delete; none of them runs anything.
         """
         present = self._present()
         why = overtaken(replace(self._decided, generation=present.generation), present)
@@ -330,7 +342,7 @@ class CheckedKubernetes:
                 obj["kind"],
                 metadata.get("namespace"),
                 metadata["name"],
-                uid=made["metadata"]["uid"],
+                uid=created["metadata"]["uid"],
             )
         raise OvertakenError(why)
 
@@ -338,7 +350,7 @@ class CheckedKubernetes:
 def _intent(migration: Object) -> tuple[object, ...]:
     """Return what the status records; nothing if another release wrote one that this release does not know."""
     try:
-        return intent(MigrationStatus.model_validate(migration.get("status") or {}))
+        return intent(MigrationStatus.model_validate(section(migration, "status")))
     except ValidationError:
         return ()
 
@@ -353,10 +365,10 @@ def _present_version(kind: str, name: str, present: Object | None, resource_vers
     return resource_version or str(present["metadata"]["resourceVersion"])
 
 
-def _stateful_set_version(found: Object | None) -> StatefulSetVersion | None:
+def _stateful_set_version(stateful_set: Object | None) -> StatefulSetVersion | None:
     """Return what `kraftbridge.phases.basis` compares; None for one that does not exist."""
-    if not found:
+    if not stateful_set:
         return None
-    metadata = found["metadata"]
-    lock = (metadata.get("annotations") or {}).get(ANNOTATION_LOCK, "")
+    metadata = stateful_set["metadata"]
+    lock = section(metadata, "annotations").get(ANNOTATION_LOCK, "")
     return StatefulSetVersion(metadata["uid"], metadata.get("generation", 0), lock)

@@ -50,12 +50,12 @@ def carry_out(
     namespace = identity.namespace
     match action:
         case LaunchRehearsal(run_id):
-            found = _facts(facts, settings, identity, spec, status, run_id)
-            for obj in (builder.config_map(spec, found), builder.job(spec, found)):
+            run = _facts(facts, settings, identity, spec, status, run_id)
+            for obj in (builder.config_map(spec, run), builder.job(spec, run)):
                 _create(kubernetes, obj)
         case FenceRehearsal(run_id):
-            found = _facts(facts, settings, identity, spec, status, run_id)
-            kubernetes.apply(builder.network_policy(found), force=True)
+            run = _facts(facts, settings, identity, spec, status, run_id)
+            kubernetes.apply(builder.network_policy(run), force=True)
         case CollectRehearsal(run_id, pod):
             text, page = _result(kubernetes, namespace, pod)
             patch: dict[str, Any] = {"data": {RESULT_KEY: text}}
@@ -96,8 +96,8 @@ def _result(kubernetes: KubernetesPort, namespace: str, pod: str) -> tuple[str, 
                     return bounds.unpacked(
                         packed, f"the result of pod {pod}", bounds.RESULT_BYTES, advice
                     ).decode(), page
-                except (binascii.Error, OSError, UnicodeDecodeError) as e:
-                    words = f"its result is not whole: {e}"
+                except (binascii.Error, OSError, UnicodeDecodeError) as error:
+                    words = f"its result is not whole: {error}"
         if lines and words == "its pod is gone":
             words = f"container {container} of pod {pod} ended without a result; its log ends with: {lines[-1][:200]}"
     now = datetime.now(UTC)

@@ -15,8 +15,9 @@ from kraftbridge.models.decision import AT_ONCE_SECONDS, StopControllers
 from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, before_secrets
+from kraftbridge.objects import section
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services.observe.workloads import pods_selector
+from kraftbridge.services.observe.workloads import is_owned, pods_selector
 from kraftbridge.storage.ports import KubernetesPort
 
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
@@ -25,9 +26,9 @@ _STATEFUL_SET = ("apps/v1", "StatefulSet")
 def stop_controllers(kubernetes: KubernetesPort, namespace: str, action: StopControllers) -> None:
     """Delete the StatefulSet, then its pods at once.
 
-    First, the StatefulSet becomes the owner of its other objects, so that Kubernetes' garbage collection deletes them: the operator has
-    no right to delete Secrets, Services or volumes. ``persistentVolumeClaimRetentionPolicy`` deletes the volumes if the user chose
-    that.
+    First, the StatefulSet becomes the owner of its other objects, so that Kubernetes' garbage collection deletes them:
+    the operator has no right to delete Secrets, Services or volumes.
+    ``persistentVolumeClaimRetentionPolicy`` deletes the volumes if the user chose that.
 
     Raises
     ------
@@ -41,7 +42,8 @@ def stop_controllers(kubernetes: KubernetesPort, namespace: str, action: StopCon
         return
     uid = stateful_set["metadata"]["uid"]
     if "deletionTimestamp" not in stateful_set["metadata"]:
-        owner = {**dict(zip(("apiVersion", "kind"), _STATEFUL_SET, strict=True)), "name": action.name, "uid": uid}
+        api_version, kind = _STATEFUL_SET
+        owner = {"apiVersion": api_version, "kind": kind, "name": action.name, "uid": uid}
         for api_version, kind, name in belongings(action.name):
             if kubernetes.get(api_version, kind, namespace, name) is not None:
                 patch = {"metadata": {"ownerReferences": [owner]}}
@@ -50,7 +52,7 @@ def stop_controllers(kubernetes: KubernetesPort, namespace: str, action: StopCon
             _release_volumes(kubernetes, namespace, action, uid)
         kubernetes.delete(*_STATEFUL_SET, namespace, action.name, uid=uid, propagation="Foreground")
     for pod in kubernetes.list("v1", "Pod", namespace, pods_selector(stateful_set)):
-        if _is_owned_by(pod, uid):
+        if is_owned(pod, uid):
             _stop_pod(kubernetes, namespace, pod)
 
 
@@ -77,15 +79,14 @@ def belongings(name: str) -> list[tuple[str, str, str]]:
 def _release_volumes(kubernetes: KubernetesPort, namespace: str, action: StopControllers, uid: str) -> None:
     policy = {"spec": {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"}}}
     kubernetes.merge_patch(*_STATEFUL_SET, namespace, action.name, policy)
-    claims = (names.controller_claim(action.name, i) for i in action.node_ids)
-    found = {c: kubernetes.get("v1", "PersistentVolumeClaim", namespace, c) for c in claims}
-    kept = [name for name, claim in found.items() if claim is not None and not _is_owned_by(claim, uid)]
+    kept = []
+    for node_id in action.node_ids:
+        name = names.controller_claim(action.name, node_id)
+        claim = kubernetes.get("v1", "PersistentVolumeClaim", namespace, name)
+        if claim is not None and not is_owned(claim, uid):
+            kept.append(name)
     if kept:
         raise ActionError(f"the StatefulSet's controller has not taken over the volumes {', '.join(kept)} yet")
-
-
-def _is_owned_by(obj: dict[str, Any], uid: str) -> bool:
-    return any(o.get("uid") == uid for o in obj["metadata"].get("ownerReferences", []))
 
 
 LEFT_BEHIND_KEY = "left-behind.yaml"
@@ -111,7 +112,7 @@ def config_map(
         "abandonedAt": datetime.now(UTC).isoformat(timespec="seconds"),
         "objects": list(_objects(kubernetes, identity, status)),
         "brokers": [_brokers(kubernetes, identity.namespace, ref.name) for ref in spec.brokers.stateful_sets],
-        "changedFields": [f.model_dump(mode="json", by_alias=True) for f in status.changed_fields],
+        "changedFields": [field.model_dump(mode="json", by_alias=True) for field in status.changed_fields],
         "znodes": ["/controller", "/migration"] if claimed else [],
     }
     return {
@@ -146,18 +147,18 @@ def _objects(kubernetes: KubernetesPort, identity: Identity, status: MigrationSt
 
 
 def _brokers(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, Any]:
-    """Return the configuration that a StatefulSet of brokers renders, and the configuration that each of its pods runs."""
+    """Return the configuration that a StatefulSet of brokers renders, and what each of its pods runs."""
     stateful_set = kubernetes.get(*_STATEFUL_SET, namespace, name)
     if stateful_set is None:
         return {"statefulSet": name, "exists": False}
 
-    def configuration(metadata: dict[str, Any]) -> str:
-        return str((metadata.get("annotations") or {}).get(ANNOTATION_CONFIGURATION, "the user's own"))
+    def configuration(metadata: Mapping[str, Any]) -> str:
+        return str(section(metadata, "annotations").get(ANNOTATION_CONFIGURATION, "the user's own"))
 
     pods = kubernetes.list("v1", "Pod", namespace, pods_selector(stateful_set))
     return {
         "statefulSet": name,
-        "template": configuration(stateful_set["spec"]["template"].get("metadata") or {}),
-        "updateStrategy": (stateful_set["spec"].get("updateStrategy") or {}).get("type", ""),
-        "pods": {p["metadata"]["name"]: configuration(p["metadata"]) for p in pods},
+        "template": configuration(section(stateful_set, "spec", "template", "metadata")),
+        "updateStrategy": section(stateful_set, "spec", "updateStrategy").get("type", ""),
+        "pods": {pod["metadata"]["name"]: configuration(pod["metadata"]) for pod in pods},
     }

@@ -15,10 +15,10 @@ _UNKNOWN: Final = -1
 
 
 def zookeeper_behind(clients: ClusterClients, now: datetime) -> ZooKeeperBehind:
-    """Return the partitions whose leader epoch at the brokers is higher than ZooKeeper's, and the topics that only one of them has.
+    """Return the partitions whose leader epoch is higher at the brokers, and the topics that only one side has.
 
-    The next ZooKeeper-mode controller elects leaders from ZooKeeper's ISRs, and its followers truncate what the last leader had written
-    (KIP-101, ``/brokers/topics/T/partitions/P/state``).
+    The next ZooKeeper-mode controller elects leaders from ZooKeeper's ISRs,
+    and its followers truncate what the last leader had written (KIP-101, ``/brokers/topics/T/partitions/P/state``).
 
     Raises
     ------

@@ -10,44 +10,54 @@ from kraftbridge.constants import LABEL_ROLE
 from kraftbridge.exceptions import ActionError
 from kraftbridge.models.observation import PodState
 from kraftbridge.models.status import ControllersStatus
-from kraftbridge.services.observe.workloads import pod_state
+from kraftbridge.services.observe.workloads import is_owned, pod_state
 from kraftbridge.storage.ports import KubernetesPort
 
 Object = Mapping[str, Any]
 
 
-def missing(kubernetes: KubernetesPort, namespace: str, known: ControllersStatus) -> tuple[str, ...]:
-    """Return ``Kind/name`` of the objects beside the StatefulSet that do not exist. The certificates have a restoration of their own."""
+def missing(kubernetes: KubernetesPort, namespace: str, controllers: ControllersStatus) -> tuple[str, ...]:
+    """Return ``Kind/name`` of the objects beside the StatefulSet that do not exist.
+
+    The certificates have a restoration of their own.
+    """
     return tuple(
         f"{kind}/{name}"
-        for api_version, kind, name in names.controllers_objects(known.name, known.mode)
+        for api_version, kind, name in names.controllers_objects(controllers.name, controllers.mode)
         if kubernetes.get(api_version, kind, namespace, name) is None
     )
 
 
-def claims(kubernetes: KubernetesPort, namespace: str, known: ControllersStatus) -> dict[int, str]:
+def claims(kubernetes: KubernetesPort, namespace: str, controllers: ControllersStatus) -> dict[int, str]:
     """Return the UID of each voter's PersistentVolumeClaim that exists."""
-    found = {
-        i: kubernetes.get("v1", "PersistentVolumeClaim", namespace, names.controller_claim(known.name, i))
-        for i in known.node_ids
-    }
-    return {i: claim["metadata"]["uid"] for i, claim in found.items() if claim is not None}
+    uids = {}
+    for node_id in controllers.node_ids:
+        claim = kubernetes.get(
+            "v1", "PersistentVolumeClaim", namespace, names.controller_claim(controllers.name, node_id)
+        )
+        if claim is not None:
+            uids[node_id] = claim["metadata"]["uid"]
+    return uids
 
 
-def check_claims(kubernetes: KubernetesPort, namespace: str, known: ControllersStatus) -> None:
-    """Refuse to create the StatefulSet unless every claim exists with its recorded UID: its controller would make blank volumes.
+def check_claims(kubernetes: KubernetesPort, namespace: str, controllers: ControllersStatus) -> None:
+    """Refuse to create the StatefulSet unless every claim exists with its recorded UID.
+
+    Its controller would make blank volumes.
 
     Raises
     ------
     ActionError
         A claim is gone or another one, and there is no StatefulSet.
     """
-    if kubernetes.get("apps/v1", "StatefulSet", namespace, known.name) is not None:
+    if kubernetes.get("apps/v1", "StatefulSet", namespace, controllers.name) is not None:
         return
-    seen = {str(i): uid for i, uid in claims(kubernetes, namespace, known).items()}
-    if lost := sorted(i for i, uid in known.volume_uids.items() if seen.get(i) != uid):
+    present = {str(node_id): uid for node_id, uid in claims(kubernetes, namespace, controllers).items()}
+    lost = sorted(node_id for node_id, uid in controllers.volume_uids.items() if present.get(node_id) != uid)
+    if lost:
         raise ActionError(
-            f"StatefulSet {namespace}/{known.name} is not created: the recorded claim of controller {', '.join(lost)} does not exist"
+            f"StatefulSet {namespace}/{controllers.name} is not created: "
+            f"the recorded claim of controller {', '.join(lost)} does not exist"
         )
 
 
@@ -56,16 +66,12 @@ def selector(migration: str) -> str:
     return ",".join(f"{k}={v}" for k, v in names.labels(migration, **{LABEL_ROLE: "controller"}).items())
 
 
-def left_pods(pods: Sequence[Object], known: ControllersStatus, owner: str) -> tuple[PodState, ...]:
+def left_pods(pods: Sequence[Object], controllers: ControllersStatus, owner: str) -> tuple[PodState, ...]:
     """Return this attempt's pods that the StatefulSet with UID ``owner`` does not own (``""``: there is none).
 
-    A pod on a node that is lost stays in the API until its Node is deleted or tainted as out of service (Kubernetes' pod garbage collector), and runs until
-    then as far as anybody can know.
+    A pod on a node that is lost stays in the API until its Node is deleted or tainted as out of service
+    (Kubernetes' pod garbage collector), and runs until then as far as anybody can know.
     """
-    expected = {f"{known.name}-{i}" for i in known.node_ids}
-    return tuple(
-        pod_state(p)
-        for p in pods
-        if p["metadata"]["name"] in expected
-        and not any(o.get("uid") == owner for o in p["metadata"].get("ownerReferences") or [])
-    )
+    expected = {f"{controllers.name}-{i}" for i in controllers.node_ids}
+    mine = [pod for pod in pods if pod["metadata"]["name"] in expected]
+    return tuple(pod_state(pod) for pod in mine if not is_owned(pod, owner))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +14,7 @@ from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import BrokerZnode, Endpoint
 from kraftbridge.models.survey import BrokerSetting, LoginTrial
 from kraftbridge.phases.preflight.kafka import inter_broker_listener, inter_broker_login, inter_broker_tls
+from kraftbridge.services.answers import Outcomes
 from kraftbridge.services.listener import CannotBeTriedError, key_and_chain, of_listener, trusted
 from kraftbridge.storage.ports import BrokerPort
 
@@ -27,6 +26,7 @@ TRIAL_SECONDS: Final = 5.0
 """Time budget of one survey."""
 _AT_A_TIME: Final = 8
 _AUTHORIZER: Final = "authorizer.class.name"
+_TLS_SETTINGS: Final = {"ssl.endpoint.identification.algorithm", "ssl.key.password"}
 
 
 def client_of_brokers(
@@ -34,7 +34,8 @@ def client_of_brokers(
 ) -> dict[str, str] | None:
     """Return how a controller connects to a broker's inter-broker listener, as client properties with inline PEM.
 
-    None where there is nothing to try: a plain listener of brokers without an authorizer, or a setting that another finding asks for.
+    None where there is nothing to try: a plain listener of brokers without an authorizer,
+    or a setting that another finding asks for.
 
     Parameters
     ----------
@@ -48,7 +49,8 @@ def client_of_brokers(
     Raises
     ------
     CannotBeTriedError
-        A file is not in the Secret, or is no PEM. Or a login is there without what its TLS needs: who accepts that finding, because Java itself
+        A file is not in the Secret, or is no PEM.
+        Or a login is there without what its TLS needs: who accepts that finding, because Java itself
         trusts the brokers, has not tried the login.
 
     Notes
@@ -56,12 +58,14 @@ def client_of_brokers(
     The login always has the prefix of listener and mechanism (``JaasContext.loadServerContext``).
     """
     listener, protocol = inter_broker_listener(values)
-    login, tls = inter_broker_login(values), inter_broker_tls(values)
+    login = inter_broker_login(values)
+    tls = inter_broker_tls(values)
     if protocol == "PLAINTEXT" and _AUTHORIZER not in values:
         return None
     if login is not None and login.setting not in settings:
         return None
-    if tls is not None and (lacking := tls.lacking(settings)):
+    lacking = () if tls is None else tls.lacking(settings)
+    if lacking:
         if login is None:
             return None
         raise CannotBeTriedError(f"the controllers' configuration lacks {' and '.join(lacking)} for its TLS")
@@ -71,7 +75,7 @@ def client_of_brokers(
         client |= {"sasl.mechanism": login.mechanism, "sasl.jaas.config": settings[login.setting]}
     if tls is None:
         return client
-    client |= {n: own[n] for n in ("ssl.endpoint.identification.algorithm", "ssl.key.password") if n in own}
+    client |= {name: value for name, value in own.items() if name in _TLS_SETTINGS}
     if authorities := trusted(own, secret):
         client["ssl.truststore.certificates"] = authorities
     key, chain = key_and_chain(own, secret)
@@ -89,15 +93,14 @@ class Controllers:
     secret: Mapping[str, str]
     """Data of the Secret of their listener."""
     resolvable: Callable[[str], str]
-    """Returns ``host:port``, as a pod of the controllers' namespace resolves it, in a form that the operator resolves too."""
+    """Returns ``host:port``, as a pod of the controllers' namespace resolves it, in a form for the operator too."""
 
 
 class LoginTrials:
     """Tries logins and remembers the outcomes for a while."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[float, str | None]] = {}
-        self._lock = threading.Lock()
+        self._outcomes = Outcomes(ACCEPTED_FOR_SECONDS, REFUSED_FOR_SECONDS)
 
     def failed(
         self,
@@ -114,8 +117,8 @@ class LoginTrials:
                 broker: pool.submit(self._failure, port, values, endpoints.get(broker, {}), controllers, until)
                 for broker, values in brokers.items()
             }
-            found = {broker: trial.result() for broker, trial in under_way.items()}
-        return {broker: trial for broker, trial in found.items() if trial is not None}
+            trials = {broker: trial.result() for broker, trial in under_way.items()}
+        return {broker: trial for broker, trial in trials.items() if trial is not None}
 
     def _failure(
         self,
@@ -134,9 +137,12 @@ class LoginTrials:
             address = _address(endpoint, listener)
             host = address.rpartition(":")[0]
             refusal = self._refusal(port, address, host, client, controllers, until)
-        except (CannotBeTriedError, ObservationError) as e:
-            # Without TLS and login only the rights are asked for, and a listener that the operator cannot reach says nothing about them.
-            return None if protocol == "PLAINTEXT" else LoginTrial(listener, _shown(endpoint), str(e), tried=False)
+        except (CannotBeTriedError, ObservationError) as error:
+            # Without TLS and login only the rights are asked for,
+            # and a listener that the operator cannot reach says nothing about them.
+            if protocol == "PLAINTEXT":
+                return None
+            return LoginTrial(listener, _shown(endpoint), str(error), tried=False)
         return None if refusal is None else LoginTrial(listener, _shown(endpoint), refusal, tried=True)
 
     def _refusal(
@@ -150,18 +156,13 @@ class LoginTrials:
     ) -> str | None:
         digest = hashlib.sha256(json.dumps([address, client], sort_keys=True).encode()).hexdigest()
         now = time.monotonic()
-        with self._lock:
-            for key, (at, _) in list(self._known.items()):
-                if now - at > ACCEPTED_FOR_SECONDS:
-                    del self._known[key]
-            at, refusal = self._known.get(digest, (-math.inf, None))
-        if now - at <= (ACCEPTED_FOR_SECONDS if refusal is None else REFUSED_FOR_SECONDS):
-            return refusal
+        outcome = self._outcomes.recall(digest)
+        if outcome is not None:
+            return outcome.value
         if now > until:
             raise CannotBeTriedError("other brokers did not answer in time")
         refusal = port.refusal(controllers.resolvable(address), server_name, client)
-        with self._lock:
-            self._known[digest] = (now, refusal)
+        self._outcomes.keep(digest, refusal, now)
         return refusal
 
 

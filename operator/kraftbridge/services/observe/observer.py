@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from kraftbridge.builders import hand_over, names
-from kraftbridge.builders.brokers import BrokerFacts, environment
+from kraftbridge.builders.brokers import BrokerFacts
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.builders.controllers import configuration as controllers_configuration
 from kraftbridge.builders.rehearsal import fingerprint as rehearsed_fingerprint
@@ -37,7 +37,7 @@ from kraftbridge.models.observation import (
     TopicRedundancy,
     Unobserved,
 )
-from kraftbridge.models.phase import BrokerMode, Part, Phase
+from kraftbridge.models.phase import Part, Phase
 from kraftbridge.models.spec import BrokersSpec, MigrationSpec, Runner
 from kraftbridge.models.status import (
     ControllersStatus,
@@ -49,11 +49,13 @@ from kraftbridge.models.status import (
     with_channel,
 )
 from kraftbridge.models.survey import Survey
+from kraftbridge.objects import section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.lost_quorum import is_under_way
 from kraftbridge.phases.needs import needs
 from kraftbridge.services import broker_records, kept_copies
 from kraftbridge.services.act import archives
+from kraftbridge.services.answers import Answer
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.dry_start import DryStarter
 from kraftbridge.services.facts import Facts
@@ -64,7 +66,13 @@ from kraftbridge.services.observe.refusals import PodRefusals
 from kraftbridge.services.observe.runs import running_rehearsal
 from kraftbridge.services.observe.survey import Surveyor
 from kraftbridge.services.observe.workloads import LogReader
-from kraftbridge.services.original_state import changed_fields, fixed_variables, overlay_of, settings_of
+from kraftbridge.services.original_state import (
+    changed_fields,
+    fixed_variables,
+    overlay_of,
+    settings_of,
+    variables_of_modes,
+)
 from kraftbridge.services.pace import Lane
 from kraftbridge.storage.kafka_controllers import read_controller_metrics
 from kraftbridge.storage.ports import KubernetesPort
@@ -85,15 +93,15 @@ class Memory:
     """State that one migration's observer keeps between steps. Losing it costs time, not correctness."""
 
     redundancy: TopicRedundancy | None = None
-    survey: tuple[float, Survey, Phase] | None = None
-    """Time of the survey, the survey, and the phase for which it was made."""
+    survey: Answer[Survey] | None = None
+    """For the phase in which it was made."""
     channel: str = ""
     """Channel with which the parts below were read."""
-    dry_start: tuple[float, str, tuple[BrokersSpec, ...]] | None = None
-    """Time and value of the fingerprint of the brokers' pods, and the channels that they may have."""
-    rehearsed: tuple[float, object, str] | None = None
-    """Time, inputs and value of the fingerprint of a rehearsal's inputs."""
-    features: tuple[float, Mapping[int, NodeFeatures | Unobserved]] | None = None
+    dry_start: Answer[tuple[str, tuple[BrokersSpec, ...]]] | None = None
+    """The fingerprint of the brokers' pods, and the channels that they may have."""
+    rehearsed: Answer[str] | None = None
+    """For a rehearsal's inputs: their fingerprint."""
+    features: Answer[Mapping[int, NodeFeatures | Unobserved]] | None = None
     record: tuple[str, BrokerRecord] | None = None
     """ConfigMap and content of the last record of a broker."""
     canary_committed: int | None = None
@@ -112,8 +120,8 @@ class Memory:
     """Consecutive refusals of the status by the API server."""
     generation: int = -1
     behind: ZooKeeperBehind | None = None
-    belongings: tuple[float, str, tuple[str, ...], dict[int, str]] | None = None
-    """Time of the reading, name and mode of the controllers, their missing objects, and their claims."""
+    belongings: Answer[tuple[tuple[str, ...], dict[int, str]]] | None = None
+    """For name and mode of the controllers: their missing objects, and their claims."""
 
 
 class Observer:
@@ -148,16 +156,20 @@ class Observer:
         now: datetime,
     ) -> Observation:
         """Return the current observation. Parts that the phase does not need are not read."""
-        wanted = needs(status, now)
+        parts = needs(status, now)
         choosing = chooses_channel(spec, status)
         spec = with_channel(spec, status)
-        if memory.channel != (channel := described(spec.brokers)):
-            memory.channel, memory.survey, memory.dry_start, memory.rehearsed = channel, None, None, None
-        if Part.SURVEY not in wanted:
+        channel = described(spec.brokers)
+        if memory.channel != channel:
+            memory.channel = channel
+            memory.survey = None
+            memory.dry_start = None
+            memory.rehearsed = None
+        if Part.SURVEY not in parts:
             memory.survey = None  # a node was away, or the migration rested: what comes next is decided on a new one
 
         def look(part: Part, source: str, read: Callable[..., T], *args: Any) -> Future[T | Unobserved] | None:
-            return self._later(source, read, *args) if part in wanted else None
+            return self._later(source, read, *args) if part in parts else None
 
         sets = [
             self._later(f"StatefulSet {r.name}", self._stateful_set, identity, spec, status, r.name)
@@ -178,23 +190,23 @@ class Observer:
         canary = canary_topic(status.canary.value) if status.canary is not None else ""
         canaries = look(Part.CANARY_BY_BROKER, "brokers", clients.brokers.serves_topic, canary)
         views = look(Part.CONTROLLER_BY_BROKER, "brokers", _views, clients)
-        features = look(Part.CONTROLLER_FEATURES, "controllers", self._controllers_features, clients, memory) or look(
-            Part.NODE_FEATURES, "features", _features, clients
-        )
+        features = look(Part.CONTROLLER_FEATURES, "controllers", self._controllers_features, clients, memory)
+        if features is None:
+            features = look(Part.NODE_FEATURES, "features", _features, clients)
         validation = look(Part.FEATURE_ANSWER, "quorum", _validation, clients, status)
         dry_start = look(Part.DRY_START, "dry start", self._dry_start, identity, spec, status, memory, choosing)
         rehearsal = look(Part.REHEARSAL, "rehearsal", self._rehearsal, identity, spec, status, memory)
         issued = look(Part.ISSUED, "Secret of the listener", self._facts.issued, identity, spec, status, now)
         record = look(Part.BROKER_RECORD, "record of the broker", self._record, identity, status, memory)
         guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
-        seen_controllers, seen_sets = self._result(controllers), tuple(self._result(s) for s in sets)
-        clues = look(Part.CLUES, "logs", self._logs.clues, identity, spec, status, seen_sets, seen_controllers)
-        started = look(Part.START_LOG, "log", self._logs.start, identity, spec, status, seen_sets)
-        kept = look(
-            Part.KEPT_COPY, "kept copy", kept_copies.read, self._kubernetes, identity.namespace, _copy_place(status)
-        )
+        workload = self._result(controllers)
+        observed_sets = tuple(self._result(s) for s in sets)
+        clues = look(Part.CLUES, "logs", self._logs.clues, identity, spec, status, observed_sets, workload)
+        started = look(Part.START_LOG, "log", self._logs.start, identity, spec, status, observed_sets)
+        place = "" if status.keeping is None else status.keeping.secret
+        kept = look(Part.KEPT_COPY, "kept copy", kept_copies.read, self._kubernetes, identity.namespace, place)
         behind = look(Part.BEHIND, "brokers and ZooKeeper", self._behind, clients, memory, now)
-        known = self._result(record)
+        recorded = self._result(record)
         now_is = look(
             Part.BROKER_NOW,
             "broker that restarted",
@@ -203,21 +215,23 @@ class Observer:
             spec,
             status,
             clients,
-            seen_sets,
-            known,
+            observed_sets,
+            recorded,
         )
-        metrics = self._metrics(spec, seen_controllers) if Part.METRICS in wanted else {}
+        metrics: dict[int, ControllerMetrics | Unobserved] = {}
+        if Part.METRICS in parts:
+            metrics = self._metrics(spec, workload)
         return Observation(
             at=now,
-            stateful_sets=seen_sets,
-            controllers=seen_controllers,
+            stateful_sets=observed_sets,
+            controllers=workload,
             zookeeper=self._result(zookeeper),
             quorum=self._result(quorum),
             metrics=metrics,
             cluster=self._result(cluster),
             cluster_by_broker=self._result(by_broker),
             redundancy=self._result(redundancy),
-            run=run.result() if run is not None else None,
+            run=_result_or_none(run),
             runner_available=self._result(runner),
             canary_by_broker=self._result(canaries),
             controller_by_broker=self._result(views),
@@ -227,41 +241,37 @@ class Observer:
             clues=self._result(clues),
             features=self._result(features),
             feature_answer=self._result(validation),
-            archive=archive.result() if archive is not None else None,
-            controller_probe=_probed(clients, status, probe=Part.CONTROLLER_PROBE in wanted),
+            archive=_result_or_none(archive),
+            controller_probe=_probed(clients, status, probe=Part.CONTROLLER_PROBE in parts),
             canary_committed=memory.canary_committed,
             dry_start=self._result(dry_start),
             rehearsal=self._result(rehearsal),
-            broker_record=known,
+            broker_record=recorded,
             broker_now=self._result(now_is),
             start_log=self._result(started),
             kept_copy=self._result(kept),
             behind=self._result(behind),
-            issued=issued.result() if issued is not None else None,
+            issued=_result_or_none(issued),
             outcomes=memory.outcomes,
         )
 
     def _stateful_set(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, name: str
     ) -> StatefulSetState:
-        stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, name)
-        if stateful_set is None:
-            raise ObservationError(f"StatefulSet {identity.namespace}/{name}", "it does not exist")
+        stateful_set = workloads.existing(self._kubernetes, identity.namespace, name)
         pods = self._kubernetes.list("v1", "Pod", identity.namespace, workloads.pods_selector(stateful_set))
         kept = self._facts.kept(identity, status, name)
-        recorded = kept is not None
         original = self._facts.original(identity, spec, status, stateful_set)
-        if original is None:
-            facts, drift, references = (
-                BrokerFacts(identity.namespace, "", identity.cluster_domain, "", {}, ""),
-                tuple[str, ...](),
-                frozenset[str](),
-            )
-        else:
+        facts: BrokerFacts | None = None
+        drift: tuple[str, ...] = ()
+        references = frozenset[str]()
+        if original is not None:
             facts = self._facts.brokers(identity, spec, status, original)
             _, references = settings_of(spec, original)
-            drift = workloads.drift_of(spec, facts, stateful_set) if recorded else ()
-        state = workloads.brokers_state(spec, stateful_set, pods, facts, drift, references)
+        if facts is not None and kept is not None:
+            drift = workloads.drift_of(spec, facts, stateful_set)
+        before = facts or BrokerFacts(identity.namespace, "", identity.cluster_domain, "", {}, "")
+        state = workloads.brokers_state(spec, stateful_set, pods, before, drift, references)
         state = replace(
             state,
             lease=self._leases.look(identity, name),
@@ -270,23 +280,22 @@ class Observer:
             pods_refused=self._refusals.of(stateful_set, len(state.pods)),
         )
         if status.phase is Phase.COMPLETED:
-            state = _handed_over(
-                state, stateful_set, _needed(spec, status, facts if original and recorded else None, name)
-            )
-        if original is None:
+            needed = _needed(spec, status, None if kept is None else facts, name)
+            state = _handed_over(state, stateful_set, needed)
+        if original is None or facts is None:
             return state
         state = replace(
             state,
             fixed_variables=fixed_variables(spec, original, facts),
             overrides=original.overrides,
             writes_to_zookeeper=facts.zookeeper_writers,
+            former=changed_fields(spec, name, original, facts),
         )
-        before = changed_fields(spec, name, original, facts)
-        if not recorded:
-            return replace(state, former=before)
-        ours = {n for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT) for n in environment(spec, facts, mode)}
+        if kept is None:
+            return state
+        ours = variables_of_modes(spec, facts)
         foreign = workloads.foreign_changes(spec, original.container, original.volumes, ours, stateful_set)
-        return replace(state, former=before, foreign=foreign)
+        return replace(state, foreign=foreign)
 
     def _controllers(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory
@@ -298,25 +307,18 @@ class Observer:
         missing, claims = self._belongings(identity, status.controllers, memory, whole=stateful_set is not None)
         selector = belongings.selector(identity.name)
         pods = self._kubernetes.list("v1", "Pod", identity.namespace, selector)
-        owner = "" if stateful_set is None else stateful_set["metadata"]["uid"]
-        left = belongings.left_pods(pods, status.controllers, owner)
         if stateful_set is None:
+            left = belongings.left_pods(pods, status.controllers, "")
             return ControllersWorkload(None, missing=missing, claims=claims, left=left)
-        uids: dict[int, str] = {}
-        if status.controllers.format_allowed:
-            for node_id in status.controllers.node_ids:
-                claim = self._kubernetes.get(
-                    "v1", "PersistentVolumeClaim", identity.namespace, names.controller_claim(name, node_id)
-                )
-                if claim is not None and claim.get("status", {}).get("phase") == "Bound":
-                    uids[node_id] = claim["metadata"]["uid"]
+        left = belongings.left_pods(pods, status.controllers, stateful_set["metadata"]["uid"])
+        uids = self._bound_claims(identity.namespace, status.controllers)
         config_map = self._kubernetes.get(
             "v1", "ConfigMap", identity.namespace, names.controllers_config_map(name, status.controllers.mode)
         )
-        word = (config_map or {}).get("data", {}).get("format")
-        allowed = None if word is None else word == "allowed"
-        mounted = workloads.mounted_config_map(stateful_set)
-        rendered = self._kubernetes.get("v1", "ConfigMap", identity.namespace, mounted) if mounted else None
+        format_word = section(config_map, "data").get("format")
+        rendered = None
+        if mounted := workloads.mounted_config_map(stateful_set):
+            rendered = self._kubernetes.get("v1", "ConfigMap", identity.namespace, mounted)
         own = workloads.own_state(stateful_set, pods, KAFKA_CONTAINER)
         own = replace(own, pods_refused=self._refusals.of(stateful_set, len(own.pods)))
         # A newer operator can render other objects from the same spec. That alone must not restart a voter.
@@ -324,10 +326,11 @@ class Observer:
         if status.controllers.format_allowed or changing:
             facts = self._facts.controllers(identity, spec, status)
             wanted = controllers_configuration(rendered_spec(spec, status), facts, status.controllers.mode)
-            own = replace(own, drift=() if own.configuration == wanted else ("configuration",))
+            if own.configuration != wanted:
+                own = replace(own, drift=("configuration",))
         return ControllersWorkload(
             own,
-            format_allowed=allowed,
+            format_allowed=None if format_word is None else format_word == "allowed",
             volume_uids=uids,
             migration_flag=workloads.migration_flag(rendered),
             config_writer=workloads.written_by(rendered),
@@ -337,24 +340,39 @@ class Observer:
             left=left,
         )
 
+    def _bound_claims(self, namespace: str, controllers: ControllersStatus) -> dict[int, str]:
+        """Return the UIDs of the claims that have a volume, while the controllers may format theirs."""
+        if not controllers.format_allowed:
+            return {}
+        uids = {}
+        for node_id in controllers.node_ids:
+            name = names.controller_claim(controllers.name, node_id)
+            claim = self._kubernetes.get("v1", "PersistentVolumeClaim", namespace, name)
+            if claim is not None and section(claim, "status").get("phase") == "Bound":
+                uids[node_id] = claim["metadata"]["uid"]
+        return uids
+
     def _behind(self, clients: ClusterClients, memory: Memory, now: datetime) -> ZooKeeperBehind:
         """Return what ZooKeeper lacks, at most `BEHIND_EVERY` old: it is read partition by partition."""
-        known = memory.behind
-        if known is None or now - known.read_at >= BEHIND_EVERY:
-            known = memory.behind = zookeeper_behind(clients, now)
-        return known
+        behind = memory.behind
+        if behind is None or now - behind.read_at >= BEHIND_EVERY:
+            behind = memory.behind = zookeeper_behind(clients, now)
+        return behind
 
     def _belongings(
-        self, identity: Identity, known: ControllersStatus, memory: Memory, *, whole: bool
+        self, identity: Identity, controllers: ControllersStatus, memory: Memory, *, whole: bool
     ) -> tuple[tuple[str, ...], dict[int, str]]:
-        """Return which of the controllers' objects do not exist, and the claims that do; read anew every few seconds while nothing is amiss."""
-        key, before = f"{known.name} {known.mode}", memory.belongings
-        fresh = before is not None and time.monotonic() - before[0] < BELONGINGS_EVERY_SECONDS and before[1] == key
-        if whole and fresh and before is not None and not before[2]:
-            return before[2], before[3]
-        missing = belongings.missing(self._kubernetes, identity.namespace, known)
-        claims = belongings.claims(self._kubernetes, identity.namespace, known)
-        memory.belongings = (time.monotonic(), key, missing, claims)
+        """Return which of the controllers' objects do not exist, and the claims that do.
+
+        They are read anew every few seconds while nothing is amiss.
+        """
+        asked = (controllers.name, controllers.mode)
+        answer = memory.belongings
+        if whole and answer is not None and answer.holds(BELONGINGS_EVERY_SECONDS, asked) and not answer.value[0]:
+            return answer.value
+        missing = belongings.missing(self._kubernetes, identity.namespace, controllers)
+        claims = belongings.claims(self._kubernetes, identity.namespace, controllers)
+        memory.belongings = Answer((missing, claims), asked)
         return missing, claims
 
     def _metrics(
@@ -367,10 +385,10 @@ class Observer:
             i: self._later(f"controller {i}", read_controller_metrics, i, ip, timeout_seconds=METRICS_TIMEOUT_SECONDS)
             for i, ip in addresses.items()
         }
-        return {
-            i: self._result(asked[i]) if i in asked else Unobserved(f"controller {i}", "its pod has no address")
-            for i in spec.controllers.node_ids
-        }
+        metrics: dict[int, ControllerMetrics | Unobserved] = {}
+        for i in spec.controllers.node_ids:
+            metrics[i] = asked[i].result() if i in asked else Unobserved(f"controller {i}", "its pod has no address")
+        return metrics
 
     def _record(self, identity: Identity, status: MigrationStatus, memory: Memory) -> BrokerRecord | None:
         """Return what is on record of a broker; the actuator forgets it when it writes another one."""
@@ -378,9 +396,11 @@ class Observer:
         name = status.broker_record.config_map
         if memory.record is not None and memory.record[0] == name:
             return memory.record[1]
-        found = broker_records.read(self._kubernetes, identity.namespace, name)
-        memory.record = None if found is None else (name, found)
-        return found
+        record = broker_records.read(self._kubernetes, identity.namespace, name)
+        memory.record = None
+        if record is not None:
+            memory.record = (name, record)
+        return record
 
     def _broker_now(
         self,
@@ -389,42 +409,46 @@ class Observer:
         status: MigrationStatus,
         clients: ClusterClients,
         sets: tuple[StatefulSetState | Unobserved, ...],
-        known: BrokerRecord | Unobserved | None,
+        recorded: BrokerRecord | Unobserved | None,
     ) -> BrokerNow:
         assert status.broker_comparison is not None
         node_id = status.broker_comparison.node_id
-        pods = (p for s in sets if not isinstance(s, Unobserved) for p in s.pods)
-        pod = next((p for p in pods if status.broker_ids.get(p.name) == node_id), None)
-        if pod is None:
+        sets_seen = [item for item in sets if not isinstance(item, Unobserved)]
+        pods = [pod for item in sets_seen for pod in item.pods if status.broker_ids.get(pod.name) == node_id]
+        if not pods:
             raise ObservationError(f"broker {node_id}", "its pod was not seen")
-        recorded = status.broker_record is not None and status.broker_record.node_id == node_id
-        if recorded and isinstance(known, Unobserved):
-            raise ObservationError(known.source, known.reason)
-        before = known if recorded and isinstance(known, BrokerRecord) else None
+        before = None
+        if status.broker_record is not None and status.broker_record.node_id == node_id:
+            if isinstance(recorded, Unobserved):
+                raise ObservationError(recorded.source, recorded.reason)
+            before = recorded
         return broker_records.ask(
-            self._kubernetes, identity.namespace, clients, before, node_id, pod, spec.brokers.container
+            self._kubernetes, identity.namespace, clients, before, node_id, pods[0], spec.brokers.container
         )
 
     def _redundancy(self, clients: ClusterClients, memory: Memory, now: datetime) -> TopicRedundancy:
-        known = memory.redundancy
-        if known is None or known.read_at is None or abs(now - known.read_at) > REDUNDANCY_EVERY:
-            memory.redundancy = known = replace(clients.brokers.topic_redundancy(), read_at=now)
-        return known
+        redundancy = memory.redundancy
+        if redundancy is None or redundancy.read_at is None or abs(now - redundancy.read_at) > REDUNDANCY_EVERY:
+            memory.redundancy = redundancy = replace(clients.brokers.topic_redundancy(), read_at=now)
+        return redundancy
 
     def _controllers_features(self, clients: ClusterClients, memory: Memory) -> Mapping[int, NodeFeatures | Unobserved]:
-        """Ask each controller for its features every few seconds, because a controller that is down costs a connection timeout."""
-        if memory.features is None or time.monotonic() - memory.features[0] > FEATURES_EVERY_SECONDS:
-            memory.features = (time.monotonic(), clients.controllers.features())
-        return memory.features[1]
+        """Ask each controller for its features every few seconds: one that is down costs a connection timeout."""
+        answer = memory.features
+        if answer is None or not answer.holds(FEATURES_EVERY_SECONDS):
+            read_at = time.monotonic()
+            memory.features = answer = Answer(clients.controllers.features(), read_at=read_at)
+        return answer.value
 
     def _survey(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients, memory: Memory
     ) -> Survey:
-        known = memory.survey
-        if known is None or known[2] is not status.phase or time.monotonic() - known[0] > SURVEY_EVERY_SECONDS:
+        answer = memory.survey
+        if answer is None or not answer.holds(SURVEY_EVERY_SECONDS, status.phase):
             read = self._surveyor.survey if status.phase is Phase.PREFLIGHT else self._surveyor.settings
-            memory.survey = known = (time.monotonic(), read(identity, spec, status, clients), status.phase)
-        return known[1]
+            read_at = time.monotonic()
+            memory.survey = answer = Answer(read(identity, spec, status, clients), status.phase, read_at)
+        return answer.value
 
     def _dry_start(
         self,
@@ -436,16 +460,13 @@ class Observer:
     ) -> DryStartState:
         if not self._settings.dry_start:
             return DryStartState("", off=True)
-        known = memory.dry_start
-        if (
-            known is None
-            or memory.generation != identity.generation
-            or time.monotonic() - known[0] > DRY_START_EVERY_SECONDS
-        ):
+        answer = memory.dry_start
+        if answer is None or memory.generation != identity.generation or not answer.holds(DRY_START_EVERY_SECONDS):
             fingerprint = self._dry_starts.fingerprint(identity, spec, status)
             channels = self._dry_starts.channels(identity, spec) if choosing else ()
-            memory.dry_start = known = (time.monotonic(), fingerprint, channels)
-        return replace(self._dry_starts.state(identity, known[1]), channels=known[2])
+            memory.dry_start = answer = Answer((fingerprint, channels))
+        fingerprint, channels = answer.value
+        return replace(self._dry_starts.state(identity, fingerprint), channels=channels)
 
     def _rehearsal(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory
@@ -453,20 +474,21 @@ class Observer:
         if not spec.rehearsal.enabled:
             return RehearsalState("")
         inputs = (identity.generation, identity.rehearse, status.broker_settings)
-        known = memory.rehearsed
-        if known is None or known[1] != inputs or time.monotonic() - known[0] > REHEARSED_EVERY_SECONDS:
+        answer = memory.rehearsed
+        if answer is None or not answer.holds(REHEARSED_EVERY_SECONDS, inputs):
             facts = self._facts.controllers(identity, spec, status)
             digest = rehearsed_fingerprint(spec, facts, identity.rehearse)
-            memory.rehearsed = known = (time.monotonic(), inputs, digest)
-        return RehearsalState(known[2], running_rehearsal(self._kubernetes, identity, status))
+            memory.rehearsed = answer = Answer(digest, inputs)
+        return RehearsalState(answer.value, running_rehearsal(self._kubernetes, identity, status))
 
     def _guarded(self) -> bool:
         """Return whether the chart's admission policy and its binding are in force."""
         name = self._settings.admission_policy
         kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-        return bool(name) and all(
-            self._kubernetes.get("admissionregistration.k8s.io/v1", k, None, name) is not None for k in kinds
-        )
+        if not name:
+            return False
+        group = "admissionregistration.k8s.io/v1"
+        return all(self._kubernetes.get(group, kind, None, name) is not None for kind in kinds)
 
     def _runner_available(self, spec: MigrationSpec) -> bool:
         return spec.verification.runner is Runner.JOB or self._kubernetes.serves(SPARK_API_VERSION, "SparkApplication")
@@ -475,9 +497,9 @@ class Observer:
         def attempt() -> T | Unobserved:
             try:
                 return look(*args, **kwargs)
-            except ObservationError as e:
+            except ObservationError as error:
                 OBSERVATION_ERRORS.labels(source=source.partition(" ")[0]).inc()
-                return Unobserved(e.source, e.reason)
+                return Unobserved(error.source, error.reason)
 
         return self._pool.submit(attempt)
 
@@ -486,13 +508,19 @@ class Observer:
         return NOT_NEEDED if future is None else future.result()
 
 
+def _result_or_none(future: Future[T] | None) -> T | None:
+    return None if future is None else future.result()
+
+
 def _needed(
     spec: MigrationSpec, status: MigrationStatus, facts: BrokerFacts | None, name: str
 ) -> GuardedStatefulSet | None:
-    """Return the settings that a template needs for KRaft, from the status or computed from the recorded state; None without either."""
-    known = status.hand_over.stateful_sets if status.hand_over is not None else ()
-    found = next((s for s in known if s.name == name), None)
-    return found if found is not None or facts is None else hand_over.required(spec, facts, name)
+    """Return what a template needs for KRaft, from the status or the recorded state; None without either."""
+    guarded = status.hand_over.stateful_sets if status.hand_over is not None else ()
+    for stateful_set in guarded:
+        if stateful_set.name == name:
+            return stateful_set
+    return None if facts is None else hand_over.required(spec, facts, name)
 
 
 def _handed_over(
@@ -531,7 +559,3 @@ def _probed(clients: ClusterClients, status: MigrationStatus, *, probe: bool) ->
 
 def _views(clients: ClusterClients) -> Mapping[int, int | Unobserved]:
     return clients.brokers.controller_by_broker()
-
-
-def _copy_place(status: MigrationStatus) -> str:
-    return "" if status.keeping is None else status.keeping.secret

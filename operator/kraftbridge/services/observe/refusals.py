@@ -1,4 +1,4 @@
-"""Reads why the API server refuses to create the pods of a workload: quota, Pod Security, admission policy or webhook."""
+"""Reads why the API server refuses to create a workload's pods: quota, Pod Security, admission policy or webhook."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kraftbridge.exceptions import ObservationError
+from kraftbridge.objects import section
+from kraftbridge.services.answers import Answers
 from kraftbridge.storage.ports import KubernetesPort, Object
 
 _MOST_WORDS: Final = 300
@@ -34,8 +36,9 @@ def failed_creates(kubernetes: KubernetesPort, workload: Object, kind: str) -> F
 
     Notes
     -----
-    The workload's status does not tell: its controller posts the event ``FailedCreate`` with the API server's answer and tries again
-    (``RealPodControl.createPods``, ``StatefulPodControl.recordPodEvent``). Equal events are counted in one (``events.go``, ``EventCorrelator``).
+    The workload's status does not tell: its controller posts the event ``FailedCreate`` with the API server's answer
+    and tries again (``RealPodControl.createPods``, ``StatefulPodControl.recordPodEvent``).
+    Equal events are counted in one (``events.go``, ``EventCorrelator``).
     """
     metadata = workload["metadata"]
     selector = f"involvedObject.kind={kind},involvedObject.name={metadata['name']},reason=FailedCreate"
@@ -45,11 +48,13 @@ def failed_creates(kubernetes: KubernetesPort, workload: Object, kind: str) -> F
         return FailedCreates("")
     last = max(mine, key=_last_at)
     words = str(last.get("message", "")).removeprefix("Error creating: ").strip()
-    return FailedCreates(
-        words if len(words) <= _MOST_WORDS else words[:_MOST_WORDS] + "…",
-        sum(int(e.get("count") or (e.get("series") or {}).get("count") or 1) for e in mine),
-        _last_at(last),
-    )
+    if len(words) > _MOST_WORDS:
+        words = words[:_MOST_WORDS] + "…"
+    return FailedCreates(words, sum(map(_count, mine)), _last_at(last))
+
+
+def _count(event: Object) -> int:
+    return int(event.get("count") or section(event, "series").get("count") or 1)
 
 
 def _last_at(event: Object) -> str:
@@ -57,35 +62,35 @@ def _last_at(event: Object) -> str:
 
 
 LACKING_SECONDS: Final = 10.0
-"""A pod is made within a second after its predecessor is gone; an older event may still tell of a refusal that is over."""
+"""A pod is made within a second after its predecessor is gone; an older event may tell of a former refusal."""
 READ_EVERY_SECONDS: Final = 5.0
 
 
 class PodRefusals:
-    """Tells why StatefulSets lack pods. The events are read while one lacks a pod for some time, and not at every step."""
+    """Tells why StatefulSets lack pods; reads the events only while one lacks a pod for some time."""
 
     def __init__(self, kubernetes: KubernetesPort) -> None:
         self._kubernetes = kubernetes
         self._lacking_since: dict[str, float] = {}
-        self._known: dict[str, tuple[float, str]] = {}
+        self._answers: Answers[str, str] = Answers()
 
     def of(self, stateful_set: Object, pods: int) -> str:
         """Return why the API server refuses a pod of a StatefulSet that has so many; ``""`` if it refuses none."""
-        uid, now = stateful_set["metadata"]["uid"], time.monotonic()
+        uid = stateful_set["metadata"]["uid"]
+        now = time.monotonic()
         if pods >= stateful_set["spec"].get("replicas", 1):
             self._lacking_since.pop(uid, None)
-            self._known.pop(uid, None)
+            self._answers.forget(uid)
             return ""
         if now - self._lacking_since.setdefault(uid, now) < LACKING_SECONDS:
             return ""
-        known = self._known.get(uid)
-        if known is None or now - known[0] >= READ_EVERY_SECONDS:
-            known = self._known[uid] = (now, self._read(stateful_set))
-        return known[1]
+        return self._answers.get(uid, READ_EVERY_SECONDS, lambda: self._read(stateful_set))
 
     def _read(self, stateful_set: Object) -> str:
         try:
-            found = failed_creates(self._kubernetes, stateful_set, "StatefulSet")
-        except ObservationError as e:
-            return f"why cannot be read ({e})"
-        return f"the API server refuses it (last at {found.last_at}): {found.words}" if found.words else ""
+            failed = failed_creates(self._kubernetes, stateful_set, "StatefulSet")
+        except ObservationError as error:
+            return f"why cannot be read ({error})"
+        if not failed.words:
+            return ""
+        return f"the API server refuses it (last at {failed.last_at}): {failed.words}"

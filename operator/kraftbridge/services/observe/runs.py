@@ -1,7 +1,8 @@
-"""Observes the runs of verifications and rehearsals: Jobs, SparkApplications and the reports that they leave in ConfigMaps."""
+"""Observes runs of verifications and rehearsals: Jobs, SparkApplications and their reports in ConfigMaps."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from kraftbridge.models.observation import RehearsalProgress, RehearsalRun, RunS
 from kraftbridge.models.rehearsal import RESULT_KEY, RehearsalResult
 from kraftbridge.models.report import GO_KEY, MAXIMUM_SUMMARY_BYTES, READY_KEY, VERDICT_KEY, Go, VerdictSummary
 from kraftbridge.models.status import MigrationStatus
+from kraftbridge.objects import entries, section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.observe import workloads
 from kraftbridge.services.observe.refusals import failed_creates
@@ -34,27 +36,34 @@ def last_run(kubernetes: KubernetesPort, identity: Identity, status: MigrationSt
     config_map = kubernetes.get("v1", "ConfigMap", identity.namespace, names.verification_config_map(run_id))
     if config_map is None:
         return VerificationRun(run_id, RunState.MISSING)
-    data = config_map.get("data") or {}
+    data = section(config_map, "data")
     if VERDICT_KEY in data:
-        if len(data[VERDICT_KEY]) > _MOST_CHARACTERS:
-            words = f"its verdict has {len(data[VERDICT_KEY]):,} characters, and {_MOST_CHARACTERS:,} is the most that is read"
-            return VerificationRun(run_id, RunState.FAILED, words)
-        try:
-            return VerificationRun(
-                run_id, RunState.FINISHED, verdict=VerdictSummary.model_validate_json(data[VERDICT_KEY])
-            )
-        except ValidationError as e:
-            return VerificationRun(run_id, RunState.FAILED, f"its verdict cannot be read: {e.errors()[0]['msg']}")
+        return _finished(run_id, data[VERDICT_KEY])
     state, message = _application(kubernetes, identity, run_id, _Places("spec.verification"))
-    if state is RunState.PENDING and READY_KEY in data:
-        released = GO_KEY in data and _released(data[GO_KEY]) == run_id
-        state = RunState.RUNNING if released else RunState.ARMED
-    if state is RunState.PENDING and (trouble := _trouble(kubernetes, identity, run_id)):
-        # A pod without a place can still get one. An image that cannot be pulled needs a user.
-        return VerificationRun(
-            run_id, RunState.PENDING if "Unschedulable" in trouble else RunState.CANNOT_START, trouble
-        )
+    if state is not RunState.PENDING:
+        return VerificationRun(run_id, state, message)
+    if READY_KEY in data:
+        released = _released(data.get(GO_KEY, "")) == run_id
+        return VerificationRun(run_id, RunState.RUNNING if released else RunState.ARMED, message)
+    trouble = _trouble(kubernetes, identity, run_id)
+    if trouble:
+        return VerificationRun(run_id, RunState.PENDING if _may_pass(trouble) else RunState.CANNOT_START, trouble)
     return VerificationRun(run_id, state, message)
+
+
+def _finished(run_id: str, verdict: str) -> VerificationRun:
+    if len(verdict) > _MOST_CHARACTERS:
+        words = f"its verdict has {len(verdict):,} characters, and {_MOST_CHARACTERS:,} is the most that is read"
+        return VerificationRun(run_id, RunState.FAILED, words)
+    try:
+        return VerificationRun(run_id, RunState.FINISHED, verdict=VerdictSummary.model_validate_json(verdict))
+    except ValidationError as error:
+        return VerificationRun(run_id, RunState.FAILED, f"its verdict cannot be read: {error.errors()[0]['msg']}")
+
+
+def _may_pass(trouble: str) -> bool:
+    """Return whether a pod without a place can still get one. An image that cannot be pulled needs a user."""
+    return "Unschedulable" in trouble
 
 
 def _released(go: str) -> str | None:
@@ -68,12 +77,14 @@ def _released(go: str) -> str | None:
 
 
 def _trouble(kubernetes: KubernetesPort, identity: Identity, run_id: str) -> str:
-    pods = kubernetes.list("v1", "Pod", identity.namespace, f"{LABEL_RUN}={run_id}")
-    return next((f"pod {p['metadata']['name']}: {why}" for p in pods if (why := workloads.pod_trouble(p))), "")
+    for pod in kubernetes.list("v1", "Pod", identity.namespace, f"{LABEL_RUN}={run_id}"):
+        if trouble := workloads.pod_trouble(pod):
+            return f"pod {pod['metadata']['name']}: {trouble}"
+    return ""
 
 
 _FEW_REFUSALS: Final = 2
-"""Refusals of a Job's pod after which it is not the API server's moment of weakness: the Job controller repeats within seconds."""
+"""So many refusals of a Job's pod are no moment of weakness: the Job controller repeats within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,53 +96,66 @@ class _Places:
 
 
 def refusal(kubernetes: KubernetesPort, identity: Identity, job: Object, places: _Places) -> tuple[str, int]:
-    """Return why the API server refuses to create the pod of a Job, with what to do, and how often it refused; ``""`` if it does not."""
-    name, namespace = job["metadata"]["name"], identity.namespace
-    status = job.get("status") or {}
-    if any(status.get(count) for count in ("active", "ready", "succeeded", "failed")):
+    """Return why the API server refuses to create the pod of a Job, with what to do, and how often it refused.
+
+    The reason is ``""`` if it does not refuse.
+    """
+    name = job["metadata"]["name"]
+    namespace = identity.namespace
+    status = section(job, "status")
+    if any(map(status.get, ("active", "ready", "succeeded", "failed"))):
         return "", 0
     try:
-        found = failed_creates(kubernetes, job, "Job")
-    except ObservationError as e:
-        return (
-            f"Job {name} has no pod, and why cannot be read ({e}). kubectl -n {namespace} describe job {name} tells",
-            0,
-        )
-    if not found.words:
+        failed = failed_creates(kubernetes, job, "Job")
+    except ObservationError as error:
+        unread = f"Job {name} has no pod, and why cannot be read ({error})."
+        return f"{unread} kubectl -n {namespace} describe job {name} tells", 0
+    if not failed.words:
         return "", 0
-    return (
-        f"Job {name} has no pod, because the API server refuses it: {found.words}. {_advice(found.words, namespace, places)}",
-        found.count,
-    )
+    refused = f"Job {name} has no pod, because the API server refuses it: {failed.words}."
+    return f"{refused} {_advice(failed.words, namespace, places)}", failed.count
 
 
-def _advice(said: str, namespace: str, places: _Places) -> str:
-    low = said.lower()
-    if "serviceaccount" in low.replace(" ", "") and "not found" in low:
+_ADVICE: Final = (
+    (
+        ("exceeded quota", "failed quota", "must specify"),
+        "Raise the ResourceQuota of namespace {namespace}, or change what {places.section} requests",
+    ),
+    (
+        ("podsecurity", "security context constraint"),
+        "Let the policy of namespace {namespace} admit the pod, or change spec.pods.securityContext",
+    ),
+    (
+        ("webhook", "validatingadmissionpolicy"),
+        (
+            "Let the admission policy that refuses it admit the pods of {places.section}, "
+            "or give them what it asks for in spec.pods"
+        ),
+    ),
+    (
+        ("limitrange", "usage per"),
+        "Change the LimitRange of namespace {namespace}, or what {places.section} requests",
+    ),
+    (("",), "Remove the cause that the answer names in namespace {namespace}"),
+)
+"""What to do when the API server's answer has one of these words; the first that fits counts."""
+
+
+def _advice(answer: str, namespace: str, places: _Places) -> str:
+    lower = answer.lower()
+    if "serviceaccount" in lower.replace(" ", "") and "not found" in lower:
         return f"Create the service account in namespace {namespace}, or name another one in {places.account}"
-    if "exceeded quota" in low or "failed quota" in low or "must specify" in low:
-        return f"Raise the ResourceQuota of namespace {namespace}, or change what {places.section} requests"
-    if "podsecurity" in low or "security context constraint" in low:
-        return f"Let the policy of namespace {namespace} admit the pod, or change spec.pods.securityContext"
-    if "webhook" in low or "validatingadmissionpolicy" in low:
-        return f"Let the admission policy that refuses it admit the pods of {places.section}, or give them what it asks for in spec.pods"
-    if "limitrange" in low or "usage per" in low:
-        return f"Change the LimitRange of namespace {namespace}, or what {places.section} requests"
-    return f"Remove the cause that the answer names in namespace {namespace}"
+    advice = next(advice for words, advice in _ADVICE if any(word in lower for word in words))
+    return advice.format(namespace=namespace, places=places)
 
 
 def _application(kubernetes: KubernetesPort, identity: Identity, run_id: str, places: _Places) -> tuple[RunState, str]:
     job = kubernetes.get("batch/v1", "Job", identity.namespace, run_id)
     if job is not None:
-        failed = next(
-            (c for c in job.get("status", {}).get("conditions", []) if c["type"] == "Failed" and c["status"] == "True"),
-            None,
-        )
-        if failed is not None:
-            return (
-                RunState.FAILED,
-                f"Job {run_id}: {failed.get('reason', '')} {failed.get('message', '')}; see the log of its pod",
-            )
+        failed = [c for c in _failures(job) if c["status"] == "True"]
+        if failed:
+            words = f"{failed[0].get('reason', '')} {failed[0].get('message', '')}"
+            return RunState.FAILED, f"Job {run_id}: {words}; see the log of its pod"
         why, count = refusal(kubernetes, identity, job, places)
         return RunState.CANNOT_START if count >= _FEW_REFUSALS else RunState.PENDING, why
     if not kubernetes.serves(SPARK_API_VERSION, "SparkApplication"):
@@ -139,7 +163,7 @@ def _application(kubernetes: KubernetesPort, identity: Identity, run_id: str, pl
     application = kubernetes.get(SPARK_API_VERSION, "SparkApplication", identity.namespace, run_id)
     if application is None:
         return RunState.MISSING, ""
-    state = application.get("status", {}).get("applicationState", {})
+    state = section(application, "status", "applicationState")
     match state.get("state", ""):
         case "":
             return (
@@ -152,6 +176,10 @@ def _application(kubernetes: KubernetesPort, identity: Identity, run_id: str, pl
             return RunState.FAILED, f"SparkApplication {run_id} completed without a verdict"
         case word:
             return RunState.PENDING, f"SparkApplication is {word}"
+
+
+def _failures(job: Object) -> list[dict[str, Any]]:
+    return [condition for condition in entries(job, "status", "conditions") if condition["type"] == "Failed"]
 
 
 def running_rehearsal(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus) -> RehearsalRun | None:
@@ -168,55 +196,58 @@ def running_rehearsal(kubernetes: KubernetesPort, identity: Identity, status: Mi
     config_map = kubernetes.get("v1", "ConfigMap", identity.namespace, run_id)
     if config_map is None:
         return RehearsalRun(run_id, RehearsalProgress.MISSING)
-    if (text := (config_map.get("data") or {}).get(RESULT_KEY)) is not None:
-        if len(text) > bounds.RESULT_BYTES:
-            words = f"its result has {bounds.size(len(text))}, and {bounds.size(bounds.RESULT_BYTES)} is the most that is read"
-            return RehearsalRun(run_id, RehearsalProgress.FINISHED, words)
-        try:
-            result = RehearsalResult.model_validate_json(text)
-        except ValidationError as e:
-            words = f"its result cannot be read: {e.errors()[0]['msg']}"
-            return RehearsalRun(run_id, RehearsalProgress.FINISHED, words)
-        return RehearsalRun(run_id, RehearsalProgress.FINISHED, result=result)
+    text = section(config_map, "data").get(RESULT_KEY)
+    if text is not None:
+        return _ended(run_id, text)
     job = kubernetes.get("batch/v1", "Job", identity.namespace, run_id)
     if job is None:
         return RehearsalRun(run_id, RehearsalProgress.MISSING)
     pods = kubernetes.list("v1", "Pod", identity.namespace, f"{LABEL_RUN}={run_id}")
     if pods:
         return _of_pod(kubernetes, identity, run_id, pods[0])
-    failed = [c for c in (job.get("status") or {}).get("conditions", []) if c["type"] == "Failed"]
-    if failed:
-        return RehearsalRun(run_id, RehearsalProgress.CANNOT_START, failed[0].get("message", ""))
+    failures = _failures(job)
+    if failures:
+        return RehearsalRun(run_id, RehearsalProgress.CANNOT_START, failures[0].get("message", ""))
     why, count = refusal(kubernetes, identity, job, _Places("spec.rehearsal", "spec.pods.serviceAccountName"))
     progress = RehearsalProgress.CANNOT_START if count >= _FEW_REFUSALS else RehearsalProgress.READING
     return RehearsalRun(run_id, progress, why or "it has no pod yet")
 
 
+def _ended(run_id: str, text: str) -> RehearsalRun:
+    if len(text) > bounds.RESULT_BYTES:
+        most = bounds.size(bounds.RESULT_BYTES)
+        words = f"its result has {bounds.size(len(text))}, and {most} is the most that is read"
+        return RehearsalRun(run_id, RehearsalProgress.FINISHED, words)
+    try:
+        result = RehearsalResult.model_validate_json(text)
+    except ValidationError as error:
+        words = f"its result cannot be read: {error.errors()[0]['msg']}"
+        return RehearsalRun(run_id, RehearsalProgress.FINISHED, words)
+    return RehearsalRun(run_id, RehearsalProgress.FINISHED, result=result)
+
+
 def _of_pod(kubernetes: KubernetesPort, identity: Identity, run_id: str, pod: Object) -> RehearsalRun:
     name = pod["metadata"]["name"]
-    status = pod.get("status") or {}
-    reader = _terminated(status.get("initContainerStatuses"), builder.READER)
-    ended = _terminated(status.get("containerStatuses"), builder.CONTAINER)
-    if ended is not None or status.get("phase") == "Failed" or (reader is not None and reader.get("exitCode")):
+    reader = _terminated(pod, "initContainerStatuses", builder.READER)
+    ended = _terminated(pod, "containerStatuses", builder.CONTAINER)
+    failed = section(pod, "status").get("phase") == "Failed"
+    if ended is not None or failed or section(reader).get("exitCode"):
         return RehearsalRun(run_id, RehearsalProgress.ENDED, pod=name)
-    if trouble := workloads.pod_trouble(pod):
-        # A pod without a place can still get one. An image that cannot be pulled needs a user.
-        waits = "Unschedulable" in trouble
-        progress = RehearsalProgress.READING if waits else RehearsalProgress.CANNOT_START
+    trouble = workloads.pod_trouble(pod)
+    if trouble:
+        progress = RehearsalProgress.READING if _may_pass(trouble) else RehearsalProgress.CANNOT_START
         return RehearsalRun(run_id, progress, trouble, name)
     if reader is None:
         return RehearsalRun(run_id, RehearsalProgress.READING, pod=name)
     policy = kubernetes.get(
         "networking.k8s.io/v1", "NetworkPolicy", identity.namespace, builder.policy_name(identity.name)
     )
-    selected = {} if policy is None else policy["spec"]["podSelector"].get("matchLabels", {})
-    fenced = selected.get(LABEL_RUN) == run_id
+    fenced = section(policy, "spec", "podSelector", "matchLabels").get(LABEL_RUN) == run_id
     return RehearsalRun(run_id, RehearsalProgress.RUNNING if fenced else RehearsalProgress.UNFENCED, pod=name)
 
 
-def _terminated(containers: list[dict[str, Any]] | None, name: str) -> dict[str, Any] | None:
-    for container in containers or []:
+def _terminated(pod: Object, statuses: str, name: str) -> Mapping[str, Any] | None:
+    for container in entries(pod, "status", statuses):
         if container["name"] == name:
-            found: dict[str, Any] | None = (container.get("state") or {}).get("terminated")
-            return found
+            return section(container, "state").get("terminated")
     return None

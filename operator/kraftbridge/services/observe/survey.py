@@ -1,6 +1,9 @@
-"""Observes what only preflight needs: rights, capacity, disruption budgets, ACLs, broker settings. Each part can be unobserved.
+"""Observes what only preflight needs: rights, capacity, disruption budgets, ACLs, broker settings.
 
-What a migration needs is read from the objects that builders make. The chart grants the same rights (``tests/chart/test_rbac.py`` compares both).
+Each part can be unobserved.
+
+What a migration needs is read from the objects that builders make.
+The chart grants the same rights (``tests/chart/test_rbac.py`` compares both).
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -51,9 +54,12 @@ from kraftbridge.models.survey import (
     Room,
     StorageClass,
     Survey,
+    Visibility,
     ZooKeeperUsers,
 )
+from kraftbridge.objects import entries, section
 from kraftbridge.phases.draft import Identity
+from kraftbridge.services.answers import Answer, Outcomes
 from kraftbridge.services.clients import (
     ClusterClients,
     controllers_zookeeper_identities,
@@ -75,22 +81,22 @@ def controllers_demand(spec: MigrationSpec, facts: quorum.ControllersFacts) -> C
         A quantity in ``spec.controllers`` cannot be parsed.
     """
     objects = quorum.controllers_objects(spec, facts, ControllerMode.MIGRATION, format_allowed=True)
-    wanted = next(o["spec"] for o in objects if o["kind"] == "StatefulSet")
-    pod = wanted["template"]["spec"]
-    (claim,) = wanted["volumeClaimTemplates"]
+    stateful_set = next(o["spec"] for o in objects if o["kind"] == "StatefulSet")
+    pod = stateful_set["template"]["spec"]
+    (claim,) = stateful_set["volumeClaimTemplates"]
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     try:
         return ControllersDemand(
-            pods=wanted["replicas"],
-            containers=tuple(_container_demand(c) for c in pod["containers"]),
-            init_containers=tuple(_container_demand(c) for c in pod["initContainers"]),
+            pods=stateful_set["replicas"],
+            containers=tuple(map(_container_demand, pod["containers"])),
+            init_containers=tuple(map(_container_demand, pod["initContainers"])),
             storage_bytes=whole("storage", claim["spec"]["resources"]["requests"]["storage"]),
             node_selector=pod.get("nodeSelector", {}),
             tolerations=tuple(pod.get("tolerations", ())),
-            apart=bool(((pod["affinity"] or {}).get("podAntiAffinity") or {}).get(required)),
+            apart=bool(section(pod, "affinity", "podAntiAffinity").get(required)),
         )
-    except ValueError as e:
-        raise ObservationError("spec.controllers", str(e)) from e
+    except ValueError as error:
+        raise ObservationError("spec.controllers", str(error)) from error
 
 
 def run_demand(spec: MigrationSpec, runner: Runner) -> tuple[Demand, ...]:
@@ -100,7 +106,9 @@ def run_demand(spec: MigrationSpec, runner: Runner) -> tuple[Demand, ...]:
     """
     verification = spec.verification
     cpu = whole("cpu", verification.core_request)
-    most = None if verification.core_limit is None else whole("cpu", verification.core_limit)
+    most = None
+    if verification.core_limit is not None:
+        most = whole("cpu", verification.core_limit)
     if runner is Runner.JOB:
         limit = job_limit_mebibytes(verification.driver_memory) << 20
         return (Demand("verifier", cpu, whole("memory", JOB_MEMORY), most, limit),)
@@ -114,8 +122,8 @@ def run_demand(spec: MigrationSpec, runner: Runner) -> tuple[Demand, ...]:
 
 
 def _container_demand(container: dict[str, Any]) -> Demand:
-    resources = container.get("resources") or {}
-    requests, limits = wholes(resources.get("requests")), wholes(resources.get("limits"))
+    requests = wholes(section(container, "resources", "requests"))
+    limits = wholes(section(container, "resources", "limits"))
     return Demand(
         container["name"],
         requests.get("cpu", limits.get("cpu")),
@@ -135,10 +143,11 @@ def whole(resource: str, text: object) -> int:
     """
     try:
         exact: Decimal = parse_quantity(text)
-    except ValueError as e:
-        raise ValueError(f"{text!r} is not a quantity") from e
-    cpu = resource == "cpu" or resource.endswith(".cpu")
-    return math.ceil(exact * (1000 if cpu else 1))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a quantity") from error
+    if resource == "cpu" or resource.endswith(".cpu"):
+        exact *= 1000
+    return math.ceil(exact)
 
 
 def wholes(resources: Mapping[str, Any] | None) -> dict[str, int]:
@@ -174,29 +183,29 @@ _SPARK_OPERATOR: Final = ("sparkoperator.k8s.io", "sparkapplications", "")
 
 def needed_rights(spec: MigrationSpec, *, spark_operator: bool) -> tuple[Right, ...]:
     """Return every right that a migration uses in its namespace."""
-    spark = spark_operator and spec.verification.runner is Runner.SPARK_APPLICATION
-    wanted = {**_ALWAYS, **({_SPARK_OPERATOR: ("get", "create", "delete")} if spark else {})}
-    return tuple(
-        Right(verb, group, resource, sub) for (group, resource, sub), verbs in wanted.items() for verb in verbs
-    )
+    verbs_of = dict(_ALWAYS)
+    if spark_operator and spec.verification.runner is Runner.SPARK_APPLICATION:
+        verbs_of[_SPARK_OPERATOR] = ("get", "create", "delete")
+    return tuple(Right(verb, *resource) for resource, verbs in verbs_of.items() for verb in verbs)
 
 
 T = TypeVar("T")
 SILENT_SECONDS: Final = 2.0
 """An answer that fails later than this was no answer."""
 CAPACITY_EVERY_SECONDS: Final = 30.0
-"""All pods of a cluster are the largest answer that the operator asks for, and every migration in preflight needs it."""
+"""All pods of a cluster are the largest answer that the operator asks for; every migration in preflight needs it."""
 
 ACCEPTED_FOR_SECONDS: Final = 300.0
-"""How long an accepted dry run holds while the object stays the same. The change itself goes through admission again."""
+"""How long an accepted dry run holds while the object stays the same.
+The change itself goes through admission again."""
 REFUSED_FOR_SECONDS: Final = 30.0
 """How long a refused dry run holds, so that a corrected policy is seen soon."""
 
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _FINISHED = ("Succeeded", "Failed")
 _AWAY = ("NoSchedule", "NoExecute")
-_NOT_OURS = frozenset({"Terminating", "BestEffort", "CrossNamespacePodAffinity"})
-"""Scopes of quotas that do not count long-running pods with requests."""
+_NOT_OURS = frozenset({"Terminating", "BestEffort", "CrossNamespacePodAffinity", "PriorityClass"})
+"""Scopes of quotas that do not count long-running pods with requests and without a priority class."""
 
 
 class Surveyor:
@@ -206,12 +215,13 @@ class Surveyor:
         self._kubernetes = kubernetes
         self._facts = facts
         self._settings = settings
-        self._rooms: dict[str | None, tuple[float, Capacity]] = {}
-        self._tried: dict[str, tuple[float, str | None]] = {}
-        """Time and refusal of each dry run, by a digest of its object."""
+        self._rooms: dict[str | None, Answer[Capacity]] = {}
+        self._outcomes = Outcomes(ACCEPTED_FOR_SECONDS, REFUSED_FOR_SECONDS)
+        """Of each dry run, by a digest of its object."""
         self._logins = LoginTrials()
         self._rooms_lock = threading.Lock()
-        """Held while the room is read, so that migrations do not read it at the same time. Nobody waits for it who knows an older answer."""
+        """Held while the room is read, so that migrations do not read it at the same time.
+        Nobody waits for it who knows an older answer."""
 
     def survey(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients
@@ -219,38 +229,45 @@ class Surveyor:
         """Return the current survey; this changes nothing."""
         namespace = identity.namespace
         started = time.monotonic()
-        visibility = _seen(clients.brokers.visibility)
+        visibility = _attempt(clients.brokers.visibility)
         late = time.monotonic() - started > SILENT_SECONDS
-        acls = _seen(clients.zookeeper.acls)
-        silent = visibility if isinstance(visibility, Unobserved) and late else None
+        acls = _attempt(clients.zookeeper.acls)
+
         # Brokers that did not answer are not asked again: each question would cost its whole time limit.
-        brokers = silent if silent is not None else _seen(clients.brokers.broker_settings)
+        def unless_silent(ask: Callable[[], T]) -> T | Unobserved:
+            if late and isinstance(visibility, Unobserved):
+                return visibility
+            return _attempt(ask)
+
+        users: ZooKeeperUsers | Unobserved
+        users = acls if isinstance(acls, Unobserved) else _attempt(lambda: self._users(identity, clients))
+        brokers = unless_silent(clients.brokers.broker_settings)
         return Survey(
             zookeeper=acls,
-            zookeeper_users=acls if isinstance(acls, Unobserved) else _seen(lambda: self._users(identity, clients)),
+            zookeeper_users=users,
             zookeeper_identities=controllers_zookeeper_identities(self._kubernetes, namespace, spec),
             visibility=visibility,
-            reassigning=silent if silent is not None else _seen(clients.brokers.reassigning_partitions),
+            reassigning=unless_silent(clients.brokers.reassigning_partitions),
             brokers=brokers,
-            listener_settings=_seen(lambda: self._listener_settings(identity, spec, status)),
-            listener_problems=_seen(lambda: self._listener_problems(identity, spec, status)),
-            demand=_seen(
+            listener_settings=_attempt(lambda: self._listener_settings(identity, spec, status)),
+            listener_problems=_attempt(lambda: self._listener_problems(identity, spec, status)),
+            demand=_attempt(
                 lambda: controllers_demand(
                     rendered_spec(spec, status), self._facts.unread_controllers(identity, spec, status)
                 )
             ),
             verification=run_demand(spec, self._runner(spec)),
-            storage_classes=_seen(self._storage_classes),
-            quotas=_seen(lambda: self._quotas(namespace)),
-            limits=_seen(lambda: self._limits(namespace)),
-            capacity=_seen(lambda: self._capacity(namespace)),
-            budgets=_seen(lambda: self._budgets(namespace, spec)),
-            missing_rights=_seen(lambda: self._missing_rights(namespace, spec)),
-            writers=_seen(lambda: self._writers(namespace, spec)),
-            leftovers=_seen(lambda: self._leftovers(identity)),
-            selecting=_seen(lambda: self._selecting(identity, spec)),
-            refused=_seen(lambda: self._refused(identity, spec, status)),
-            inter_broker=_seen(lambda: self._inter_broker(identity, spec, status, clients, brokers)),
+            storage_classes=_attempt(self._storage_classes),
+            quotas=_attempt(lambda: self._quotas(namespace)),
+            limits=_attempt(lambda: self._limits(namespace)),
+            capacity=_attempt(lambda: self._capacity(namespace)),
+            budgets=_attempt(lambda: self._budgets(namespace, spec)),
+            missing_rights=_attempt(lambda: self._missing_rights(namespace, spec)),
+            writers=_attempt(lambda: self._writers(namespace, spec)),
+            leftovers=_attempt(lambda: self._leftovers(identity)),
+            selecting=_attempt(lambda: self._selecting(identity, spec)),
+            refused=_attempt(lambda: self._refused(identity, spec, status)),
+            inter_broker=_attempt(lambda: self._inter_broker(identity, spec, status, clients, brokers)),
         )
 
     def settings(
@@ -258,19 +275,24 @@ class Surveyor:
     ) -> Survey:
         """Return the part of the survey that tells the brokers' settings, as a migration asks for it after preflight.
 
-        This asks each broker one question, besides one for the list of brokers, and reads one Secret. Before the first broker restarts, it also asks what
-        the principal may see, and the controllers' logins are tried (`inter_broker`).
+        This asks each broker one question, besides one for the list of brokers, and reads one Secret.
+        Before the first broker restarts, it also asks what the principal may see,
+        and the controllers' logins are tried (`inter_broker`).
         """
-        brokers = _seen(clients.brokers.broker_settings)
-        untouched = status.phase is Phase.PROVISIONING_QUORUM
+        brokers = _attempt(clients.brokers.broker_settings)
+        visibility: Visibility | Unobserved = NOT_NEEDED
+        logins: dict[int, LoginTrial] | Unobserved = {}
+        if status.phase is Phase.PROVISIONING_QUORUM:
+            visibility = _attempt(clients.brokers.visibility)
+            logins = _attempt(lambda: self._inter_broker(identity, spec, status, clients, brokers))
         return Survey(
             zookeeper=NOT_NEEDED,
             zookeeper_users=NOT_NEEDED,
             zookeeper_identities=(),
-            visibility=_seen(clients.brokers.visibility) if untouched else NOT_NEEDED,
+            visibility=visibility,
             reassigning=NOT_NEEDED,
             brokers=brokers,
-            listener_settings=_seen(lambda: self._listener_settings(identity, spec, status)),
+            listener_settings=_attempt(lambda: self._listener_settings(identity, spec, status)),
             listener_problems=(),
             demand=NOT_NEEDED,
             verification=(),
@@ -284,9 +306,7 @@ class Surveyor:
             leftovers=NOT_NEEDED,
             selecting=NOT_NEEDED,
             refused=NOT_NEEDED,
-            inter_broker=_seen(lambda: self._inter_broker(identity, spec, status, clients, brokers))
-            if untouched
-            else {},
+            inter_broker=logins,
         )
 
     def _inter_broker(
@@ -299,7 +319,8 @@ class Surveyor:
     ) -> dict[int, LoginTrial]:
         if isinstance(brokers, Unobserved):
             return {}  # another finding reports it
-        values = {b: {s.name: s for s in each} for b, each in brokers.items() if not isinstance(each, Unobserved)}
+        answers = {broker: answer for broker, answer in brokers.items() if not isinstance(answer, Unobserved)}
+        values = {broker: {setting.name: setting for setting in answer} for broker, answer in answers.items()}
         try:
             secret = self._listener_secret(identity, spec, status)
         except ObservationError:
@@ -318,7 +339,7 @@ class Surveyor:
         if isinstance(users.clients, Unobserved) or not users.clients:
             return users
         pods = self._kubernetes.list("v1", "Pod", identity.namespace, f"{LABEL_MIGRATION}={identity.name}")
-        ours = {ip["ip"] for pod in pods for ip in pod.get("status", {}).get("podIPs") or []}
+        ours = {address["ip"] for pod in pods for address in entries(pod, "status", "podIPs")}
         return replace(users, clients=tuple(address for address in users.clients if address not in ours))
 
     # ------------------------------------------------------------------------------------------- admission
@@ -326,54 +347,53 @@ class Surveyor:
     def _refused(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[RefusedChange, ...]:
         """Try every overlay of the brokers and the controllers' objects as a dry run; one refusal for each object.
 
-        An object that was accepted is tried again after `ACCEPTED_FOR_SECONDS`, one that was refused after `REFUSED_FOR_SECONDS`.
+        An object that was accepted is tried again after `ACCEPTED_FOR_SECONDS`,
+        one that was refused after `REFUSED_FOR_SECONDS`.
 
         Raises
         ------
         ObservationError
             The API server gives no answer to one of them.
         """
-        wanted: list[Object] = []
+        tried: list[Object] = []
         for ref in spec.brokers.stateful_sets:
             stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
-            original = None if stateful_set is None else self._facts.original(identity, spec, status, stateful_set)
+            if stateful_set is None:
+                continue  # another finding reports it
+            original = self._facts.original(identity, spec, status, stateful_set)
             if original is None:
                 continue  # another finding reports it
             facts = self._facts.brokers(identity, spec, status, original)
             for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT):
                 properties = overlays.properties_object(spec, facts, identity.name, mode)
-                wanted += [
-                    *([properties] if properties is not None else []),
-                    overlays.overlay(spec, facts, ref.name, mode),
-                ]
+                if properties is not None:
+                    tried.append(properties)
+                tried.append(overlays.overlay(spec, facts, ref.name, mode))
         controllers = self._facts.controllers(identity, spec, status)
-        wanted += quorum.controllers_objects(spec, controllers, ControllerMode.MIGRATION, format_allowed=True)
-        for digest, (at, _) in list(self._tried.items()):
-            if time.monotonic() - at > ACCEPTED_FOR_SECONDS:
-                self._tried.pop(digest, None)
-        found: dict[str, RefusedChange] = {}
-        for obj in wanted:
+        tried += quorum.controllers_objects(spec, controllers, ControllerMode.MIGRATION, format_allowed=True)
+        refused: dict[str, RefusedChange] = {}
+        for obj in tried:
             name = f"{obj['kind']}/{obj['metadata']['name']}"
             try:
                 refusal = self._refusal(obj)
-            except ActionError as e:
-                raise ObservationError(name, str(e)) from e
+            except ActionError as error:
+                raise ObservationError(name, str(error)) from error
             if refusal is not None:
-                found.setdefault(name, RefusedChange(name, refusal))
-        return tuple(found.values())
+                refused.setdefault(name, RefusedChange(name, refusal))
+        return tuple(refused.values())
 
     def _refusal(self, obj: Object) -> str | None:
         now = time.monotonic()
         digest = hashlib.sha256(json.dumps(obj, sort_keys=True).encode()).hexdigest()
-        at, refusal = self._tried.get(digest, (-math.inf, None))
-        if now - at <= (ACCEPTED_FOR_SECONDS if refusal is None else REFUSED_FOR_SECONDS):
-            return refusal
+        outcome = self._outcomes.recall(digest)
+        if outcome is not None:
+            return outcome.value
+        refusal = None
         try:
             self._kubernetes.try_apply(obj)
-            refusal = None
-        except ActionRefusedError as e:
-            refusal = str(e)
-        self._tried[digest] = (now, refusal)
+        except ActionRefusedError as error:
+            refusal = str(error)
+        self._outcomes.keep(digest, refusal, now)
         return refusal
 
     # -------------------------------------------------------------------------------------------- ourselves
@@ -387,7 +407,8 @@ class Surveyor:
         return frozenset(parse_properties(self._listener_secret(identity, spec, status).get("listener.properties", "")))
 
     def _listener_problems(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[str, ...]:
-        listener, name = spec.controllers.listener, controllers_name(identity.name, identity.uid, status.attempt)
+        listener = spec.controllers.listener
+        name = controllers_name(identity.name, identity.uid, status.attempt)
         hosts = names.controller_hosts(name, identity.namespace, spec.controllers.node_ids, identity.cluster_domain)
         data = self._listener_secret(identity, spec, status)
         if not listener.generate:
@@ -398,91 +419,90 @@ class Surveyor:
         issued = self._facts.issued(identity, spec, status, datetime.now(UTC))
         if issued is None:
             raise ObservationError("Secret of the listener", "nothing is known of its certificates")
-        problems = [
-            *issued.problems,
-            *(f"Secret {s.name} does not exist" for s in issued.secrets if not s.exists and not s.problem),
-        ]
-        twice = f"Secret {listener.secret_name} has {', '.join(sorted(given))}, and spec.controllers.listener.generate asks the operator to issue them; remove one of the two"
-        return (*((twice,) if given else ()), *problems)
+        missing = [secret.name for secret in issued.secrets if not secret.exists and not secret.problem]
+        problems = (*issued.problems, *(f"Secret {name} does not exist" for name in missing))
+        if not given:
+            return problems
+        twice = (
+            f"Secret {listener.secret_name} has {', '.join(sorted(given))}, "
+            "and spec.controllers.listener.generate asks the operator to issue them; remove one of the two"
+        )
+        return (twice, *problems)
 
     def _listener_secret(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> dict[str, str]:
         name = controllers_name(identity.name, identity.uid, status.attempt)
         try:
             return listener_data(self._kubernetes, identity.namespace, name, spec)
-        except InvalidSpecError as e:
+        except InvalidSpecError as error:
             where = f"Secret {identity.namespace}/{spec.controllers.listener.secret_name}"
-            raise ObservationError(where, str(e)) from e
+            raise ObservationError(where, str(error)) from error
 
     # ----------------------------------------------------------------------------------------- controllers
 
     def _runner(self, spec: MigrationSpec) -> Runner:
         """Return the runner of verifications; the one with the higher demand if it is unknown."""
-        served = _seen(lambda: self._kubernetes.serves(SPARK_API_VERSION, "SparkApplication"))
+        served = _attempt(lambda: self._kubernetes.serves(SPARK_API_VERSION, "SparkApplication"))
         return Runner.JOB if served is False else spec.verification.runner
 
     def _storage_classes(self) -> tuple[StorageClass, ...]:
-        found = self._kubernetes.list("storage.k8s.io/v1", "StorageClass", None)
-        return tuple(
-            StorageClass(c["metadata"]["name"], (c["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true")
-            for c in found
-        )
+        classes = self._kubernetes.list("storage.k8s.io/v1", "StorageClass", None)
+        return tuple(map(_storage_class, classes))
 
     def _quotas(self, namespace: str) -> tuple[Quota, ...]:
         quotas = []
-        for found in self._kubernetes.list("v1", "ResourceQuota", namespace):
-            scopes = {
-                *found["spec"].get("scopes", []),
-                *(e["scopeName"] for e in found["spec"].get("scopeSelector", {}).get("matchExpressions", [])),
-            }
-            if scopes & _NOT_OURS or "PriorityClass" in scopes:
+        for quota in self._kubernetes.list("v1", "ResourceQuota", namespace):
+            selected = entries(quota, "spec", "scopeSelector", "matchExpressions")
+            scopes = {*entries(quota, "spec", "scopes"), *(expression["scopeName"] for expression in selected)}
+            if scopes & _NOT_OURS:
                 continue
-            hard = wholes(found["spec"].get("hard"))
-            used = wholes(found.get("status", {}).get("used"))
-            quotas.append(
-                Quota(found["metadata"]["name"], {name: most - used.get(name, 0) for name, most in hard.items()})
-            )
+            hard = wholes(quota["spec"].get("hard"))
+            used = wholes(section(quota, "status", "used"))
+            left = {name: most - used.get(name, 0) for name, most in hard.items()}
+            quotas.append(Quota(quota["metadata"]["name"], left))
         return tuple(quotas)
 
     def _limits(self, namespace: str) -> tuple[Limit, ...]:
         return tuple(
             Limit(
-                name=found["metadata"]["name"],
+                name=limits["metadata"]["name"],
                 kind=entry["type"],
                 minimum=wholes(entry.get("min")),
                 maximum=wholes(entry.get("max")),
                 default=wholes(entry.get("default")),
                 default_request=wholes(entry.get("defaultRequest")),
             )
-            for found in self._kubernetes.list("v1", "LimitRange", namespace)
-            for entry in found["spec"].get("limits", [])
+            for limits in self._kubernetes.list("v1", "LimitRange", namespace)
+            for entry in limits["spec"].get("limits", [])
         )
 
     def _capacity(self, namespace: str) -> Capacity:
-        """Return the room on the nodes; migrations share it for `CAPACITY_EVERY_SECONDS`, and use the older one while it is read anew."""
+        """Return the nodes' room, shared for `CAPACITY_EVERY_SECONDS`; the older one holds while it is read anew."""
         place = namespace if self._settings.watched_namespaces else None
-        known = self._rooms.get(place)
-        if known is not None and time.monotonic() - known[0] <= CAPACITY_EVERY_SECONDS:
-            return known[1]
-        if known is not None and not _is_too_old(known[0]) and self._rooms_lock.locked():
-            return known[1]
+        room = self._rooms.get(place)
+        if room is not None:
+            seconds = CAPACITY_EVERY_SECONDS
+            if self._rooms_lock.locked():
+                seconds *= 2
+            if room.holds(seconds):
+                return room.value
         with self._rooms_lock:
-            known = self._rooms.get(place)
-            if known is None or time.monotonic() - known[0] > CAPACITY_EVERY_SECONDS:
-                known = self._rooms[place] = (time.monotonic(), self._room_of(place))
-            return known[1]
+            room = self._rooms.get(place)
+            if room is None or not room.holds(CAPACITY_EVERY_SECONDS):
+                read_at = time.monotonic()
+                room = self._rooms[place] = Answer(self._room_of(place), read_at=read_at)
+            return room.value
 
     def _room_of(self, place: str | None) -> Capacity:
         nodes = self._kubernetes.list("v1", "Node", None)
         used: dict[str, dict[str, int]] = {}
         for pod in self._kubernetes.list("v1", "Pod", place):
-            node, phase = pod.get("spec", {}).get("nodeName"), pod.get("status", {}).get("phase", "")
-            if node and phase not in _FINISHED:
+            node = section(pod, "spec").get("nodeName")
+            if node and section(pod, "status").get("phase") not in _FINISHED:
                 sums = used.setdefault(node, {"cpu": 0, "memory": 0, "pods": 0})
                 for resource, amount in _requests(pod).items():
                     sums[resource] += amount
-        return Capacity(
-            tuple(_room(n, used.get(n["metadata"]["name"], {})) for n in nodes), all_pods_seen=place is None
-        )
+        rooms = (_room(node, used.get(node["metadata"]["name"], {})) for node in nodes)
+        return Capacity(tuple(rooms), all_pods_seen=place is None)
 
     def _leftovers(self, identity: Identity) -> tuple[str, ...]:
         """Return the objects of earlier resources of the same name. Their names contain another UID.
@@ -491,41 +511,31 @@ class Surveyor:
         """
         kinds = (("apps/v1", "StatefulSet"), ("v1", "PersistentVolumeClaim"), ("v1", "ConfigMap"))
         labelled = f"{LABEL_MIGRATION}={identity.name}"
-        found, uids = set[str](), set[str]()
+        leftovers = set[str]()
+        uids = set[str]()
         for api_version, kind in kinds:
             for obj in self._kubernetes.list(api_version, kind, identity.namespace, labelled):
                 uid = names.uid_in(obj["metadata"]["name"], identity.name)
                 if uid and not identity.uid.startswith(uid):
-                    found.add(f"{kind}/{obj['metadata']['name']}")
+                    leftovers.add(f"{kind}/{obj['metadata']['name']}")
                     uids.add(uid)
         for secret in (name for uid in uids for name in before_secrets(identity.name, uid, 1)):
             if self._kubernetes.get("v1", "Secret", identity.namespace, secret) is not None:
-                found.add(f"Secret/{secret}")
-        return tuple(sorted(found))
+                leftovers.add(f"Secret/{secret}")
+        return tuple(sorted(leftovers))
 
     # --------------------------------------------------------------------------------------------- brokers
 
     def _budgets(self, namespace: str, spec: MigrationSpec) -> tuple[Budget, ...]:
-        found = self._kubernetes.list("policy/v1", "PodDisruptionBudget", namespace)
+        listed = self._kubernetes.list("policy/v1", "PodDisruptionBudget", namespace)
         budgets = []
         for ref in spec.brokers.stateful_sets:
             stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", namespace, ref.name)
-            labels = (stateful_set or {}).get("spec", {}).get("template", {}).get("metadata", {}).get("labels") or {}
-            for budget in found:
-                if stateful_set is None or not _selects(budget["spec"].get("selector"), labels):
-                    continue
-                status = budget.get("status") or {}
-                budgets.append(
-                    Budget(
-                        name=budget["metadata"]["name"],
-                        stateful_set=ref.name,
-                        disruptions_allowed=status.get("disruptionsAllowed", 0),
-                        expected_pods=status.get("expectedPods", 0),
-                        healthy_pods=status.get("currentHealthy", 0),
-                        desired_healthy=status.get("desiredHealthy", 0),
-                        up_to_date=status.get("observedGeneration", 0) >= budget["metadata"].get("generation", 0),
-                    )
-                )
+            if stateful_set is None:
+                continue
+            labels = section(stateful_set, "spec", "template", "metadata", "labels")
+            selecting = [budget for budget in listed if _selects(budget["spec"].get("selector"), labels)]
+            budgets += [_budget(budget, ref.name) for budget in selecting]
         return tuple(budgets)
 
     def _selecting(self, identity: Identity, spec: MigrationSpec) -> tuple[str, ...]:
@@ -534,23 +544,21 @@ class Surveyor:
             return ()
         ours = names.labels(identity.name)
         labels = {**spec.pods.labels, **ours}
-        asked = [
-            ("PodDisruptionBudget", o)
-            for o in self._kubernetes.list("policy/v1", "PodDisruptionBudget", identity.namespace)
-        ]
+        listed = self._kubernetes.list("policy/v1", "PodDisruptionBudget", identity.namespace)
+        selectors = {f"PodDisruptionBudget/{o['metadata']['name']}": o["spec"].get("selector") for o in listed}
         for ref in spec.brokers.stateful_sets:
-            found = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
-            asked += [("StatefulSet", found)] if found is not None else []
-        selectors = {f"{kind}/{obj['metadata']['name']}": obj["spec"].get("selector") for kind, obj in asked}
+            stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
+            if stateful_set is not None:
+                selectors[f"StatefulSet/{ref.name}"] = stateful_set["spec"].get("selector")
         return tuple(name for name, s in selectors.items() if _selects(s, labels) and not _selects(s, ours))
 
     def _writers(self, namespace: str, spec: MigrationSpec) -> dict[str, tuple[str, ...]]:
-        found = {}
+        writers = {}
         for ref in spec.brokers.stateful_sets:
             stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", namespace, ref.name)
             if stateful_set is not None:
-                found[ref.name] = writers_of(stateful_set)
-        return found
+                writers[ref.name] = writers_of(stateful_set)
+        return writers
 
 
 _MARKS: Mapping[str, str] = {
@@ -563,62 +571,75 @@ _MARKS: Mapping[str, str] = {
 
 
 def writers_of(stateful_set: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the writers of a StatefulSet: its controller, the tools that mark their objects, the owners of its template's fields.
+    """Return a StatefulSet's writers: its controller, the tools that mark objects, the owners of template fields.
 
-    Sources are ``ownerReferences``, the tools' labels and annotations, and ``managedFields`` (owners of ``spec.template`` or a field below it).
+    Sources are ``ownerReferences``, the tools' labels and annotations,
+    and ``managedFields`` (owners of ``spec.template`` or a field below it).
     """
     metadata = stateful_set["metadata"]
-    found = [f"owner {o['kind']}/{o['name']}" for o in metadata.get("ownerReferences") or [] if o.get("controller")]
-    marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
-    found += [f"{tool} {marks[mark]}" for mark, tool in _MARKS.items() if mark in marks]
-    managers = {
-        str(entry.get("manager"))
-        for entry in metadata.get("managedFields") or []
-        if not entry.get("subresource") and "f:template" in (entry.get("fieldsV1") or {}).get("f:spec", {})
-    }
-    found += [f"field manager {name}" for name in sorted(managers - {"kraftbridge"})]
-    return tuple(dict.fromkeys(found))
+    owners = entries(metadata, "ownerReferences")
+    writers = [f"owner {owner['kind']}/{owner['name']}" for owner in owners if owner.get("controller")]
+    marks = {**section(metadata, "labels"), **section(metadata, "annotations")}
+    writers += [f"{tool} {marks[mark]}" for mark, tool in _MARKS.items() if mark in marks]
+    managers = {str(entry.get("manager")) for entry in entries(metadata, "managedFields") if _owns_template(entry)}
+    writers += [f"field manager {name}" for name in sorted(managers - {"kraftbridge"})]
+    return tuple(dict.fromkeys(writers))
 
 
-def _is_too_old(read_at: float) -> bool:
-    return time.monotonic() - read_at > 2 * CAPACITY_EVERY_SECONDS
+def _owns_template(entry: Mapping[str, Any]) -> bool:
+    return not entry.get("subresource") and "f:template" in section(entry, "fieldsV1", "f:spec")
 
 
-def _seen(look: Callable[[], T]) -> T | Unobserved:
+def _storage_class(obj: Object) -> StorageClass:
+    metadata = obj["metadata"]
+    return StorageClass(metadata["name"], section(metadata, "annotations").get(_DEFAULT_CLASS) == "true")
+
+
+def _budget(obj: Object, stateful_set: str) -> Budget:
+    status = section(obj, "status")
+    return Budget(
+        name=obj["metadata"]["name"],
+        stateful_set=stateful_set,
+        disruptions_allowed=status.get("disruptionsAllowed", 0),
+        expected_pods=status.get("expectedPods", 0),
+        healthy_pods=status.get("currentHealthy", 0),
+        desired_healthy=status.get("desiredHealthy", 0),
+        up_to_date=status.get("observedGeneration", 0) >= obj["metadata"].get("generation", 0),
+    )
+
+
+def _attempt(look: Callable[[], T]) -> T | Unobserved:
     try:
         return look()
-    except ObservationError as e:
-        return Unobserved(e.source, e.reason)
-    except (ValueError, KeyError, TypeError) as e:
-        return Unobserved("an object of the API server", f"it cannot be parsed: {type(e).__name__}: {e}")
+    except ObservationError as error:
+        return Unobserved(error.source, error.reason)
+    except (ValueError, KeyError, TypeError) as error:
+        return Unobserved("an object of the API server", f"it cannot be parsed: {type(error).__name__}: {error}")
 
 
 def _requests(pod: Object) -> dict[str, int]:
-    """Return the resources that the scheduler counts for a pod (init containers run one after the other, before the others)."""
-
-    def of(containers: Iterable[Object], resource: str) -> list[int]:
-        return [wholes((c.get("resources") or {}).get("requests")).get(resource, 0) for c in containers]
-
+    """Return what the scheduler counts for a pod; init containers run one by one, before the others."""
     spec = pod["spec"]
+    together = [wholes(section(c, "resources", "requests")) for c in spec.get("containers", [])]
+    alone = [wholes(section(c, "resources", "requests")) for c in spec.get("initContainers", [])]
     overhead = wholes(spec.get("overhead"))
-    return {
-        "pods": 1,
-        **{
-            r: max([sum(of(spec.get("containers", []), r)), *of(spec.get("initContainers", []), r)])
-            + overhead.get(r, 0)
-            for r in ("cpu", "memory")
-        },
-    }
+
+    def total(resource: str) -> int:
+        running = sum(requests.get(resource, 0) for requests in together)
+        most = max([running, *(requests.get(resource, 0) for requests in alone)])
+        return most + overhead.get(resource, 0)
+
+    return {"pods": 1, "cpu": total("cpu"), "memory": total("memory")}
 
 
 def _room(node: Object, used: Mapping[str, int]) -> Room:
-    allocatable = wholes(node.get("status", {}).get("allocatable"))
-    conditions = {c["type"]: c["status"] for c in node.get("status", {}).get("conditions", [])}
-    spec = node.get("spec") or {}
+    allocatable = wholes(section(node, "status", "allocatable"))
+    conditions = {c["type"]: c["status"] for c in entries(node, "status", "conditions")}
+    spec = section(node, "spec")
     return Room(
         node=node["metadata"]["name"],
-        labels=node["metadata"].get("labels") or {},
-        taints=tuple(t for t in spec.get("taints") or [] if t.get("effect") in _AWAY),
+        labels=section(node, "metadata", "labels"),
+        taints=tuple(taint for taint in entries(spec, "taints") if taint.get("effect") in _AWAY),
         usable=conditions.get("Ready") == "True" and not spec.get("unschedulable", False),
         cpu=allocatable.get("cpu", 0) - used.get("cpu", 0),
         memory=allocatable.get("memory", 0) - used.get("memory", 0),
@@ -627,15 +648,20 @@ def _room(node: Object, used: Mapping[str, int]) -> Room:
 
 
 def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Return whether a label selector matches. An empty selector of a PodDisruptionBudget (``policy/v1``) matches every pod, a missing one none."""
+    """Return whether a label selector matches.
+
+    An empty selector of a PodDisruptionBudget (``policy/v1``) matches every pod, a missing one none.
+    """
     if selector is None:
         return False
-    wanted = selector.get("matchLabels") or {}
-    return wanted.items() <= labels.items() and all(_meets(e, labels) for e in selector.get("matchExpressions") or [])
+    wanted = section(selector, "matchLabels")
+    expressions = entries(selector, "matchExpressions")
+    return wanted.items() <= labels.items() and all(_meets(expression, labels) for expression in expressions)
 
 
 def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(expression["key"]), expression.get("values") or []
+    value = labels.get(expression["key"])
+    values = entries(expression, "values")
     match expression["operator"]:
         case "In":
             return value in values

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 from kraftbridge.builders import brokers as overlays
@@ -29,8 +29,11 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
+from kraftbridge.objects import entries, section
 from kraftbridge.phases.draft import Identity
+from kraftbridge.services.answers import Answers
 from kraftbridge.storage.ports import KubernetesPort
+from kraftbridge.storage.ports import Object as Stored
 
 Object = Mapping[str, Any]
 
@@ -48,73 +51,105 @@ _FATAL_WAITS = frozenset(
 )
 
 
+def existing(kubernetes: KubernetesPort, namespace: str, name: str) -> Stored:
+    """Return a StatefulSet.
+
+    Raises
+    ------
+    ObservationError
+        It does not exist, or the API server does not answer.
+    """
+    stateful_set = kubernetes.get("apps/v1", "StatefulSet", namespace, name)
+    if stateful_set is None:
+        raise ObservationError(f"StatefulSet {namespace}/{name}", "it does not exist")
+    return stateful_set
+
+
 def pod_state(pod: Object) -> PodState:
     """Return the observed state of a pod."""
-    metadata, status = pod["metadata"], pod.get("status", {})
-    conditions = {c["type"]: c for c in status.get("conditions", [])}
-    ready = conditions.get("Ready", {})
-    index = metadata.get("labels", {}).get("apps.kubernetes.io/pod-index") or metadata["name"].rpartition("-")[2]
+    metadata = pod["metadata"]
+    status = section(pod, "status")
+    labels = section(metadata, "labels")
+    index = labels.get("apps.kubernetes.io/pod-index") or metadata["name"].rpartition("-")[2]
+    ready_since = _ready_since(status)
     return PodState(
         name=metadata["name"],
         uid=metadata["uid"],
         ordinal=int(index) if str(index).isdigit() else -1,
-        ready=ready.get("status") == "True",
-        ready_since=datetime.fromisoformat(ready["lastTransitionTime"]) if ready.get("status") == "True" else None,
+        ready=ready_since is not None,
+        ready_since=ready_since,
         deleting="deletionTimestamp" in metadata,
-        configuration=metadata.get("annotations", {}).get(ANNOTATION_CONFIGURATION, ""),
-        revision=metadata.get("labels", {}).get("controller-revision-hash", ""),
+        configuration=section(metadata, "annotations").get(ANNOTATION_CONFIGURATION, ""),
+        revision=labels.get("controller-revision-hash", ""),
         ip=status.get("podIP", ""),
         trouble=pod_trouble(pod),
-        running_since=_running_since(status.get("containerStatuses", [])),
+        running_since=_running_since(entries(status, "containerStatuses")),
         images=_images(status),
     )
 
 
+def _ready_since(status: Object) -> datetime | None:
+    for condition in entries(status, "conditions"):
+        if condition["type"] == "Ready" and condition.get("status") == "True":
+            return datetime.fromisoformat(condition["lastTransitionTime"])
+    return None
+
+
 def _images(status: Object) -> frozenset[tuple[str, str]]:
-    containers = (*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or []))
+    containers = (*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses"))
     digests = ((c["name"], image_digest(c.get("imageID") or "")) for c in containers)
     return frozenset((name, digest) for name, digest in digests if digest)
 
 
 def _running_since(containers: Sequence[Object]) -> datetime | None:
-    started = [c.get("state", {}).get("running", {}).get("startedAt") for c in containers]
-    return max(datetime.fromisoformat(s) for s in started) if started and all(started) else None
+    started = [section(container, "state", "running").get("startedAt") for container in containers]
+    if not started or not all(started):
+        return None
+    return max(datetime.fromisoformat(str(at)) for at in started)
 
 
 def pod_trouble(pod: Object) -> str:
     """Return the reason why a pod does not run; ``""`` if Kubernetes reports no problem."""
-    status = pod.get("status", {})
-    for condition in status.get("conditions", []):
+    status = section(pod, "status")
+    for condition in entries(status, "conditions"):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return f"{condition.get('reason', 'Unschedulable')}: {condition.get('message', '')}"[:200]
-    for container in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
-        waiting = container.get("state", {}).get("waiting", {})
+    for container in (*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses")):
+        waiting = section(container, "state", "waiting")
         if waiting.get("reason") in _FATAL_WAITS:
-            last = container.get("lastState", {}).get("terminated", {})
-            ended = (
-                f", last exit code {last['exitCode']}{_last_words(last.get('message', ''))}"
-                if "exitCode" in last
-                else ""
-            )
-            return f"{waiting['reason']} of container {container['name']}: {waiting.get('message', '')}"[:200] + ended
+            trouble = f"{waiting['reason']} of container {container['name']}: {waiting.get('message', '')}"[:200]
+            return trouble + _last_end(container)
     return ""
+
+
+def _last_end(container: Object) -> str:
+    """Return how a container ended last, to follow its trouble; ``""`` if that is not known."""
+    last = section(container, "lastState", "terminated")
+    if "exitCode" not in last:
+        return ""
+    return f", last exit code {last['exitCode']}{_last_words(last.get('message', ''))}"
+
+
+_TELLING: Final = re.compile("Exception: |Error: |No space left")
 
 
 def _last_words(log: str) -> str:
     """Return the line at a log's end that explains why a process ended: a Java exception, otherwise the last line."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    lines = list(filter(None, map(str.strip, log.splitlines())))
+    if not lines:
+        return ""
     # The cause is deeper in a stack trace than the exceptions that it led to.
-    telling = [line for line in lines if "Exception: " in line or "Error: " in line or "No space left" in line]
-    words = (telling or lines or [""])[-1]
-    return f": {words[:160]}" if words else ""
+    telling = list(filter(_TELLING.search, lines))
+    return f": {(telling or lines)[-1][:160]}"
 
 
 def pods_selector(stateful_set: Object) -> str:
-    """Return a StatefulSet's selector in the syntax of API requests (``LabelSelector``: all labels and expressions must match)."""
+    """Return a StatefulSet's selector in API syntax: all labels and expressions must match (``LabelSelector``)."""
     selector = stateful_set["spec"]["selector"]
     terms = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items()]
     for expression in selector.get("matchExpressions", []):
-        key, values = expression["key"], ",".join(expression.get("values", []))
+        key = expression["key"]
+        values = ",".join(expression.get("values", []))
         match expression["operator"]:
             case "In":
                 terms.append(f"{key} in ({values})")
@@ -133,9 +168,13 @@ def pods_selector(stateful_set: Object) -> str:
 
 def pods_of(stateful_set: Object, pods: Sequence[Object]) -> tuple[PodState, ...]:
     """Return the pods that this StatefulSet owns, by ordinal."""
-    uid = stateful_set["metadata"]["uid"]
-    mine = [p for p in pods if any(r.get("uid") == uid for r in p["metadata"].get("ownerReferences", []))]
-    return tuple(sorted((pod_state(p) for p in mine), key=lambda p: p.ordinal))
+    owned = [pod for pod in pods if is_owned(pod, stateful_set["metadata"]["uid"])]
+    return tuple(sorted(map(pod_state, owned), key=attrgetter("ordinal")))
+
+
+def is_owned(pod: Object, uid: str) -> bool:
+    """Return whether a pod has the owner with this UID."""
+    return any(owner.get("uid") == uid for owner in entries(pod, "metadata", "ownerReferences"))
 
 
 def container_of(stateful_set: Object, name: str) -> Object | None:
@@ -152,58 +191,54 @@ def environment_of(container: Object) -> dict[str, str]:
 def drift_of(spec: MigrationSpec, facts: overlays.BrokerFacts, stateful_set: Object) -> tuple[str, ...]:
     """Return the operator's fields in a StatefulSet that have another value."""
     template = stateful_set["spec"]["template"]
-    annotation = template["metadata"].get("annotations", {}).get(ANNOTATION_CONFIGURATION, "")
+    annotation = section(template, "metadata", "annotations").get(ANNOTATION_CONFIGURATION, "")
     mode = BrokerMode.of(annotation)
     container = container_of(stateful_set, spec.brokers.container)
     if mode is BrokerMode.ZOOKEEPER or container is None:
         return ()
-    wanted = overlays.environment(spec, facts, mode)
     present = environment_of(container)
-    lost = [f"env {k}" for k, v in wanted.items() if present.get(k) != v]
+    expected = overlays.environment(spec, facts, mode)
+    lost = [f"env {name}" for name, value in expected.items() if present.get(name) != value]
     if annotation != overlays.configuration(spec, facts, mode):
         lost.append(f"annotation {ANNOTATION_CONFIGURATION}")
-    ours = overlays.overlay(spec, facts, stateful_set["metadata"]["name"], mode)["spec"]["template"]["spec"].get(
-        "volumes", []
-    )
-    present_volumes = template["spec"].get("volumes") or []
+    overlay = overlays.overlay(spec, facts, stateful_set["metadata"]["name"], mode)
+    ours = entries(overlay, "spec", "template", "spec", "volumes")
+    present_volumes = entries(template, "spec", "volumes")
+    volumes = [volume["name"] for volume in ours]
     lost += [
-        f"volume {v['name']}"
-        for v in ours
-        if mounted_object(present_volumes, v["name"]) != mounted_object(ours, v["name"])
+        f"volume {name}" for name in volumes if mounted_object(present_volumes, name) != mounted_object(ours, name)
     ]
-    if facts.issued_secret and overlays.ISSUED_DIRECTORY not in _mount_paths(container):
+    mounts = {mount["mountPath"] for mount in entries(container, "volumeMounts")}
+    if facts.issued_secret and overlays.ISSUED_DIRECTORY not in mounts:
         lost.append(f"mount {overlays.ISSUED_DIRECTORY}")
     return tuple(lost)
 
 
-def _mount_paths(container: Object) -> frozenset[str]:
-    return frozenset(m["mountPath"] for m in container.get("volumeMounts") or [])
-
-
 def last_writer(obj: Object) -> str:
-    """Return the last writer of an object's fields besides the operator, and the time, from ``managedFields``; ``""`` if none is recorded."""
-    entries = [
-        e
-        for e in obj["metadata"].get("managedFields") or []
-        if e.get("manager") != FIELD_MANAGER and not e.get("subresource") and e.get("time")
-    ]
-    last = max(entries, key=lambda e: str(e["time"]), default=None)
-    return (
-        ""
-        if last is None
-        else f"{last.get('manager', 'unknown')} ({last.get('operation', 'Update')} at {last['time']})"
-    )
+    """Return an object's last writer besides the operator, and the time, from ``managedFields``; ``""`` for none."""
+    writers = [entry for entry in entries(obj, "metadata", "managedFields") if _is_foreign(entry)]
+    if not writers:
+        return ""
+    last = max(writers, key=lambda entry: str(entry["time"]))
+    return f"{last.get('manager', 'unknown')} ({last.get('operation', 'Update')} at {last['time']})"
+
+
+def _is_foreign(entry: Object) -> bool:
+    is_ours = entry.get("manager") == FIELD_MANAGER
+    return bool(entry.get("time")) and not is_ours and not entry.get("subresource")
 
 
 def mounted_config_map(stateful_set: Object) -> str:
     """Return the name of the ConfigMap that the controllers' template mounts as their configuration."""
-    volumes = stateful_set["spec"]["template"]["spec"].get("volumes", [])
-    return next((str(v.get("configMap", {}).get("name", "")) for v in volumes if v["name"] == "config"), "")
+    for volume in entries(stateful_set, "spec", "template", "spec", "volumes"):
+        if volume["name"] == "config":
+            return str(section(volume, "configMap").get("name", ""))
+    return ""
 
 
 def migration_flag(config_map: Object | None) -> bool | None:
     """Return the migration flag in the controllers' ConfigMap; None if it cannot be read."""
-    text = ((config_map or {}).get("data") or {}).get("controller.properties")
+    text = section(config_map, "data").get("controller.properties")
     if text is None:
         return None
     return parse_properties(text).get("zookeeper.metadata.migration.enable", "false").strip().lower() == "true"
@@ -213,8 +248,9 @@ def written_by(config_map: Object | None) -> str:
     """Return a ConfigMap's name and its last writer besides the operator, for a message."""
     if config_map is None:
         return ""
+    name = config_map["metadata"]["name"]
     writer = last_writer(config_map)
-    return f" {config_map['metadata']['name']}" + (f" (last written by {writer})" if writer else "")
+    return f" {name} (last written by {writer})" if writer else f" {name}"
 
 
 def foreign_changes(
@@ -233,31 +269,40 @@ def foreign_changes(
     if container is None:
         return (f"container {spec.brokers.container} is gone",)
     changed = []
-    if (image := container.get("image", "")) != was.get("image", ""):
+    image = container.get("image", "")
+    if image != was.get("image", ""):
         changed.append(f"image {was.get('image', '')} became {image}")
-    before, now = ({e["name"]: e for e in c.get("env", []) if e["name"] not in ours} for c in (was, container))
-    changed += [f"env {name}" for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
-    mounted = None if (source := spec.brokers.file) is None else source.volume
-    present = {v["name"]: v for v in stateful_set["spec"]["template"]["spec"].get("volumes", [])}
-    former = {v["name"]: v for v in volumes_before}
+    variables = _changed_names(was.get("env", []), container.get("env", []))
+    changed += [f"env {name}" for name in variables if name not in ours]
+    volumes = _changed_names(volumes_before, entries(stateful_set, "spec", "template", "spec", "volumes"))
+    source = spec.brokers.file
+    mounted = "" if source is None else source.volume
+    former = {volume["name"] for volume in volumes_before}
     changed += [
-        f"volume {name}"
-        for name in sorted(former.keys() | present.keys() - {overlays.ISSUED_VOLUME})
-        if name != mounted and former.get(name) != present.get(name)
+        f"volume {name}" for name in volumes if name != mounted and (name in former or name != overlays.ISSUED_VOLUME)
     ]
     return tuple(changed)
 
 
+def _changed_names(before: Sequence[Object], now: Sequence[Object]) -> list[str]:
+    """Return the names of the entries of two lists that differ, sorted."""
+    former = {entry["name"]: entry for entry in before}
+    present = {entry["name"]: entry for entry in now}
+    return sorted(name for name in former.keys() | present.keys() if former.get(name) != present.get(name))
+
+
 def own_state(stateful_set: Object, pods: Sequence[Object], container: str) -> StatefulSetState:
     """Return the observed state of any StatefulSet: pods, revision, configuration, lock, image of Kafka's container."""
-    metadata, status = stateful_set["metadata"], stateful_set.get("status", {})
+    metadata = stateful_set["metadata"]
+    status = section(stateful_set, "status")
     template = stateful_set["spec"]["template"]
+    kafka = section(container_of(stateful_set, container))
     return StatefulSetState(
         name=metadata["name"],
         uid=metadata["uid"],
         replicas=stateful_set["spec"].get("replicas", 1),
-        update_strategy=stateful_set["spec"].get("updateStrategy", {}).get("type", ""),
-        configuration=template["metadata"].get("annotations", {}).get(ANNOTATION_CONFIGURATION, ""),
+        update_strategy=section(stateful_set, "spec", "updateStrategy").get("type", ""),
+        configuration=section(template, "metadata", "annotations").get(ANNOTATION_CONFIGURATION, ""),
         update_revision=status.get("updateRevision", ""),
         observed=status.get("observedGeneration", 0) >= metadata.get("generation", 0),
         lock=metadata.get("annotations", {}).get(ANNOTATION_LOCK, ""),
@@ -265,12 +310,12 @@ def own_state(stateful_set: Object, pods: Sequence[Object], container: str) -> S
         settings={},
         unreadable_settings=frozenset(),
         java_tool_options="",
-        volumes=frozenset(v["name"] for v in template["spec"].get("volumes", [])),
+        volumes=frozenset(volume["name"] for volume in entries(template, "spec", "volumes")),
         drift=(),
         pods=pods_of(stateful_set, pods),
         deleting="deletionTimestamp" in metadata,
-        image=(container_of(stateful_set, container) or {}).get("image", ""),
-        writes_to_zookeeper=writes_to_zookeeper(environment_of(container_of(stateful_set, container) or {})),
+        image=kafka.get("image", ""),
+        writes_to_zookeeper=writes_to_zookeeper(environment_of(kafka)),
         last_writer=last_writer(stateful_set),
         generation=metadata.get("generation", 0),
     )
@@ -300,7 +345,7 @@ def brokers_state(
 LOGS_EVERY_SECONDS: Final = 15.0
 LOG_LINES: Final = 400
 LOGS_SINCE_SECONDS: Final = 180
-"""The migration driver repeats its waiting message at least once a minute (maximum backoff of ``KRaftMigrationDriver``)."""
+"""The migration driver repeats its waiting message at least once a minute (backoff of ``KRaftMigrationDriver``)."""
 MOST_PODS: Final = 8
 
 START_EVERY_SECONDS: Final = 5.0
@@ -309,7 +354,8 @@ _OF_KAFKA: Final = re.compile(
 )
 """Classes that log, which every layout of Kafka's and of the known images prints."""
 _LOADING: Final = re.compile(
-    r"\[LogLoader |Loading producer state |Loading logs from |Attempting recovery |Recovering \d+ logs |Skipping recovery of \d+ logs "
+    r"\[LogLoader |Loading producer state |Loading logs from |Attempting recovery |Recovering \d+ logs "
+    r"|Skipping recovery of \d+ logs "
     r"|Completed load of "
 )
 """Words of ``LogManager.loadLogs``, ``LogLoader`` and ``ProducerStateManager`` in Kafka 3.9."""
@@ -323,8 +369,8 @@ class LogReader:
 
     def __init__(self, kubernetes: KubernetesPort) -> None:
         self._kubernetes = kubernetes
-        self._known: dict[str, tuple[float, Clues]] = {}
-        self._starts: dict[str, tuple[float, StartLog]] = {}
+        self._clues: Answers[str, Clues] = Answers()
+        self._starts: Answers[str, StartLog] = Answers()
 
     def clues(
         self,
@@ -341,25 +387,23 @@ class LogReader:
         ObservationError
             No log could be read.
         """
-        known = self._known.get(identity.uid)
-        if known is not None and time.monotonic() - known[0] < LOGS_EVERY_SECONDS:
-            return known[1]
-        found: dict[str, tuple[Clue, ...]] = {}
-        error: ObservationError | None = None
-        read = False
-        for node, pod, container in _nodes(spec, status, sets, controllers)[:MOST_PODS]:
+        nodes = _nodes(spec, status, sets, controllers)[:MOST_PODS]
+        return self._clues.get(identity.uid, LOGS_EVERY_SECONDS, lambda: self._read_clues(identity.namespace, nodes))
+
+    def _read_clues(self, namespace: str, nodes: Sequence[tuple[str, PodState, str]]) -> Clues:
+        clues: dict[str, tuple[Clue, ...]] = {}
+        failures: list[ObservationError] = []
+        for node, pod, container in nodes:
             try:
-                text = self._log(identity.namespace, pod, container)
-            except ObservationError as e:
-                error = e
+                in_log = clues_in(self._log(namespace, pod, container))
+            except ObservationError as error:
+                failures.append(error)
                 continue
-            read = True
-            if clues := clues_in(text):
-                found[node] = clues
-        if error is not None and not read:
-            raise error
-        self._known[identity.uid] = (time.monotonic(), found)
-        return found
+            if in_log:
+                clues[node] = in_log
+        if nodes and len(failures) == len(nodes):
+            raise failures[-1]
+        return clues
 
     def start(
         self,
@@ -376,21 +420,19 @@ class LogReader:
             The pod is gone, or its log cannot be read or holds no line of Kafka's.
         """
         watched = status.watched_start
-        pods = [p for item in sets if isinstance(item, StatefulSetState) for p in item.pods]
-        pod = next((p for p in pods if watched is not None and p.process == watched.process), None)
-        if pod is None:
+        pods = [pod for pod in _pods(sets) if watched is not None and pod.process == watched.process]
+        if not pods:
             raise ObservationError("log of the broker that starts", "its pod is not as status names it")
-        known = self._starts.get(identity.uid)
-        if known is not None and known[1].process == pod.process and time.monotonic() - known[0] < START_EVERY_SECONDS:
-            return known[1]
-        text = self._kubernetes.pod_logs(identity.namespace, pod.name, spec.brokers.container, LOG_LINES) or ""
-        if not _OF_KAFKA.search(text):
-            raise ObservationError(f"log of pod {pod.name}", "Kafka's log is not in it")
-        found = StartLog(
-            pod.process, next((_words(line) for line in reversed(text.splitlines()) if _LOADING.search(line)), "")
-        )
-        self._starts[identity.uid] = (time.monotonic(), found)
-        return found
+        pod = pods[0]
+
+        def read() -> StartLog:
+            text = self._kubernetes.pod_logs(identity.namespace, pod.name, spec.brokers.container, LOG_LINES) or ""
+            if not _OF_KAFKA.search(text):
+                raise ObservationError(f"log of pod {pod.name}", "Kafka's log is not in it")
+            loading = list(filter(_LOADING.search, text.splitlines()))
+            return StartLog(pod.process, loading[-1].strip()[:_MOST_WORDS] if loading else "")
+
+        return self._starts.get(identity.uid, START_EVERY_SECONDS, read, asked=pod.process)
 
     def _log(self, namespace: str, pod: PodState, container: str) -> str:
         lately = self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES, since_seconds=LOGS_SINCE_SECONDS)
@@ -399,8 +441,8 @@ class LogReader:
         return self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES, previous=True) or lately or ""
 
 
-def _words(line: str) -> str:
-    return line.strip()[:_MOST_WORDS]
+def _pods(sets: Sequence[StatefulSetState | Unobserved]) -> list[PodState]:
+    return [pod for item in sets if isinstance(item, StatefulSetState) for pod in item.pods]
 
 
 def _nodes(
@@ -412,13 +454,10 @@ def _nodes(
     """Return the nodes whose logs are useful, with the container; nodes that are down come first."""
     nodes = []
     if isinstance(controllers, ControllersWorkload) and controllers.stateful_set is not None:
-        nodes += [(f"controller {p.ordinal}", p, KAFKA_CONTAINER) for p in controllers.stateful_set.pods]
-    operating = status.operation.pod if status.operation is not None else ""
-    for item in sets:
-        if isinstance(item, StatefulSetState):
-            nodes += [
-                (f"broker {status.broker_ids.get(p.name, '?')} (pod {p.name})", p, spec.brokers.container)
-                for p in item.pods
-                if not p.ready or p.name == operating
-            ]
+        nodes += [(f"controller {pod.ordinal}", pod, KAFKA_CONTAINER) for pod in controllers.stateful_set.pods]
+    operating = "" if status.operation is None else status.operation.pod
+    for pod in _pods(sets):
+        if not pod.ready or pod.name == operating:
+            node = f"broker {status.broker_ids.get(pod.name, '?')} (pod {pod.name})"
+            nodes.append((node, pod, spec.brokers.container))
     return sorted(nodes, key=lambda n: n[1].ready)
