@@ -34,7 +34,7 @@ from kraftbridge.models.report import Profile, VerificationRequest, VoterAccess
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services.certificates import IssuedSecrets, issued_principals
+from kraftbridge.services.certificates import ListenerIssuer, issued_principals
 from kraftbridge.services.clients import listener_data
 from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient
@@ -73,8 +73,8 @@ class Cluster(KafkaProcesses):
         listener = SPEC.controllers.listener.model_copy(update={"security_protocol": self.protocol})
         return SPEC.model_copy(update={"controllers": SPEC.controllers.model_copy(update={"listener": listener})})
 
-    def issued(self) -> IssuedSecrets:
-        return IssuedSecrets(self.kubernetes, IDENTITY, self.spec, MigrationStatus())
+    def issued(self) -> ListenerIssuer:
+        return ListenerIssuer(self.kubernetes, IDENTITY, self.spec, MigrationStatus())
 
     def files(self, secret: str) -> dict[str, bytes]:
         found = self.kubernetes.get("v1", "Secret", NAMESPACE, secret)

@@ -192,7 +192,7 @@ class Cluster:
 
     def _keep(self, action: KeepCopy) -> None:
         assert self.status.controllers is not None
-        clients = ClusterClients(*[cast(Any, None)] * 4, open_log=self._log)
+        clients = ClusterClients(*[cast("Any", None)] * 4, open_log=self._log)
         kept_copies.keep(self.kubernetes, IDENTITY, clients, self.status.controllers, action, datetime.now(UTC))
 
     def _log(self, host: str, _token: str, _authority: str) -> FakeLog:

@@ -21,7 +21,7 @@ from kraftbridge.objects import section
 from kraftbridge.phases.becoming.offsets import RECORD_HOLDS_FOR
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import ClusterClients
-from kraftbridge.storage.ports import BrokerRecordPort, KubernetesPort
+from kraftbridge.storage.ports import BrokerRecordPort, KubernetesPort, ReadPort
 
 PART_BYTES: Final = 700_000
 """The API server refuses a ConfigMap over 1 MiB, in base64."""
@@ -71,7 +71,7 @@ def record(
         kubernetes.apply(_config_map(identity, action.config_map, number, len(parts), part, now), force=True)
 
 
-def read(kubernetes: KubernetesPort, namespace: str, name: str) -> BrokerRecord | None:
+def read(kubernetes: ReadPort, namespace: str, name: str) -> BrokerRecord | None:
     """Return the record in a ConfigMap; None if it was never written as a whole.
 
     Raises
@@ -107,7 +107,7 @@ def read(kubernetes: KubernetesPort, namespace: str, name: str) -> BrokerRecord 
 
 
 def ask(
-    kubernetes: KubernetesPort,
+    kubernetes: ReadPort,
     namespace: str,
     clients: ClusterClients,
     recorded: BrokerRecord | None,
@@ -138,7 +138,7 @@ def ask(
         return now
 
 
-def _refusals(kubernetes: KubernetesPort, namespace: str, pod: str, container: str) -> tuple[str, ...] | Unobserved:
+def _refusals(kubernetes: ReadPort, namespace: str, pod: str, container: str) -> tuple[str, ...] | Unobserved:
     source = f"log of pod {pod}"
     try:
         log = kubernetes.pod_logs(namespace, pod, container, None, limit_bytes=LOG_OF_A_START_BYTES)

@@ -21,7 +21,7 @@ from kraftbridge.models.spec import ListenerSpec, MigrationSpec
 from kraftbridge.models.status import UID_LENGTH, MigrationStatus, controllers_name
 from kraftbridge.objects import section
 from kraftbridge.phases.draft import Identity
-from kraftbridge.storage.ports import KubernetesPort, Object
+from kraftbridge.storage.ports import KubernetesPort, Object, ReadPort
 
 _TLS = "kubernetes.io/tls"
 """Type of the Secrets of cert-manager, which can take these over. A Secret's type cannot change."""
@@ -31,9 +31,7 @@ _LOST = "it does not exist, and certificates that it issued do"
 class IssuedSecrets:
     """The three Secrets of one migration."""
 
-    def __init__(
-        self, kubernetes: KubernetesPort, identity: Identity, spec: MigrationSpec, status: MigrationStatus
-    ) -> None:
+    def __init__(self, kubernetes: ReadPort, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> None:
         self._kubernetes = kubernetes
         self._identity = identity
         self._listener = spec.controllers.listener
@@ -72,65 +70,6 @@ class IssuedSecrets:
             brokers=self._judged(self._brokers, brokers, signer, wanted, now),
         )
 
-    def issue(self, now: datetime) -> None:
-        """Create the Secrets that are missing, and renew the certificates that are due.
-
-        What somebody changed stays as it is.
-
-        Without an authority a new one is created only where nobody can trust an earlier one:
-        no certificate of it and no controller exists.
-        The same holds for the passwords of the logins.
-
-        Raises
-        ------
-        ActionRefusedError
-            The authority cannot issue certificates or logins.
-        ActionError
-            The API server refuses a Secret.
-        ObservationError
-            A Secret cannot be read.
-        """
-        state = self.look(now)
-        if not state.authority.exists and not state.authority.problem:
-            if not self._may_begin:
-                raise ActionRefusedError(f"Secret {self._identity.namespace}/{self._authority} does not exist")
-            called = f"kraftbridge listener {self._uid_part}"
-            self._create(self._authority, own.new_authority(called, now))
-            state = self.look(now)
-        if not state.authority_holds:
-            problem = state.authority.problem or "it does not exist"
-            raise ActionRefusedError(f"Secret {self._identity.namespace}/{self._authority}: {problem}")
-        if self._listener.issues_logins:
-            self._ensure_passwords()
-        signer = text_files(self._read(self._authority) or {})
-        for secret in (state.controllers, state.brokers):
-            if not secret.exists:
-                self._create(secret.name, self._new(secret.name, signer, now))
-            elif secret.due and not secret.problem:
-                self._renew(secret.name, signer, now)
-
-    def _new(self, name: str, signer: Mapping[str, str], now: datetime, password: str | None = None) -> own.Files:
-        files = own.issue(signer, self._purposes[name], self._days, now)
-        if name == self._brokers:
-            files = own.with_stores(files, password)
-        if not self._listener.issues_logins:
-            return files
-        wanted = logins.of_authority(signer, self._uid_part)
-        if wanted is None:
-            problem = logins.passwords_problem(signer)
-            raise ActionRefusedError(f"Secret {self._identity.namespace}/{self._authority}: {problem}")
-        return files | self._of_logins(name, wanted)
-
-    def _ensure_passwords(self) -> None:
-        """Add passwords to an authority that has none: it is new, or has issued certificates only."""
-        namespace = self._identity.namespace
-        secret = self._kubernetes.get("v1", "Secret", namespace, self._authority)
-        if secret is None or logins.has_passwords(text_files(_decoded(secret))):
-            return
-        added = {"data": _encoded(logins.new_passwords())}
-        version = secret["metadata"]["resourceVersion"]
-        self._kubernetes.merge_patch("v1", "Secret", namespace, self._authority, added, resource_version=version)
-
     def _of_logins(self, name: str, of: logins.Logins) -> own.Files:
         return of.for_brokers() if name == self._brokers else of.for_controllers()
 
@@ -140,32 +79,6 @@ class IssuedSecrets:
             return None
         wanted = logins.of_authority(text_files(signer or {}), self._uid_part)
         return wanted or logins.of_controllers(text_files(controllers or {}), self._uid_part)
-
-    def _renew(self, name: str, signer: Mapping[str, str], now: datetime) -> None:
-        namespace = self._identity.namespace
-        secret = self._kubernetes.get("v1", "Secret", namespace, name)
-        if secret is None:
-            return  # the next look sees that
-        files = _decoded(secret)
-        password = files[own.PASSWORD].decode() if own.PASSWORD in files else None
-        files = self._new(name, signer, now, password)
-        version = secret["metadata"]["resourceVersion"]
-        self._kubernetes.merge_patch(
-            "v1", "Secret", namespace, name, {"data": _encoded(files)}, resource_version=version
-        )
-
-    def _create(self, name: str, files: own.Files) -> None:
-        metadata = {
-            "name": name,
-            "namespace": self._identity.namespace,
-            "labels": names.labels(self._identity.name),
-        }
-        try:
-            self._kubernetes.create(
-                {"apiVersion": "v1", "kind": "Secret", "type": _TLS, "metadata": metadata, "data": _encoded(files)}
-            )
-        except ConflictError:
-            return  # an earlier attempt created it
 
     def _read(self, name: str) -> own.Files | None:
         secret = self._kubernetes.get("v1", "Secret", self._identity.namespace, name)
@@ -229,6 +142,99 @@ class IssuedSecrets:
         if name != self._controllers or PROPERTIES not in data or self._listener.secret_name is None:
             return ""
         return f"its {PROPERTIES} hides that of Secret {self._listener.secret_name}"
+
+
+class ListenerIssuer(IssuedSecrets):
+    """Creates and renews the three Secrets of one migration."""
+
+    def __init__(
+        self, kubernetes: KubernetesPort, identity: Identity, spec: MigrationSpec, status: MigrationStatus
+    ) -> None:
+        super().__init__(kubernetes, identity, spec, status)
+        self._store = kubernetes
+
+    def issue(self, now: datetime) -> None:
+        """Create the Secrets that are missing, and renew the certificates that are due.
+
+        What somebody changed stays as it is.
+
+        Without an authority a new one is created only where nobody can trust an earlier one:
+        no certificate of it and no controller exists.
+        The same holds for the passwords of the logins.
+
+        Raises
+        ------
+        ActionRefusedError
+            The authority cannot issue certificates or logins.
+        ActionError
+            The API server refuses a Secret.
+        ObservationError
+            A Secret cannot be read.
+        """
+        state = self.look(now)
+        if not state.authority.exists and not state.authority.problem:
+            if not self._may_begin:
+                raise ActionRefusedError(f"Secret {self._identity.namespace}/{self._authority} does not exist")
+            called = f"kraftbridge listener {self._uid_part}"
+            self._create(self._authority, own.new_authority(called, now))
+            state = self.look(now)
+        if not state.authority_holds:
+            problem = state.authority.problem or "it does not exist"
+            raise ActionRefusedError(f"Secret {self._identity.namespace}/{self._authority}: {problem}")
+        if self._listener.issues_logins:
+            self._ensure_passwords()
+        signer = text_files(self._read(self._authority) or {})
+        for secret in (state.controllers, state.brokers):
+            if not secret.exists:
+                self._create(secret.name, self._new(secret.name, signer, now))
+            elif secret.due and not secret.problem:
+                self._renew(secret.name, signer, now)
+
+    def _new(self, name: str, signer: Mapping[str, str], now: datetime, password: str | None = None) -> own.Files:
+        files = own.issue(signer, self._purposes[name], self._days, now)
+        if name == self._brokers:
+            files = own.with_stores(files, password)
+        if not self._listener.issues_logins:
+            return files
+        wanted = logins.of_authority(signer, self._uid_part)
+        if wanted is None:
+            problem = logins.passwords_problem(signer)
+            raise ActionRefusedError(f"Secret {self._identity.namespace}/{self._authority}: {problem}")
+        return files | self._of_logins(name, wanted)
+
+    def _ensure_passwords(self) -> None:
+        """Add passwords to an authority that has none: it is new, or has issued certificates only."""
+        namespace = self._identity.namespace
+        secret = self._kubernetes.get("v1", "Secret", namespace, self._authority)
+        if secret is None or logins.has_passwords(text_files(_decoded(secret))):
+            return
+        added = {"data": _encoded(logins.new_passwords())}
+        version = secret["metadata"]["resourceVersion"]
+        self._store.merge_patch("v1", "Secret", namespace, self._authority, added, resource_version=version)
+
+    def _renew(self, name: str, signer: Mapping[str, str], now: datetime) -> None:
+        namespace = self._identity.namespace
+        secret = self._kubernetes.get("v1", "Secret", namespace, name)
+        if secret is None:
+            return  # the next look sees that
+        files = _decoded(secret)
+        password = files[own.PASSWORD].decode() if own.PASSWORD in files else None
+        files = self._new(name, signer, now, password)
+        version = secret["metadata"]["resourceVersion"]
+        self._store.merge_patch("v1", "Secret", namespace, name, {"data": _encoded(files)}, resource_version=version)
+
+    def _create(self, name: str, files: own.Files) -> None:
+        metadata = {
+            "name": name,
+            "namespace": self._identity.namespace,
+            "labels": names.labels(self._identity.name),
+        }
+        try:
+            self._store.create(
+                {"apiVersion": "v1", "kind": "Secret", "type": _TLS, "metadata": metadata, "data": _encoded(files)}
+            )
+        except ConflictError:
+            return  # an earlier attempt created it
 
 
 def issued_principals(uid: str, listener: ListenerSpec) -> tuple[str, ...]:

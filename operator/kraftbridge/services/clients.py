@@ -25,7 +25,7 @@ from kraftbridge.objects import section
 from kraftbridge.storage.broker_records import BrokerRecordClient
 from kraftbridge.storage.kafka_brokers import BrokerClient, ControllerProbeClient, Prober
 from kraftbridge.storage.kafka_controllers import ControllerClient
-from kraftbridge.storage.ports import BrokerPort, BrokerRecordPort, ControllerPort, KubernetesPort, ZooKeeperPort
+from kraftbridge.storage.ports import BrokerPort, BrokerRecordPort, ControllerPort, ReadPort, ZooKeeperPort
 from kraftbridge.storage.zookeeper import ZooKeeperStore, ZooKeeperTls
 
 _RESOLVE_SECONDS: Final = 2.0
@@ -67,7 +67,7 @@ class ClusterClients:
 
 
 def open_clients(
-    kubernetes: KubernetesPort,
+    kubernetes: ReadPort,
     namespace: str,
     controllers: str,
     spec: MigrationSpec,
@@ -111,9 +111,7 @@ def open_clients(
     )
 
 
-def shows_listener_certificate(
-    kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec
-) -> bool:
+def shows_listener_certificate(kubernetes: ReadPort, namespace: str, controllers: str, spec: MigrationSpec) -> bool:
     """Return whether clients of the controllers show the certificate of the controllers' listener, or use its login.
 
     They do without ``controller.properties``.
@@ -128,7 +126,7 @@ def shows_listener_certificate(
     return not own and len(_listener_client(kubernetes, namespace, controllers, spec)) > 1
 
 
-def listener_data(kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec) -> dict[str, str]:
+def listener_data(kubernetes: ReadPort, namespace: str, controllers: str, spec: MigrationSpec) -> dict[str, str]:
     """Return the files that the controllers see of their listener's Secrets.
 
     What the operator issues is absent until it has issued it.
@@ -148,9 +146,7 @@ def listener_data(kubernetes: KubernetesPort, namespace: str, controllers: str, 
     return data
 
 
-def _listener_client(
-    kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec
-) -> Mapping[str, str]:
+def _listener_client(kubernetes: ReadPort, namespace: str, controllers: str, spec: MigrationSpec) -> Mapping[str, str]:
     """Return how the operator connects to the controllers without ``controller.properties``.
 
     It shows the listener's own certificate or uses the login that it has issued, if there is one.
@@ -218,7 +214,7 @@ def bracketed(address: str) -> str:
 
 
 def credentials_version(
-    kubernetes: KubernetesPort, namespace: str, controllers: str, spec: MigrationSpec
+    kubernetes: ReadPort, namespace: str, controllers: str, spec: MigrationSpec
 ) -> tuple[str, ...] | None:
     """Return the versions of the Secrets that `open_clients` reads; None if one that the spec names does not exist.
 
@@ -248,7 +244,7 @@ def _version(secret: Mapping[str, Any]) -> str:
     return f"{secret['metadata']['uid']}/{secret['metadata']['resourceVersion']}"
 
 
-def secret_text(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, str]:
+def secret_text(kubernetes: ReadPort, namespace: str, name: str) -> dict[str, str]:
     """Return a Secret's values as text.
 
     Raises
@@ -259,9 +255,7 @@ def secret_text(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[s
     return certificates.text_files(_files(kubernetes, namespace, name))
 
 
-def controllers_zookeeper_identities(
-    kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec
-) -> tuple[str, ...]:
+def controllers_zookeeper_identities(kubernetes: ReadPort, namespace: str, spec: MigrationSpec) -> tuple[str, ...]:
     """Return the identities that a session of the KRaft controllers has at ZooKeeper.
 
     These are ``sasl:NAME`` and ``x509:SUBJECT``, each if it has one.
@@ -289,7 +283,7 @@ def controllers_zookeeper_identities(
     return tuple(identities)
 
 
-def _files(kubernetes: KubernetesPort, namespace: str, name: str) -> dict[str, bytes]:
+def _files(kubernetes: ReadPort, namespace: str, name: str) -> dict[str, bytes]:
     secret = kubernetes.get("v1", "Secret", namespace, name)
     if secret is None:
         raise InvalidSpecError(f"Secret {namespace}/{name} does not exist")
@@ -306,7 +300,7 @@ def texts(data: Mapping[str, str]) -> dict[str, str]:
 
 
 def _client_properties(
-    kubernetes: KubernetesPort, namespace: str, secret: str | None, key: str, *, required: bool = True
+    kubernetes: ReadPort, namespace: str, secret: str | None, key: str, *, required: bool = True
 ) -> Mapping[str, str]:
     if secret is None:
         return {}
@@ -320,7 +314,7 @@ def _client_properties(
 
 
 def _zookeeper_secret(
-    kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec
+    kubernetes: ReadPort, namespace: str, spec: MigrationSpec
 ) -> tuple[ZooKeeperCredentials | None, ZooKeeperTls | None]:
     if spec.zookeeper.secret_name is None:
         return None, None

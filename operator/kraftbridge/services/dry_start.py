@@ -50,7 +50,7 @@ from kraftbridge.services.clients import ClusterClients, addresses_of, bracketed
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.listener import CannotBeTriedError, listener_of_controllers
 from kraftbridge.services.observe import workloads
-from kraftbridge.storage.ports import KubernetesPort, Object
+from kraftbridge.storage.ports import KubernetesPort, Object, ReadPort
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class DryStarts:
         ObservationError
             A StatefulSet, or an object that it refers to, cannot be read.
         """
-        return channels_of(self._kubernetes, identity.namespace, spec)
+        return channels_of(self._facts.kubernetes, identity.namespace, spec)
 
     def state(self, identity: Identity, fingerprint: str) -> DryStartState:
         """Return the state of a migration's dry start."""
@@ -207,8 +207,8 @@ class DryStarts:
     def _sources(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[_Source, ...]:
         sources = []
         for ref in spec.brokers.stateful_sets:
-            stateful_set = workloads.existing(self._kubernetes, identity.namespace, ref.name)
-            pods = self._kubernetes.list(*_POD, identity.namespace, workloads.pods_selector(stateful_set))
+            stateful_set = workloads.existing(self._facts.kubernetes, identity.namespace, ref.name)
+            pods = self._facts.kubernetes.list(*_POD, identity.namespace, workloads.pods_selector(stateful_set))
             by_ordinal = {p.ordinal: p.name for p in workloads.pods_of(stateful_set, pods)}
             by_name = {p["metadata"]["name"]: p for p in pods}
             live = {ordinal: by_name[name] for ordinal, name in by_ordinal.items()}
@@ -221,7 +221,7 @@ class DryStarts:
         """Return what the copies try their credentials with, or why there is nothing."""
         try:
             name = controllers_name(identity.name, identity.uid, status.attempt)
-            files = listener_data(self._kubernetes, identity.namespace, name, spec)
+            files = listener_data(self._facts.kubernetes, identity.namespace, name, spec)
         except InvalidSpecError:
             return None, ""  # another finding reports that the Secret is missing
         if spec.controllers.listener.secret_name is None and not files:
@@ -243,7 +243,7 @@ class DryStarts:
         pod = template["spec"]
         data = []
         for kind, name in dry_start.referenced(pod):
-            referenced = section(self._kubernetes.get("v1", kind, identity.namespace, name))
+            referenced = section(self._facts.kubernetes.get("v1", kind, identity.namespace, name))
             data.append((kind, name, referenced.get("data"), referenced.get("binaryData")))
         images = {(ordinal, c["name"]): c.get("imageID") for ordinal, p in live.items() for c in _statuses(p)}
         original = self._facts.original(identity, spec, status, stateful_set)
@@ -593,7 +593,7 @@ class DryStarts:
         self._kubernetes.apply(builder.run_secret(facts, "", ()), force=True)
 
 
-def channels_of(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec) -> tuple[BrokersSpec, ...]:
+def channels_of(kubernetes: ReadPort, namespace: str, spec: MigrationSpec) -> tuple[BrokersSpec, ...]:
     """Return ``spec.brokers`` with each channel that the pod templates may have, the most likely first.
 
     Raises
@@ -609,7 +609,7 @@ def channels_of(kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec)
 
 
 def _referenced_files(
-    kubernetes: KubernetesPort, namespace: str, pod: Mapping[str, Any]
+    kubernetes: ReadPort, namespace: str, pod: Mapping[str, Any]
 ) -> dict[tuple[str, str], MountedFiles]:
     files: dict[tuple[str, str], MountedFiles] = {}
     for kind, name in dry_start.referenced(pod):

@@ -29,7 +29,7 @@ from kraftbridge.services.certificates import IssuedSecrets, issued_principals
 from kraftbridge.services.observe import workloads
 from kraftbridge.services.original_secrets import KeptOriginal
 from kraftbridge.services.original_state import OriginalState
-from kraftbridge.storage.ports import KubernetesPort, Object
+from kraftbridge.storage.ports import Object, ReadPort
 
 CREDENTIALS_SECONDS: Final = 10.0
 ORIGINALS_SECONDS: Final = 5.0
@@ -45,8 +45,8 @@ class Facts:
     `forget` removes those of one migration.
     """
 
-    def __init__(self, kubernetes: KubernetesPort, settings: Settings) -> None:
-        self._kubernetes = kubernetes
+    def __init__(self, kubernetes: ReadPort, settings: Settings) -> None:
+        self.kubernetes = kubernetes
         self._settings = settings
         self._kept: Answers[str, dict[str, KeptOriginal]] = Answers()
         """By UID of the migration: the recorded states by StatefulSet."""
@@ -88,7 +88,7 @@ class Facts:
         return self._surroundings.get(
             (kind, namespace, name),
             SURROUNDINGS_SECONDS,
-            lambda: self._kubernetes.get("v1", kind, namespace, name) or {},
+            lambda: self.kubernetes.get("v1", kind, namespace, name) or {},
         )
 
     def forget(self, uid: str) -> None:
@@ -108,7 +108,7 @@ class Facts:
         originals = self._kept.get(
             identity.uid,
             ORIGINALS_SECONDS,
-            lambda: original_secrets.read(self._kubernetes, identity, status),
+            lambda: original_secrets.read(self.kubernetes, identity, status),
             asked=(status.attempt, status.originals),
         )
         return originals.get(name)
@@ -138,8 +138,8 @@ class Facts:
         recorded = self.recorded(identity, status, stateful_set["metadata"]["name"])
         if recorded is not None:
             return recorded
-        files = original_state.mounted_files(self._kubernetes, identity.namespace, spec, stateful_set)
-        values = original_state.environment_values(self._kubernetes, identity.namespace, spec, stateful_set)
+        files = original_state.mounted_files(self.kubernetes, identity.namespace, spec, stateful_set)
+        values = original_state.environment_values(self.kubernetes, identity.namespace, spec, stateful_set)
         return original_state.capture(spec, stateful_set, files, values)
 
     def brokers(
@@ -174,7 +174,7 @@ class Facts:
         settings: dict[str, str] = {}
         selectors = []
         for ref in spec.brokers.stateful_sets:
-            stateful_set = workloads.existing(self._kubernetes, identity.namespace, ref.name)
+            stateful_set = workloads.existing(self.kubernetes, identity.namespace, ref.name)
             original = self.original(identity, spec, status, stateful_set)
             if original is not None:
                 settings |= self.brokers(identity, spec, status, original).settings
@@ -219,13 +219,13 @@ class Facts:
         answer = self._credentials.get(identity.uid)
         if answer is not None and answer.holds(CREDENTIALS_SECONDS, asked):
             return answer.value
-        access = self._kubernetes.get("v1", "Secret", identity.namespace, names.log_access_secret(name))
+        access = self.kubernetes.get("v1", "Secret", identity.namespace, names.log_access_secret(name))
         if access is None:
             return {}  # it is created before the controllers
         key = base64.b64decode(access["data"]["token"])
         fingerprints = {}
         for secret_name in sorted(secrets):
-            secret = self._kubernetes.get("v1", "Secret", identity.namespace, secret_name)
+            secret = self.kubernetes.get("v1", "Secret", identity.namespace, secret_name)
             if secret is not None:
                 text = json.dumps(section(secret, "data"), sort_keys=True)
                 fingerprints[secret_name] = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:16]
@@ -251,7 +251,7 @@ class Facts:
         return self._issued.get(
             identity.uid,
             CREDENTIALS_SECONDS,
-            lambda: IssuedSecrets(self._kubernetes, identity, spec, status).look(now),
+            lambda: IssuedSecrets(self.kubernetes, identity, spec, status).look(now),
             asked=(*asked, identity.cluster_domain),
         )
 

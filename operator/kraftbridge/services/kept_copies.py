@@ -28,7 +28,7 @@ from kraftbridge.models.status import ControllersStatus, KeptCopy
 from kraftbridge.objects import section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import ClusterClients
-from kraftbridge.storage.ports import KubernetesPort, Object
+from kraftbridge.storage.ports import KubernetesPort, Object, ReadPort
 
 PART_BYTES: Final = 700_000
 """The API server refuses a Secret over 1 MiB, in base64."""
@@ -103,7 +103,7 @@ def keep(
         kubernetes.apply(_secret(identity, copy, number, part), force=True)
 
 
-def read(kubernetes: KubernetesPort, namespace: str, name: str) -> KeptCopy | None:
+def read(kubernetes: ReadPort, namespace: str, name: str) -> KeptCopy | None:
     """Return the copy whose first part is in a Secret; None if there is none, or its other parts are not all there.
 
     Raises

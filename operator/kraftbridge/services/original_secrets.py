@@ -25,7 +25,7 @@ from kraftbridge.models.status import MigrationStatus, before_secrets
 from kraftbridge.objects import section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.original_state import OriginalState, plain_environment
-from kraftbridge.storage.ports import KubernetesPort, Object
+from kraftbridge.storage.ports import KubernetesPort, Object, ReadPort
 
 _SALT_BYTES: Final = 16
 """A record may hold values behind references to Secrets, and the status shows its digest.
@@ -41,7 +41,7 @@ class KeptOriginal:
     value: bytes
 
 
-def read(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus) -> dict[str, KeptOriginal]:
+def read(kubernetes: ReadPort, identity: Identity, status: MigrationStatus) -> dict[str, KeptOriginal]:
     """Return the recorded states by StatefulSet.
 
     A value counts if it has the digest in the status.
@@ -104,7 +104,7 @@ def _names(identity: Identity, status: MigrationStatus) -> tuple[str, str]:
     return before_secrets(identity.name, identity.uid, status.attempt)
 
 
-def _secret(kubernetes: KubernetesPort, identity: Identity, name: str) -> Object | None:
+def _secret(kubernetes: ReadPort, identity: Identity, name: str) -> Object | None:
     return kubernetes.get("v1", "Secret", identity.namespace, name)
 
 

@@ -30,7 +30,7 @@ from kraftbridge.models.status import UPDATE_STRATEGY, ChangedField
 from kraftbridge.objects import entries, section
 from kraftbridge.services import ownership
 from kraftbridge.services.observe.workloads import container_of, environment_of
-from kraftbridge.storage.ports import KubernetesPort
+from kraftbridge.storage.ports import ReadPort
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def capture(
 
 
 def mounted_files(
-    kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec, stateful_set: Mapping[str, Any]
+    kubernetes: ReadPort, namespace: str, spec: MigrationSpec, stateful_set: Mapping[str, Any]
 ) -> MountedFiles | None:
     """Return what the volume of the properties file mounts in this StatefulSet.
 
@@ -133,14 +133,14 @@ def mounted_files(
 
 
 def environment_values(
-    kubernetes: KubernetesPort, namespace: str, spec: MigrationSpec, stateful_set: Mapping[str, Any]
+    kubernetes: ReadPort, namespace: str, spec: MigrationSpec, stateful_set: Mapping[str, Any]
 ) -> ContainerEnvironment:
     """Return the environment of the Kafka container, with the values of its ConfigMaps and Secrets."""
     container = section(container_of(stateful_set, spec.brokers.container))
     return container_environment(container, namespace, partial(_read, kubernetes, namespace))
 
 
-def _read(kubernetes: KubernetesPort, namespace: str, kind: FilesKind, name: str) -> MountedFiles | None:
+def _read(kubernetes: ReadPort, namespace: str, kind: FilesKind, name: str) -> MountedFiles | None:
     obj = kubernetes.get("v1", str(kind), namespace, name)
     if obj is None:
         return None

@@ -47,6 +47,7 @@ from kraftbridge.services.dry_start import DryStarter, DryStarts
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe.observer import Memory, Observer
+from kraftbridge.services.observe.reading import ReadOnce
 from kraftbridge.services.pace import (
     BASE_SECONDS,
     TROUBLE_SECONDS,
@@ -97,10 +98,11 @@ class Reconciler:
         self.rolls = Rolls(settings.max_concurrent_rolls)
         """Who restarts nodes now."""
         self._leases = Leases(kubernetes, settings.instance)
-        self._facts = Facts(kubernetes, settings)
+        reads = ReadOnce(kubernetes)
+        self._facts = Facts(reads, settings)
         self._dry_starts = dry_starts or DryStarts(kubernetes, settings, self._facts)
         self._observers = {
-            lane: Observer(kubernetes, pool, settings, self._leases, self._facts, self._dry_starts)
+            lane: Observer(reads, pool, settings, self._leases, self._facts, self._dry_starts)
             for lane, pool in self._pools.items()
         }
         self._actuator = Actuator(self._facts, settings, self._leases, self._dry_starts)

@@ -39,8 +39,8 @@ LOG_BYTES: Final = 256 * 1024
 """Most of a container's log that is read, unless more is asked for."""
 
 
-class KubernetesPort(Protocol):
-    """The API server; see `kraftbridge.storage.kubernetes.KubernetesStore`."""
+class ReadPort(Protocol):
+    """What can be asked of the API server; nothing in it is changed."""
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> Object | None:
         """Return an object, or None if it does not exist."""
@@ -72,6 +72,13 @@ class KubernetesPort(Protocol):
         With ``tail_lines`` None, from its beginning.
         """
 
+    def try_apply(self, obj: Mapping[str, Any]) -> None:
+        """Apply server-side as a dry run: admission answers, and nothing is stored."""
+
+
+class KubernetesPort(ReadPort, Protocol):
+    """The API server; see `kraftbridge.storage.kubernetes.KubernetesStore`."""
+
     def create(self, obj: Mapping[str, Any], *, field_manager: str = FIELD_MANAGER) -> Object:
         """Create an object; `ConflictError` if it exists."""
 
@@ -83,9 +90,6 @@ class KubernetesPort(Protocol):
 
     def apply_new(self, obj: Mapping[str, Any], *, force: bool = False, field_manager: str = FIELD_MANAGER) -> Object:
         """Apply server-side an object that does not exist; `ConflictError` if somebody has created it meanwhile."""
-
-    def try_apply(self, obj: Mapping[str, Any]) -> None:
-        """Apply server-side as a dry run: admission answers, and nothing is stored."""
 
     def merge_patch(
         self,

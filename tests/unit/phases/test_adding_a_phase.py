@@ -12,35 +12,32 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 MEMBER = ('    FINALIZING = "Finalizing"\n', '    LOOKING_BACK = "LookingBack"\n    FINALIZING = "Finalizing"\n')
-ROW = (
-    "        Phase.FINALIZING: PhaseRow(\n",
-    "        Phase.LOOKING_BACK: PhaseRow(\n"
-    "            needs=_MIGRATING, brokers=BrokerMode.KRAFT, migrates=True, mirrors=True, led_by_kraft=True\n"
-    "        ),\n"
-    "        Phase.FINALIZING: PhaseRow(\n",
-)
-FUNCTION = (
-    "        case Phase.FINALIZING:\n",
-    "        case Phase.LOOKING_BACK:\n"
-    "            return (\n"
-    "                rolls.reconcile_nodes(draft, BrokerMode.KRAFT)\n"
-    "                or verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)\n"
-    "                or shared_settings.wait_before_entering(draft)\n"
-    "                or Enter(Phase.FINALIZING)\n"
-    "            )\n"
-    "        case Phase.FINALIZING:\n",
-)
+ROW_BEFORE = "        Phase.FINALIZING: PhaseRow(\n"
+ROW = """\
+        Phase.LOOKING_BACK: PhaseRow(
+            needs=_MIGRATING, brokers=BrokerMode.KRAFT, migrates=True, mirrors=True, led_by_kraft=True
+        ),
+"""
+CASE_BEFORE = "        case Phase.FINALIZING:\n"
+CASE = """\
+        case Phase.LOOKING_BACK:
+            return (
+                rolls.reconcile_nodes(draft, BrokerMode.KRAFT)
+                or verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)
+                or shared_settings.wait_before_entering(draft)
+                or Enter(Phase.FINALIZING)
+            )
+"""
 ENTERED = ("        or Enter(Phase.FINALIZING)\n", "        or Enter(Phase.LOOKING_BACK)\n")
-IMPORTS = (
-    "from kraftbridge.phases.draft import QUORUM_IS_READY",
-    "from kraftbridge.models.phase import BrokerMode\n"
-    "from kraftbridge.models.report import Profile\n"
-    "from kraftbridge.phases.nodes import rolls\n"
-    "from kraftbridge.phases.draft import QUORUM_IS_READY",
-)
+IMPORTS_BEFORE = "from kraftbridge.phases.draft import QUORUM_IS_READY"
+IMPORTS = """\
+from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.report import Profile
+from kraftbridge.phases.nodes import rolls
+"""
 CHANGES = {
-    "models/phase.py": (MEMBER, ROW),
-    "phases/machine.py": (FUNCTION, IMPORTS),
+    "models/phase.py": (MEMBER, (ROW_BEFORE, ROW + ROW_BEFORE)),
+    "phases/machine.py": ((CASE_BEFORE, CASE + CASE_BEFORE), (IMPORTS_BEFORE, IMPORTS + IMPORTS_BEFORE)),
     "phases/forward.py": (ENTERED,),
 }
 WALK = """

@@ -63,7 +63,7 @@ from kraftbridge.phases.draft import Identity
 from kraftbridge.services import broker_records, kept_copies, original_secrets, original_state, ownership
 from kraftbridge.services.act import archives, rehearsals, removal
 from kraftbridge.services.act.checked import CheckedKubernetes, tried_again
-from kraftbridge.services.certificates import IssuedSecrets
+from kraftbridge.services.certificates import ListenerIssuer
 from kraftbridge.services.clients import ClusterClients, shows_listener_certificate
 from kraftbridge.services.dry_start import DryStarter
 from kraftbridge.services.facts import Facts
@@ -190,7 +190,7 @@ class Actuator:
             case ApplyControllers():
                 self._apply_controllers(step, action)
             case IssueListenerCertificates():
-                IssuedSecrets(step.kubernetes, step.identity, step.spec, step.status).issue(datetime.now(UTC))
+                ListenerIssuer(step.kubernetes, step.identity, step.spec, step.status).issue(datetime.now(UTC))
                 # Both were read without the Secrets.
                 step.memory.survey = None
                 step.memory.dry_start = None

@@ -21,7 +21,7 @@ from kraftbridge.models.observation import Archive
 from kraftbridge.models.report import REPORT_KEY, Difference, VerificationReport
 from kraftbridge.models.status import FindingStatus
 from kraftbridge.objects import section
-from kraftbridge.storage.ports import KubernetesPort
+from kraftbridge.storage.ports import ReadPort
 
 ANNOTATION_RUN = f"{GROUP}/run"
 ANNOTATION_ENTITIES = f"{GROUP}/entities"
@@ -135,7 +135,7 @@ def read(secret: Mapping[str, Any]) -> Archive:
     return Archive(annotations.get(ANNOTATION_RUN, ""), int(entities) if entities.isdigit() else -1)
 
 
-def find(kubernetes: KubernetesPort, namespace: str, name: str) -> Archive | None:
+def find(kubernetes: ReadPort, namespace: str, name: str) -> Archive | None:
     """Return the content of an archive; None if it does not exist."""
     config_map = kubernetes.get("v1", "Secret", namespace, name)
     return None if config_map is None else read(config_map)

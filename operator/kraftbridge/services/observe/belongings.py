@@ -11,12 +11,12 @@ from kraftbridge.exceptions import ActionError
 from kraftbridge.models.observation import PodState
 from kraftbridge.models.status import ControllersStatus
 from kraftbridge.services.observe.workloads import is_owned, pod_state
-from kraftbridge.storage.ports import KubernetesPort
+from kraftbridge.storage.ports import ReadPort
 
 Object = Mapping[str, Any]
 
 
-def missing(kubernetes: KubernetesPort, namespace: str, controllers: ControllersStatus) -> tuple[str, ...]:
+def missing(kubernetes: ReadPort, namespace: str, controllers: ControllersStatus) -> tuple[str, ...]:
     """Return ``Kind/name`` of the objects beside the StatefulSet that do not exist.
 
     The certificates have a restoration of their own.
@@ -28,7 +28,7 @@ def missing(kubernetes: KubernetesPort, namespace: str, controllers: Controllers
     )
 
 
-def claims(kubernetes: KubernetesPort, namespace: str, controllers: ControllersStatus) -> dict[int, str]:
+def claims(kubernetes: ReadPort, namespace: str, controllers: ControllersStatus) -> dict[int, str]:
     """Return the UID of each voter's PersistentVolumeClaim that exists."""
     uids = {}
     for node_id in controllers.node_ids:
@@ -40,7 +40,7 @@ def claims(kubernetes: KubernetesPort, namespace: str, controllers: ControllersS
     return uids
 
 
-def check_claims(kubernetes: KubernetesPort, namespace: str, controllers: ControllersStatus) -> None:
+def check_claims(kubernetes: ReadPort, namespace: str, controllers: ControllersStatus) -> None:
     """Refuse to create the StatefulSet unless every claim exists with its recorded UID.
 
     Its controller would make blank volumes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -62,6 +63,7 @@ from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe import belongings, runs, workloads
 from kraftbridge.services.observe.behind import zookeeper_behind
+from kraftbridge.services.observe.reading import ReadOnce
 from kraftbridge.services.observe.refusals import PodRefusals
 from kraftbridge.services.observe.runs import running_rehearsal
 from kraftbridge.services.observe.survey import Surveyor
@@ -75,7 +77,6 @@ from kraftbridge.services.original_state import (
 )
 from kraftbridge.services.pace import Lane
 from kraftbridge.storage.kafka_controllers import read_controller_metrics
-from kraftbridge.storage.ports import KubernetesPort
 
 T = TypeVar("T")
 BEHIND_EVERY = timedelta(seconds=60)
@@ -129,7 +130,7 @@ class Observer:
 
     def __init__(
         self,
-        kubernetes: KubernetesPort,
+        kubernetes: ReadOnce,
         pool: ThreadPoolExecutor,
         settings: Settings,
         leases: Leases,
@@ -155,7 +156,22 @@ class Observer:
         memory: Memory,
         now: datetime,
     ) -> Observation:
-        """Return the current observation. Parts that the phase does not need are not read."""
+        """Return the current observation: one picture, in which each object was read once.
+
+        Parts that the phase does not need are not read.
+        """
+        with self._kubernetes.step():
+            return self._observe(identity, spec, status, clients, memory, now)
+
+    def _observe(
+        self,
+        identity: Identity,
+        spec: MigrationSpec,
+        status: MigrationStatus,
+        clients: ClusterClients,
+        memory: Memory,
+        now: datetime,
+    ) -> Observation:
         parts = needs(status, now)
         choosing = chooses_channel(spec, status)
         spec = with_channel(spec, status)
@@ -501,7 +517,7 @@ class Observer:
                 OBSERVATION_ERRORS.labels(source=source.partition(" ")[0]).inc()
                 return Unobserved(error.source, error.reason)
 
-        return self._pool.submit(attempt)
+        return self._pool.submit(copy_context().run, attempt)
 
     @staticmethod
     def _result(future: Future[T | Unobserved] | None) -> T | Unobserved:

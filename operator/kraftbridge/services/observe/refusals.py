@@ -9,7 +9,7 @@ from typing import Final
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.objects import section
 from kraftbridge.services.answers import Answers
-from kraftbridge.storage.ports import KubernetesPort, Object
+from kraftbridge.storage.ports import Object, ReadPort
 
 _MOST_WORDS: Final = 300
 
@@ -26,7 +26,7 @@ class FailedCreates:
     """When it refused last, by the API server's clock."""
 
 
-def failed_creates(kubernetes: KubernetesPort, workload: Object, kind: str) -> FailedCreates:
+def failed_creates(kubernetes: ReadPort, workload: Object, kind: str) -> FailedCreates:
     """Return what the controller of a Job or StatefulSet was told when it could not create a pod.
 
     Raises
@@ -69,7 +69,7 @@ READ_EVERY_SECONDS: Final = 5.0
 class PodRefusals:
     """Tells why StatefulSets lack pods; reads the events only while one lacks a pod for some time."""
 
-    def __init__(self, kubernetes: KubernetesPort) -> None:
+    def __init__(self, kubernetes: ReadPort) -> None:
         self._kubernetes = kubernetes
         self._lacking_since: dict[str, float] = {}
         self._answers: Answers[str, str] = Answers()

@@ -22,13 +22,13 @@ from kraftbridge.objects import entries, section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.observe import workloads
 from kraftbridge.services.observe.refusals import failed_creates
-from kraftbridge.storage.ports import KubernetesPort, Object
+from kraftbridge.storage.ports import Object, ReadPort
 
 _MOST_CHARACTERS: Final = 4 * MAXIMUM_SUMMARY_BYTES
 """A verdict, and its release. Both are in a ConfigMap that others of the namespace can write."""
 
 
-def last_run(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus) -> VerificationRun:
+def last_run(kubernetes: ReadPort, identity: Identity, status: MigrationStatus) -> VerificationRun:
     """Return how far the run is that is looked after."""
     followed = status.followed_run
     assert followed is not None, "asked for only where there is a run"
@@ -76,7 +76,7 @@ def _released(go: str) -> str | None:
         return None
 
 
-def _trouble(kubernetes: KubernetesPort, identity: Identity, run_id: str) -> str:
+def _trouble(kubernetes: ReadPort, identity: Identity, run_id: str) -> str:
     for pod in kubernetes.list("v1", "Pod", identity.namespace, f"{LABEL_RUN}={run_id}"):
         if trouble := workloads.pod_trouble(pod):
             return f"pod {pod['metadata']['name']}: {trouble}"
@@ -95,7 +95,7 @@ class _Places:
     account: str = "spec.verification.serviceAccount"
 
 
-def refusal(kubernetes: KubernetesPort, identity: Identity, job: Object, places: _Places) -> tuple[str, int]:
+def refusal(kubernetes: ReadPort, identity: Identity, job: Object, places: _Places) -> tuple[str, int]:
     """Return why the API server refuses to create the pod of a Job, with what to do, and how often it refused.
 
     The reason is ``""`` if it does not refuse.
@@ -149,7 +149,7 @@ def _advice(answer: str, namespace: str, places: _Places) -> str:
     return advice.format(namespace=namespace, places=places)
 
 
-def _application(kubernetes: KubernetesPort, identity: Identity, run_id: str, places: _Places) -> tuple[RunState, str]:
+def _application(kubernetes: ReadPort, identity: Identity, run_id: str, places: _Places) -> tuple[RunState, str]:
     job = kubernetes.get("batch/v1", "Job", identity.namespace, run_id)
     if job is not None:
         failed = [c for c in _failures(job) if c["status"] == "True"]
@@ -182,7 +182,7 @@ def _failures(job: Object) -> list[dict[str, Any]]:
     return [condition for condition in entries(job, "status", "conditions") if condition["type"] == "Failed"]
 
 
-def running_rehearsal(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus) -> RehearsalRun | None:
+def running_rehearsal(kubernetes: ReadPort, identity: Identity, status: MigrationStatus) -> RehearsalRun | None:
     """Return the state of the rehearsal that runs according to the status; None if none runs.
 
     Raises
@@ -226,7 +226,7 @@ def _ended(run_id: str, text: str) -> RehearsalRun:
     return RehearsalRun(run_id, RehearsalProgress.FINISHED, result=result)
 
 
-def _of_pod(kubernetes: KubernetesPort, identity: Identity, run_id: str, pod: Object) -> RehearsalRun:
+def _of_pod(kubernetes: ReadPort, identity: Identity, run_id: str, pod: Object) -> RehearsalRun:
     name = pod["metadata"]["name"]
     reader = _terminated(pod, "initContainerStatuses", builder.READER)
     ended = _terminated(pod, "containerStatuses", builder.CONTAINER)

@@ -69,7 +69,7 @@ from kraftbridge.services.clients import (
 )
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.observe.inter_broker import Controllers, LoginTrials
-from kraftbridge.storage.ports import KubernetesPort, Object
+from kraftbridge.storage.ports import Object, ReadPort
 
 
 def controllers_demand(spec: MigrationSpec, facts: quorum.ControllersFacts) -> ControllersDemand:
@@ -211,7 +211,7 @@ _NOT_OURS = frozenset({"Terminating", "BestEffort", "CrossNamespacePodAffinity",
 class Surveyor:
     """Creates a `Survey`, one part after the other."""
 
-    def __init__(self, kubernetes: KubernetesPort, settings: Settings, facts: Facts) -> None:
+    def __init__(self, kubernetes: ReadPort, settings: Settings, facts: Facts) -> None:
         self._kubernetes = kubernetes
         self._facts = facts
         self._settings = settings

@@ -32,8 +32,8 @@ from kraftbridge.models.status import MigrationStatus
 from kraftbridge.objects import entries, section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.answers import Answers
-from kraftbridge.storage.ports import KubernetesPort
 from kraftbridge.storage.ports import Object as Stored
+from kraftbridge.storage.ports import ReadPort
 
 Object = Mapping[str, Any]
 
@@ -51,7 +51,7 @@ _FATAL_WAITS = frozenset(
 )
 
 
-def existing(kubernetes: KubernetesPort, namespace: str, name: str) -> Stored:
+def existing(kubernetes: ReadPort, namespace: str, name: str) -> Stored:
     """Return a StatefulSet.
 
     Raises
@@ -367,7 +367,7 @@ Clues = Mapping[str, tuple[Clue, ...]]
 class LogReader:
     """Reads logs of controllers, and of brokers that are down or restarting. Results are cached for some seconds."""
 
-    def __init__(self, kubernetes: KubernetesPort) -> None:
+    def __init__(self, kubernetes: ReadPort) -> None:
         self._kubernetes = kubernetes
         self._clues: Answers[str, Clues] = Answers()
         self._starts: Answers[str, StartLog] = Answers()
