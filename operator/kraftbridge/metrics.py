@@ -81,9 +81,6 @@ _OF_A_MIGRATION: Final = (
     HAND_OVER_MISSING,
 )
 
-_WITHOUT_MIRROR: Final = frozenset({Phase.PREFLIGHT, Phase.FINALIZING, Phase.COMPLETED, Phase.ROLLED_BACK})
-"""Phases in which nothing mirrors the log to ZooKeeper; the status keeps the last offset."""
-
 
 def export(namespace: str, name: str, status: MigrationStatus) -> None:
     """Set the metrics of one migration from its status; an unknown value has no sample."""
@@ -129,8 +126,8 @@ def mirror_lag(status: MigrationStatus) -> int | None:
     (``ZkMigrationLeadershipState.kraftMetadataOffset``), the high watermark is the offset of the next one.
     Both were observed at about, not exactly, the same time: less than nothing counts as nothing.
     """
-    if status.phase in _WITHOUT_MIRROR:
-        return None
+    if not status.phase.reversible or status.phase.row.is_open:
+        return None  # nothing mirrors the log to ZooKeeper; the status keeps the last offset
     offset = status.migration_offset
     quorum = status.quorum
     if offset is None or quorum is None or quorum.high_watermark is None:

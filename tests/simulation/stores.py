@@ -21,7 +21,6 @@ from kraftbridge.models.observation import Observation, ZooKeeperState
 from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.status import HealingKind
 from kraftbridge.phases import lost_quorum
-from kraftbridge.phases.history import FORWARD
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
@@ -129,7 +128,7 @@ class Originals:
 
     def _is_seen(self, run: Run) -> bool:
         phase = run.status.phase
-        return self.readings >= SEEN_FOR and (phase in FORWARD or phase is Phase.ROLLING_BACK)
+        return self.readings >= SEEN_FOR and phase.row.migrates
 
 
 class Stores:
@@ -324,7 +323,7 @@ class Stores:
             return "the controllers' StatefulSet is created over claims that were not recorded"
         if run.status.lost_quorum is not None and not lost_quorum.is_under_way(run.status):
             return self._trouble_of_lost_quorum(run, action)
-        if not cluster.kafka.lost or not self.readings or (phase not in FORWARD and phase is not Phase.ROLLING_BACK):
+        if not cluster.kafka.lost or not self.readings or not phase.row.migrates:
             return ""
         match action:
             case RestartPod(_, _, node) if node in BROKERS:
@@ -362,7 +361,12 @@ class Stores:
         if self.readings < SEEN_FOR or not run.cluster.kafka.lost:
             return ""
         said = condition(run.status.conditions, ConditionType.ROLLBACK_POSSIBLE)
-        if run.status.phase in FORWARD and said is not None and said.status == "True":
+        if (
+            run.status.phase.row.migrates
+            and run.status.phase.row.forward
+            and said is not None
+            and said.status == "True"
+        ):
             return f"RollbackPossible is True ({said.reason}) with a {run.cluster.kafka.lost}"
         if run.status.phase is Phase.FINALIZING and said is not None and said.reason is not Reason.FINALIZED:
             return "Finalizing without its reason"

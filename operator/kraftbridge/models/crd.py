@@ -180,8 +180,7 @@ def _plain_text(docstring: str) -> str:
 
 # ------------------------------------------------------------------------------------------------ CEL rules
 
-_OPEN: Final = [phase for phase in Phase if phase.at_rest and phase.reversible]
-"""Phases in which everything may be edited: the migration has not begun, or it is taken back."""
+_OPEN: Final = [phase for phase in Phase if phase.row.is_open]
 _PHASE = "(has(self.status) && has(self.status.phase) ? self.status.phase : 'Preflight')"
 _OLD_PHASE = "(has(oldSelf.status) && has(oldSelf.status.phase) ? oldSelf.status.phase : 'Preflight')"
 

@@ -177,9 +177,19 @@ class PhaseRow:
     """Longest pause of the loop while the user is waited for: a correction in the cluster (not in the resource) is noticed within it. None: it does not grow."""
 
     @property
+    def is_open(self) -> bool:
+        """Whether everything may be edited: the migration has not begun, or it is taken back."""
+        return self.at_rest and self.reversible
+
+    @property
     def changes_brokers(self) -> bool:
         """Whether StatefulSets of brokers may differ from what their owner wrote."""
-        return self.brokers is not None and not (self.at_rest and self.reversible)
+        return self.brokers is not None and not self.is_open
+
+    @property
+    def leads_forward(self) -> bool:
+        """Whether a forward step comes next, with controllers that share settings with the brokers."""
+        return self.forward and self.reversible and not self.is_open
 
 
 _ALWAYS: Final = frozenset(

@@ -25,27 +25,15 @@ def wanted(phase: Phase, status: MigrationStatus) -> ControllerMode | None:
     controllers = status.controllers
     if controllers is None:
         return None
-    match phase:
-        case Phase.PREFLIGHT | Phase.ROLLED_BACK:
-            return None
-        case (
-            Phase.PROVISIONING_QUORUM
-            | Phase.TAKING_OVER
-            | Phase.DUAL_WRITE
-            | Phase.ROLLING_BROKERS
-            | Phase.AWAITING_FINALIZATION
-        ):
-            return ControllerMode.MIGRATION
-        case Phase.FINALIZING:
-            return ControllerMode.FINAL
-        case Phase.COMPLETED:
-            handed_over = status.hand_over is not None and status.hand_over.ended_at is not None
-            return None if handed_over else ControllerMode.FINAL
-        case Phase.ROLLING_BACK:
-            rollback = history.own_rollback(status)
-            stopped = rollback is not None and rollback.controllers_stopped_at is not None
-            # Before the claim nothing was taken over, so the rollback has nothing to keep them for.
-            return None if stopped or not history.claimed(status) else controllers.mode
+    if phase is Phase.ROLLING_BACK:
+        rollback = history.own_rollback(status)
+        stopped = rollback is not None and rollback.controllers_stopped_at is not None
+        # Before the claim nothing was taken over, so the rollback has nothing to keep them for.
+        return None if stopped or not history.claimed(status) else controllers.mode
+    if phase.row.leads_forward:
+        return ControllerMode.MIGRATION
+    handed_over = status.hand_over is not None and status.hand_over.ended_at is not None
+    return None if phase.row.is_open or handed_over else ControllerMode.FINAL
 
 
 def restore(draft: Draft) -> Wait | None:
@@ -64,6 +52,9 @@ def restore(draft: Draft) -> Wait | None:
             _note_loss(draft, ", ".join(workload.missing))
             draft.act(ApplyControllers(mode, format_allowed=False, only=workload.missing))
         elif workload.format_allowed is not False and not lost_claims(controllers, workload):
+            if workload.format_allowed is None:
+                # The list of what is missing is some seconds old; the ConfigMap itself was read in this step.
+                _note_loss(draft, f"the ConfigMap of StatefulSet {controllers.name}")
             draft.act(ApplyControllers(mode, format_allowed=False))
         return None
     if _does_without(draft):

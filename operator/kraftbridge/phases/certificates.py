@@ -8,7 +8,6 @@ broker needs new trust. No renewal changes a login.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import EventReason, EventType, IssueListenerCertificates
@@ -17,8 +16,6 @@ from kraftbridge.models.observation import NOT_NEEDED, Unobserved
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import ListenerCertificatesStatus, WaitKind
 from kraftbridge.phases.draft import Draft, StepContext, Wait
-
-_WITHOUT: Final = frozenset({Phase.PREFLIGHT, Phase.ROLLED_BACK})
 
 
 def _issued(step: StepContext) -> IssuedListener | None:
@@ -75,7 +72,7 @@ def keep_issued(draft: Draft) -> None:
     else that was: without it no pod starts.
     """
     issued = _issued(draft)
-    without_controllers = draft.status.controllers is None or draft.status.phase in _WITHOUT
+    without_controllers = draft.status.controllers is None or draft.status.phase.row.is_open
     if without_controllers or issued is None or not issued.authority_holds:
         return
     lost = _lost(issued)

@@ -67,7 +67,7 @@ def _without_channel(step: StepContext) -> Wait | None:
     """Refuse to go on without the channel that preflight recorded: with ``configStyle: Auto`` nothing else says how the brokers are configured."""
     phase = step.status.phase
     is_open = step.spec.brokers.config_style is ConfigStyle.AUTO
-    if not is_open or step.status.channel is not None or phase in (Phase.PREFLIGHT, Phase.ROLLED_BACK):
+    if not is_open or step.status.channel is not None or phase.row.is_open:
         return None
     return Wait(
         "spec.brokers.configStyle is Auto, and status.channel, which preflight recorded, is gone: the operator does not guess how the brokers are configured. "

@@ -38,8 +38,6 @@ from kraftbridge.models.status import (
 from kraftbridge.phases import gates, healing, verifying
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 
-FORWARD = frozenset({Phase.TAKING_OVER, Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION})
-"""Phases in which a record begins. Before them nothing depends on ZooKeeper's past, after them nothing on ZooKeeper."""
 RECORDED_EVERY = timedelta(seconds=5)
 """As `restarts.OFFSET_RECORDED_EVERY`, to save writes of the status."""
 READ_AGAIN_AFTER = timedelta(seconds=0.2)
@@ -64,7 +62,8 @@ def track(draft: Draft) -> None:
 
 
 def _is_kept_in(phase: Phase) -> bool:
-    return phase in FORWARD or phase is Phase.ROLLING_BACK
+    """Return whether something depends on ZooKeeper's past: not before these phases, and after them nothing depends on ZooKeeper."""
+    return phase.row.migrates
 
 
 def contradiction(

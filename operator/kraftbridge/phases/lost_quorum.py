@@ -70,16 +70,6 @@ BROKER_GRACE_SECONDS: Final = 20
 RECENT: Final = timedelta(minutes=5)
 """How old a forecast may be when somebody acts on it."""
 _NAMED: Final = 3
-_IN_ZOOKEEPER: Final = frozenset(
-    {
-        Phase.TAKING_OVER,
-        Phase.DUAL_WRITE,
-        Phase.ROLLING_BROKERS,
-        Phase.AWAITING_FINALIZATION,
-        Phase.ROLLING_BACK,
-    }
-)
-"""Phases in which ZooKeeper mirrors the log."""
 
 
 def lost_voters(step: StepContext) -> tuple[int, ...] | None:
@@ -153,7 +143,7 @@ def enforce(draft: Draft) -> Wait | None:
     kept = draft.status.kept_copy
     if kept is not None and kept.id and draft.spec.restore_controllers_from == kept.id:
         return _begin(draft, controllers, kept)
-    in_zookeeper = draft.status.phase in _IN_ZOOKEEPER
+    in_zookeeper = draft.status.phase.row.migrates
     if draft.spec.target is Target.ZOOKEEPER and draft.spec.rollback.accept_loss and in_zookeeper:
         is_known = lost.behind is not None and draft.now - lost.behind.read_at <= RECENT
         if is_known or not history.copied(draft.status):
@@ -210,7 +200,7 @@ def _way_one(lost: LostQuorum, kept: KeptCopy | None) -> str:
 
 
 def _way_two(step: StepContext, lost: LostQuorum) -> str:
-    if step.status.phase not in _IN_ZOOKEEPER:
+    if not step.status.phase.row.migrates:
         return "ZooKeeper does not have the metadata any more, so there is no other way."
     contradiction = history.contradicts(step)
     if contradiction is not None:
@@ -296,7 +286,7 @@ def _keep_forecast(draft: Draft, lost: LostQuorum, kept: KeptCopy | None) -> Los
     """Record what a restoration from the kept copy would lose: ZooKeeper tells it as long as it mirrors the log."""
     if kept is None:
         return lost
-    if draft.status.phase not in _IN_ZOOKEEPER or not history.copied(draft.status):
+    if not draft.status.phase.row.migrates or not history.copied(draft.status):
         return _record_changes(draft, lost, forecast="every change of the metadata since then", forecast_run="")
     record = verifying.ensure_forecast(draft, draft.status.phase, kept.id)
     if record is None:

@@ -15,13 +15,12 @@ from kraftbridge.models.status import FindingStatus, OriginalStatus, WaitKind, b
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.observed import read_sets
 
-_WITHOUT = frozenset({Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM, Phase.ROLLED_BACK})
 """Phases in which no template is overlaid by this attempt."""
 
 
 def _own_sets(step: StepContext) -> tuple[StatefulSetState, ...]:
     """Return the StatefulSets that this attempt may have overlaid, none unless all were read."""
-    return () if step.status.phase in _WITHOUT else read_sets(step)
+    return read_sets(step) if step.status.phase.row.changes_brokers else ()
 
 
 def track(draft: Draft) -> None:

@@ -20,17 +20,9 @@ from kraftbridge.phases.preflight import channel
 from kraftbridge.phases.preflight import findings as preflight
 from kraftbridge.phases.preflight.kafka import broker_modes, taken_anew
 
-FOLLOWED: Final = frozenset(
-    {
-        Phase.PROVISIONING_QUORUM,
-        Phase.TAKING_OVER,
-        Phase.DUAL_WRITE,
-        Phase.ROLLING_BROKERS,
-        Phase.AWAITING_FINALIZATION,
-    }
-)
+FOLLOWED: Final = frozenset(phase for phase in Phase if phase.row.leads_forward)
 """Phases that lead to a forward step."""
-_ROLLS: Final = frozenset({Phase.TAKING_OVER, Phase.ROLLING_BROKERS})
+_ROLLS: Final = frozenset(phase for phase in FOLLOWED if phase.row.restarts_nodes)
 _SHOWN: Final = 3
 _WIDTH: Final = 100
 """Characters of a value in a message."""

@@ -97,6 +97,18 @@ def test_what_else_was_deleted_is_created_again_and_nothing_else_is_written(phas
     assert any("deleted by somebody" in e.message for e in decision.events)
 
 
+@pytest.mark.parametrize("phase", KEPT)
+def test_a_config_map_that_vanished_a_moment_ago_is_named_as_well(phase: Phase) -> None:
+    """What is missing is read every few seconds, the ConfigMap in each step: `make deletions-live` saw it come back unsaid."""
+    fine = open_gate(phase)
+    workload = fine.observation.controllers
+    assert isinstance(workload, ControllersWorkload)
+    vanished = replace(workload, missing=(), claims=CLAIMS, format_allowed=None)
+    decision = fine.observing(controllers=vanished).decide()
+    assert [a for a in decision.actions if isinstance(a, ApplyControllers)]
+    assert any("ConfigMap" in e.message and "deleted by somebody" in e.message for e in decision.events)
+
+
 @pytest.mark.parametrize(
     ("claims", "words"),
     [

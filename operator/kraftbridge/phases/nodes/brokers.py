@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from kraftbridge.models.observation import PodState, QuorumState, StatefulSetState, Unobserved, ZooKeeperState
-from kraftbridge.models.phase import BrokerMode, Phase
+from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.status import BrokersStatus, Operation, OperationKind
 from kraftbridge.phases import gates
 from kraftbridge.phases.draft import StepContext
@@ -238,19 +238,10 @@ def _is_settled(step: StepContext, pod: PodState) -> bool:
     return gates.age(step, pod.ready_since) > LOST_AFTER
 
 
-_LED_BY_KRAFT = (
-    Phase.DUAL_WRITE,
-    Phase.ROLLING_BROKERS,
-    Phase.AWAITING_FINALIZATION,
-    Phase.FINALIZING,
-    Phase.COMPLETED,
-)
-
-
 def _is_left_behind(step: StepContext, pod: PodState, mode: BrokerMode) -> bool:
     zookeeper = step.observation.zookeeper
     claimed = isinstance(zookeeper, ZooKeeperState) and gates.claim_epoch(zookeeper) >= 0
-    if not claimed and step.status.phase not in _LED_BY_KRAFT:
+    if not claimed and not step.status.phase.row.led_by_kraft:
         return False
     return mode is not BrokerMode.ZOOKEEPER and BrokerMode.of(pod.configuration) is BrokerMode.ZOOKEEPER
 

@@ -426,7 +426,6 @@ VOTER_DEADLINE = timedelta(seconds=180)
 """Deadline for a voter to rejoin the quorum on its new configuration."""
 CRASHING_DEADLINE = timedelta(seconds=60)
 """Deadline for a voter whose container ends again and again on its new configuration (``CrashLoopBackOff``)."""
-_WITH_MIRROR = frozenset({Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION})
 
 
 def roll_changed_controllers(draft: Draft) -> Wait | None:
@@ -673,7 +672,7 @@ def _is_safe_now(step: StepContext) -> bool:
     """
     phase = step.status.phase
     zookeeper = step.observation.zookeeper
-    if phase in (Phase.PROVISIONING_QUORUM, Phase.COMPLETED, *_WITH_MIRROR):
+    if phase.row.mirrors or phase in (Phase.PROVISIONING_QUORUM, Phase.COMPLETED):
         return True
     if phase is not Phase.TAKING_OVER:
         return False
@@ -689,7 +688,7 @@ def _is_safe_now(step: StepContext) -> bool:
 
 def _mirror_blockers(step: StepContext, change: ControllersChange) -> list[str]:
     """Return why ``/migration`` is not known to move under the controller that is active since its restart."""
-    if step.status.phase not in _WITH_MIRROR:
+    if not step.status.phase.row.mirrors:
         return []
     if blockers := gates.dual_write_blockers(step):
         return blockers

@@ -104,7 +104,7 @@ def config_map(
     """
     if status.controllers is None and status.phase is Phase.PREFLIGHT:
         return None
-    claimed = status.phase not in (Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM, Phase.COMPLETED, Phase.ROLLED_BACK)
+    claimed = status.phase.row.changes_brokers and not status.phase.at_rest
     document = {
         "migration": f"{identity.namespace}/{identity.name}",
         "uid": identity.uid,
