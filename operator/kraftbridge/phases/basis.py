@@ -1,8 +1,8 @@
 """What the acts of a step rest on, and whether it still holds when they are executed. Pure.
 
-A process can be frozen between publishing a decision and its acts (SIGSTOP, a paused node). Another process takes the Lease over meanwhile and may
-decide otherwise. So an act carries what it was decided on, and whoever executes it compares that with a fresh reading. Words of the status, which
-any operator may write at any time, are no part of it: they stop nothing.
+A process can be frozen between publishing a decision and its acts (SIGSTOP, a paused node). Another process takes the
+Lease over meanwhile and may decide otherwise. So an act carries what it was decided on, and whoever executes it
+compares that with a fresh reading. Words of the status, which any operator may write at any time, are no part of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kraftbridge.models.decision import Decision, ReleaseLease
-from kraftbridge.models.observation import LeaseState, Observation, StatefulSetState
+from kraftbridge.models.observation import LeaseState, Observation, StatefulSetState, Unobserved
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases.draft import Identity
 
@@ -20,7 +20,7 @@ Intent = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class StatefulSetVersion:
-    """What changes when anybody changes the spec of a StatefulSet, creates it anew, or locks it; its status is no part of it."""
+    """What changes when anybody changes the spec of a StatefulSet, creates it anew, or locks it."""
 
     uid: str
     generation: int
@@ -45,14 +45,14 @@ class Basis:
 
     def with_stateful_set(self, name: str, version: StatefulSetVersion | None) -> Basis:
         """Return the basis of the next act, after an act of ours has changed a StatefulSet, or deleted it."""
-        others = {k: v for k, v in self.stateful_sets.items() if k != name}
-        return replace(self, stateful_sets=others if version is None else {**others, name: version})
+        versions = {known: other for known, other in self.stateful_sets.items() if known != name}
+        if version is not None:
+            versions[name] = version
+        return replace(self, stateful_sets=versions)
 
 
 def intent(status: MigrationStatus) -> Intent:
     """Return what a status records of the acts that are due and done."""
-    controllers, rehearsal, version = status.controllers, status.rehearsal, status.metadata_version
-    healing, canary = status.healing, status.canary
     return (
         status.phase,
         status.attempt,
@@ -63,27 +63,35 @@ def intent(status: MigrationStatus) -> Intent:
         status.changed_fields,
         status.given_back_at,
         status.final_manifest,
-        None if controllers is None else (controllers.mode, controllers.format_allowed, controllers.change),
-        tuple((v.run_id, v.released_at) for v in status.verifications),
-        None if rehearsal is None else (rehearsal.count, rehearsal.run_id, rehearsal.running),
-        None if version is None else (version.changes, version.change),
-        None if healing is None else (healing.started_at, healing.failovers, healing.archive),
-        None if canary is None else (canary.value, canary.removing_at),
+        _fields(status.controllers, "mode", "format_allowed", "change"),
+        tuple((run.run_id, run.released_at) for run in status.verifications),
+        _fields(status.rehearsal, "count", "run_id", "running"),
+        _fields(status.metadata_version, "changes", "change"),
+        _fields(status.healing, "started_at", "failovers", "archive"),
+        _fields(status.canary, "value", "removing_at"),
     )
+
+
+def _fields(part: object | None, *names: str) -> Intent | None:
+    """Return fields of a part of the status, None if the status does not have it."""
+    return None if part is None else tuple(getattr(part, name) for name in names)
 
 
 def basis_of(identity: Identity, decision: Decision, seen: Observation) -> Basis:
     """Return what the acts of a decision rest on."""
     sets = [s for s in seen.stateful_sets if isinstance(s, StatefulSetState)]
-    released = {a.stateful_set for a in decision.actions if isinstance(a, ReleaseLease)}
-    held = frozenset(s.name for s in sets if isinstance(s.lease, LeaseState) and s.lease.ours and not s.lease.expired)
+    released = {action.stateful_set for action in decision.actions if isinstance(action, ReleaseLease)}
     return Basis(
         uid=identity.uid,
         generation=identity.generation,
         intent=intent(decision.status),
-        leases=held - released,
+        leases=frozenset(s.name for s in sets if _is_held(s.lease)) - released,
         stateful_sets={s.name: StatefulSetVersion(s.uid, s.generation, s.lock) for s in seen.seen_sets},
     )
+
+
+def _is_held(lease: LeaseState | Unobserved) -> bool:
+    return isinstance(lease, LeaseState) and lease.ours and not lease.expired
 
 
 def overtaken(decided: Basis, present: Basis) -> str:
@@ -95,12 +103,13 @@ def overtaken(decided: Basis, present: Basis) -> str:
     if present.intent != decided.intent:
         return "another process has published another decision since this was decided"
     if lost := decided.leases - present.leases:
-        return f"the Lease on StatefulSet {', '.join(sorted(lost))} is another process's by now, or was not renewed in time"
+        names = ", ".join(sorted(lost))
+        return f"the Lease on StatefulSet {names} is another process's by now, or was not renewed in time"
     return ""
 
 
 def changed(decided: Basis, name: str, present: StatefulSetVersion | None) -> str:
-    """Return what became of a StatefulSet, or of that of a pod, since it was seen; ``""`` when nothing did, or when it was not seen."""
+    """Return what became of a StatefulSet since it was seen; ``""`` when nothing did, or when it was not seen."""
     known = decided.stateful_sets.get(name)
     if known is None or known == present:
         return ""
@@ -108,4 +117,5 @@ def changed(decided: Basis, name: str, present: StatefulSetVersion | None) -> st
         return f"StatefulSet {name} was deleted or created anew since this was decided"
     if present.lock != known.lock:
         return f"the lock on StatefulSet {name} became {present.lock or 'none'} since this was decided"
-    return f"somebody changed StatefulSet {name} since this was decided (generation {known.generation} became {present.generation})"
+    generations = f"generation {known.generation} became {present.generation}"
+    return f"somebody changed StatefulSet {name} since this was decided ({generations})"

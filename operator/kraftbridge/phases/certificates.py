@@ -1,11 +1,14 @@
-"""The certificates and logins of the controllers' listener that the operator issues: when they are created and renewed, and what keeps a controller from restarting. Pure.
+"""The certificates and logins of the controllers' listener that the operator issues. Pure.
 
-A renewed certificate comes from the same authority, so controllers with the old and with the new one trust each other, and no broker needs new trust. No renewal changes a login.
+It creates and renews them, and keeps a controller from restarting that would not come back with them. A renewed
+certificate comes from the same authority, so controllers with the old and with the new one trust each other, and no
+broker needs new trust. No renewal changes a login.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import EventReason, EventType, IssueListenerCertificates
@@ -15,120 +18,139 @@ from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import ListenerCertificatesStatus, WaitKind
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
+_WITHOUT: Final = frozenset({Phase.PREFLIGHT, Phase.ROLLED_BACK})
+
+
+def _issued(step: StepContext) -> IssuedListener | None:
+    """Return the Secrets, None while they are not known, and where the operator issues none."""
+    issued = step.observation.issued
+    if isinstance(issued, Unobserved) or not step.spec.controllers.listener.generate:
+        return None
+    return issued
+
 
 def track(draft: Draft) -> None:
     """Record the Secrets, and report once what is wrong with one of them."""
-    seen = draft.observation.issued
-    if not draft.spec.controllers.listener.generate:
-        draft.update(listener_certificates=None)
+    issued = _issued(draft)
+    if issued is None:
+        if not draft.spec.controllers.listener.generate:
+            draft.update(listener_certificates=None)
         return
-    if seen is None or isinstance(seen, Unobserved):
-        return
-    problem = "; ".join(seen.problems)
-    known = draft.status.listener_certificates
-    if problem and (known is None or known.problem != problem) and draft.status.phase is not Phase.PREFLIGHT:
-        draft.tell(EventReason.ALARM, f"{problem}. {way_out(seen)}", EventType.WARNING)
+    problem = "; ".join(issued.problems)
+    recorded = draft.status.listener_certificates
+    reported = "" if recorded is None else recorded.problem
+    if problem not in ("", reported) and draft.status.phase is not Phase.PREFLIGHT:
+        draft.tell(EventReason.ALARM, f"{problem}. {way_out(issued)}", EventType.WARNING)
     recorded = ListenerCertificatesStatus(
-        authority_secret=seen.authority.name,
-        controllers_secret=seen.controllers.name,
-        brokers_secret=seen.brokers.name,
-        controllers_expire_at=seen.controllers.expires_at,
-        brokers_expire_at=seen.brokers.expires_at,
+        authority_secret=issued.authority.name,
+        controllers_secret=issued.controllers.name,
+        brokers_secret=issued.brokers.name,
+        controllers_expire_at=issued.controllers.expires_at,
+        brokers_expire_at=issued.brokers.expires_at,
         problem=problem[:1024],
     )
     draft.update(listener_certificates=recorded)
 
 
 def ensure_issued(draft: Draft) -> Wait | None:
-    """Create the Secrets in Preflight, before any pod needs one; return None once they exist or a finding says what is wrong."""
-    seen = draft.observation.issued
+    """Create the Secrets before any pod needs one; return None once they exist or a finding says what is wrong."""
     if not draft.spec.controllers.listener.generate:
         return None
-    if seen is None or isinstance(seen, Unobserved):
-        return Wait(f"the certificates of the controllers' listener could not be observed: {seen}")
-    if seen.problems or all(s.exists for s in seen.secrets):
-        _launch_renewal(draft, seen)
+    issued = _issued(draft)
+    if issued is None:
+        words = draft.observation.issued
+        return Wait(f"the certificates of the controllers' listener could not be observed: {words}")
+    if issued.problems or not _lost(issued):
+        _launch_renewal(draft, issued)
         return None
     draft.act(IssueListenerCertificates())
-    failed = _failure(draft)
-    return Wait(f"the certificates of the controllers' listener are being issued{failed}", stalled=bool(failed))
+    because = _failure(draft)
+    return Wait(f"the certificates of the controllers' listener are being issued{because}", stalled=bool(because))
 
 
 def keep_issued(draft: Draft) -> None:
     """Renew what is due once there are controllers, and issue anew what was deleted, by the same authority.
 
-    A pause holds a renewal back, after which the controllers restart. What was deleted returns in a pause as everything else that was: without it no pod starts.
+    A pause holds a renewal back, after which the controllers restart. What was deleted returns in a pause as everything
+    else that was: without it no pod starts.
     """
-    seen = draft.observation.issued
-    if draft.status.controllers is None or seen is None or isinstance(seen, Unobserved):
+    issued = _issued(draft)
+    without_controllers = draft.status.controllers is None or draft.status.phase in _WITHOUT
+    if without_controllers or issued is None or not issued.authority_holds:
         return
-    if draft.status.phase in (Phase.PREFLIGHT, Phase.ROLLED_BACK) or not seen.authority_holds:
-        return
-    if not draft.spec.controllers.listener.generate:
-        return
-    lost = [s.name for s in seen.secrets if not s.exists]
-    if not lost:
-        if not draft.spec.paused:
-            _launch_renewal(draft, seen)
-        return
-    if not _failure(draft):
-        draft.tell(
-            EventReason.ALARM,
-            f"Secret {', '.join(lost)} is gone: it is issued anew by the same authority",
-            EventType.WARNING,
-        )
-    draft.act(IssueListenerCertificates())
+    lost = _lost(issued)
+    if lost:
+        message = f"Secret {', '.join(lost)} is gone: it is issued anew by the same authority"
+        _launch_issue(draft, EventReason.ALARM, message, EventType.WARNING)
+    elif not draft.spec.paused:
+        _launch_renewal(draft, issued)
 
 
 def roll_blocker(step: StepContext) -> Wait | None:
-    """Return why no controller may restart: with what the Secret holds now it would not come back, or nobody knows what it holds."""
-    seen = step.observation.issued
-    if seen is None or step.status.phase is Phase.ROLLING_BACK:
+    """Return why no controller may restart: it would not come back with what the Secret holds, or may hold, now."""
+    issued = step.observation.issued
+    if issued is None or step.status.phase is Phase.ROLLING_BACK:
         return None
-    if isinstance(seen, Unobserved):
+    if isinstance(issued, Unobserved):
         return Wait(
-            f"no controller restarts: the certificates of the controllers' listener could not be observed: {seen}"
+            f"no controller restarts: the certificates of the controllers' listener could not be observed: {issued}"
         )
-    if not seen.controllers.problem:
+    if not issued.controllers.problem:
         return None
-    message = f"no controller restarts: Secret {seen.controllers.name}: {seen.controllers.problem}. {way_out(seen)}"
+    problem = f"Secret {issued.controllers.name}: {issued.controllers.problem}"
+    message = f"no controller restarts: {problem}. {way_out(issued)}"
     return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True)
 
 
 def explained(step: StepContext, waiting: Wait) -> Wait:
     """Return the wait with what is wrong with the issued Secrets, if the controllers do not answer.
 
-    Without the controllers' Secret the operator trusts no controller. If it cannot issue the Secret anew, the migration is stalled.
+    Without the controllers' Secret the operator trusts no controller.
+    If it cannot issue the Secret anew, the migration is stalled.
     """
-    seen, quorum = step.observation.issued, step.observation.quorum
-    if not isinstance(seen, IssuedListener) or not isinstance(quorum, Unobserved) or quorum == NOT_NEEDED:
+    issued = step.observation.issued
+    if not isinstance(issued, IssuedListener) or waiting.stalled or waiting.reached or not _is_silent(step):
         return waiting
-    unconcerned = step.status.phase.at_rest or step.status.phase is Phase.ROLLING_BACK
-    if step.status.controllers is None or unconcerned or waiting.stalled or waiting.reached:
+    problems = [*issued.problems]
+    if not issued.controllers.exists and not issued.authority_holds:
+        problems.insert(0, f"Secret {issued.controllers.name} does not exist")
+    elif not issued.controllers.problem:
         return waiting
-    lost = not seen.controllers.exists and not seen.authority_holds
-    if not lost and not seen.controllers.problem:
-        return waiting
-    problems = [f"Secret {seen.controllers.name} does not exist"] if lost else []
-    words = "; ".join([*problems, *seen.problems])
-    message = f"{words}. {way_out(seen)}. {waiting.message}"
+    message = f"{'; '.join(problems)}. {way_out(issued)}. {waiting.message}"
     return replace(waiting, message=message, kind=WaitKind.USER, reason=Reason.FINDINGS, stalled=True)
+
+
+def _is_silent(step: StepContext) -> bool:
+    """Return whether controllers that the migration needs do not answer."""
+    quorum = step.observation.quorum
+    if step.status.controllers is None or step.status.phase.at_rest or step.status.phase is Phase.ROLLING_BACK:
+        return False
+    return isinstance(quorum, Unobserved) and quorum != NOT_NEEDED
 
 
 def way_out(seen: IssuedListener) -> str:
     """Return what the user does about the problems."""
-    broken = [s.name for s in (seen.controllers, seen.brokers) if s.problem]
     if seen.authority_holds:
+        broken = [secret.name for secret in (seen.controllers, seen.brokers) if secret.problem]
         return f"Delete Secret {' and '.join(broken)}: the operator issues it anew"
     return f"Restore Secret {seen.authority.name} from a backup: controllers and brokers run with what it issued"
 
 
-def _launch_renewal(draft: Draft, seen: IssuedListener) -> None:
-    due = [s.name for s in seen.secrets if s.due and not s.problem]
-    if not due or not seen.authority_holds:
-        return
+def _lost(issued: IssuedListener) -> list[str]:
+    return [secret.name for secret in issued.secrets if not secret.exists]
+
+
+def _launch_renewal(draft: Draft, issued: IssuedListener) -> None:
+    due = [secret.name for secret in issued.secrets if secret.due and not secret.problem]
+    if due and issued.authority_holds:
+        message = f"The certificate in Secret {', '.join(due)} is being renewed"
+        _launch_issue(draft, EventReason.CERTIFICATES_RENEWED, message)
+
+
+def _launch_issue(draft: Draft, reason: EventReason, message: str, kind: EventType = EventType.NORMAL) -> None:
+    """Issue what is due or lost; a repetition after a failure is not reported again."""
     if not _failure(draft):
-        draft.tell(EventReason.CERTIFICATES_RENEWED, f"The certificate in Secret {', '.join(due)} is being renewed")
+        draft.tell(reason, message, kind)
     draft.act(IssueListenerCertificates())
 
 

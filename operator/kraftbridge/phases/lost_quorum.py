@@ -1,22 +1,25 @@
-"""A quorum that is lost for good: a majority of the controllers has lost its volumes, so no leader can be elected again. Pure.
+"""A quorum that is lost for good: a majority of the controllers has lost its volumes, and can elect no leader. Pure.
 
 The operator never ends this by itself. It says what each way out would lose, and waits for the user's word:
 
-1. ``spec.restoreControllersFrom`` starts all voters from one kept copy of the metadata log. Changes after the copy are lost.
-2. ``spec.target: ZooKeeper`` with ``spec.rollback.acceptLoss`` returns to ZooKeeper without the controllers. What ZooKeeper does not know is lost.
+1. ``spec.restoreControllersFrom`` starts all voters from one kept copy of the metadata log.
+   Changes after the copy are lost.
+2. ``spec.target: ZooKeeper`` with ``spec.rollback.acceptLoss`` returns to ZooKeeper without the controllers.
+   What ZooKeeper does not know is lost.
 
-A quorum that merely does not answer is not lost: its volumes hold the log. Whoever knows that a volume is destroyed deletes its claim.
+A quorum that merely does not answer is not lost: its volumes hold the log.
+Whoever knows that a volume is destroyed deletes its claim.
 
 Notes
 -----
-Measured on Kafka 3.9 (``tests/integration/test_lost_quorum.py``): voters that begin with the same log and a higher epoch elect a leader; brokers and
-ZooKeeper accept it because of its epoch. A KRaft broker whose own copy of the log is longer ends with ``The leader requested truncation to offset …,
-which is below the current high watermark``, and starts with the restored log. The new active controller writes its image to ZooKeeper.
+Measured on Kafka 3.9 (``tests/integration/test_lost_quorum.py``): voters that begin with the same log and a higher
+epoch elect a leader; brokers and ZooKeeper accept it because of its epoch. A KRaft broker whose own copy of the log is
+longer ends with ``The leader requested truncation to offset …, which is below the current high watermark``, and starts
+with the restored log. The new active controller writes its image to ZooKeeper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -30,13 +33,10 @@ from kraftbridge.models.decision import (
     RestartPod,
 )
 from kraftbridge.models.observation import (
-    ControllersWorkload,
     MigrationZnode,
     PodState,
     QuorumState,
-    StatefulSetState,
     Unobserved,
-    ZooKeeperState,
 )
 from kraftbridge.models.phase import BrokerMode, Phase, Target
 from kraftbridge.models.report import Verdict
@@ -57,11 +57,12 @@ from kraftbridge.models.status import (
 from kraftbridge.phases import belongings, history, keeping, verifying
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.nodes import brokers
+from kraftbridge.phases.observed import because, broker_pods
 
 ASKED_FOR: Final = timedelta(minutes=10)
 """Deadline for restored voters to elect a leader."""
 EPOCHS_BEYOND: Final = 1_000
-"""By how much the restored voters' first epoch exceeds every epoch that was seen. Voters that were dying held elections that nobody saw."""
+"""By how much the restored first epoch exceeds every epoch that was seen: dying voters held unseen elections."""
 HEARD_FOR: Final = timedelta(seconds=20)
 """How long brokers get to follow the restored quorum. They fetch its log every half second."""
 BROKER_GRACE_SECONDS: Final = 20
@@ -69,25 +70,40 @@ BROKER_GRACE_SECONDS: Final = 20
 RECENT: Final = timedelta(minutes=5)
 """How old a forecast may be when somebody acts on it."""
 _NAMED: Final = 3
-_IN_ZOOKEEPER: Final = frozenset({Phase.TAKING_OVER, Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION, Phase.ROLLING_BACK})  # fmt: skip
+_IN_ZOOKEEPER: Final = frozenset(
+    {
+        Phase.TAKING_OVER,
+        Phase.DUAL_WRITE,
+        Phase.ROLLING_BROKERS,
+        Phase.AWAITING_FINALIZATION,
+        Phase.ROLLING_BACK,
+    }
+)
 """Phases in which ZooKeeper mirrors the log."""
 
 
 def lost_voters(step: StepContext) -> tuple[int, ...] | None:
-    """Return the voters whose recorded claims are gone or exchanged if they are a majority, else nothing; None while the claims are not known."""
-    known, workload = step.status.controllers, step.observation.controllers
-    if known is None or known.format_allowed:
+    """Return the voters that lost their recorded claims if they are a majority, else nothing; None while not known."""
+    controllers = step.status.controllers
+    workload = step.observation.controllers
+    if controllers is None or controllers.format_allowed:
         return ()
-    if not isinstance(workload, ControllersWorkload) or workload.claims is None:
+    if isinstance(workload, Unobserved) or workload.claims is None:
         return None
-    lost = tuple(sorted(belongings.lost_claims(known, workload)))
-    return lost if 2 * len(lost) > len(known.node_ids) else ()
+    lost = tuple(sorted(belongings.lost_claims(controllers, workload)))
+    return lost if 2 * len(lost) > len(controllers.node_ids) else ()
 
 
 def is_under_way(status: MigrationStatus) -> bool:
     """Return whether the voters are being restored from a copy."""
+    return _restoration_under_way(status) is not None
+
+
+def _restoration_under_way(status: MigrationStatus) -> Restoration | None:
     current = status.restoration
-    return current is not None and current.attempt == status.attempt and current.finished_at is None
+    if current is None or current.attempt != status.attempt or current.finished_at is not None:
+        return None
+    return current
 
 
 def possible(step: StepContext) -> tuple[Status, Reason, str] | None:
@@ -105,91 +121,100 @@ def possible(step: StepContext) -> tuple[Status, Reason, str] | None:
 def may_go_back_without(step: StepContext) -> bool:
     """Return whether the user gives up the quorum, and ZooKeeper can take its place."""
     lost = step.status.lost_quorum
-    return (
-        lost is not None
-        and lost.behind is not None
-        and step.status.phase is Phase.ROLLING_BACK
-        and step.spec.rollback.accept_loss
-    )
+    is_known = lost is not None and lost.behind is not None
+    return is_known and step.status.phase is Phase.ROLLING_BACK and step.spec.rollback.accept_loss
 
 
 def enforce(draft: Draft) -> Wait | None:
-    """Return the wait while the quorum is lost, or while it is restored; None otherwise, and for a rollback that does without it."""
-    known = draft.status.controllers
-    if known is None or belongings.wanted(draft.status.phase, draft.status) is None:
+    """Return the wait while the quorum is lost or restored, None otherwise and for a rollback that does without it."""
+    controllers = draft.status.controllers
+    if controllers is None or belongings.wanted(draft.status.phase, draft.status) is None:
         return None
-    if is_under_way(draft.status) and draft.status.restoration is not None:
-        return _follow(draft, known, draft.status.restoration)
+    restoration = _restoration_under_way(draft.status)
+    if restoration is not None:
+        return _follow(draft, controllers, restoration)
     voters = lost_voters(draft)
-    lost = draft.status.lost_quorum
     if voters is None:
-        if lost is None:
+        if draft.status.lost_quorum is None:
             return None
         # What was seen holds until something else is seen.
         return Wait(f"the quorum is lost, and its claims were not read: {draft.observation.controllers}")
     if not voters:
         _forget(draft)
         return None
-    if lost is None or lost.voters != voters:
-        if lost is None:
-            words = ", ".join(map(str, voters))
-            draft.tell(
-                EventReason.ALARM, f"Controllers {words} have lost their volumes: the quorum is lost", EventType.WARNING
-            )
-        lost = LostQuorum(seen_at=draft.now, voters=voters)
-        draft.update(lost_quorum=lost)
-    if len(voters) < len(known.node_ids):
+    lost = _record_loss(draft, voters)
+    if len(voters) < len(controllers.node_ids):
         # The voter that is left may have more of the log than the copy of the last gate.
-        waiting = keeping.ensure_kept(draft, f"voters-left-{draft.status.attempt}-{lost.seen_at:%Y%m%dT%H%M%SZ}")
+        run_id = f"voters-left-{draft.status.attempt}-{lost.seen_at:%Y%m%dT%H%M%SZ}"
+        waiting = keeping.ensure_kept(draft, run_id)
         if waiting is not None:
             return waiting
     lost = _keep_what_zookeeper_lacks(draft, lost)
-    word, kept = draft.spec.restore_controllers_from, draft.status.kept_copy
-    if word and kept is not None and word == kept.id:
-        return _begin(draft, known, kept)
+    kept = draft.status.kept_copy
+    if kept is not None and kept.id and draft.spec.restore_controllers_from == kept.id:
+        return _begin(draft, controllers, kept)
     in_zookeeper = draft.status.phase in _IN_ZOOKEEPER
     if draft.spec.target is Target.ZOOKEEPER and draft.spec.rollback.accept_loss and in_zookeeper:
         is_known = lost.behind is not None and draft.now - lost.behind.read_at <= RECENT
         if is_known or not history.copied(draft.status):
             return None
-        return Wait(
-            f"before the rollback without the controllers: what ZooKeeper lacks is being read: {draft.observation.behind}"
-        )
+        behind = draft.observation.behind
+        return Wait(f"before the rollback without the controllers: what ZooKeeper lacks is being read: {behind}")
     lost = _keep_forecast(draft, lost, kept)
     return _record_ways_out(draft, lost, kept)
+
+
+def _record_loss(draft: Draft, voters: tuple[int, ...]) -> LostQuorum:
+    """Record which voters are lost, and report it once."""
+    lost = draft.status.lost_quorum
+    if lost is not None and lost.voters == voters:
+        return lost
+    if lost is None:
+        message = f"Controllers {', '.join(map(str, voters))} have lost their volumes: the quorum is lost"
+        draft.tell(EventReason.ALARM, message, EventType.WARNING)
+    lost = LostQuorum(seen_at=draft.now, voters=voters)
+    draft.update(lost_quorum=lost)
+    return lost
 
 
 def _record_ways_out(draft: Draft, lost: LostQuorum, kept: KeptCopy | None) -> Wait:
     """Return the wait for the user's word, with what each way out loses."""
     word = draft.spec.restore_controllers_from
+    controllers = draft.status.controllers
     refused = ""
     if word and (kept is None or word != kept.id):
         refused = f" spec.restoreControllersFrom names {word}, which is not the kept copy."
-    made = finding(
+    quorum_lost = finding(
         Code.QUORUM_LOST,
         "controllers",
         voters=", ".join(map(str, lost.voters)),
-        of=len(draft.status.controllers.node_ids if draft.status.controllers is not None else ()),
+        of=0 if controllers is None else len(controllers.node_ids),
         way_one=_way_one(lost, kept),
         way_two=_way_two(draft, lost),
     )
-    draft.set_findings(Code.QUORUM_LOST, made)
-    message = f"{made.reason}.{refused} {made.fix}"
+    draft.set_findings(Code.QUORUM_LOST, quorum_lost)
+    message = f"{quorum_lost.reason}.{refused} {quorum_lost.fix}"
     return Wait(message, WaitKind.USER, Reason.QUORUM_LOST, stalled=True, requeue_after=SLOW)
 
 
 def _way_one(lost: LostQuorum, kept: KeptCopy | None) -> str:
     if kept is None:
         return "No copy of the metadata log was kept, so the controllers cannot be restored."
-    loses = f" It loses {lost.forecast}." if lost.forecast else " What it loses is being compared."
-    return f"spec.restoreControllersFrom: {kept.id} restores all controllers from the copy of {kept.taken_at:%Y-%m-%d %H:%M} UTC.{loses}"
+    loss = "What it loses is being compared."
+    if lost.forecast:
+        loss = f"It loses {lost.forecast}."
+    return (
+        f"spec.restoreControllersFrom: {kept.id} restores all controllers from the copy of "
+        f"{kept.taken_at:%Y-%m-%d %H:%M} UTC. {loss}"
+    )
 
 
 def _way_two(step: StepContext, lost: LostQuorum) -> str:
     if step.status.phase not in _IN_ZOOKEEPER:
         return "ZooKeeper does not have the metadata any more, so there is no other way."
-    if (found := history.contradicts(step)) is not None:
-        return f"There is no way back to ZooKeeper: {found.what}."
+    contradiction = history.contradicts(step)
+    if contradiction is not None:
+        return f"There is no way back to ZooKeeper: {contradiction.what}."
     if lost.behind is None:
         return f"What a return to ZooKeeper loses is being read ({step.observation.behind})."
     return (
@@ -200,31 +225,32 @@ def _way_two(step: StepContext, lost: LostQuorum) -> str:
 
 def described(behind: ZooKeeperBehind) -> str:
     """Return what a return to ZooKeeper loses, as the end of a sentence."""
-    found = []
+    losses = []
     if behind.partitions:
-        found.append(
-            f"records of {behind.partitions} partition(s) whose leader changed since ({_some(behind.partition_names, behind.partitions)})"
-        )
+        names = _some(behind.partition_names, behind.partitions)
+        losses.append(f"records of {behind.partitions} partition(s) whose leader changed since ({names})")
     if behind.topics:
-        found.append(f"{behind.topics} topic(s) that ZooKeeper lacks ({_some(behind.topic_names, behind.topics)})")
+        losses.append(f"{behind.topics} topic(s) that ZooKeeper lacks ({_some(behind.topic_names, behind.topics)})")
     if behind.deleted_topics:
-        found.append(
-            f"the deletion of {behind.deleted_topics} topic(s) ({_some(behind.deleted_topic_names, behind.deleted_topics)})"
-        )
-    topics = ", ".join(found) or "no topic and no partition"
+        names = _some(behind.deleted_topic_names, behind.deleted_topics)
+        losses.append(f"the deletion of {behind.deleted_topics} topic(s) ({names})")
+    topics = ", ".join(losses) or "no topic and no partition"
     unasked = ""
     if behind.silent:
-        unasked = f", and what broker {', '.join(map(str, behind.silent))} alone knows, which did not answer"
+        silent = ", ".join(map(str, behind.silent))
+        unasked = f", and what broker {silent} alone knows, which did not answer"
     return f"{topics}, and changes of configs, quotas, ACLs and credentials that ZooKeeper lacks{unasked}"
 
 
 def _unmirrored(step: StepContext) -> str:
-    """Return how far the log was ahead of ZooKeeper when it was last seen: a change that no broker has heard of shows in nothing else."""
-    quorum, zookeeper = step.status.quorum, step.observation.zookeeper
-    migration = zookeeper.migration if isinstance(zookeeper, ZooKeeperState) else None
-    if quorum is None or quorum.high_watermark is None or not isinstance(migration, MigrationZnode):
+    """Return how far the log was ahead of ZooKeeper: a change that no broker has heard of shows in nothing else."""
+    quorum = step.status.quorum
+    zookeeper = step.observation.zookeeper
+    if quorum is None or quorum.high_watermark is None:
         return ""
-    ahead = int(quorum.high_watermark) - 1 - migration.kraft_metadata_offset
+    if isinstance(zookeeper, Unobserved) or not isinstance(zookeeper.migration, MigrationZnode):
+        return ""
+    ahead = int(quorum.high_watermark) - 1 - zookeeper.migration.kraft_metadata_offset
     return f" (the log was {max(ahead, 0)} records ahead of ZooKeeper when it was last seen)"
 
 
@@ -232,11 +258,14 @@ def _offline_meanwhile(step: StepContext) -> str:
     sets = step.stateful_sets()
     if isinstance(sets, Unobserved):
         return "Brokers in KRaft mode restart all at once."
-    on_kraft = sum(p.configuration.startswith(BrokerMode.KRAFT) for s in sets for p in s.pods)
-    total = sum(len(s.pods) for s in sets)
+    pods = broker_pods(step)
+    on_kraft = sum(pod.configuration.startswith(BrokerMode.KRAFT) for pod in pods)
     if not on_kraft:
         return "The brokers serve meanwhile, and restart one at a time."
-    return f"{on_kraft} of {total} brokers run in KRaft mode and restart all at once: partitions with their replicas there are offline until they are back."
+    return (
+        f"{on_kraft} of {len(pods)} brokers run in KRaft mode and restart all at once: "
+        "partitions with their replicas there are offline until they are back."
+    )
 
 
 def _some(names: tuple[str, ...], total: int) -> str:
@@ -258,27 +287,29 @@ def _forget(draft: Draft) -> None:
 def _keep_what_zookeeper_lacks(draft: Draft, lost: LostQuorum) -> LostQuorum:
     """Record what a return to ZooKeeper would lose, as it was read last."""
     behind = draft.observation.behind
-    if not isinstance(behind, ZooKeeperBehind) or behind == lost.behind:
+    if isinstance(behind, Unobserved):
         return lost
-    known = lost.model_copy(update={"behind": behind})
-    draft.update(lost_quorum=known)
-    return known
+    return _record_changes(draft, lost, behind=behind)
 
 
 def _keep_forecast(draft: Draft, lost: LostQuorum, kept: KeptCopy | None) -> LostQuorum:
-    """Record what a restoration from the kept copy would lose: compared with ZooKeeper as long as that mirrors the log."""
+    """Record what a restoration from the kept copy would lose: ZooKeeper tells it as long as it mirrors the log."""
     if kept is None:
         return lost
-    words = "every change of the metadata since then"
-    run_id = ""
-    if draft.status.phase in _IN_ZOOKEEPER and history.copied(draft.status):
-        record = verifying.ensure_forecast(draft, draft.status.phase, kept.id)
-        words = "" if record is None else _loss_of(record)
-        run_id = "" if record is None else record.run_id
-    known = lost.model_copy(update={"forecast": words, "forecast_run": run_id})
-    if known != lost:
-        draft.update(lost_quorum=known)
-    return known
+    if draft.status.phase not in _IN_ZOOKEEPER or not history.copied(draft.status):
+        return _record_changes(draft, lost, forecast="every change of the metadata since then", forecast_run="")
+    record = verifying.ensure_forecast(draft, draft.status.phase, kept.id)
+    if record is None:
+        return _record_changes(draft, lost, forecast="", forecast_run="")
+    return _record_changes(draft, lost, forecast=_loss_of(record), forecast_run=record.run_id)
+
+
+def _record_changes(draft: Draft, lost: LostQuorum, **changes: object) -> LostQuorum:
+    changed = lost.model_copy(update=changes)
+    if changed == lost:
+        return lost
+    draft.update(lost_quorum=changed)
+    return changed
 
 
 def _loss_of(record: VerificationStatus) -> str:
@@ -288,7 +319,10 @@ def _loss_of(record: VerificationStatus) -> str:
         case Verdict.CONSISTENT:
             return f"nothing that ZooKeeper has (verification {record.run_id}), {since}"
         case Verdict.INCONSISTENT:
-            return f"or takes back {record.differing} entities that ZooKeeper has (ConfigMap {record.report} names them), {since}"
+            return (
+                f"or takes back {record.differing} entities that ZooKeeper has "
+                f"(ConfigMap {record.report} names them), {since}"
+            )
         case Verdict.INCONCLUSIVE | None:
             return f"every change of the metadata since then; how many could not be compared ({record.reason})"
 
@@ -296,115 +330,118 @@ def _loss_of(record: VerificationStatus) -> str:
 # ----------------------------------------------------------------------------------------- restoration
 
 
-def _begin(draft: Draft, known: ControllersStatus, kept: KeptCopy) -> Wait:
+def _begin(draft: Draft, controllers: ControllersStatus, kept: KeptCopy) -> Wait:
     """Record the restoration and render it; the controllers restart in the next step."""
-    quorum, past = draft.status.quorum, draft.status.zookeeper_history
-    seen = [kept.epoch]
-    if quorum is not None and quorum.leader_epoch is not None:
-        seen.append(quorum.leader_epoch)
-    if past is not None:
-        seen += [past.kraft_epoch, past.claim_epoch, past.controller_epoch]
-    if draft.status.restoration is not None:
-        seen.append(draft.status.restoration.epoch)
-    epoch = max(seen) + EPOCHS_BEYOND
-    source = RestoredLog.of(kept, epoch)
-    rendered = known.rendered or RenderedControllers.of(
+    epoch = _highest_epoch(draft.status, kept) + EPOCHS_BEYOND
+    rendered = controllers.rendered or RenderedControllers.of(
         tuned_controllers(draft.spec, draft.status), None, draft.spec.pods, draft.status.broker_settings
     )
+    rendered = rendered.model_copy(update={"restored": RestoredLog.of(kept, epoch)})
     draft.update(
         restoration=Restoration(
             attempt=draft.status.attempt, copy_id=kept.id, end_offset=kept.end_offset, epoch=epoch, began_at=draft.now
         ),
-        controllers=known.model_copy(
-            update={"rendered": rendered.model_copy(update={"restored": source}), "change": None}
-        ),
+        controllers=controllers.model_copy(update={"rendered": rendered, "change": None}),
         operation=None,
     )
-    draft.act(ApplyControllers(known.mode, format_allowed=False))
+    draft.act(ApplyControllers(controllers.mode, format_allowed=False))
     draft.tell(
         EventReason.CONTROLLERS_CHANGING, f"Restoring all controllers from the kept copy {kept.id}, at epoch {epoch}"
     )
     return Wait(f"all controllers are being restored from the kept copy {kept.id}")
 
 
-def _follow(draft: Draft, known: ControllersStatus, current: Restoration) -> Wait:
+def _highest_epoch(status: MigrationStatus, kept: KeptCopy) -> int:
+    """Return the highest epoch of the quorum that was seen."""
+    epochs = [kept.epoch]
+    if status.quorum is not None and status.quorum.leader_epoch is not None:
+        epochs.append(status.quorum.leader_epoch)
+    past = status.zookeeper_history
+    if past is not None:
+        epochs += [past.kraft_epoch, past.claim_epoch, past.controller_epoch]
+    if status.restoration is not None:
+        epochs.append(status.restoration.epoch)
+    return max(epochs)
+
+
+def _follow(draft: Draft, controllers: ControllersStatus, current: Restoration) -> Wait:
     """Restart every controller from the copy, all at once, until they have a leader."""
-    waiting = _take_next_step(draft, known, current)
+    waiting = _take_next_step(draft, controllers, current)
     if waiting is None:
-        return _finish(draft, known, draft.status.restoration or current)
+        return _finish(draft, controllers, draft.status.restoration or current)
+    message = f"restoration of the controllers from the kept copy {current.copy_id}: {waiting}"
     if draft.now - current.began_at <= ASKED_FOR:
-        return Wait(waiting)
-    message = f"{waiting}, for {ASKED_FOR.seconds // 60} minutes. Read the logs of the init container `restore` and of the controllers"
+        return Wait(message)
+    message = (
+        f"{message}, for {ASKED_FOR.seconds // 60} minutes. "
+        "Read the logs of the init container `restore` and of the controllers"
+    )
     return Wait(message, reason=Reason.DEADLINE_EXCEEDED, stalled=True, requeue_after=SLOW)
 
 
-def _take_next_step(draft: Draft, known: ControllersStatus, current: Restoration) -> str | None:
+def _take_next_step(draft: Draft, controllers: ControllersStatus, current: Restoration) -> str | None:
     """Take the next step of the restoration; return what it waits for, None once the restored voters have a leader."""
-    workload, quorum = draft.observation.controllers, draft.observation.quorum
-    about = f"restoration of the controllers from the kept copy {current.copy_id}"
+    workload = draft.observation.controllers
     if isinstance(workload, Unobserved):
-        return f"{about}: {workload}"
+        return str(workload)
     stateful_set = workload.stateful_set
     if stateful_set is None or workload.missing or stateful_set.drift or not stateful_set.observed:
-        draft.act(ApplyControllers(known.mode, format_allowed=False))
-        because = f": {draft.failure()}" if draft.failure() else ""
-        return f"{about}: its objects are being applied{because}"
-    if (pods := _outdated(stateful_set)) is not None:
-        for name, uid, ordinal in pods:
-            draft.act(RestartPod(name, uid, ordinal, AT_ONCE_SECONDS, ready=False))
-        return f"{about}: all controllers restart"
-    down = [p.down for p in stateful_set.pods if p.down]
-    if down or len(stateful_set.pods) != len(known.node_ids):
-        return f"{about}: {down[0] if down else f'{len(stateful_set.pods)} of {len(known.node_ids)} pods exist'}"
-    claims = workload.claims
-    if claims is None or set(claims) != set(known.node_ids):
-        return f"{about}: the claims of their volumes are not all there"
-    if not isinstance(quorum, QuorumState):
-        return f"{about}: they elect a leader ({quorum})"
+        draft.act(ApplyControllers(controllers.mode, format_allowed=False))
+        return f"its objects are being applied{because(draft.failure())}"
+    outdated = [pod for pod in stateful_set.pods if brokers.is_outdated(stateful_set, pod)]
+    for pod in outdated:
+        if not pod.deleting:  # those that stop already are not asked again
+            draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, AT_ONCE_SECONDS, ready=False))
+    if outdated:
+        return "all controllers restart"
+    for pod in stateful_set.pods:
+        if pod.down:
+            return pod.down
+    if len(stateful_set.pods) != len(controllers.node_ids):
+        return f"{len(stateful_set.pods)} of {len(controllers.node_ids)} pods exist"
+    if set(workload.claims or ()) != set(controllers.node_ids):
+        return "the claims of their volumes are not all there"
+    quorum = draft.observation.quorum
+    if isinstance(quorum, Unobserved):
+        return f"they elect a leader ({quorum})"
     if quorum.leader_epoch < current.epoch or quorum.high_watermark <= int(current.end_offset):
-        return (
-            f"{about}: they elect a leader (epoch {quorum.leader_epoch}, the high watermark is {quorum.high_watermark})"
-        )
-    if current.led_at is None:
-        current = current.model_copy(update={"led_at": draft.now})
-        draft.update(restoration=current)
-    deaf = _deaf_brokers(draft, quorum, current.led_at or draft.now)
-    if deaf is None or deaf:
-        for pod in deaf or ():
-            node_id = draft.status.broker_ids[pod.name]
-            draft.act(RestartPod(pod.name, pod.uid, node_id, BROKER_GRACE_SECONDS, ready=False))
-        return f"{about}: the brokers follow the new leader, and those that do not restart"
-    return None
+        return f"they elect a leader (epoch {quorum.leader_epoch}, the high watermark is {quorum.high_watermark})"
+    led_at = current.led_at
+    if led_at is None:
+        led_at = draft.now
+        draft.update(restoration=current.model_copy(update={"led_at": led_at}))
+    deaf = _deaf_brokers(draft, quorum, led_at)
+    for pod in deaf or ():
+        node_id = draft.status.broker_ids[pod.name]
+        draft.act(RestartPod(pod.name, pod.uid, node_id, BROKER_GRACE_SECONDS, ready=False))
+    if deaf == []:
+        return None
+    return "the brokers follow the new leader, and those that do not restart"
 
 
 def _deaf_brokers(step: StepContext, quorum: QuorumState, led_at: datetime) -> list[PodState] | None:
-    """Return the brokers that run since before the restoration and do not follow the restored quorum; None while that is not known.
+    """Return the brokers that run since before the restoration and do not follow the restored quorum.
 
-    The part of a broker that reads the metadata log ends where the new log is shorter than its own copy. A broker in KRaft mode ends with it. One in migration
-    mode goes on without, does not register any more, and its partitions stay without a leader.
+    Return None while that is not known. The part of a broker that reads the metadata log ends where the new log is
+    shorter than its own copy. A broker in KRaft mode ends with it. One in migration mode goes on without, does not
+    register any more, and its partitions stay without a leader.
     """
-    sets = step.stateful_sets()
-    if isinstance(sets, Unobserved) or step.now - led_at < HEARD_FOR:
+    if isinstance(step.stateful_sets(), Unobserved) or step.now - led_at < HEARD_FOR:
         return None
-    pods = [pod for item in sets for pod in item.pods if pod.configuration and pod.name in step.status.broker_ids]
-    since_before = [pod for pod in pods if not pod.deleting and pod.seen_since is not None and pod.seen_since < led_at]
-    return [pod for pod in since_before if step.status.broker_ids[pod.name] not in quorum.observers]
+    ids = step.status.broker_ids
+    pods = [pod for pod in broker_pods(step) if pod.configuration and pod.name in ids and not pod.deleting]
+    since_before = [pod for pod in pods if pod.seen_since is not None and pod.seen_since < led_at]
+    return [pod for pod in since_before if ids[pod.name] not in quorum.observers]
 
 
-def _outdated(stateful_set: StatefulSetState) -> list[tuple[str, str, int]] | None:
-    """Return the pods that do not start from the copy, None when there are none; those that stop already are not asked again."""
-    found = [p for p in stateful_set.pods if brokers.is_outdated(stateful_set, p)]
-    return [(p.name, p.uid, p.ordinal) for p in found if not p.deleting] if found else None
-
-
-def _finish(draft: Draft, known: ControllersStatus, current: Restoration) -> Wait:
+def _finish(draft: Draft, controllers: ControllersStatus, current: Restoration) -> Wait:
     workload = draft.observation.controllers
-    claims: Mapping[int, str] = (workload.claims or {}) if isinstance(workload, ControllersWorkload) else {}
-    uids = {str(node_id): uid for node_id, uid in claims.items()}
+    claims = None if isinstance(workload, Unobserved) else workload.claims
+    uids = {str(node_id): uid for node_id, uid in (claims or {}).items()}
     _forget(draft)
     draft.set_findings(Code.CONTROLLER_CLAIMS_LOST)
     draft.update(
-        controllers=known.model_copy(update={"volume_uids": uids}),
+        controllers=controllers.model_copy(update={"volume_uids": uids}),
         restoration=current.model_copy(update={"finished_at": draft.now}),
         # Offsets of the log that is gone say nothing about this one.
         migration_offset=None,
@@ -412,6 +449,7 @@ def _finish(draft: Draft, known: ControllersStatus, current: Restoration) -> Wai
     )
     draft.tell(
         EventReason.CONTROLLERS_CHANGED,
-        f"All controllers run from the kept copy {current.copy_id}: the metadata log goes on after offset {current.end_offset}",
+        f"All controllers run from the kept copy {current.copy_id}: "
+        f"the metadata log goes on after offset {current.end_offset}",
     )
     return Wait(f"all controllers were restored from the kept copy {current.copy_id}", requeue_after=timedelta(0))

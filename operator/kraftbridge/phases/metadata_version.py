@@ -1,8 +1,9 @@
 """Changes metadata.version after the migration (KIP-778). Pure.
 
-The steps are: check that every node supports the level, let the active controller validate it, verify, change, wait until every node has applied
-it, verify. Kafka refuses a change during a ZooKeeper migration, so the first step is in `Phase.COMPLETED`. Without ``spec.metadataVersion`` nothing
-changes. Status records the intent: the operator publishes `CHANGING` before it sends the request.
+The steps are: check that every node supports the level, let the active controller validate it, verify, change, wait
+until every node has applied it, verify. Kafka refuses a change during a ZooKeeper migration, so the first step is in
+`Phase.COMPLETED`. Without ``spec.metadataVersion`` nothing changes. Status records the intent: the operator publishes
+`CHANGING` before it sends the request.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from kraftbridge.models.metadata_version import (
     text_of,
 )
 from kraftbridge.models.observation import (
-    ControllersWorkload,
     FeatureAnswer,
     NodeFeatures,
     QuorumState,
@@ -43,6 +43,7 @@ from kraftbridge.models.status import (
 )
 from kraftbridge.phases import gates, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait
+from kraftbridge.phases.observed import because, observed
 
 ASK_AGAIN = timedelta(seconds=15)
 """How often a refused change is checked again, since nodes and metadata may have changed."""
@@ -52,54 +53,65 @@ Nodes = Mapping[int, NodeFeatures]
 
 
 def track(draft: Draft) -> None:
-    """Record the cluster's level and the range that every node supports; during the migration, record that the change waits."""
-    known, wanted = draft.status.metadata_version, draft.spec.metadata_level
+    """Record the cluster's level and the range of every node; during the migration, record that the change waits."""
     if draft.status.phase is not Phase.COMPLETED:
-        if wanted is not None:
-            message = f"Kafka refuses a change of metadata.version during a migration; {text_of(wanted)} is applied in phase {Phase.COMPLETED}"
-            _set(draft, MetadataVersionState.WAITING, message, Reason.WAITING, target=wanted)
-        elif known is not None:
-            _set(draft, MetadataVersionState.OBSERVED, "", Reason.NOT_ASKED, target=None)
+        _track_waiting(draft)
         return
     nodes = _nodes(draft)
     if isinstance(nodes, str):
         return  # keep the last observation
-    current, controllers = _current(draft, nodes), draft.spec.controllers.node_ids
-    levels = tuple(
-        NodeLevels(
-            id=i,
-            role="controller" if i in controllers else "broker",
-            finalized=name_of(n.finalized[FEATURE]) if FEATURE in n.finalized else "",
-            lowest=name_of(n.supported.get(FEATURE, (0, 0))[0]),
-            highest=name_of(n.supported.get(FEATURE, (0, 0))[1]),
+    record = _record(draft)
+    current = _current(draft, nodes)
+    changes: dict[str, object] = {"nodes": tuple(_levels(draft, i, node) for i, node in sorted(nodes.items()))}
+    if current is not None:
+        changes["current"] = name_of(current)
+    draft.update(metadata_version=record.model_copy(update=changes))
+
+
+def _track_waiting(draft: Draft) -> None:
+    wanted = draft.spec.metadata_level
+    if wanted is not None:
+        message = (
+            "Kafka refuses a change of metadata.version during a migration; "
+            f"{text_of(wanted)} is applied in phase {Phase.COMPLETED}"
         )
-        for i, n in sorted(nodes.items())
+        _set(draft, MetadataVersionState.WAITING, message, Reason.WAITING, target=wanted)
+    elif draft.status.metadata_version is not None:
+        _set(draft, MetadataVersionState.OBSERVED, "", Reason.NOT_ASKED, target=None)
+
+
+def _levels(step: StepContext, node_id: int, node: NodeFeatures) -> NodeLevels:
+    lowest, highest = node.supported.get(FEATURE, (0, 0))
+    return NodeLevels(
+        id=node_id,
+        role=_role(step, node_id),
+        finalized=name_of(node.finalized[FEATURE]) if FEATURE in node.finalized else "",
+        lowest=name_of(lowest),
+        highest=name_of(highest),
     )
-    record = known or MetadataVersionStatus()
-    current_name = record.current if current is None else name_of(current)
-    draft.update(metadata_version=record.model_copy(update={"current": current_name, "nodes": levels}))
+
+
+def _role(step: StepContext, node_id: int) -> str:
+    return "controller" if node_id in step.spec.controllers.node_ids else "broker"
 
 
 def ensure_version(draft: Draft) -> Wait | None:
     """Bring metadata.version to ``spec.metadataVersion``; return None when there is nothing to do."""
-    wanted, nodes = draft.spec.metadata_level, _nodes(draft)
+    wanted = draft.spec.metadata_level
+    nodes = _nodes(draft)
     _drop_unless_wanted(draft, wanted)
-    current = None if isinstance(nodes, str) else _current(draft, nodes)
-    if current is not None and (words := _unable_templates(draft, current)):
-        return _refuse(draft, words, wanted, Reason.SOFTWARE_TOO_OLD)
+    if unable := _unable_templates(draft, nodes):
+        return _refuse(draft, unable, wanted, Reason.SOFTWARE_TOO_OLD)
     if wanted is None:
-        _set(
-            draft,
-            MetadataVersionState.OBSERVED,
-            "spec.metadataVersion is not set: metadata.version stays",
-            Reason.NOT_ASKED,
-        )
+        message = "spec.metadataVersion is not set: metadata.version stays"
+        _set(draft, MetadataVersionState.OBSERVED, message, Reason.NOT_ASKED)
         return None
     if isinstance(nodes, str):
         return _set_waiting(draft, nodes, wanted)
-    change = _record(draft).change
-    if change is not None and change.finished_at is None:
+    change = _unfinished(draft)
+    if change is not None:
         return _follow(draft, change, nodes)
+    current = _current(draft, nodes)
     if current is None:
         return _set_waiting(draft, "the active controller has not loaded its image yet", wanted)
     if behind := _behind(nodes, current):
@@ -111,10 +123,15 @@ def ensure_version(draft: Draft) -> Wait | None:
     return _begin(draft, nodes, current, wanted)
 
 
+def _unfinished(step: StepContext) -> MetadataVersionChange | None:
+    change = _record(step).change
+    return change if change is not None and change.finished_at is None else None
+
+
 def _drop_unless_wanted(draft: Draft, wanted: int | None) -> None:
     """Drop an unfinished change that the spec does not ask for any more."""
-    change = _record(draft).change
-    if change is not None and change.finished_at is None and change.to_level != wanted:
+    change = _unfinished(draft)
+    if change is not None and change.to_level != wanted:
         _forget_change(draft)
 
 
@@ -123,39 +140,40 @@ def _forget_change(draft: Draft) -> None:
 
 
 def take_refused_change_back(draft: Draft) -> None:
-    """Withdraw a change that Kafka refused after it had validated it, so that it is validated again before the next attempt."""
-    change = _record(draft).change
-    if draft.status.phase is Phase.COMPLETED and change is not None and change.finished_at is None:
+    """Withdraw a change that Kafka refused after its validation: it is validated again before the next attempt."""
+    change = _unfinished(draft)
+    if draft.status.phase is Phase.COMPLETED and change is not None:
         _forget_change(draft)
         _set(draft, MetadataVersionState.REFUSED, draft.refusal(), Reason.REFUSED, target=change.to_level)
 
 
 def _begin(draft: Draft, nodes: Nodes, current: int, wanted: int) -> Wait:
     """Check the conditions of the change, and record the intent when all of them hold."""
-    if unable := _unable(nodes, wanted, draft.spec.controllers.node_ids):
+    if unable := _unable(draft, nodes, wanted):
         words = f"metadata.version {text_of(wanted)} is refused: {_some(unable)}; nothing was changed"
         return _refuse(draft, words, wanted)
     if blockers := _not_settled(draft) or gates.quorum_blockers(draft) or _not_whole(draft):
         return _set_waiting(draft, f"before metadata.version is changed: {blockers[0]}", wanted)
-    record, upgrade = _record(draft), Upgrade.between(current, wanted)
+    record = _record(draft)
+    upgrade = Upgrade.between(current, wanted)
     number = record.changes + 1
     if record.state is MetadataVersionState.VERIFYING_BEFORE and record.target == name_of(wanted):
-        if (
-            waiting := verifying.ensure_verdict(draft, Profile.REPLICAS, Phase.COMPLETED, _purpose(number, "before"))
-        ) is not None:
+        waiting = _ensure_verified_before(draft, number)
+        if waiting is not None:
             return waiting
-        # Validate once more, so that a fresh validation and a fresh verdict are present in the step that starts the change.
+        # Validate once more: the step that starts the change needs a fresh validation and a fresh verdict.
         return _validate(draft, wanted, upgrade)
     answer = draft.observation.feature_answer
-    asked = record.state in (MetadataVersionState.VALIDATING, MetadataVersionState.REFUSED)
-    if not asked or isinstance(answer, Unobserved) or (answer.level, answer.upgrade) != (wanted, upgrade):
-        unseen = f"; {answer}" if asked and isinstance(answer, Unobserved) else ""
-        return _validate(draft, wanted, upgrade, unseen)
+    if record.state not in (MetadataVersionState.VALIDATING, MetadataVersionState.REFUSED):
+        return _validate(draft, wanted, upgrade)
+    if isinstance(answer, Unobserved):
+        return _validate(draft, wanted, upgrade, f"; {answer}")
+    if (answer.level, answer.upgrade) != (wanted, upgrade):
+        return _validate(draft, wanted, upgrade)
     if not answer.accepted:
         return _refuse(draft, _kafkas_word(answer, current), wanted, upgrade=upgrade)
-    if (
-        waiting := verifying.ensure_verdict(draft, Profile.REPLICAS, Phase.COMPLETED, _purpose(number, "before"))
-    ) is not None:
+    waiting = _ensure_verified_before(draft, number)
+    if waiting is not None:
         _set(draft, MetadataVersionState.VERIFYING_BEFORE, waiting.message, Reason.PROGRESSING, target=wanted)
         return waiting
     quorum = draft.observation.quorum
@@ -175,18 +193,19 @@ def _begin(draft: Draft, nodes: Nodes, current: int, wanted: int) -> Wait:
     return _send(draft, change)
 
 
+def _ensure_verified_before(draft: Draft, number: int) -> Wait | None:
+    return verifying.ensure_verdict(draft, Profile.REPLICAS, Phase.COMPLETED, _purpose(number, "before"))
+
+
 def _follow(draft: Draft, change: MetadataVersionChange, nodes: Nodes) -> Wait | None:
-    """Follow a recorded change: repeat the request until Kafka commits it, wait until every node has applied it, verify."""
+    """Follow a recorded change: repeat the request until Kafka commits it, wait until every node has it, verify."""
     wanted = change.to_level
     if _current(draft, nodes) != wanted:
         if draft.now - change.started_at > timedelta(seconds=draft.spec.verification.max_age_seconds):
             # The checks of the change are out of date, so they run again.
             _forget_change(draft)
-            return _set_waiting(
-                draft,
-                "the recorded change of metadata.version is too old to be repeated; its checks start again",
-                wanted,
-            )
+            message = "the recorded change of metadata.version is too old to be repeated; its checks start again"
+            return _set_waiting(draft, message, wanted)
         return _send(draft, change)
     # The offset distinguishes a node that has applied this change from one that was at the same level before.
     if behind := _behind(nodes, wanted, int(change.after_offset)):
@@ -197,14 +216,15 @@ def _follow(draft: Draft, change: MetadataVersionChange, nodes: Nodes) -> Wait |
     if change.applied_at is None:
         change = change.model_copy(update={"applied_at": draft.now})
         draft.update(metadata_version=_record(draft).model_copy(update={"change": change}))
-    purpose = _purpose(change.number, "after")
-    if (waiting := verifying.ensure_verdict(draft, Profile.REPLICAS, Phase.COMPLETED, purpose)) is not None:
+    waiting = verifying.ensure_verdict(draft, Profile.REPLICAS, Phase.COMPLETED, _purpose(change.number, "after"))
+    if waiting is not None:
         _set(draft, MetadataVersionState.VERIFYING_AFTER, waiting.message, Reason.PROGRESSING, target=wanted)
         return waiting
     counts = _counts(draft, change.number)
     change = change.model_copy(update={"finished_at": draft.now, "counts": counts})
     draft.update(metadata_version=_record(draft).model_copy(update={"change": change}))
-    message = f"metadata.version went from {text_of(change.from_level)} to {text_of(wanted)} on all {len(nodes)} nodes; {counts}"
+    levels = f"from {text_of(change.from_level)} to {text_of(wanted)}"
+    message = f"metadata.version went {levels} on all {len(nodes)} nodes; {counts}"
     _set(draft, MetadataVersionState.IN_FORCE, message, Reason.IN_FORCE, target=wanted)
     draft.tell(EventReason.METADATA_VERSION_CHANGED, message)
     return None
@@ -213,8 +233,9 @@ def _follow(draft: Draft, change: MetadataVersionChange, nodes: Nodes) -> Wait |
 def _send(draft: Draft, change: MetadataVersionChange) -> Wait:
     """Send the request, or repeat it. At its level already, Kafka accepts it as one more record."""
     draft.act(UpdateMetadataVersion(change.to_level, change.upgrade))
-    because = f": {draft.failure()}" if draft.failure() else ""
-    message = f"the active controller is asked for metadata.version {text_of(change.to_level)}{because}"
+    message = (
+        f"the active controller is asked for metadata.version {text_of(change.to_level)}{because(draft.failure())}"
+    )
     _set(draft, MetadataVersionState.CHANGING, message, Reason.PROGRESSING, target=change.to_level)
     return Wait(message)
 
@@ -223,35 +244,38 @@ def _send(draft: Draft, change: MetadataVersionChange) -> Wait:
 
 
 def _nodes(step: StepContext) -> Nodes | str:
-    """Return the features of every controller and of every broker that Metadata lists, or the nodes that did not answer."""
-    features, cluster = step.observation.features, step.observation.cluster
-    for part in (features, cluster):
-        if isinstance(part, Unobserved):
-            return str(part)
-    assert not isinstance(features, Unobserved)
-    assert not isinstance(cluster, Unobserved)
-    seen: dict[int, NodeFeatures] = {}
-    for node in (*step.spec.controllers.node_ids, *sorted(cluster.brokers)):
-        one = features.get(node, Unobserved(f"node {node}", "its features were not asked"))
-        if isinstance(one, Unobserved):
-            return str(one)
-        seen[node] = one
-    return seen
+    """Return the features of every controller and of every broker in Metadata, or which part or node did not answer."""
+    features = step.observation.features
+    cluster = step.observation.cluster
+    if isinstance(features, Unobserved):
+        return str(features)
+    if isinstance(cluster, Unobserved):
+        return str(cluster)
+    nodes: dict[int, NodeFeatures] = {}
+    for node_id in (*step.spec.controllers.node_ids, *sorted(cluster.brokers)):
+        node = features.get(node_id, Unobserved(f"node {node_id}", "its features were not asked"))
+        if isinstance(node, Unobserved):
+            return str(node)
+        nodes[node_id] = node
+    return nodes
 
 
 def _current(step: StepContext, nodes: Nodes) -> int | None:
-    """Return the level that the active controller has finalized; None while there is no leader or its image is not loaded."""
+    """Return the level that the active controller has finalized; None without a leader, or while it has no image."""
     quorum = step.observation.quorum
-    leader = nodes.get(quorum.leader_id) if isinstance(quorum, QuorumState) else None
-    return leader.finalized.get(FEATURE) if leader is not None else None
+    if isinstance(quorum, Unobserved) or quorum.leader_id not in nodes:
+        return None
+    return nodes[quorum.leader_id].finalized.get(FEATURE)
 
 
 def _behind(nodes: Nodes, level: int, after_offset: int = -1) -> list[str]:
     behind = []
     for node, features in sorted(nodes.items()):
         own = features.finalized.get(FEATURE)
-        if own != level:
-            behind.append(f"node {node} is at {'no level yet' if own is None else text_of(own)}")
+        if own is None:
+            behind.append(f"node {node} is at no level yet")
+        elif own != level:
+            behind.append(f"node {node} is at {text_of(own)}")
         elif features.finalized_epoch < after_offset:
             behind.append(
                 f"node {node} has applied the log only up to offset {features.finalized_epoch}, before the change"
@@ -259,32 +283,35 @@ def _behind(nodes: Nodes, level: int, after_offset: int = -1) -> list[str]:
     return behind
 
 
-def _unable(nodes: Nodes, level: int, controllers: tuple[int, ...]) -> list[str]:
+def _unable(step: StepContext, nodes: Nodes, level: int) -> list[str]:
     unable = []
     for node, features in sorted(nodes.items()):
         lowest, highest = features.supported.get(FEATURE, (0, 0))
         if not lowest <= level <= highest:
-            role = "controller" if node in controllers else "broker"
-            unable.append(f"{role} {node} supports {text_of(lowest)} to {text_of(highest)}")
+            unable.append(f"{_role(step, node)} {node} supports {text_of(lowest)} to {text_of(highest)}")
     return unable
 
 
 def _all_sets(step: StepContext) -> tuple[StatefulSetState, ...] | Unobserved:
-    sets, workload = step.stateful_sets(), step.observation.controllers
+    sets = step.stateful_sets()
+    workload = step.observation.controllers
     if isinstance(sets, Unobserved):
         return sets
-    if not isinstance(workload, ControllersWorkload):
+    if isinstance(workload, Unobserved):
         return workload
     return sets if workload.stateful_set is None else (*sets, workload.stateful_set)
 
 
-def _unable_templates(step: StepContext, level: int) -> str:
-    """Return the StatefulSets whose template starts a Kafka that does not support ``level``; its next pods would shut down."""
-    sets = _all_sets(step)
-    if isinstance(sets, Unobserved):
+def _unable_templates(step: StepContext, nodes: Nodes | str) -> str:
+    """Return the StatefulSets whose template starts a Kafka without the present level: new pods would shut down."""
+    level = None if isinstance(nodes, str) else _current(step, nodes)
+    if level is None:
         return ""
-    found = [words for item in sets if (words := unable_template(item, level))]
-    return f"metadata.version is {text_of(level)}: {_some(found)}" if found else ""
+    unable = [unable_template(stateful_set, level) for stateful_set in observed(_all_sets(step), ())]
+    reasons = [*filter(None, unable)]
+    if not reasons:
+        return ""
+    return f"metadata.version is {text_of(level)}: {_some(reasons)}"
 
 
 def _not_settled(step: StepContext) -> list[str]:
@@ -309,10 +336,13 @@ def _not_settled(step: StepContext) -> list[str]:
 
 
 def _not_whole(step: StepContext) -> list[str]:
-    """Every registered broker is unfenced and listed by Metadata, every ISR is full, and every voter has ended the migration."""
-    cluster, active = step.observation.cluster, step.observation.active_controller
-    if isinstance(cluster, Unobserved) or active is None:
-        return [str(cluster) if isinstance(cluster, Unobserved) else "no single active controller answers"]
+    """Every registered broker is unfenced and in Metadata, every ISR is full, every voter has ended the migration."""
+    cluster = step.observation.cluster
+    active = step.observation.active_controller
+    if isinstance(cluster, Unobserved):
+        return [str(cluster)]
+    if active is None:
+        return ["no single active controller answers"]
     blockers = gates.migration_state_blockers(step, ZkMigrationState.POST_MIGRATION)
     if active.fenced_brokers:
         blockers.append(f"{active.fenced_brokers} registered broker(s) are fenced: start them, or unregister them")
@@ -322,7 +352,8 @@ def _not_whole(step: StepContext) -> list[str]:
         )
     if cluster.offline_count or cluster.under_replicated_count:
         blockers.append(
-            f"{cluster.offline_count} partition(s) have no leader, {cluster.under_replicated_count} wait for their full ISR"
+            f"{cluster.offline_count} partition(s) have no leader, "
+            f"{cluster.under_replicated_count} wait for their full ISR"
         )
     return blockers
 
@@ -340,14 +371,12 @@ def _kafkas_word(answer: FeatureAnswer, current: int) -> str:
 
 def _counts(step: StepContext, number: int) -> str:
     """Compare the number of entities of each kind in the verifications before and after a change."""
-    before, after = (verifying.counts(step, Phase.COMPLETED, _purpose(number, when)) for when in ("before", "after"))
+    before = verifying.counts(step, Phase.COMPLETED, _purpose(number, "before"))
+    after = verifying.counts(step, Phase.COMPLETED, _purpose(number, "after"))
     if before is None or after is None:
         return "the counts of the verification before are not kept any more"
-    moved = [
-        f"{k} {before.get(k, 0)} → {after.get(k, 0)}"
-        for k in sorted(before | after)
-        if before.get(k, 0) != after.get(k, 0)
-    ]
+    pairs = {kind: (before.get(kind, 0), after.get(kind, 0)) for kind in sorted(before | after)}
+    moved = [f"{kind} {was} → {now}" for kind, (was, now) in pairs.items() if was != now]
     if moved:
         return f"numbers of entities before → after, clients' own changes included: {', '.join(moved)}"
     return f"{sum(after.values())} entities before and after, the same number of every kind"
@@ -413,16 +442,18 @@ def _set(
 
 
 def unable_template(item: StatefulSetState, finalized: int) -> str:
-    """Return why a StatefulSet's next pods cannot run at level ``finalized``, ``""`` when they can or the image's name does not tell.
+    """Return why a StatefulSet's next pods cannot run at level ``finalized``.
 
-    Ready pods of the template's revision have registered with the quorum, so their own answers count instead of the image's tag.
+    Return ``""`` when they can or the image's name does not tell. Ready pods of the template's revision have registered
+    with the quorum, so their own answers count instead of the image's tag.
     """
-    settled = [p for p in item.pods if p.ready and not p.deleting and p.revision == item.update_revision]
+    settled = [pod for pod in item.pods if not pod.down and pod.revision == item.update_revision]
     software = release_of(item.image)
     if software is None or (item.observed and len(settled) == item.replicas):
         return ""
     protocol = item.settings.get("inter.broker.protocol.version", "")
-    found = effective_level(software, Release.of(protocol) if re.match(r"\d+\.\d+", protocol) else None, finalized)
-    if found.cause not in (LevelCause.SOFTWARE_TOO_OLD, LevelCause.OUT_OF_RANGE):
+    release = Release.of(protocol) if re.match(r"\d+\.\d+", protocol) else None
+    level = effective_level(software, release, finalized)
+    if level.cause not in (LevelCause.SOFTWARE_TOO_OLD, LevelCause.OUT_OF_RANGE):
         return ""
-    return f"StatefulSet {item.name}: its template starts Kafka {software} by its image {item.image}; {found.cause}"
+    return f"StatefulSet {item.name}: its template starts Kafka {software} by its image {item.image}; {level.cause}"

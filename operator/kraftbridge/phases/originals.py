@@ -1,7 +1,7 @@
-"""The recorded original state of the brokers' StatefulSets: what its loss forbids, before anything is restarted. Pure.
+"""The recorded original state of the brokers' StatefulSets: what its loss forbids, before a restart. Pure.
 
-An overlay is rendered from it, and a rollback restores it. Where a template carries an overlay and neither Secret holds the record, the operator
-guesses nothing: what runs goes on running, and the status says so.
+An overlay is rendered from it, and a rollback restores it. Where a template carries an overlay and neither Secret holds
+the record, the operator guesses nothing: what runs goes on running, and the status says so.
 """
 
 from __future__ import annotations
@@ -13,24 +13,30 @@ from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.status import FindingStatus, OriginalStatus, WaitKind, before_secrets, finding
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.phases.observed import read_sets
 
 _WITHOUT = frozenset({Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM, Phase.ROLLED_BACK})
 """Phases in which no template is overlaid by this attempt."""
 
 
+def _own_sets(step: StepContext) -> tuple[StatefulSetState, ...]:
+    """Return the StatefulSets that this attempt may have overlaid, none unless all were read."""
+    return () if step.status.phase in _WITHOUT else read_sets(step)
+
+
 def track(draft: Draft) -> None:
-    """Record the digest of each record that both Secrets hold, keep both of them whole, and set the finding for those that are lost."""
-    sets = draft.stateful_sets()
-    if isinstance(sets, Unobserved) or draft.status.phase in _WITHOUT:
+    """Record the digest of each record that both Secrets hold, and set the finding for those that are lost."""
+    sets = _own_sets(draft)
+    if not sets:
         return
-    known = {o.stateful_set: o.digest for o in draft.status.originals}
-    for item in sets:
-        seen = item.original
-        if seen.digest and seen.complete:
-            known[item.name] = seen.digest
-        elif not seen.digest and not item.overlay:
-            known.pop(item.name, None)  # the template is the user's own again, and is recorded anew
-    originals = tuple(OriginalStatus(stateful_set=name, digest=digest) for name, digest in sorted(known.items()))
+    digests = {original.stateful_set: original.digest for original in draft.status.originals}
+    for stateful_set in sets:
+        original = stateful_set.original
+        if original.digest and original.complete:
+            digests[stateful_set.name] = original.digest
+        elif not original.digest and not stateful_set.overlay:
+            digests.pop(stateful_set.name, None)  # the template is the user's own again, and is recorded anew
+    originals = tuple(OriginalStatus(stateful_set=name, digest=digest) for name, digest in sorted(digests.items()))
     if originals != draft.status.originals:
         draft.update(originals=originals)
     _set_findings(draft)
@@ -38,25 +44,26 @@ def track(draft: Draft) -> None:
 
 def keep(draft: Draft) -> None:
     """Write a record into the Secret that lacks it."""
-    sets = draft.stateful_sets()
-    if isinstance(sets, Unobserved) or draft.status.phase in _WITHOUT:
-        return
-    for item in sets:
-        if item.lock == draft.identity.lock and item.original.digest and not item.original.complete:
-            draft.act(KeepOriginal(item.name))
-            if not draft.failure():
-                first, second = _secrets(draft)
-                message = f"Secret {first} or {second} lost the original state of StatefulSet {item.name}; it is written anew from the other one"
-                draft.tell(EventReason.ALARM, message, EventType.WARNING)
+    first, second = _secrets(draft)
+    for stateful_set in _own_sets(draft):
+        original = stateful_set.original
+        if stateful_set.lock != draft.identity.lock or not original.digest or original.complete:
+            continue
+        draft.act(KeepOriginal(stateful_set.name))
+        if not draft.failure():
+            message = (
+                f"Secret {first} or {second} lost the original state of StatefulSet {stateful_set.name}; "
+                "it is written anew from the other one"
+            )
+            draft.tell(EventReason.ALARM, message, EventType.WARNING)
 
 
 def lost(step: StepContext) -> tuple[StatefulSetState, ...]:
-    """Return the StatefulSets whose template carries an overlay, and whose original state neither Secret holds; none that was given back."""
-    sets, phase = step.stateful_sets(), step.status.phase
-    if isinstance(sets, Unobserved) or phase in _WITHOUT:
-        return ()
-    gone = (s for s in sets if s.overlay and not s.original.digest)
-    return tuple(s for s in gone if phase is not Phase.COMPLETED or s.lock == step.identity.lock)
+    """Return the StatefulSets that carry an overlay, and whose original state neither Secret holds; none given back."""
+    gone = tuple(s for s in _own_sets(step) if s.overlay and not s.original.digest)
+    if step.status.phase is Phase.COMPLETED:
+        return tuple(s for s in gone if s.lock == step.identity.lock)
+    return gone
 
 
 def blocked(step: StepContext) -> Wait | None:
@@ -65,22 +72,21 @@ def blocked(step: StepContext) -> Wait | None:
     Finalizing gives the way back up anyway. So where every broker runs KRaft, the user's word for it is enough.
     """
     phase = step.status.phase
-    finishes = not phase.reversible or (phase is Phase.AWAITING_FINALIZATION and step.spec.target is Target.KRAFT)
-    gone = lost(step)
-    if not gone or finishes:
+    if not phase.reversible or (phase is Phase.AWAITING_FINALIZATION and step.spec.target is Target.KRAFT):
         return None
-    return wait(step, gone[0])
+    gone = lost(step)
+    return wait(step, gone[0]) if gone else None
 
 
 def wait(step: StepContext, item: StatefulSetState) -> Wait:
     """Return the wait for the user to restore the original state of a StatefulSet."""
-    made = _finding(step, item)
-    message = f"{made.object}: {made.reason}. {made.fix}"
+    lost_original = _finding(step, item)
+    message = f"{lost_original.object}: {lost_original.reason}. {lost_original.fix}"
     return Wait(message, WaitKind.USER, Reason.ORIGINALS_LOST, stalled=True, requeue_after=SLOW)
 
 
 def possible(step: StepContext) -> tuple[Status, Reason, str] | None:
-    """Return status, reason and message of ``RollbackPossible`` where the records decide it, None where they are there."""
+    """Return status, reason and message of ``RollbackPossible`` where the records decide it, None otherwise."""
     sets = step.stateful_sets()
     if isinstance(sets, Unobserved):
         return "Unknown", Reason.UNKNOWN, f"The original state of the StatefulSets was not read: {sets}"
@@ -100,9 +106,9 @@ def _finding(step: StepContext, item: StatefulSetState) -> FindingStatus:
 
 
 def _set_findings(draft: Draft) -> None:
-    made = tuple(_finding(draft, item) for item in lost(draft))
-    known = {f.object for f in draft.status.findings if f.code == Code.ORIGINALS_LOST}
-    for each in made:
-        if each.object not in known:
-            draft.tell(EventReason.ALARM, f"{each.object}: {each.reason}", EventType.WARNING)
-    draft.set_findings(Code.ORIGINALS_LOST, *made)
+    findings = tuple(_finding(draft, stateful_set) for stateful_set in lost(draft))
+    reported = {f.object for f in draft.status.findings if f.code == Code.ORIGINALS_LOST}
+    for new in findings:
+        if new.object not in reported:
+            draft.tell(EventReason.ALARM, f"{new.object}: {new.reason}", EventType.WARNING)
+    draft.set_findings(Code.ORIGINALS_LOST, *findings)

@@ -25,6 +25,7 @@ from kraftbridge.models.status import (
     WaitKind,
 )
 from kraftbridge.phases.draft import Draft, StepContext, Wait
+from kraftbridge.phases.observed import because
 
 REPEAT_AFTER: Final = timedelta(seconds=60)
 """Least pause before a rehearsal that closes the gate is repeated: somebody may have mended the tree."""
@@ -80,7 +81,8 @@ def _is_due(step: StepContext, record: RehearsalStatus, fingerprint: str, *, blo
 
 
 def _follow(draft: Draft, record: RehearsalStatus, running: RehearsalRunStatus, state: RehearsalState) -> Wait:
-    run, name = state.run, running.run_id
+    name = running.run_id
+    run = state.run
     if run is None or run.run_id != name:
         return _wait(f"rehearsal {name} has not been seen yet")
     if run.progress is RehearsalProgress.FINISHED:
@@ -101,7 +103,7 @@ def _follow(draft: Draft, record: RehearsalStatus, running: RehearsalRunStatus, 
             draft.act(CollectRehearsal(name, run.pod))
             return _wait(f"the result of rehearsal {name} is being collected")
         case RehearsalProgress.READING:
-            return _wait(f"rehearsal {name} reads the tree{': ' + run.message if run.message else ''}")
+            return _wait(f"rehearsal {name} reads the tree{because(run.message)}")
         case RehearsalProgress.RUNNING:
             return _wait(f"rehearsal {name}: Kafka migrates a copy of the metadata")
 
@@ -110,7 +112,8 @@ def _record(draft: Draft, record: RehearsalStatus, running: RehearsalRunStatus, 
     """Put a result into status, and let its Job and the report of the one before it go."""
     if run.result is None:
         return _give_up(draft, record, running, run.message or "its result could not be read")
-    result, forecast = run.result, run.result.forecast
+    result = run.result
+    forecast = result.forecast
     sizes = [size for size in (record.minimum_batch_size, forecast.minimum_batch_size) if size is not None]
     heaps = [heap for heap in (record.controller_heap_bytes, forecast.heap_bytes) if heap is not None]
     _end(

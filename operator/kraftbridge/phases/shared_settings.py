@@ -1,8 +1,9 @@
-"""Settings that the controllers share with the brokers, taken anew before each forward step: a user may change them while the migration rests. Pure.
+"""Settings that the controllers share with the brokers, taken anew before each forward step. Pure.
 
-A changed value reaches the controllers like a change of ``spec.controllers`` (`nodes.rolls.roll_changed_controllers`). A finding of preflight about the
-present settings stops forward steps. It stops no rollback, and no restart that brings a broker back. Once a broker runs KRaft mode, the controllers rule:
-the roll then stops only for a finding about the broker that would restart next.
+A user may change them while the migration rests. A changed value reaches the controllers like a change of
+``spec.controllers`` (`nodes.rolls.roll_changed_controllers`). A finding of preflight about the present settings stops
+forward steps. It stops no rollback, and no restart that brings a broker back. Once a broker runs KRaft mode, the
+controllers rule: the roll then stops only for a finding about the broker that would restart next.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
-from kraftbridge.models.observation import Unobserved, ZooKeeperState
+from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import LAST_PHASE, BrokerMode, Phase, Target
 from kraftbridge.models.status import FindingStatus, MigrationStatus, WaitKind, some
-from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.preflight import channel
 from kraftbridge.phases.preflight import findings as preflight
@@ -37,7 +37,7 @@ _WIDTH: Final = 100
 
 
 def are_due(status: MigrationStatus) -> bool:
-    """Return whether the brokers' settings must be read in this step: a forward step comes next, and no node is away."""
+    """Return whether the brokers' settings must be read: a forward step comes next, and no node is away."""
     phase = status.phase
     if phase not in FOLLOWED or status.operation is not None:
         return False
@@ -45,10 +45,10 @@ def are_due(status: MigrationStatus) -> bool:
         return True
     if status.target is not None and LAST_PHASE[status.target] is phase:
         return False  # it rests here; they are read once it shall go on
+    if phase is not Phase.PROVISIONING_QUORUM:
+        return True
     ready = condition(status.conditions, ConditionType.QUORUM_READY)
-    return phase is not Phase.PROVISIONING_QUORUM or (
-        ready is not None and ready.reason in (Reason.DONE, Reason.UNKNOWN)
-    )
+    return ready is not None and ready.reason in (Reason.DONE, Reason.UNKNOWN)
 
 
 def changed(before: Mapping[str, str] | None, after: Mapping[str, str] | None) -> tuple[str, ...]:
@@ -64,24 +64,23 @@ def _shown(value: str | None) -> str:
 
 
 def track(draft: Draft) -> None:
-    """Record the settings that the brokers run with now; the controllers follow. While a finding stands, the former ones stay."""
-    controllers, survey = draft.status.controllers, draft.observation.survey
-    if draft.status.phase not in FOLLOWED or draft.spec.target is Target.ZOOKEEPER or controllers is None:
+    """Record the settings that the brokers run with now; while a finding stands, the former ones stay."""
+    controllers = draft.status.controllers
+    if draft.status.phase not in FOLLOWED or draft.spec.target is Target.ZOOKEEPER:
         return
-    rendered = controllers.rendered
-    if rendered is None or isinstance(survey, Unobserved) or _unknown(draft):
+    if controllers is None or controllers.rendered is None or _unknown(draft):
         return
-    if rendered.broker_settings is None:
+    if controllers.rendered.broker_settings is None:
         # An earlier release of the operator rendered these from `status.broker_settings`.
         if controllers.change is None:
-            known = rendered.model_copy(update={"broker_settings": draft.status.broker_settings})
-            draft.update(controllers=controllers.model_copy(update={"rendered": known}))
+            rendered = controllers.rendered.model_copy(update={"broker_settings": draft.status.broker_settings})
+            draft.update(controllers=controllers.model_copy(update={"rendered": rendered}))
         return
     if draft.status.phase is Phase.PROVISIONING_QUORUM and channel.outdated(draft):
         return  # a dry start of the present templates shows what Kafka hides
     if _standing(draft):
         return
-    settings = taken_anew(draft, survey)
+    settings = _present(draft)
     if settings != draft.status.broker_settings:
         draft.update(broker_settings=settings)
 
@@ -92,15 +91,19 @@ def wait_before_entering(step: StepContext) -> Wait | None:
         return Wait(f"before the next phase: {unknown}")
     if standing := _standing(step):
         return _stalled(step, standing[0], "The next phase is not entered")
-    controllers, survey = step.status.controllers, step.observation.survey
-    rendered = controllers.rendered if controllers is not None else None
-    present = taken_anew(step, survey) if isinstance(survey, Survey) else step.status.broker_settings
+    present = _present(step)
+    controllers = step.status.controllers
+    rendered = None if controllers is None or controllers.rendered is None else controllers.rendered.broker_settings
     # A dry start that this step believed may show what the step's first look did not.
-    if present != step.status.broker_settings or (
-        rendered is not None and rendered.broker_settings not in (None, present)
-    ):
+    if step.status.broker_settings != present or rendered not in (None, present):
         return Wait("before the next phase: the controllers do not have the brokers' present settings yet")
     return None
+
+
+def _present(step: StepContext) -> dict[str, str]:
+    """Return the settings that the controllers would take over now, the recorded ones while that is not known."""
+    survey = step.observation.survey
+    return step.status.broker_settings if isinstance(survey, Unobserved) else taken_anew(step, survey)
 
 
 def wait_before_restart(step: StepContext, node_id: int) -> Wait | None:
@@ -116,17 +119,17 @@ def wait_before_restart(step: StepContext, node_id: int) -> Wait | None:
     if not standing:
         return None
     done = sum(mode is not modes.get(node_id) for mode in modes.values())
-    return _stalled(
-        step,
-        standing[0],
-        f"Broker {node_id} is not restarted. {done} of {len(modes)} brokers have restarted in phase {step.status.phase}, and all of them serve",
+    held = (
+        f"Broker {node_id} is not restarted. "
+        f"{done} of {len(modes)} brokers have restarted in phase {step.status.phase}, and all of them serve"
     )
+    return _stalled(step, standing[0], held)
 
 
 def _taken_over(step: StepContext) -> bool:
-    """Return whether TakingOver is past the point at which the copy begins: a restart then only brings a broker back."""
+    """Return whether the copy has begun in TakingOver: a restart then only brings a broker back."""
     zookeeper = step.observation.zookeeper
-    if step.status.phase is not Phase.TAKING_OVER or not isinstance(zookeeper, ZooKeeperState):
+    if step.status.phase is not Phase.TAKING_OVER or isinstance(zookeeper, Unobserved):
         return False
     return zookeeper.controller is not None and zookeeper.controller.kraft_controller_epoch >= 0
 
@@ -152,13 +155,12 @@ def _standing(step: StepContext) -> tuple[FindingStatus, ...]:
     return () if isinstance(survey, Unobserved) else preflight.blocking(preflight.findings_anew(step, survey))
 
 
-def _stalled(step: StepContext, found: FindingStatus, held: str) -> Wait:
-    survey = step.observation.survey
-    settings = step.status.broker_settings
-    differing = changed(settings, taken_anew(step, survey)) if isinstance(survey, Survey) else ()
-    told = f" ({some(differing, _SHOWN)})" if differing else ""
+def _stalled(step: StepContext, standing: FindingStatus, held: str) -> Wait:
+    differing = changed(step.status.broker_settings, _present(step))
+    words = f" ({some(differing, _SHOWN)})" if differing else ""
     return Wait(
-        f"The brokers' settings are not what they were in preflight{told}: {found.code} on {found.object}: {found.reason}. {found.fix}. "
+        f"The brokers' settings are not what they were in preflight{words}: "
+        f"{standing.code} on {standing.object}: {standing.reason}. {standing.fix}. "
         f"{held}; the migration goes on by itself once this is mended. A rollback is possible as before",
         WaitKind.USER,
         Reason.FINDINGS,

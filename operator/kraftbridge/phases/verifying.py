@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import (
@@ -19,6 +19,7 @@ from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.status import FORECAST, KeptCopy, VerificationStatus, WaitKind
 from kraftbridge.phases import healing, keeping
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.phases.observed import because
 
 RETRY_AFTER = timedelta(seconds=20)
 """Pause before the next run after one that ended without a verdict."""
@@ -30,37 +31,40 @@ ENTRY = "entry"
 
 def launch_ahead(draft: Draft, profile: Profile, gate: Phase, purpose: str = ENTRY) -> None:
     """Launch the run for a gate ahead of time, unless one is there; it waits for its go."""
-    record, other = latest(draft, profile, gate, purpose), _unfinished(draft)
-    if record is None and (other is None or _goes_beside(profile, other)):
+    other = _unfinished(draft)
+    if latest(draft, profile, gate, purpose) is None and (other is None or _goes_beside(profile, other)):
         _launch(draft, profile, gate, purpose)
 
 
 def relaunch_ended(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
-    """Launch the run for a gate, or launch it again once it has ended without a verdict, unless another one is under way."""
+    """Launch the run for a gate, also after one without a verdict, unless another one is under way."""
     record = latest(draft, profile, gate, purpose)
-    ended = record is not None and record.finished_at is not None and record.verdict is None
-    due = ended and record is not None and draft.now - (record.finished_at or draft.now) >= RETRY_AFTER
-    if (record is None or due) and _unfinished(draft) is None:
+    due = record is None or (record.verdict is None and _ended_before(draft, record, RETRY_AFTER))
+    if due and _unfinished(draft) is None:
         _launch(draft, profile, gate, purpose)
 
 
 def ensure_armed(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> Wait | None:
     """Return None once the run for a gate is ready and waits for its go, else what is being waited for."""
     record = latest(draft, profile, gate, purpose)
-    if record is None or (record.finished_at is not None and draft.now - record.finished_at >= RETRY_AFTER):
+    if record is None or _ended_before(draft, record, RETRY_AFTER):
         _launch(draft, profile, gate, purpose)
         return _wait(f"verification {profile} before {gate} is being launched")
     if record.finished_at is not None:
-        tries = _tries(draft, profile, gate, purpose)
-        message = f"verification {record.run_id} ended before it was ready ({record.reason}); tried {tries} time(s), again in {RETRY_AFTER.seconds} s"
-        return Wait(message, WaitKind.VERIFICATION, Reason.INCONCLUSIVE, stalled=tries >= MAX_INCONCLUSIVE)
+        tries = _tries(draft, record)
+        message = (
+            f"verification {record.run_id} ended before it was ready ({record.reason}); "
+            f"tried {tries} time(s), again in {RETRY_AFTER.seconds} s"
+        )
+        return _inconclusive(message, tries)
     if record.ready_at is not None:
         return None
-    if draft.now - record.launched_at > timedelta(seconds=draft.spec.verification.deadline_seconds):
-        _give_up(draft, record, f"not ready within {draft.spec.verification.deadline_seconds} s")
-    run = draft.observation.run
-    why = run.message if isinstance(run, VerificationRun) and run.run_id == record.run_id else ""
-    return _wait(f"verification {record.run_id} is starting{': ' + why if why else ''}")
+    deadline = draft.spec.verification.deadline_seconds
+    if draft.now - record.launched_at > timedelta(seconds=deadline):
+        _give_up(draft, record, f"not ready within {deadline} s")
+    run = _seen_run(draft, record)
+    trouble = "" if run is None else run.message
+    return _wait(f"verification {record.run_id} is starting{because(trouble)}")
 
 
 def ensure_verdict(
@@ -68,7 +72,8 @@ def ensure_verdict(
 ) -> Wait | None:
     """Return None when a fresh, consistent verdict opens the gate; else launch or follow the run and return the wait.
 
-    A verdict counts only with the run id, profile, phase and generation with which the run was launched. Without ``heals`` no failover follows it.
+    A verdict counts only with the run id, profile, phase and generation with which the run was launched.
+    Without ``heals`` no failover follows it.
     """
     record = latest(draft, profile, gate, purpose)
     if record is None:
@@ -76,37 +81,66 @@ def ensure_verdict(
         return _wait(f"verification {profile} before {gate} is being launched")
     if record.finished_at is None:
         return _follow(draft, record)
-    max_age = timedelta(seconds=draft.spec.verification.max_age_seconds)
+    if outdated := _outdated(draft, record):
+        _launch(draft, profile, gate, purpose)
+        return _wait(outdated)
     match record.verdict:
-        case Verdict.CONSISTENT if profile is Profile.DUAL_WRITE and healing.outlived(draft, record):
-            _launch(draft, profile, gate, purpose)
-            return _wait(f"a controller failover has rewritten ZooKeeper since {record.run_id}; verifying again")
-        case Verdict.CONSISTENT if keeping.precedes_restoration(draft.status, record):
-            _launch(draft, profile, gate, purpose)
-            return _wait(f"the controllers were restored from a copy since {record.run_id}; verifying again")
-        case Verdict.CONSISTENT if record.released_at is not None and draft.now - record.released_at <= max_age:
-            return keeping.ensure_kept_after(draft, record)
         case Verdict.CONSISTENT:
-            _launch(draft, profile, gate, purpose)
-            return _wait(f"the verdict of {record.run_id} is older than {max_age.seconds} s; verifying again")
-        case Verdict.INCONSISTENT if profile is Profile.DUAL_WRITE and healing.failed_over(draft, record):
-            _launch(draft, profile, gate, purpose)
-            return _wait(
-                f"the new controller has written its image to ZooKeeper; verifying the differences of {record.run_id} again"
-            )
+            return keeping.ensure_kept_after(draft, record)
         case Verdict.INCONSISTENT:
-            if heals and profile is Profile.DUAL_WRITE and (waiting := healing.heal(draft, record)) is not None:
-                return waiting
-            if draft.now - record.finished_at >= RECHECK_INCONSISTENT_AFTER:
+            if heals and profile is Profile.DUAL_WRITE:
+                waiting = healing.heal(draft, record)
+                if waiting is not None:
+                    return waiting
+            if _ended_before(draft, record, RECHECK_INCONSISTENT_AFTER):
                 _launch(draft, profile, gate, purpose)
-            message = f"{record.differing} entities differ ({record.reason}); read ConfigMap {record.report}, then {healing.advice(draft, record)}; it is checked again every minute"
+            message = (
+                f"{record.differing} entities differ ({record.reason}); read ConfigMap {record.report}, "
+                f"then {healing.advice(draft, record)}; it is checked again every minute"
+            )
             return Wait(message, WaitKind.VERIFICATION, Reason.INCONSISTENT, stalled=True)
         case Verdict.INCONCLUSIVE | None:
-            if draft.now - record.finished_at >= RETRY_AFTER:
+            if _ended_before(draft, record, RETRY_AFTER):
                 _launch(draft, profile, gate, purpose)
-            tries = _tries(draft, profile, gate, purpose)
-            message = f"verification {record.run_id} ended without a verdict ({record.reason}); tried {tries} time(s), again in {RETRY_AFTER.seconds} s"
-            return Wait(message, WaitKind.VERIFICATION, Reason.INCONCLUSIVE, stalled=tries >= MAX_INCONCLUSIVE)
+            tries = _tries(draft, record)
+            message = (
+                f"verification {record.run_id} ended without a verdict ({record.reason}); "
+                f"tried {tries} time(s), again in {RETRY_AFTER.seconds} s"
+            )
+            return _inconclusive(message, tries)
+
+
+def _outdated(step: StepContext, record: VerificationStatus) -> str:
+    """Return why a verdict must be found again, ``""`` while it counts."""
+    about_zookeeper = record.profile is Profile.DUAL_WRITE
+    if record.verdict is Verdict.INCONSISTENT and about_zookeeper and healing.failed_over(step, record):
+        return (
+            f"the new controller has written its image to ZooKeeper; verifying the differences of {record.run_id} again"
+        )
+    if record.verdict is not Verdict.CONSISTENT:
+        return ""
+    if about_zookeeper and healing.outlived(step, record):
+        return f"a controller failover has rewritten ZooKeeper since {record.run_id}; verifying again"
+    if keeping.precedes_restoration(step.status, record):
+        return f"the controllers were restored from a copy since {record.run_id}; verifying again"
+    max_age = timedelta(seconds=step.spec.verification.max_age_seconds)
+    if record.released_at is None or step.now - record.released_at > max_age:
+        return f"the verdict of {record.run_id} is older than {max_age.seconds} s; verifying again"
+    return ""
+
+
+def _ended_before(step: StepContext, record: VerificationStatus, pause: timedelta) -> bool:
+    """Return whether a run has ended, and that long ago."""
+    return record.finished_at is not None and step.now - record.finished_at >= pause
+
+
+def _tries(step: StepContext, record: VerificationStatus) -> int:
+    """Return how often a run was launched for the same gate."""
+    return len(_runs(step, record.profile, record.gate, record.purpose))
+
+
+def _inconclusive(message: str, tries: int) -> Wait:
+    return Wait(message, WaitKind.VERIFICATION, Reason.INCONCLUSIVE, stalled=tries >= MAX_INCONCLUSIVE)
 
 
 def ensure_forecast(draft: Draft, gate: Phase, copy_id: str) -> VerificationStatus | None:
@@ -122,8 +156,8 @@ def ensure_forecast(draft: Draft, gate: Phase, copy_id: str) -> VerificationStat
     if record.finished_at is None:
         _follow(draft, record)
         return None
-    again = record.verdict in {None, Verdict.INCONCLUSIVE} and draft.now - record.finished_at >= RETRY_AFTER
-    if again and _tries(draft, Profile.DUAL_WRITE, gate, purpose) < MAX_INCONCLUSIVE:
+    again = record.verdict in {None, Verdict.INCONCLUSIVE} and _ended_before(draft, record, RETRY_AFTER)
+    if again and len(_runs(draft, Profile.DUAL_WRITE, gate, purpose)) < MAX_INCONCLUSIVE:
         _launch(draft, Profile.DUAL_WRITE, gate, purpose)
     return record
 
@@ -139,20 +173,14 @@ def counts(step: StepContext, gate: Phase, purpose: str) -> dict[str, int] | Non
 def _follow(draft: Draft, record: VerificationStatus) -> Wait:
     other = _unfinished(draft)
     if other is not None and other.run_id != record.run_id:
-        # The gate waits for this run, so none waits for the newer one: the last broker came back by itself before its check was asked for.
-        draft.act(RemoveVerification(other.run_id, keep_report=False))
-        _finish(draft, other, None, "given up: no gate waits for it any more")
-    run = draft.observation.run
-    if run is None or isinstance(run, Unobserved) or run.run_id != record.run_id:
-        return _wait(
-            str(run)
-            if isinstance(run, Unobserved)
-            else f"verification {record.run_id} was launched; its state is not known yet"
-        )
-    # A watch of the tree waits for the takeover as long as that takes; its comparison does not.
-    armed = record.profile is Profile.COPY and record.ready_at is not None
-    begun = record.released_at or draft.now if armed else record.launched_at
-    deadline = begun + timedelta(seconds=draft.spec.verification.deadline_seconds)
+        # The gate waits for this run, so none waits for the newer one: the last broker came back by itself before its
+        # check was asked for.
+        _drop(draft, other, "given up: no gate waits for it any more")
+    if isinstance(draft.observation.run, Unobserved):
+        return _wait(str(draft.observation.run))
+    run = _seen_run(draft, record)
+    if run is None:
+        return _wait(f"verification {record.run_id} was launched; its state is not known yet")
     match run.state:
         case RunState.FINISHED:
             return _judge(draft, record, run.verdict)
@@ -162,13 +190,10 @@ def _follow(draft: Draft, record: VerificationStatus) -> Wait:
         case RunState.CANNOT_START:
             _give_up(draft, record, run.message)
             return _wait(f"verification {record.run_id} cannot start: {run.message}")
-        case _ if draft.now > deadline:
-            _finish(
-                draft,
-                record,
-                None,
-                f"no verdict within {draft.spec.verification.deadline_seconds} s, last state {run.state}: {run.message}",
-            )
+        case _ if draft.now > _deadline(draft, record):
+            limit = draft.spec.verification.deadline_seconds
+            reason = f"no verdict within {limit} s, last state {run.state}: {run.message}"
+            _finish(draft, record, None, reason)
             draft.act(RemoveVerification(record.run_id, keep_report=True))
             return _wait(f"verification {record.run_id} passed its deadline")
         case RunState.ARMED:
@@ -180,9 +205,23 @@ def _follow(draft: Draft, record: VerificationStatus) -> Wait:
         case RunState.PENDING:
             # The gate waits already, so the driver reads as soon as its session is open, without a warm-up.
             _release(draft, record)
-            return _wait(f"verification {record.run_id} is starting{': ' + run.message if run.message else ''}")
+            return _wait(f"verification {record.run_id} is starting{because(run.message)}")
         case RunState.RUNNING:
             return _wait(f"verification {record.run_id} compares the stores")
+
+
+def _seen_run(step: StepContext, record: VerificationStatus) -> VerificationRun | None:
+    """Return what was seen of a run, None if that was not read, or is another run."""
+    run = step.observation.run
+    return run if isinstance(run, VerificationRun) and run.run_id == record.run_id else None
+
+
+def _deadline(step: StepContext, record: VerificationStatus) -> datetime:
+    begun = record.launched_at
+    if record.profile is Profile.COPY and record.ready_at is not None:
+        # A watch of the tree waits for the takeover as long as that takes; its comparison does not.
+        begun = record.released_at or step.now
+    return begun + timedelta(seconds=step.spec.verification.deadline_seconds)
 
 
 def _release(draft: Draft, record: VerificationStatus) -> None:
@@ -201,26 +240,26 @@ def _judge(draft: Draft, record: VerificationStatus, verdict: VerdictSummary | N
     if said != wanted:
         _finish(draft, record, None, f"the verdict belongs to {said}, not {wanted}")
         return _wait(f"verification {record.run_id} returned the verdict of another run")
-    counted = {
+    counted: dict[str, object] = {
         "counts": {str(kind): counts for kind, counts in verdict.counts.items()},
         "differing": verdict.differing + verdict.blocking_findings,
-        # Differences that the report leaves out cannot be archived, so the operator does not heal them.
-        "mirror_differing": verdict.mirror_differing if verdict.report_complete else 0,
-        "partition_state_differing": verdict.partition_state_differing if verdict.report_complete else 0,
+        "mirror_differing": verdict.mirror_differing,
+        "partition_state_differing": verdict.partition_state_differing,
     }
+    if not verdict.report_complete:
+        # Differences that the report leaves out cannot be archived, so the operator does not heal them.
+        counted |= {"mirror_differing": 0, "partition_state_differing": 0}
     _finish(draft, record.model_copy(update=counted), verdict.verdict, verdict.reason)
     return _wait(f"verification {record.run_id}: {verdict.verdict}")
 
 
 def follow_unreleased(draft: Draft) -> None:
     """Record that a run launched ahead of time is ready or has failed, so that its gate does not learn of it late."""
-    record, run = _unfinished(draft), draft.observation.run
-    if (
-        record is None
-        or not isinstance(run, VerificationRun)
-        or run.run_id != record.run_id
-        or record.released_at is not None
-    ):
+    record = _unfinished(draft)
+    if record is None or record.released_at is not None:
+        return
+    run = _seen_run(draft, record)
+    if run is None:
         return
     if run.state is RunState.ARMED and record.ready_at is None:
         _replace(draft, record.model_copy(update={"ready_at": draft.now}))
@@ -236,16 +275,14 @@ def give_up_all_but(draft: Draft, gate: Phase) -> None:
     """End the runs for gates that will not be tried any more; they would hold memory until their deadline."""
     for record in draft.status.verifications:
         if record.finished_at is None and record.gate is not gate:
-            draft.act(RemoveVerification(record.run_id, keep_report=False))
-            _finish(draft, record, None, "given up: the migration rolls back")
+            _drop(draft, record, "given up: the migration rolls back")
 
 
 def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
     for other in draft.status.verifications:
         if other.finished_at is None and not _goes_beside(profile, other):
             # One run at a time is looked after: ``MigrationStatus.followed_run``.
-            draft.act(RemoveVerification(other.run_id, keep_report=False))
-            _finish(draft, other, None, "given up: another gate needs its place")
+            _drop(draft, other, "given up: another gate needs its place")
     number = draft.status.verification_count + 1
     run_id = f"{draft.identity.name[:30]}-{draft.identity.uid[:8]}-{number}"
     record = VerificationStatus(
@@ -257,11 +294,12 @@ def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
         launched_at=draft.now,
         report=f"{run_id}-verification",
     )
-    runs = (*draft.status.verifications, record)
-    old = [v for v in runs[: -draft.spec.verification.keep_runs] if not _is_kept(draft, v)]
-    for each in old:
-        draft.act(RemoveVerification(each.run_id, keep_report=False))
-    draft.update(verifications=tuple(v for v in runs if v not in old), verification_count=number)
+    kept = [*draft.status.verifications, record]
+    for run in kept[: -draft.spec.verification.keep_runs]:
+        if not _is_kept(draft, run):
+            kept.remove(run)
+            draft.act(RemoveVerification(run.run_id, keep_report=False))
+    draft.update(verifications=tuple(kept), verification_count=number)
     draft.act(LaunchVerification(run_id, profile, gate, _compared_copy(draft, record)))
     draft.tell(EventReason.VERIFICATION_STARTED, f"Verification {run_id} ({profile}) for the gate of {gate} launched")
 
@@ -269,7 +307,8 @@ def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
 def _goes_beside(profile: Profile, other: VerificationStatus) -> bool:
     """Whether a run leaves an unfinished one alone.
 
-    The watch of the tree goes on while the tree is checked before the last restart. While its comparison runs, the session for the next gate starts.
+    The watch of the tree goes on while the tree is checked before the last restart.
+    While its comparison runs, the session for the next gate starts.
     """
     if other.profile is not Profile.COPY:
         return False
@@ -293,43 +332,39 @@ def _compared_copy(step: StepContext, record: VerificationStatus) -> KeptCopy | 
 
 
 def _give_up(draft: Draft, record: VerificationStatus, reason: str) -> None:
-    """End a run that will never start, whose pods would wait for ever; the next run uses the current ``spec.verification``."""
+    """End a run that will never start: its pods would wait for ever, and the next one uses the current spec."""
     draft.act(RemoveVerification(record.run_id, keep_report=True))
     _finish(draft, record, None, reason)
 
 
-def _finish(
-    draft: Draft,
-    record: VerificationStatus,
-    verdict: Verdict | None,
-    reason: str,
-) -> None:
+def _drop(draft: Draft, record: VerificationStatus, reason: str) -> None:
+    """End a run that no gate needs, with its report."""
+    draft.act(RemoveVerification(record.run_id, keep_report=False))
+    _finish(draft, record, None, reason)
+
+
+def _finish(draft: Draft, record: VerificationStatus, verdict: Verdict | None, reason: str) -> None:
     done = record.model_copy(update={"finished_at": draft.now, "verdict": verdict, "reason": reason[:500]})
     _replace(draft, done)
     if verdict is not None:
         # The application of a run without a verdict stays, because its driver's log says why.
         draft.act(RemoveVerification(record.run_id, keep_report=True))
-    message = (
-        f"Verification {record.run_id} ({record.profile}): {verdict or 'no verdict'}{': ' + reason if reason else ''}"
-    )
     if record.is_forecast:
         return  # it says what a copy lacks, and nothing about what runs
+    message = f"Verification {record.run_id} ({record.profile}): {verdict or 'no verdict'}{because(reason)}"
+    condition = ConditionType.METADATA_CONSISTENT
     if verdict is Verdict.CONSISTENT:
         if record.profile is Profile.DUAL_WRITE:
             healing.close_differences(draft)
         compared = sum(counts.compared for counts in done.counts.values())
-        draft.set_condition(
-            ConditionType.METADATA_CONSISTENT,
-            "True",
-            Reason.CONSISTENT,
-            f"{compared} entities compared by {record.run_id}, none differs",
-        )
+        words = f"{compared} entities compared by {record.run_id}, none differs"
+        draft.set_condition(condition, "True", Reason.CONSISTENT, words)
         draft.tell(EventReason.VERIFICATION_PASSED, message)
         return
-    because = Reason.INCONSISTENT if verdict is Verdict.INCONSISTENT else Reason.INCONCLUSIVE
-    draft.set_condition(
-        ConditionType.METADATA_CONSISTENT, "False" if verdict is Verdict.INCONSISTENT else "Unknown", because, message
-    )
+    if verdict is Verdict.INCONSISTENT:
+        draft.set_condition(condition, "False", Reason.INCONSISTENT, message)
+    else:
+        draft.set_condition(condition, "Unknown", Reason.INCONCLUSIVE, message)
     draft.tell(EventReason.VERIFICATION_FAILED, message, EventType.WARNING)
 
 
@@ -339,12 +374,11 @@ def _replace(draft: Draft, record: VerificationStatus) -> None:
 
 def latest(step: StepContext, profile: Profile, gate: Phase, purpose: str) -> VerificationStatus | None:
     """Return the newest run for a gate."""
-    matching = [v for v in step.status.verifications if (v.profile, v.gate, v.purpose) == (profile, gate, purpose)]
-    return matching[-1] if matching else None
+    return next(reversed(_runs(step, profile, gate, purpose)), None)
 
 
-def _tries(step: StepContext, profile: Profile, gate: Phase, purpose: str) -> int:
-    return sum((v.profile, v.gate, v.purpose) == (profile, gate, purpose) for v in step.status.verifications)
+def _runs(step: StepContext, profile: Profile, gate: Phase, purpose: str) -> list[VerificationStatus]:
+    return [v for v in step.status.verifications if (v.profile, v.gate, v.purpose) == (profile, gate, purpose)]
 
 
 def _unfinished(step: StepContext) -> VerificationStatus | None:
@@ -360,17 +394,19 @@ _WAY_OUT = "set spec.verification.acceptedCopy to {run_id}, which takes that upo
 
 
 def ensure_tree_watched(draft: Draft) -> Wait | None:
-    """Return None once the tree from before the takeover is kept and watched, else what the last broker's restart waits for."""
+    """Return None once the tree from before the takeover is kept and watched, else what the last restart waits for."""
     if copy_accepted(draft):
         return None
     waiting = ensure_armed(draft, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(draft))
-    return None if waiting is None else replace(waiting, message=f"before the last broker restarts: {waiting.message}")
+    if waiting is None:
+        return None
+    return replace(waiting, message=f"before the last broker restarts: {waiting.message}")
 
 
 def keep_watching(draft: Draft) -> None:
     """Begin to watch when the roll begins, and again when a watch has ended: what it has read is on its volume.
 
-    A broker that falls over comes back in migration mode without us, so the copy may start before the last restart of ours.
+    A broker that falls over comes back in migration mode without us, so the copy may start before our last restart.
     A watch needs no JVM, so it may start beside a broker that restarts.
     """
     if not copy_accepted(draft):
@@ -379,38 +415,40 @@ def keep_watching(draft: Draft) -> None:
 
 def ensure_nothing_lost(draft: Draft) -> Wait | None:
     """Return None when the copy lost nothing, or the user accepts what it lost; else what is being waited for."""
-    record = _copy_record(draft)
-    if copy_accepted(draft) or (record is not None and record.verdict is Verdict.CONSISTENT):
+    if copy_accepted(draft):
         return None
-    if record is not None and record.verdict is Verdict.INCONSISTENT:
-        message = (
-            f"The copy lost or changed {record.differing} entities ({record.reason}); ConfigMap {record.report} lists them. "
-            f"Make them again with Kafka's tools, then {_WAY_OUT.format(run_id=record.run_id)}"
-        )
-        return Wait(message, WaitKind.USER, Reason.INCONSISTENT, stalled=True, requeue_after=SLOW)
-    waiting = ensure_verdict(draft, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(draft))
-    if waiting is None or not waiting.stalled or record is None:
-        return waiting
-    advice = f"compare what ConfigMap {record.report} lists by hand, then {_WAY_OUT.format(run_id=record.run_id)}"
-    return replace(waiting, message=f"{waiting.message}; {advice}")
+    record = latest(draft, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(draft))
+    if record is None:
+        return ensure_verdict(draft, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(draft))
+    way_out = _WAY_OUT.format(run_id=record.run_id)
+    match record.verdict:
+        case Verdict.CONSISTENT:
+            return None
+        case Verdict.INCONSISTENT:
+            message = (
+                f"The copy lost or changed {record.differing} entities ({record.reason}); "
+                f"ConfigMap {record.report} lists them. Make them again with Kafka's tools, then {way_out}"
+            )
+            return Wait(message, WaitKind.USER, Reason.INCONSISTENT, stalled=True, requeue_after=SLOW)
+        case Verdict.INCONCLUSIVE | None:
+            waiting = ensure_verdict(draft, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(draft))
+            if waiting is None or not waiting.stalled:
+                return waiting
+            advice = f"compare what ConfigMap {record.report} lists by hand, then {way_out}"
+            return replace(waiting, message=f"{waiting.message}; {advice}")
 
 
 def copy_accepted(step: StepContext) -> bool:
     """Whether the user accepts the newest verdict; a loss only by the run that found it."""
     wanted = step.spec.verification.accepted_copy
-    runs = [v for v in step.status.verifications if _is_of_this_copy(step, v) and v.finished_at is not None]
-    if wanted is None or not any(v.run_id == wanted for v in runs):
-        return False
-    losses = [v for v in runs if v.verdict is Verdict.INCONSISTENT]
-    return not losses or losses[-1].run_id == wanted
+    runs = [run for run in _copies(step) if run.finished_at is not None]
+    losses = [run.run_id for run in runs if run.verdict is Verdict.INCONSISTENT]
+    return wanted in {run.run_id for run in runs} and (not losses or losses[-1] == wanted)
 
 
-def _copy_record(step: StepContext) -> VerificationStatus | None:
-    return latest(step, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(step))
-
-
-def _is_of_this_copy(step: StepContext, record: VerificationStatus) -> bool:
-    return record.profile is Profile.COPY and record.purpose == _copy_purpose(step)
+def _copies(step: StepContext) -> list[VerificationStatus]:
+    """Return the runs about the copy of this attempt."""
+    return _runs(step, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(step))
 
 
 def _copy_purpose(step: StepContext) -> str:

@@ -1,6 +1,7 @@
 """Compares what a client sees at a broker's listeners before and after its restart. Pure.
 
-DescribeConfigs is not the whole truth about listeners: a dynamic ``listeners`` that changes only a port is shown while the socket stays where it was.
+DescribeConfigs is not the whole truth about listeners: a dynamic ``listeners`` that changes only a port is shown while
+the socket stays where it was.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kraftbridge.models.broker_record import (
 
 
 def differing_listeners(record: BrokerRecord, now: BrokerNow) -> Iterator[Difference]:
-    """Yield each listener that worked before and is gone, elsewhere, or shows another certificate or other SASL mechanisms."""
+    """Yield each listener that worked before and is gone, elsewhere, or shows other certificates or mechanisms."""
     after = {state.name: state for state in now.listeners}
     for before in record.listeners:
         if before.trouble:
@@ -33,8 +34,8 @@ def differing_listeners(record: BrokerRecord, now: BrokerNow) -> Iterator[Differ
             yield _difference(before, f"{_address(before)} answered", state.trouble)
         elif frozenset(before.mechanisms) != frozenset(state.mechanisms):
             yield _difference(before, _mechanisms(before), _mechanisms(state))
-        elif problem := _of_certificate(before.certificate, state.certificate):
-            yield _difference(before, _shown(before.certificate), problem)
+        elif _is_worse(before.certificate, state.certificate):
+            yield _difference(before, _shown(before.certificate), _shown(state.certificate))
 
 
 def _host(before: ListenerState, record: BrokerRecord, now: BrokerNow) -> str:
@@ -53,14 +54,11 @@ def _mechanisms(listener: ListenerState) -> str:
     return f"SASL {', '.join(sorted(listener.mechanisms)) or 'none'}"
 
 
-def _of_certificate(before: Certificate | None, after: Certificate | None) -> str:
-    """Return what is wrong with the certificate that is shown now. A renewed one has the same names and issuer, and ends later."""
-    if before is None or before == after:
-        return ""
-    if after is None:
-        return "no certificate"
-    same = (after.names, after.issuer) == (before.names, before.issuer)
-    return "" if same and after.not_after >= before.not_after else _shown(after)
+def _is_worse(before: Certificate | None, after: Certificate | None) -> bool:
+    """Return whether another certificate is shown; a renewed one has the same names and issuer, and ends no earlier."""
+    if before is None or after is None:
+        return before is not None
+    return (after.names, after.issuer) != (before.names, before.issuer) or after.not_after < before.not_after
 
 
 def _shown(certificate: Certificate | None) -> str:

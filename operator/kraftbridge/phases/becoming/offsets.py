@@ -1,6 +1,7 @@
 """Compares the offsets of a broker's partitions before and after its restart. Pure.
 
-It notices what nobody has thought of: records that are gone, for whatever reason, also with one replica, where the in-sync set always looks full.
+It notices what nobody has thought of: records that are gone, for whatever reason, also with one replica, where the
+in-sync set always looks full.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def differing_offsets(record: BrokerRecord, now: BrokerNow, at: datetime) -> Ite
 def _start_is_explained(before: PartitionOffsets, after: OffsetsNow) -> bool:
     """Return whether retention, or another broker that leads, explains where the broker's log begins now.
 
-    A follower's log begins where its leader's does, or before (``ReplicaFetcherThread`` takes over the leader's log start). So what another leader has
-    deleted, by retention or because a client asked for it, is not the restarted broker's doing.
+    A follower's log begins where its leader's does, or before (``ReplicaFetcherThread`` takes over the leader's start).
+    So what another leader has deleted, by retention or for a client, is not the restarted broker's doing.
     """
     if after.own_start <= max(before.start, before.limit):
         return True

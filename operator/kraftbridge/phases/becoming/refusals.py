@@ -1,8 +1,8 @@
 """What a broker's start in KRaft mode will refuse of its dynamic settings. Pure.
 
-``BrokerServer`` of 3.9 registers the reconfigurable parts first and applies the dynamic settings then. Each part validates the new value against the
-static one. One value that is refused makes the whole set fall, and every set that comes later. A broker in ZooKeeper mode applies them before the
-parts exist, so nothing is checked (``KafkaServer``).
+``BrokerServer`` of 3.9 registers the reconfigurable parts first and applies the dynamic settings then. Each part
+validates the new value against the static one. One value that is refused makes the whole set fall, and every set that
+comes later. A broker in ZooKeeper mode applies them before the parts exist, so nothing is checked (``KafkaServer``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Refusal:
     is_default: bool
     """Whether it is stored for all brokers (``--entity-default``)."""
     steps: tuple[int, ...] = ()
-    """Values of a thread pool that lead to one that is not refused, each of which Kafka accepts after the one before."""
+    """Values of a thread pool that lead to one that is not refused; Kafka accepts each after the one before."""
 
 
 def refusals(settings: Settings, static: Mapping[str, str]) -> tuple[Refusal, ...]:
@@ -60,31 +60,31 @@ def falling(settings: Settings) -> dict[str, str]:
     """Return every dynamic setting of a broker, with what holds once they fall."""
     return {
         name: "its static value" if setting.sensitive else _static(setting)
-        for name, setting in sorted(settings.items())
-        if setting.is_dynamic
+        for name, setting in _dynamic(settings).items()
     }
 
 
 def _refusals(settings: Settings, static: Mapping[str, str]) -> Iterator[Refusal]:
-    for name, setting in sorted(settings.items()):
-        if not setting.is_dynamic:
-            continue
-        stored = setting.stated[0]
-        own = static.get(name)
-        holds = own if own is not None else _static(setting)
-        is_default = stored.source is SettingSource.DYNAMIC_DEFAULT
+    for name, setting in _dynamic(settings).items():
+        stored = setting.stated[0].value or ""
+        holds = static.get(name, _static(setting))
+        is_default = setting.stated[0].source is SettingSource.DYNAMIC_DEFAULT
         if name in THREAD_POOLS:
-            steps = _steps(stored.value or "", holds)
-            if steps:
-                yield Refusal(name, stored.value or "", holds, is_default, steps)
-        elif _must_be_static(name):
-            hidden = setting.sensitive and (own is not None or setting.static is not None)
-            if not hidden and not alike(stored.value, holds, setting.type):
-                yield Refusal(name, "hidden" if setting.sensitive else stored.value or "", holds or "none", is_default)
+            if steps := _steps(stored, holds):
+                yield Refusal(name, stored, holds, is_default, steps)
+        elif _must_be_static(name) and not alike(stored, holds, setting.type):
+            if not setting.sensitive:
+                yield Refusal(name, stored, holds or "none", is_default)
+            elif name not in static and setting.static is None:
+                yield Refusal(name, "hidden", holds or "none", is_default)
+
+
+def _dynamic(settings: Settings) -> Settings:
+    return {name: setting for name, setting in sorted(settings.items()) if setting.is_dynamic}
 
 
 def _static(setting: EffectiveSetting) -> str:
-    return (setting.static.value or "") if setting.static is not None else ""
+    return "" if setting.static is None else setting.static.value or ""
 
 
 def _must_be_static(name: str) -> bool:

@@ -1,8 +1,8 @@
 """Compares the settings in force of one broker before and after its restart. Pure.
 
-Kafka validates all dynamic settings of a set against the *static* values when a KRaft broker starts, and refuses the set as a whole
-(``DynamicBrokerConfig.updateDefaultConfig`` and ``updateBrokerConfig``; ``BrokerServer``, 3.9). The broker's own answer then still names the refused
-value as the one that should win, so only the value itself counts.
+Kafka validates all dynamic settings of a set against the *static* values when a KRaft broker starts, and refuses the
+set as a whole (``DynamicBrokerConfig.updateDefaultConfig`` and ``updateBrokerConfig``; ``BrokerServer``, 3.9). The
+broker's own answer then still names the refused value as the one that should win, so only the value itself counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from kraftbridge.models.broker_record import (
 )
 from kraftbridge.models.broker_settings import AUTHORIZER, cuts_off, destroys, may_change
 from kraftbridge.models.config_values import ConfigType, same_value
-from kraftbridge.models.survey import Unobserved
+from kraftbridge.models.survey import Stated, Unobserved
+from kraftbridge.phases.observed import observed
 
 Settings = Mapping[str, EffectiveSetting]
 _PROTOCOL_MAP = "listener.security.protocol.map"
@@ -32,24 +33,26 @@ def effect_of(name: str) -> Effect:
     """Return what another value of a setting does to users."""
     if destroys(name):
         return Effect.DESTROYS
-    return Effect.CUTS_OFF if cuts_off(name) else Effect.CHANGES
+    if cuts_off(name):
+        return Effect.CUTS_OFF
+    return Effect.CHANGES
 
 
 def alike(one: str | None, other: str | None, kind: ConfigType) -> bool:
-    """Return whether two spellings of a setting's value mean the same: Kafka serves parsed values, and keeps what was typed as a synonym."""
+    """Return whether two spellings mean the same: Kafka serves parsed values, and keeps what was typed as a synonym."""
     return same_value(kind, one or "", other or "")
 
 
 def refused_settings(settings: Settings) -> dict[str, tuple[str, str]]:
     """Return the dynamic settings that do not hold: the stored value and the value in force, by name."""
-    return {
-        name: (setting.stated[0].value or "", setting.value or NO_VALUE)
-        for name, setting in sorted(settings.items())
-        if setting.is_dynamic
-        and not setting.sensitive
-        and setting.stated[0].value is not None
-        and not alike(setting.value, setting.stated[0].value, setting.type)
-    }
+    refused = {}
+    for name, setting in sorted(settings.items()):
+        stored = _stored(setting)
+        if stored is None or stored.value is None or setting.sensitive:
+            continue
+        if not alike(setting.value, stored.value, setting.type):
+            refused[name] = (stored.value or "", setting.value or NO_VALUE)
+    return refused
 
 
 def hidden_settings(settings: Settings) -> tuple[str, ...]:
@@ -63,7 +66,11 @@ def unknown_settings(now: BrokerNow) -> str:
         return str(now.settings)
     hidden = hidden_settings(now.settings)
     if hidden and isinstance(now.refusals, Unobserved):
-        return f"no broker serves the value of {', '.join(hidden)}, and Kafka's log of this start cannot be read ({now.refusals.reason})"
+        names = ", ".join(hidden)
+        return (
+            f"no broker serves the value of {names}, "
+            f"and Kafka's log of this start cannot be read ({now.refusals.reason})"
+        )
     return ""
 
 
@@ -71,54 +78,56 @@ def differing_settings(record: BrokerRecord, now: BrokerNow) -> Iterator[Differe
     """Yield each setting that holds another value than before, and each dynamic setting that Kafka refused."""
     if isinstance(now.settings, Unobserved):
         return
-    # The line names no setting (it prints a Java enumeration), and one refused set makes every later one fall.
-    line = "" if isinstance(now.refusals, Unobserved) or not now.refusals else now.refusals[-1]
+    line = _refusal(now)
     refused = refused_settings(now.settings)
     for name, (stored, holds) in refused.items():
         yield Difference(DifferenceKind.REFUSED, effect_of(name), name, stored, holds, line)
-    for name in hidden_settings(now.settings) if line else ():
-        yield Difference(DifferenceKind.REFUSED, effect_of(name), name, "its stored value", "not known", line)
+    if line:
+        for name in hidden_settings(now.settings):
+            yield Difference(DifferenceKind.REFUSED, effect_of(name), name, "its stored value", "not known", line)
     if isinstance(record.settings, Unobserved):
         return
-    for name in sorted(record.settings.keys() | now.settings.keys()):
-        if name in refused or may_change(name):
+    unset = EffectiveSetting(None)
+    for name in sorted((record.settings.keys() | now.settings.keys()) - refused.keys()):
+        before = record.settings.get(name, unset)
+        after = now.settings.get(name, unset)
+        expected = _expected(name, before.value, record, now)
+        kind = before.type if name in record.settings else after.type
+        if may_change(name) or alike(expected, after.value, kind) or _is_ours(name, expected, after.value):
             continue
-        before = _expected(name, record.settings.get(name), record, now)
-        after = _value(now.settings.get(name))
-        if alike(before, after, _type_of(record.settings.get(name), now.settings.get(name))) or _is_ours(
-            name, before, after
-        ):
-            continue
-        if not _changed_by_user(record.settings.get(name), now.settings.get(name), effect_of(name)):
-            yield Difference(DifferenceKind.SETTING, effect_of(name), name, before or NO_VALUE, after or NO_VALUE, line)
+        if not _changed_by_user(before, after, effect_of(name)):
+            values = (expected or NO_VALUE, after.value or NO_VALUE)
+            yield Difference(DifferenceKind.SETTING, effect_of(name), name, *values, line)
 
 
-def _value(setting: EffectiveSetting | None) -> str | None:
-    return setting.value if setting is not None else None
+def _refusal(now: BrokerNow) -> str:
+    """Return Kafka's last line about a refused set, ``""`` without one.
+
+    The line names no setting (it prints a Java enumeration), and one refused set makes every later one fall.
+    """
+    return "".join(observed(now.refusals, ())[-1:])
 
 
-def _type_of(*settings: EffectiveSetting | None) -> ConfigType:
-    return next((setting.type for setting in settings if setting is not None), ConfigType.UNKNOWN)
+def _stored(setting: EffectiveSetting) -> Stated | None:
+    """Return the dynamic value that is stored."""
+    return setting.stated[0] if setting.is_dynamic else None
 
 
-def _expected(name: str, setting: EffectiveSetting | None, record: BrokerRecord, now: BrokerNow) -> str | None:
+def _expected(name: str, value: str | None, record: BrokerRecord, now: BrokerNow) -> str | None:
     """Return the value of before, with the pod's new address where it names the old one."""
-    value = _value(setting)
     if value is None or name not in _ENDPOINTS or not record.pod_ip:
         return value
     return value.replace(f"//{record.pod_ip}:", f"//{now.pod_ip}:")
 
 
-def _changed_by_user(before: EffectiveSetting | None, after: EffectiveSetting | None, effect: Effect) -> bool:
+def _changed_by_user(before: EffectiveSetting, after: EffectiveSetting, effect: Effect) -> bool:
     """Return whether somebody changed a dynamic setting during the restart: another value is stored, and it holds.
 
     A start that refuses a set keeps what is stored. One that vanished is believed only where it does no harm.
     """
-    stored = after.stated[0] if after is not None and after.is_dynamic else None
-    former = before.stated[0] if before is not None and before.is_dynamic else None
-    if stored is None:
-        return former is not None and effect is Effect.CHANGES
-    return stored != former
+    if _stored(after) is None:
+        return before.is_dynamic and effect is Effect.CHANGES
+    return _stored(after) != _stored(before)
 
 
 def _is_ours(name: str, before: str | None, after: str | None) -> bool:
@@ -131,5 +140,5 @@ def _is_ours(name: str, before: str | None, after: str | None) -> bool:
 
 
 def _without_ours(protocol_map: str | None) -> frozenset[str]:
-    entries = (entry.strip().upper() for entry in (protocol_map or "").split(","))
-    return frozenset(entry for entry in entries if entry and not entry.startswith(f"{CONTROLLER_LISTENER}:"))
+    entries = {entry.strip().upper() for entry in (protocol_map or "").split(",")} - {""}
+    return frozenset(entry for entry in entries if not entry.startswith(f"{CONTROLLER_LISTENER}:"))

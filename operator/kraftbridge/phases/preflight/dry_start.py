@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kraftbridge.dry_start import (
-    SettingDifference,
     copies_of,
     differences_from_overlay,
     differences_from_running,
@@ -14,11 +13,12 @@ from kraftbridge.dry_start import (
 )
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import RunDryStart
-from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartReport
+from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartReport, DryStartState, JavaProgram, KafkaStart
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.status import FindingStatus, chooses_channel, finding, first, some, with_channel
 from kraftbridge.phases.draft import Draft, StepContext
+from kraftbridge.phases.observed import told_settings
 
 UNDER_WAY = "Copies of the brokers' pods are started without Kafka, to see which settings each mode would pass to Kafka"
 _SHOWN_DIFFERENCES = 4
@@ -27,19 +27,33 @@ _SHOWN_IMAGES = 2
 REPEATED_AFTER_SECONDS = 60.0
 """Time between dry starts while `Code.DRY_START_OTHER_IMAGE` blocks."""
 
+Outcomes = Mapping[CopyKey, CopyOutcome]
+
+
+def valid_start(copy: CopyOutcome | None) -> KafkaStart | None:
+    """Return the start of a copy whose configuration Kafka accepts, None otherwise."""
+    if copy is None or copy.start is None or not copy.start.valid:
+        return None
+    return copy.start
+
+
+def _state(step: StepContext) -> DryStartState | None:
+    """Return where the dry start stands; None where that is unknown, and without dry starts."""
+    state = step.observation.dry_start
+    return None if isinstance(state, Unobserved) or state.off else state
+
 
 def awaited(step: StepContext) -> bool:
     """Return whether no dry start of the current templates has ended yet."""
-    state = step.observation.dry_start
-    return not isinstance(state, Unobserved) and not state.off and state.current is None
+    state = _state(step)
+    return state is not None and state.current is None
 
 
 def begin_dry_start(draft: Draft, broker_ids: dict[str, int], cluster_id: str) -> None:
     """Start a dry start of the current templates, unless one has ended or is in progress."""
-    state = draft.observation.dry_start
-    if isinstance(state, Unobserved) or state.off or state.current is not None or state.running:
-        return
-    draft.act(_dry_start(draft, state.fingerprint, broker_ids, cluster_id))
+    state = _state(draft)
+    if state is not None and state.current is None and not state.running:
+        draft.act(_dry_start(draft, state.fingerprint, broker_ids, cluster_id))
 
 
 def repeat_dry_start(
@@ -49,10 +63,10 @@ def repeat_dry_start(
 
     Its findings stand until the next one ends.
     """
-    state = draft.observation.dry_start
-    if isinstance(state, Unobserved) or state.off or state.current is None or state.running:
+    state = _state(draft)
+    if state is None or state.current is None or state.running:
         return
-    if state.age_seconds > REPEATED_AFTER_SECONDS and any(f.code == Code.DRY_START_OTHER_IMAGE for f in standing):
+    if state.age_seconds > REPEATED_AFTER_SECONDS and Code.DRY_START_OTHER_IMAGE in {f.code for f in standing}:
         draft.act(_dry_start(draft, state.fingerprint, broker_ids, cluster_id))
 
 
@@ -63,7 +77,7 @@ def _dry_start(step: StepContext, fingerprint: str, broker_ids: dict[str, int], 
 
 def findings(step: StepContext) -> Iterator[FindingStatus]:
     """Return the findings of the last dry start; none while it is in progress."""
-    state, sets = step.observation.dry_start, step.stateful_sets()
+    state = step.observation.dry_start
     if isinstance(state, Unobserved):
         yield finding(Code.DRY_START_UNKNOWN, "brokers", reason=state)
         return
@@ -71,6 +85,7 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
         yield finding(Code.DRY_START_OFF, "brokers")
         return
     report = state.current
+    sets = step.stateful_sets()
     if report is None or isinstance(sets, Unobserved):
         return
     if report.reached:
@@ -82,19 +97,19 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
         return
     if report.untried:
         yield finding(Code.BROKER_CREDENTIALS_NOT_TRIED, "brokers", reason=report.untried)
-    for each in sets:
-        yield from _stateful_set(step, report, each)
-        yield from _credentials(report, each)
+    for stateful_set in sets:
+        yield from _stateful_set(step, report, stateful_set)
+        yield from _credentials(report, stateful_set)
 
 
-def _credentials(report: DryStartReport, item: StatefulSetState) -> Iterator[FindingStatus]:
+def _credentials(report: DryStartReport, stateful_set: StatefulSetState) -> Iterator[FindingStatus]:
     """Find brokers that would not get on with the controllers' listener.
 
     Copies in the present mode have the settings for it, too, unless the overlay brings them.
     """
-    mode = BrokerMode.MIGRATION if item.issued_secret else BrokerMode.ZOOKEEPER
+    mode = BrokerMode.MIGRATION if stateful_set.issued_secret else BrokerMode.ZOOKEEPER
     for copy in report.copies:
-        if copy.key.stateful_set != item.name or copy.key.mode is not mode or copy.start is None:
+        if (copy.key.stateful_set, copy.key.mode) != (stateful_set.name, mode) or copy.start is None:
             continue
         if not copy.overlay.keys() <= copy.start.settings.keys():
             continue  # without the overlay it has nothing to log in with, which is a finding of its own
@@ -105,140 +120,182 @@ def _credentials(report: DryStartReport, item: StatefulSetState) -> Iterator[Fin
             yield finding(Code.BROKER_CREDENTIALS_NOT_TRIED, name, reason=copy.start.untried)
 
 
-def _stateful_set(step: StepContext, report: DryStartReport, item: StatefulSetState) -> Iterator[FindingStatus]:
-    name = f"StatefulSet/{item.name}"
-    outcomes = {o.key: o for o in report.copies}
-    wanted = copies_of(item.name, sorted(p.ordinal for p in item.pods))
+def _stateful_set(step: StepContext, report: DryStartReport, stateful_set: StatefulSetState) -> Iterator[FindingStatus]:
+    name = f"StatefulSet/{stateful_set.name}"
+    outcomes = {copy.key: copy for copy in report.copies}
+    wanted = copies_of(stateful_set.name, ordinals(stateful_set))
+    made = [*filter(None, map(outcomes.get, wanted))]
     lacking = [key.pod for key in wanted if key not in outcomes]
     if lacking or not wanted:
         yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=f"no copy was made of {some(lacking) or 'its pods'}")
-    if images := other_images(outcomes[key] for key in wanted if key in outcomes):
-        more = len(images) - _SHOWN_IMAGES
-        told = "; ".join(images[:_SHOWN_IMAGES]) + (f"; and {more} more" if more > 0 else "")
-        yield finding(Code.DRY_START_OTHER_IMAGE, name, images=told)
+    if images := other_images(made):
+        yield finding(Code.DRY_START_OTHER_IMAGE, name, images=_shown(images, _SHOWN_IMAGES))
     for mode in BrokerMode:
-        copies = [outcomes[key] for key in wanted if key.mode is mode and key in outcomes]
-        yield from _starts(step, name, mode, copies, outcomes)
-        yield from _differences(step, name, mode, copies, report)
-    yield from _programs(name, [outcomes[key] for key in wanted if key in outcomes])
-
-
-def _starts(
-    step: StepContext,
-    name: str,
-    mode: BrokerMode,
-    copies: Sequence[CopyOutcome],
-    outcomes: dict[CopyKey, CopyOutcome],
-) -> Iterator[FindingStatus]:
-    """Find copies that do not reach Kafka's start, and configurations that Kafka refuses; one finding for each mode."""
-    prefix = with_channel(step.spec, step.status).brokers.env_prefix
-    failed = [c for c in copies if c.start is None]
-    if mode is not BrokerMode.ZOOKEEPER:
-        # A copy that does not start in its present mode either has its finding there.
-        present_failed = {
-            o.key.pod for o in outcomes.values() if o.key.mode is BrokerMode.ZOOKEEPER and o.start is None
-        }
-        failed = [c for c in failed if c.key.pod not in present_failed]
-    if failed:
-        copy = failed[0]
-        present = outcomes.get(CopyKey(copy.key.stateful_set, copy.key.ordinal, BrokerMode.ZOOKEEPER))
-        words = f'; the image says: "{copy.words}"' if copy.words else ""
-        if mode is BrokerMode.ZOOKEEPER or present is None or present.start is None:
-            problem = f"the copy of pod {copy.key.pod} in {mode} mode: {copy.problem}{words}"
-            yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=problem)
+        copies = [copy for copy in made if copy.key.mode is mode]
+        yield from _failed(step, name, mode, copies, outcomes)
+        yield from _refused(step, name, mode, copies)
+        if mode is BrokerMode.ZOOKEEPER:
+            yield from _differences_from_running(step, name, copies)
         else:
-            named = settings_named(copy.words, {**copy.overlay, **dict.fromkeys(present.start.settings, "")}, prefix)
-            yield finding(
-                Code.DRY_START_FAILED,
-                name,
-                pod=copy.key.pod,
-                mode=mode,
-                problem=f"{copy.problem}{words}",
-                settings=some(named) or "what the image names",
-            )
-    if refused := [c for c in copies if c.start is not None and not c.start.valid]:
-        start = refused[0].start
-        if start is not None:
+            yield from _differences_from_overlay(name, mode, copies, report)
+    yield from _programs(name, made)
+
+
+def ordinals(stateful_set: StatefulSetState) -> list[int]:
+    """Return the ordinals of a StatefulSet's pods."""
+    return sorted(pod.ordinal for pod in stateful_set.pods)
+
+
+def _present(outcomes: Outcomes, copy: CopyOutcome) -> CopyOutcome | None:
+    """Return the copy of the same pod in its present mode."""
+    return outcomes.get(CopyKey(copy.key.stateful_set, copy.key.ordinal, BrokerMode.ZOOKEEPER))
+
+
+def _quoted(copy: CopyOutcome) -> str:
+    """Return the image's last words, as the end of a sentence."""
+    return f'; the image says: "{copy.words}"' if copy.words else ""
+
+
+def _failed(
+    step: StepContext, name: str, mode: BrokerMode, copies: Sequence[CopyOutcome], outcomes: Outcomes
+) -> Iterator[FindingStatus]:
+    """Find copies that do not reach Kafka's start; one finding for each mode."""
+    for copy in copies:
+        present = _present(outcomes, copy)
+        # A copy that does not start in its present mode either has its finding there.
+        fails_there = present is not None and present.start is None and mode is not BrokerMode.ZOOKEEPER
+        if copy.start is None and not fails_there:
+            yield _failure(step, name, copy, present)
+            return
+
+
+def _failure(step: StepContext, name: str, copy: CopyOutcome, present: CopyOutcome | None) -> FindingStatus:
+    problem = f"{copy.problem}{_quoted(copy)}"
+    if present is None or present.start is None:
+        problem = f"the copy of pod {copy.key.pod} in {copy.key.mode} mode: {problem}"
+        return finding(Code.DRY_START_IMPOSSIBLE, name, problem=problem)
+    settings = {**copy.overlay, **dict.fromkeys(present.start.settings, "")}
+    named = settings_named(copy.words, settings, with_channel(step.spec, step.status).brokers.env_prefix)
+    return finding(
+        Code.DRY_START_FAILED,
+        name,
+        pod=copy.key.pod,
+        mode=copy.key.mode,
+        problem=problem,
+        settings=some(named) or "what the image names",
+    )
+
+
+def _refused(step: StepContext, name: str, mode: BrokerMode, copies: Sequence[CopyOutcome]) -> Iterator[FindingStatus]:
+    """Find configurations that Kafka refuses; one finding for each mode."""
+    prefix = with_channel(step.spec, step.status).brokers.env_prefix
+    for copy in copies:
+        start = copy.start
+        if start is not None and not start.valid:
             named = settings_named(start.complaint, start.settings, prefix)
             yield finding(
                 Code.DRY_START_REFUSED,
                 name,
-                pod=refused[0].key.pod,
+                pod=copy.key.pod,
                 mode=mode,
                 complaint=start.complaint,
                 settings=some(named) or "what Kafka names",
             )
+            return
 
 
-def _differences(
-    step: StepContext, name: str, mode: BrokerMode, copies: Sequence[CopyOutcome], report: DryStartReport
-) -> Iterator[FindingStatus]:
+def _differences_from_running(step: StepContext, name: str, copies: Sequence[CopyOutcome]) -> Iterator[FindingStatus]:
+    """Find the first copy in the present mode that has other settings than its broker runs with."""
     survey = step.observation.survey
-    outcomes = {o.key: o for o in report.copies}
-    for each in copies:
-        if each.start is None or not each.start.valid:
-            continue
-        if mode is BrokerMode.ZOOKEEPER:
-            if isinstance(survey, Unobserved) or isinstance(survey.brokers, Unobserved):
-                return  # another finding reports it
-            settings = survey.brokers.get(each.broker_id)
-            if isinstance(settings, Unobserved):
-                continue  # likewise
-            if settings is None:
-                problem = f"broker {each.broker_id} in pod {each.key.pod} did not tell what it runs, so its copy cannot be compared"
-                yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=problem)
-                return
-            if found := differences_from_running(each, settings):
-                yield finding(Code.DRY_START_DIFFERS, name, pod=each.key.pod, differences=_shown(found))
-                return
-            continue
-        present = outcomes.get(CopyKey(each.key.stateful_set, each.key.ordinal, BrokerMode.ZOOKEEPER))
-        if present is None or present.start is None or not present.start.valid:
+    if isinstance(survey, Unobserved) or isinstance(survey.brokers, Unobserved):
+        return  # another finding reports it
+    told = told_settings(survey)
+    for copy in filter(valid_start, copies):
+        if copy.broker_id not in survey.brokers:
+            problem = (
+                f"broker {copy.broker_id} in pod {copy.key.pod} did not tell what it runs, "
+                "so its copy cannot be compared"
+            )
+            yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=problem)
+            return
+        if copy.broker_id not in told:
+            continue  # another finding reports it
+        if differences := differences_from_running(copy, told[copy.broker_id]):
+            yield finding(Code.DRY_START_DIFFERS, name, pod=copy.key.pod, differences=_shown(differences))
+            return
+
+
+def _differences_from_overlay(
+    name: str, mode: BrokerMode, copies: Sequence[CopyOutcome], report: DryStartReport
+) -> Iterator[FindingStatus]:
+    """Find the first copy in another mode that does not get the settings of that mode."""
+    outcomes = {copy.key: copy for copy in report.copies}
+    for copy in filter(valid_start, copies):
+        present = _present(outcomes, copy)
+        if present is None or valid_start(present) is None:
             continue  # a finding of its own
-        if found := differences_from_overlay(present, each):
-            channels = _channels([t for t in report.trials if t.key.stateful_set == each.key.stateful_set], present)
+        if differences := differences_from_overlay(present, copy):
+            trials = [trial for trial in report.trials if trial.key.stateful_set == copy.key.stateful_set]
             yield finding(
                 Code.DRY_START_OVERLAY_LOST,
                 name,
-                pod=each.key.pod,
+                pod=copy.key.pod,
                 mode=mode,
-                differences=_shown(found),
-                channels=channels,
+                differences=_shown(differences),
+                channels=_channels(trials, present),
             )
             return
 
 
 def _channels(trials: Sequence[CopyOutcome], present: CopyOutcome) -> str:
     """Say which other channel reaches the brokers."""
-    told: dict[str, list[str]] = {}
-    for each in trials:
-        if each.start is None:
-            trouble = each.problem + (f'; the image says: "{each.words}"' if each.words else "")
-        elif not each.start.valid:
-            trouble = each.start.complaint
-        else:
-            trouble = "the settings do not reach Kafka" if differences_from_overlay(present, each) else ""
-        told.setdefault(each.key.channel, []).append(f"{each.key.mode} mode: {trouble}" if trouble else "")
-    if found := [channel for channel, troubles in told.items() if not any(troubles)]:
-        return f"The dry start found that this one reaches the brokers in every mode: {found[0]}"
-    if partly := [channel for channel, troubles in told.items() if not all(troubles)]:
-        trouble = next(t for t in told[partly[0]] if t)
-        return f"The dry start found that this one reaches the brokers, and that the image does not start with it in {trouble[:_WORDS]}: {partly[0]}"
-    return f"The dry start tried these in vain: {'; '.join(told)}" if told else "The dry start found no other to try"
+    troubles: dict[str, list[str]] = {}
+    for trial in trials:
+        troubles.setdefault(trial.key.channel, []).append(_trouble(trial, present))
+    if not troubles:
+        return "The dry start found no other to try"
+    begin = "The dry start found that this one reaches the brokers"
+    for channel, words in troubles.items():
+        if not any(words):
+            return f"{begin} in every mode: {channel}"
+    for channel, words in troubles.items():
+        if not all(words):
+            trouble = next(filter(None, words))
+            return f"{begin}, and that the image does not start with it in {trouble[:_WORDS]}: {channel}"
+    return f"The dry start tried these in vain: {'; '.join(troubles)}"
+
+
+def _trouble(trial: CopyOutcome, present: CopyOutcome) -> str:
+    """Return why a copy with the overlay in another channel does not do, ``""`` if it does."""
+    if trial.start is None:
+        trouble = trial.problem + _quoted(trial)
+    elif not trial.start.valid:
+        trouble = trial.start.complaint
+    elif differences_from_overlay(present, trial):
+        trouble = "the settings do not reach Kafka"
+    else:
+        return ""
+    return f"{trial.key.mode} mode: {trouble}"
 
 
 def _programs(name: str, copies: Sequence[CopyOutcome]) -> Iterator[FindingStatus]:
     """Find programs that the image runs at each start and that the agent skipped."""
-    skipped: dict[str, set[str]] = {}
-    for each in copies:
-        for program in (*(each.start.programs if each.start is not None else ()), *each.programs):
-            if not program.ran:
-                skipped.setdefault(f"{program.main} {program.arguments}".strip()[:200], set()).add(each.key.mode)
-    if skipped:
-        told = [f"{program} ({', '.join(sorted(modes))} mode)" for program, modes in sorted(skipped.items())]
-        yield finding(Code.DRY_START_PROGRAMS, name, programs="; ".join(told[:_SHOWN_DIFFERENCES]))
+    modes: dict[str, set[str]] = {}
+    for copy in copies:
+        for program in _skipped(copy):
+            modes.setdefault(f"{program.main} {program.arguments}".strip()[:200], set()).add(copy.key.mode)
+    if modes:
+        programs = [f"{program} ({', '.join(sorted(names))} mode)" for program, names in sorted(modes.items())]
+        yield finding(Code.DRY_START_PROGRAMS, name, programs="; ".join(programs[:_SHOWN_DIFFERENCES]))
 
 
-def _shown(found: Sequence[SettingDifference]) -> str:
-    more = f"; and {len(found) - _SHOWN_DIFFERENCES} more" if len(found) > _SHOWN_DIFFERENCES else ""
-    return "; ".join(str(d) for d in found[:_SHOWN_DIFFERENCES]) + more
+def _skipped(copy: CopyOutcome) -> list[JavaProgram]:
+    programs = [*copy.programs]
+    if copy.start is not None:
+        programs += copy.start.programs
+    return [program for program in programs if not program.ran]
+
+
+def _shown(words: Sequence[object], most: int = _SHOWN_DIFFERENCES) -> str:
+    more = f"; and {len(words) - most} more" if len(words) > most else ""
+    return "; ".join(map(str, words[:most])) + more

@@ -8,10 +8,11 @@ from kraftbridge.models.broker_record import EffectiveSetting
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import FindingStatus, finding, first, some
-from kraftbridge.models.survey import BrokerSetting, Stated, Survey, Unobserved
+from kraftbridge.models.survey import BrokerSetting, Stated, Survey
 from kraftbridge.phases.becoming.refusals import Refusal, falling, refusals
 from kraftbridge.phases.becoming.settings import Settings
 from kraftbridge.phases.draft import StepContext
+from kraftbridge.phases.observed import told_settings
 
 Seen = Mapping[int, Settings]
 """Settings in force by broker."""
@@ -19,14 +20,9 @@ Seen = Mapping[int, Settings]
 
 def findings(spec: MigrationSpec, survey: Survey) -> Iterator[FindingStatus]:
     """Yield what the KRaft start of each broker will refuse."""
-    if isinstance(survey.brokers, Unobserved):
-        return  # another finding reports it
-    seen = {
-        broker: {s.name: _in_force(s) for s in settings}
-        for broker, settings in survey.brokers.items()
-        if not isinstance(settings, Unobserved)
-    }
-    yield from of_brokers(spec, seen)
+    # Another finding reports brokers that did not answer.
+    settings = told_settings(survey)
+    yield from of_brokers(spec, {broker: {s.name: _in_force(s) for s in settings[broker]} for broker in settings})
 
 
 def _in_force(setting: BrokerSetting) -> EffectiveSetting:
@@ -41,38 +37,51 @@ def standing(step: StepContext, seen: Seen) -> tuple[FindingStatus, ...]:
 
 
 def of_brokers(spec: MigrationSpec, seen: Seen) -> Iterator[FindingStatus]:
-    """Yield a finding for each broker whose start refuses a dynamic setting; it has the same object before the migration and before the restart."""
+    """Yield a finding for each broker whose start refuses a dynamic setting.
+
+    It has the same object before the migration and before the restart.
+    """
     for broker, settings in sorted(seen.items()):
-        if not (refused := refusals(settings, spec.brokers.static_settings)):
-            continue
-        yield finding(
-            Code.DYNAMIC_SETTINGS_REFUSED,
-            f"broker/{broker}",
-            broker=broker,
-            refused=some((f"{r.name} ({r.stored}, static {r.static or 'none'})" for r in refused), 10),
-            falling=first((f"{name} becomes {value or 'unset'}" for name, value in falling(settings).items()), 10),
-            fix=_fix(refused, broker),
-        )
+        refused = refusals(settings, spec.brokers.static_settings)
+        if refused:
+            yield finding(
+                Code.DYNAMIC_SETTINGS_REFUSED,
+                f"broker/{broker}",
+                broker=broker,
+                refused=some((f"{r.name} ({r.stored}, static {r.static or 'none'})" for r in refused), 10),
+                falling=first((f"{name} becomes {value or 'unset'}" for name, value in falling(settings).items()), 10),
+                fix=_fix(refused, broker),
+            )
 
 
 def _fix(refused: tuple[Refusal, ...], broker: int) -> str:
     """Return what to do: a static line, or a value that is not refused."""
-    steps = [_command(r, broker) for r in refused if r.steps]
-    lines = [f"{r.name}={r.stored}" for r in refused if r.stored != "hidden"]
-    hidden = [r.name for r in refused if r.stored == "hidden"]
+    lines = []
+    hidden = []
+    commands = []
+    for refusal in refused:
+        if refusal.stored == "hidden":
+            hidden.append(refusal.name)
+        else:
+            lines.append(f"{refusal.name}={refusal.stored}")
+        if refusal.steps:
+            commands.append(f"Or lower it step by step: {_command(refusal, broker)}")
     parts = []
     if lines:
         parts.append(
-            f"Give the brokers the static line {', '.join(lines)} (in their own configuration, or in spec.brokers.staticSettings), or remove the dynamic setting"
+            f"Give the brokers the static line {', '.join(lines)} "
+            "(in their own configuration, or in spec.brokers.staticSettings), or remove the dynamic setting"
         )
     if hidden:
         parts.append(f"Give the brokers {', '.join(hidden)} as static settings")
-    parts += [f"Or lower it step by step: {command}" for command in steps]
-    return ". ".join(parts)
+    return ". ".join([*parts, *commands])
 
 
 def _command(refusal: Refusal, broker: int) -> str:
-    """Return the commands that bring a thread pool near enough to its static size. Kafka refuses to delete a value that is more than double of what holds then."""
+    """Return the commands that bring a thread pool near enough to its static size.
+
+    Kafka refuses to delete a value that is more than double of what holds then.
+    """
     entity = "--entity-default" if refusal.is_default else f"--entity-name {broker}"
     return ", then ".join(
         f"kafka-configs.sh --alter --entity-type brokers {entity} --add-config {refusal.name}={value}"

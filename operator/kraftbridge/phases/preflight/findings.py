@@ -25,12 +25,13 @@ from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import FindingStatus, finding, some, with_channel
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Draft, StepContext
+from kraftbridge.phases.observed import read_sets
 from kraftbridge.phases.preflight import channel, dry_start, dynamic_settings, rehearsal
 from kraftbridge.phases.preflight import kafka as preflight_kafka
 from kraftbridge.phases.preflight import kubernetes as preflight_kubernetes
 
 REQUIRED_IBP = (3, 9)
-"""KIP-866 needs 3.4; several log dirs need 3.7-IV2 and transactions in the copy 3.6-IV1, and 3.9 is the bridge release."""
+"""KIP-866 needs 3.4, several log dirs 3.7-IV2, and transactions in the copy 3.6-IV1; 3.9 is the bridge release."""
 
 BRIDGE = Release(3, 9)
 """The release whose brokers and controllers a migration runs with."""
@@ -41,7 +42,7 @@ TEMPLATE = "pod template"
 
 def findings(draft: Draft) -> tuple[FindingStatus, ...]:
     """Return every finding, accepted ones marked, blocking ones first."""
-    found = _accepting(
+    marked = _accepting(
         draft.spec,
         (
             *_spec(draft.spec),
@@ -59,7 +60,7 @@ def findings(draft: Draft) -> tuple[FindingStatus, ...]:
         ),
     )
     order = list(Severity)
-    return tuple(sorted(found, key=lambda f: (f.accepted, order.index(f.severity), f.code, f.object)))
+    return tuple(sorted(marked, key=lambda f: (f.accepted, order.index(f.severity), f.code, f.object)))
 
 
 def redundancy_findings(spec: MigrationSpec, redundancy: TopicRedundancy) -> tuple[FindingStatus, ...]:
@@ -73,24 +74,24 @@ def rehearsal_findings(step: StepContext) -> tuple[FindingStatus, ...]:
 
 
 def dry_start_findings(step: StepContext) -> tuple[FindingStatus, ...]:
-    """Return what the last dry start found; asked again before the first broker restarts, if a template changed since preflight."""
+    """Return what the last dry start found; asked again before the first restart, if a template changed since."""
     return tuple(_accepting(step.spec, (*channel.findings(step), *dry_start.findings(step))))
 
 
 def findings_anew(step: StepContext, survey: Survey) -> tuple[FindingStatus, ...]:
-    """Return what preflight finds in the settings that the brokers run with now; asked again before each forward step."""
-    found = list(preflight_kafka.findings_anew(step, survey))
+    """Return what preflight finds in the settings that the brokers run with now; asked before each forward step."""
+    anew = list(preflight_kafka.findings_anew(step, survey))
     if step.status.phase in (Phase.PROVISIONING_QUORUM, Phase.DUAL_WRITE):
         # Before each restart in KRaft mode the record of that broker is asked (`nodes.comparing`).
-        found += dynamic_settings.findings(step.spec, survey)
-    return tuple(_accepting(step.spec, found))
+        anew += dynamic_settings.findings(step.spec, survey)
+    return tuple(_accepting(step.spec, anew))
 
 
-def _accepting(spec: MigrationSpec, found: Iterable[FindingStatus]) -> list[FindingStatus]:
+def _accepting(spec: MigrationSpec, unmarked: Iterable[FindingStatus]) -> list[FindingStatus]:
     """Mark the findings that the user accepts."""
     return [
         f.model_copy(update={"accepted": f.code in ACCEPTABLE and spec.preflight.accepts(f.code, f.object)})
-        for f in found
+        for f in unmarked
     ]
 
 
@@ -123,12 +124,18 @@ def _spec(spec: MigrationSpec) -> Iterator[FindingStatus]:
 
 
 def _metadata_version(spec: MigrationSpec) -> Iterator[FindingStatus]:
-    """Find a level that Kafka will refuse: the quorum begins at its release's last level, and Kafka 3.9 makes no lossy downgrade."""
+    """Find a level that Kafka will refuse.
+
+    The quorum begins at its release's last level, and Kafka 3.9 makes no lossy downgrade.
+    """
     release = release_of(spec.controllers.image)
-    levels = None if release is None else levels_of(release)
-    if spec.metadata_level is None or levels is None:
+    if spec.metadata_level is None or release is None:
         return
-    lowest, highest = lowest_without_loss(levels[1]), levels[1]
+    levels = levels_of(release)
+    if levels is None:
+        return
+    highest = levels[1]
+    lowest = lowest_without_loss(highest)
     if not lowest <= spec.metadata_level <= highest:
         yield finding(
             Code.METADATA_VERSION_OUT_OF_REACH,
@@ -142,8 +149,7 @@ def _metadata_version(spec: MigrationSpec) -> Iterator[FindingStatus]:
 
 def _images(draft: Draft) -> Iterator[FindingStatus]:
     """Judge the Kafka release that an image's name states; running brokers state their own release at registration."""
-    sets = draft.stateful_sets()
-    for item in () if isinstance(sets, Unobserved) else sets:
+    for item in read_sets(draft):
         release = release_of(item.image)
         if release is not None and release < BRIDGE:
             yield finding(Code.IMAGE_TOO_OLD, f"StatefulSet/{item.name}", image=item.image, release=release)
@@ -153,20 +159,17 @@ def _runner(draft: Draft) -> Iterator[FindingStatus]:
     available = draft.observation.runner_available
     if isinstance(available, Unobserved):
         yield finding(Code.RUNNER_UNKNOWN, "verification", reason=available)
-    elif not available and draft.spec.verification.runner is Runner.SPARK_APPLICATION:
+    if available is False and draft.spec.verification.runner is Runner.SPARK_APPLICATION:
         yield finding(Code.SPARK_OPERATOR_ABSENT, "verification")
 
 
 def _guard(draft: Draft) -> Iterator[FindingStatus]:
-    guarded = draft.observation.admission_policy
-    if guarded is not True:
-        yield finding(
-            Code.ADMISSION_POLICY_MISSING,
-            "cluster",
-            reason=guarded
-            if isinstance(guarded, Unobserved)
-            else "no ValidatingAdmissionPolicy of this operator is installed",
-        )
+    policy = draft.observation.admission_policy
+    if isinstance(policy, Unobserved):
+        yield finding(Code.ADMISSION_POLICY_MISSING, "cluster", reason=policy)
+    if policy is False:
+        reason = "no ValidatingAdmissionPolicy of this operator is installed"
+        yield finding(Code.ADMISSION_POLICY_MISSING, "cluster", reason=reason)
 
 
 def _workloads(draft: Draft) -> Iterator[FindingStatus]:
@@ -185,43 +188,50 @@ def _workloads(draft: Draft) -> Iterator[FindingStatus]:
 
 
 def _stateful_set(draft: Draft, name: str, item: StatefulSetState) -> Iterator[FindingStatus]:
-    settings = item.settings
     if item.lock and item.lock != draft.identity.lock:
         yield finding(Code.LOCKED_BY_ANOTHER, name, holder=f"its lock annotation names migration {item.lock}")
     if isinstance(item.lease, LeaseState) and item.lease.held_by_another:
         yield finding(Code.LOCKED_BY_ANOTHER, name, holder=f"{item.lease.holder} holds Lease kraftbridge-{item.name}")
-    if len(item.pods) != item.replicas or not all(p.ready and not p.deleting for p in item.pods):
-        ready = sum(p.ready and not p.deleting for p in item.pods)
-        trouble = next((f": {p.name} {p.trouble}" for p in item.pods if p.trouble), "")
+    ready = sum(not pod.down for pod in item.pods)
+    if not ready == len(item.pods) == item.replicas:
+        trouble = next((f": {pod.name} {pod.trouble}" for pod in item.pods if pod.trouble), "")
         yield finding(Code.BROKERS_NOT_READY, name, ready=ready, replicas=item.replicas, trouble=trouble)
     for variable, line in sorted(item.fixed_variables.items()):
         yield finding(Code.SETTING_FROM_REFERENCE, name, variable=variable, line=line)
-    for setting in (s for s in OVERLAID_SETTINGS if s in item.overrides):
-        yield finding(
-            Code.SETTING_IN_ARGUMENTS,
-            name,
-            setting=setting,
-            value=item.overrides[setting],
-            container=draft.spec.brokers.container,
-        )
+    for setting in OVERLAID_SETTINGS:
+        if setting in item.overrides:
+            value = item.overrides[setting]
+            container = draft.spec.brokers.container
+            yield finding(Code.SETTING_IN_ARGUMENTS, name, setting=setting, value=value, container=container)
     for variable in item.writes_to_zookeeper:
         yield finding(Code.IMAGE_WRITES_TO_ZOOKEEPER, name, variable=variable)
     yield from _properties(with_channel(draft.spec, draft.status), name, item)
-    stated = settings.get("inter.broker.protocol.version", "")
-    ibp = re.match(r"(\d+)\.(\d+)", stated)
-    lacking = not stated and not preflight_kafka.is_told(draft, item, "inter.broker.protocol.version")
-    if lacking or (stated and (ibp is None or (int(ibp[1]), int(ibp[2])) < REQUIRED_IBP)):
-        said = f"the pod template says {stated}" if stated else "the brokers did not tell it"
-        yield finding(Code.INTER_BROKER_PROTOCOL_TOO_LOW, name, stated=said)
-    if (
-        settings.get("zookeeper.metadata.migration.enable", "false").strip().lower() == "true"
-        and not item.configuration
-    ):
+    yield from _protocol_version(draft, name, item)
+    yield from _settings(name, item)
+
+
+def _protocol_version(draft: Draft, name: str, item: StatefulSetState) -> Iterator[FindingStatus]:
+    setting = "inter.broker.protocol.version"
+    stated = item.settings.get(setting, "")
+    if not stated:
+        if not preflight_kafka.is_told(draft, item, setting):
+            yield finding(Code.INTER_BROKER_PROTOCOL_TOO_LOW, name, stated="the brokers did not tell it")
+        return
+    version = re.match(r"(\d+)\.(\d+)", stated)
+    if version is None or (int(version[1]), int(version[2])) < REQUIRED_IBP:
+        yield finding(Code.INTER_BROKER_PROTOCOL_TOO_LOW, name, stated=f"the pod template says {stated}")
+
+
+def _settings(name: str, item: StatefulSetState) -> Iterator[FindingStatus]:
+    """Find settings of the pod template that KRaft mode does not have."""
+    settings = item.settings
+    flag = settings.get("zookeeper.metadata.migration.enable", "")
+    if flag.strip().lower() == "true" and not item.configuration:
         yield finding(Code.MIGRATION_FLAG_ALREADY_SET, name, source=TEMPLATE)
-    if settings.get("process.roles"):
-        yield finding(Code.ALREADY_KRAFT, name, roles=settings["process.roles"])
-    if settings.get("control.plane.listener.name"):
-        yield finding(Code.CONTROL_PLANE_LISTENER, name, value=settings["control.plane.listener.name"], source=TEMPLATE)
+    if roles := settings.get("process.roles"):
+        yield finding(Code.ALREADY_KRAFT, name, roles=roles)
+    if control_plane := settings.get("control.plane.listener.name"):
+        yield finding(Code.CONTROL_PLANE_LISTENER, name, value=control_plane, source=TEMPLATE)
     if settings.get("broker.id", "").strip() == "-1":
         yield finding(Code.GENERATED_BROKER_IDS, name, stated="broker.id is -1 in the pod template")
     if settings.get("authorizer.zookeeper.url"):
@@ -232,7 +242,8 @@ def _stateful_set(draft: Draft, name: str, item: StatefulSetState) -> Iterator[F
 
 
 def _properties(spec: MigrationSpec, name: str, item: StatefulSetState) -> Iterator[FindingStatus]:
-    source, mounted = spec.brokers.file, item.properties_from
+    source = spec.brokers.file
+    mounted = item.properties_from
     if source is None:
         return
     if not mounted:
@@ -271,26 +282,25 @@ def _znodes(name: str, state: ZooKeeperState) -> Iterator[FindingStatus]:
 
 
 def _identities(draft: Draft, name: str, state: ZooKeeperState) -> Iterator[FindingStatus]:
-    sets = draft.stateful_sets()
-    if isinstance(sets, Unobserved):
+    sets = read_sets(draft)
+    if not sets:
         return
-    ids = draft.registered_broker_ids()
-    if not ids:
-        yield finding(
-            Code.BROKER_IDENTITY_UNKNOWN,
-            name,
-            sets=", ".join(s.name for s in sets),
-            brokers=[b.id for b in state.brokers],
-        )
+    registered = {broker.id for broker in state.brokers}
+    managed = set(draft.registered_broker_ids().values())
+    if not managed:
+        names = ", ".join(stateful_set.name for stateful_set in sets)
+        brokers = [broker.id for broker in state.brokers]
+        yield finding(Code.BROKER_IDENTITY_UNKNOWN, name, sets=names, brokers=brokers)
         return
-    if unmanaged := sorted({b.id for b in state.brokers} - set(ids.values())):
+    if unmanaged := sorted(registered - managed):
         yield finding(Code.BROKERS_NOT_MANAGED, name, brokers=unmanaged)
-    if clash := sorted(set(ids.values()) & set(draft.spec.controllers.node_ids)):
+    if clash := sorted(managed & set(draft.spec.controllers.node_ids)):
         yield finding(Code.NODE_ID_COLLISION, "controllers", ids=clash)
 
 
 def _cluster(draft: Draft) -> Iterator[FindingStatus]:
-    cluster, redundancy = draft.observation.cluster, draft.observation.redundancy
+    cluster = draft.observation.cluster
+    redundancy = draft.observation.redundancy
     name = f"Kafka/{draft.spec.brokers.bootstrap_servers}"
     if not isinstance(cluster, ClusterState):
         yield finding(Code.KAFKA_UNREACHABLE, name, reason=cluster)

@@ -1,15 +1,17 @@
 """Findings about the brokers' running configuration, the principal's rights in Kafka, and the ACLs of ZooKeeper. Pure.
 
-The template is only the channel by which the migration changes settings. An image may ignore it (a mounted properties file), and a script may set
-values that it does not show. So preflight judges the running settings, and the controllers get those. DescribeConfigs is not complete either: it hides
-the values of secrets and of plugins' settings (``ConfigHelper``). A dry start shows those of Kafka's own authorizers.
+The template is only the channel by which the migration changes settings. An image may ignore it (a mounted properties
+file), and a script may set values that it does not show. So preflight judges the running settings, and the controllers
+get those. DescribeConfigs is not complete either: it hides the values of secrets and of plugins' settings
+(``ConfigHelper``). A dry start shows those of Kafka's own authorizers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final, TypeGuard
 
 from kraftbridge.constants import CONTROLLER_LISTENER, CONTROLLER_LISTENER_PREFIX, FORBID_PEM_FILES, OVERLAID_SETTINGS
 from kraftbridge.models.broker_settings import (
@@ -21,22 +23,26 @@ from kraftbridge.models.broker_settings import (
     may_change,
 )
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.dry_start import DryStartState
+from kraftbridge.models.dry_start import CopyOutcome, DryStartState, KafkaStart
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.rehearsal import NOT_REHEARSED
 from kraftbridge.models.report import CompareServed
 from kraftbridge.models.status import FindingStatus, finding, first, some
-from kraftbridge.models.survey import AclEntry, BrokerSetting, SettingSource, Survey
+from kraftbridge.models.survey import DYNAMIC, AclEntry, BrokerSetting, SettingSource, Survey
 from kraftbridge.phases.draft import Draft, StepContext
+from kraftbridge.phases.observed import broker_pods, observed, read_sets, told_settings
 from kraftbridge.phases.preflight import dry_start as dry_starts
 from kraftbridge.phases.preflight import rehearsal as rehearsals
 
-Seen = Mapping[int, Mapping[str, BrokerSetting]]
-"""Running settings by broker id and name."""
+Settings = Mapping[str, BrokerSetting]
+"""Running settings of one broker by name."""
+Seen = Mapping[int, Settings]
+"""Running settings by broker id."""
 
 CHANGED_FROM_THE_TEMPLATE = (AUTHORIZER, "listener.security.protocol.map")
-"""Settings whose new value the migration computes from the template; a value that the template does not show would be lost."""
+"""Settings whose new value the migration computes from the template: what the template does not show would be lost."""
+_TAKEN_OVER: Final = (*COPIED, *CHANGED_FROM_THE_TEMPLATE)
 
 HIDDEN_BY_KAFKA = {
     "super.users": "spec.controllers.superUsers",
@@ -45,90 +51,138 @@ HIDDEN_BY_KAFKA = {
 """Settings of authorizers that the controllers need, whose values no broker serves, and where to give them."""
 
 MIGRATION_FLAG = "zookeeper.metadata.migration.enable"
+_MECHANISM: Final = "sasl.mechanism.controller.protocol"
 
-_EXPANDED = ("$(", "${")
+_LISTENERS: Final = ("listeners", "advertised.listeners", "listener.security.protocol.map")
+_EXPANDED: Final = re.compile(r"\$[({]")
+"""A value that Kubernetes or a script expands."""
+
+_KEY_STORE: Final = ("ssl.keystore.location", "ssl.keystore.key")
+_TRUST_STORE: Final = ("ssl.truststore.location", "ssl.truststore.certificates")
+_STORES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "SSL": (_KEY_STORE, _TRUST_STORE),
+    "SASL_SSL": (_TRUST_STORE,),
+}
+"""What a client of the controllers' listener needs, by security protocol; one setting of each pair is enough."""
 
 
 def seen_settings(survey: Survey, dry_start: DryStartState | Unobserved) -> Seen:
-    """Return what the brokers that answered run with; a value that Kafka hides is taken from the broker's copy in its present mode."""
-    if isinstance(survey.brokers, Unobserved):
-        return {}
+    """Return what the brokers run with; what Kafka hides is taken from a broker's copy in its present mode."""
     return {
-        broker: _completed({s.name: s for s in settings}, _given(broker, dry_start))
-        for broker, settings in survey.brokers.items()
-        if not isinstance(settings, Unobserved)
+        broker: _completed({s.name: s for s in settings}, _values_of_copy(broker, dry_start))
+        for broker, settings in told_settings(survey).items()
     }
 
 
-def _given(broker: int, dry_start: DryStartState | Unobserved) -> Mapping[str, str]:
-    """Return the values that a broker's copy in its present mode shows; none without a dry start of what is there now."""
-    report = None if isinstance(dry_start, Unobserved) else dry_start.current
-    for copy in report.copies if report is not None else ():
-        if (
-            copy.broker_id == broker
-            and copy.key.mode is BrokerMode.ZOOKEEPER
-            and copy.start is not None
-            and copy.start.valid
-        ):
-            return {name: s.value for name, s in copy.start.settings.items() if s.value is not None}
+def _values_of_copy(broker: int, dry_start: DryStartState | Unobserved) -> Mapping[str, str]:
+    """Return the values that a broker's copy in its present mode shows."""
+    for copy in _copies(dry_start):
+        start = dry_starts.valid_start(copy)
+        if start is not None and (copy.broker_id, copy.key.mode) == (broker, BrokerMode.ZOOKEEPER):
+            return {name: given.value for name, given in start.settings.items() if given.value is not None}
     return {}
 
 
-def _completed(settings: dict[str, BrokerSetting], given: Mapping[str, str]) -> dict[str, BrokerSetting]:
-    hidden = [s for s in settings.values() if s.value is None and s.source is SettingSource.STATIC and s.name in given]
-    return settings | {s.name: replace(s, value=given[s.name]) for s in hidden}
+def _copies(dry_start: DryStartState | Unobserved) -> tuple[CopyOutcome, ...]:
+    """Return the copies of the last dry start, if it is about what is there now."""
+    if isinstance(dry_start, Unobserved) or dry_start.current is None:
+        return ()
+    return dry_start.current.copies
+
+
+def _completed(settings: dict[str, BrokerSetting], values: Mapping[str, str]) -> dict[str, BrokerSetting]:
+    hidden = {name for name, setting in settings.items() if _is_static(setting) and setting.value is None}
+    return settings | {name: replace(settings[name], value=values[name]) for name in hidden & values.keys()}
+
+
+# --------------------------------------------------------------------------------------- values of settings
+
+
+def _is_static(setting: BrokerSetting | None) -> TypeGuard[BrokerSetting]:
+    """Return whether the broker's own configuration states a setting."""
+    return setting is not None and setting.source is SettingSource.STATIC
+
+
+def _static_value(setting: BrokerSetting | None) -> str | None:
+    """Return the value that the broker's own configuration states; None also if Kafka hides it."""
+    return setting.value if _is_static(setting) else None
+
+
+def _text(values: Settings, name: str) -> str:
+    """Return the value of a setting, ``""`` if it is not set, or if Kafka hides it."""
+    setting = values.get(name)
+    return "" if setting is None else setting.value or ""
+
+
+def _value(values: Settings, name: str, default: str = "") -> str:
+    return (_text(values, name) or default).strip()
+
+
+def _normal(value: str) -> tuple[str, ...]:
+    """Return a value in a canonical form: sorted list, without spaces, booleans in lower case."""
+    parts = (part.strip() for part in value.split(","))
+    return tuple(sorted(part.lower() if part.lower() in {"true", "false"} else part for part in parts if part))
+
+
+def _flat(seen: Seen) -> list[BrokerSetting]:
+    """Return the settings of all brokers."""
+    return [setting for settings in seen.values() for setting in settings.values()]
+
+
+# ------------------------------------------------------------------------- templates and running settings
 
 
 def _overridden_settings(step: StepContext, seen: Seen) -> Iterator[FindingStatus]:
     """Find settings that run with another value than the template states."""
-    sets, ids = step.stateful_sets(), step.registered_broker_ids()
-    if isinstance(sets, Unobserved) or not ids:
+    ids = step.registered_broker_ids()
+    if not ids:
         return  # other findings report it
-    for item in sets:
-        running = {ids[pod.name]: seen[ids[pod.name]] for pod in item.pods if ids[pod.name] in seen}
+    sets = read_sets(step)
+    for stateful_set in sets:
+        brokers = [ids[pod.name] for pod in stateful_set.pods]
+        running = {broker: seen[broker] for broker in brokers if broker in seen}
         for broker, settings in running.items():
-            yield from _of_broker(item, broker, settings)
-        yield from _absent_from_template(item, running)
+            yield from _of_broker(stateful_set, broker, settings)
+        yield from _absent_from_template(stateful_set, running)
     yield from _hidden(step, sets, seen)
 
 
-def _of_broker(item: StatefulSetState, broker: int, running: Mapping[str, BrokerSetting]) -> Iterator[FindingStatus]:
+def _of_broker(stateful_set: StatefulSetState, broker: int, running: Settings) -> Iterator[FindingStatus]:
     name = f"broker/{broker}"
-    if "broker.id" not in running and "node.id" not in running:
+    if not {"broker.id", "node.id"} & running.keys():
         yield finding(Code.GENERATED_BROKER_IDS, name, stated="neither broker.id nor node.id is set")
-    for setting in (*COPIED, *CHANGED_FROM_THE_TEMPLATE):
-        stated = item.settings.get(setting, "").strip()
-        own = running.get(setting)
-        if setting in item.unreadable_settings or any(part in stated for part in _EXPANDED):
+    for setting in _TAKEN_OVER:
+        stated = stateful_set.settings.get(setting, "").strip()
+        value = _static_value(running.get(setting))
+        if not stated or setting in stateful_set.unreadable_settings or _EXPANDED.search(stated):
             continue  # the template does not say the value
-        if own is not None and (own.source is not SettingSource.STATIC or own.value is None):
+        if value is None and setting in running:
             continue  # nobody set it, or Kafka hides its value
-        if stated and (own is None or _normal(stated) != _normal(own.value or "")):
-            running_as = "without it" if own is None else f"with {own.value}"
+        if value is None or _normal(stated) != _normal(value):
             yield finding(
                 Code.SETTING_NOT_RUNNING,
                 name,
                 setting=setting,
                 stated=stated,
-                stateful_set=item.name,
-                running=running_as,
+                stateful_set=stateful_set.name,
+                running="without it" if value is None else f"with {value}",
             )
 
 
-def _absent_from_template(item: StatefulSetState, seen: Seen) -> Iterator[FindingStatus]:
-    """Find settings that the brokers run with and their template does not set; brokers with the same value share a finding."""
+def _absent_from_template(stateful_set: StatefulSetState, seen: Seen) -> Iterator[FindingStatus]:
+    """Find settings that brokers run with and their template does not set; equal values share a finding."""
     for setting in CHANGED_FROM_THE_TEMPLATE:
-        if item.settings.get(setting, "").strip() or setting in item.unreadable_settings:
+        if stateful_set.settings.get(setting, "").strip() or setting in stateful_set.unreadable_settings:
             continue
         brokers: dict[str, list[int]] = {}
         for broker, running in sorted(seen.items()):
-            own = running.get(setting)
-            if own is not None and own.source is SettingSource.STATIC and own.value is not None:
-                brokers.setdefault(own.value, []).append(broker)
+            value = _static_value(running.get(setting))
+            if value is not None:
+                brokers.setdefault(value, []).append(broker)
         for value, ids in brokers.items():
             yield finding(
                 Code.SETTING_HIDDEN,
-                f"StatefulSet/{item.name}",
+                f"StatefulSet/{stateful_set.name}",
                 brokers=first(ids),
                 setting=setting,
                 value=value,
@@ -139,11 +193,13 @@ def _hidden(step: StepContext, sets: tuple[StatefulSetState, ...], seen: Seen) -
     """Ask for what no broker serves, and neither a template nor a copy shows."""
     if dry_starts.awaited(step):
         return  # the copies may show it; the gate stays closed until then
-    given = {"super.users": bool(step.spec.controllers.super_users)}
+    hidden = {setting.name for setting in _flat(seen) if setting.value is None}
+    given = set(step.spec.controllers.config)
+    if step.spec.controllers.super_users:
+        given.add("super.users")
     for setting, place in HIDDEN_BY_KAFKA.items():
-        running = any(setting in settings and settings[setting].value is None for settings in seen.values())
-        shown = any(item.settings.get(setting) for item in sets)
-        if running and not shown and not given.get(setting) and setting not in step.spec.controllers.config:
+        shown = any(stateful_set.settings.get(setting) for stateful_set in sets)
+        if setting in hidden - given and not shown:
             yield finding(Code.SETTING_NOT_SERVED, "brokers", setting=setting, place=place)
 
 
@@ -152,22 +208,17 @@ def taken_over(survey: Survey, dry_start: DryStartState | Unobserved) -> dict[st
 
     If brokers differ, the value of the broker with the highest id counts.
     """
-    found: dict[str, str] = {}
+    taken: dict[str, str] = {}
     for _, settings in sorted(seen_settings(survey, dry_start).items()):
-        found |= {
-            name: own.value
-            for name in (*COPIED, *CHANGED_FROM_THE_TEMPLATE)
-            if (own := settings.get(name)) is not None and own.value and own.source is SettingSource.STATIC
-        }
-    return found
+        values = {name: _static_value(settings.get(name)) for name in _TAKEN_OVER}
+        taken |= {name: value for name, value in values.items() if value}
+    return taken
 
 
 def broker_modes(step: StepContext) -> dict[int, BrokerMode]:
     """Return the mode that each broker runs, as its pod shows it."""
-    sets = step.stateful_sets()
-    pods = () if isinstance(sets, Unobserved) else (p for s in sets for p in s.pods)
     ids = step.status.broker_ids
-    return {ids[p.name]: BrokerMode.of(p.configuration) for p in pods if p.name in ids}
+    return {ids[pod.name]: BrokerMode.of(pod.configuration) for pod in broker_pods(step) if pod.name in ids}
 
 
 def taken_anew(step: StepContext, survey: Survey) -> dict[str, str]:
@@ -175,32 +226,31 @@ def taken_anew(step: StepContext, survey: Survey) -> dict[str, str]:
 
     What the migration itself has set on a broker, and what Kafka hides, stays as it was recorded.
     """
-    known, modes = step.status.broker_settings, broker_modes(step)
-    found: dict[str, str] = {}
+    recorded = step.status.broker_settings
+    modes = broker_modes(step)
+    taken: dict[str, str] = {}
     for broker, settings in sorted(seen_settings(survey, step.observation.dry_start).items()):
-        mode = modes.get(broker)
-        ours = set() if mode is BrokerMode.ZOOKEEPER else step.spec.brokers.static_settings.keys()
-        for name in (*COPIED, *CHANGED_FROM_THE_TEMPLATE):
-            own = settings.get(name)
-            hidden = own is not None and own.source is SettingSource.STATIC and own.value is None
-            if hidden or name in ours or _is_overlaid(name, mode):
-                value = known.get(name)
-            else:
-                value = own.value if own is not None and own.source is SettingSource.STATIC else None
+        for name in _TAKEN_OVER:
+            value = _static_value(settings.get(name))
+            if _stays_as_recorded(step, name, settings.get(name), modes.get(broker)):
+                value = recorded.get(name)
             if value:
-                found[name] = value
-    return {name: _kept(known.get(name), value) for name, value in found.items()}
+                taken[name] = value
+    return {name: _respelled(recorded.get(name, value), value) for name, value in taken.items()}
 
 
-def _kept(known: str | None, value: str) -> str:
+def _stays_as_recorded(step: StepContext, name: str, setting: BrokerSetting | None, mode: BrokerMode | None) -> bool:
+    """Return whether Kafka hides a setting, or the migration itself may have set it on a broker in this mode."""
+    if _is_static(setting) and setting.value is None:
+        return True
+    if mode is BrokerMode.ZOOKEEPER:
+        return False
+    return name in step.spec.brokers.static_settings or name in OVERLAID_SETTINGS or may_change(name)
+
+
+def _respelled(recorded: str, value: str) -> str:
     """Return a value as it was recorded if only its spelling differs."""
-    return known if known is not None and _normal(known) == _normal(value) else value
-
-
-def _normal(value: str) -> tuple[str, ...]:
-    """Return a value in a canonical form: sorted list, without spaces, booleans in lower case."""
-    parts = (part.strip() for part in value.split(","))
-    return tuple(sorted(part.lower() if part.lower() in {"true", "false"} else part for part in parts if part))
+    return recorded if _normal(recorded) == _normal(value) else value
 
 
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
@@ -212,24 +262,23 @@ TOKEN_KEYS = frozenset({"delegation.token.secret.key", "delegation.token.master.
 """In KRaft the controllers create delegation tokens and need the key (``DelegationTokenControlManager``)."""
 
 NEEDED_OPERATIONS = ("DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
-"""Operations on the cluster resource: DESCRIBE for quorum and reassignments, DESCRIBE_CONFIGS for configurations, ALTER_CONFIGS for the canary quota
-(``KafkaApis.handleAlterClientQuotasRequest``)."""
+"""Operations on the cluster resource.
+
+DESCRIBE is for quorum and reassignments, DESCRIBE_CONFIGS for configurations, ALTER_CONFIGS for the canary quota
+(``KafkaApis.handleAlterClientQuotasRequest``).
+"""
 
 ALL_PERMISSIONS = frozenset("cdrwa")
 
 
 def is_told(step: StepContext, item: StatefulSetState, setting: str) -> bool:
-    """Return whether every broker of a StatefulSet says with which value of a setting it runs, whoever chose the value."""
-    survey, ids = step.observation.survey, step.registered_broker_ids()
-    if isinstance(survey, Unobserved) or isinstance(survey.brokers, Unobserved) or not ids or not item.pods:
+    """Return whether every broker of a StatefulSet says with which value of a setting it runs, whoever chose it."""
+    survey = step.observation.survey
+    if isinstance(survey, Unobserved) or not item.pods:
         return False
-    for pod in item.pods:
-        settings = survey.brokers.get(ids.get(pod.name, -1))
-        if settings is None or isinstance(settings, Unobserved):
-            return False
-        if not any(s.name == setting for s in settings):
-            return False
-    return True
+    ids = step.registered_broker_ids()
+    seen = seen_settings(survey, step.observation.dry_start)
+    return all(setting in seen.get(ids.get(pod.name, -1), ()) for pod in item.pods)
 
 
 def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
@@ -243,16 +292,18 @@ def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
 
 
 def findings_anew(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
-    """Find what preflight would find in the settings that the brokers run with now; asked again before each forward step.
+    """Find what preflight would find in the settings that the brokers run with now; asked before each forward step.
 
-    The flag that the migration sets itself is left out. Brokers in migration or KRaft mode were compared with what they were (`becoming`), and
-    copies and rehearsal judge the brokers' own templates, so what needs those is asked only until the first broker restarts.
+    The flag that the migration sets itself is left out. Brokers in migration or KRaft mode were compared with what they
+    were (`becoming`), and copies and rehearsal judge the brokers' own templates, so what needs those is asked only
+    until the first broker restarts.
     """
     if step.status.phase is Phase.PROVISIONING_QUORUM:
         yield from _visibility(step, survey)
         yield from _brokers(step, survey)
         return
-    modes, seen = broker_modes(step), seen_settings(survey, step.observation.dry_start)
+    modes = broker_modes(step)
+    seen = seen_settings(survey, step.observation.dry_start)
     own = {broker: _own(settings, modes.get(broker)) for broker, settings in seen.items()}
     for broker, settings in own.items():
         yield from _refused(broker, settings)
@@ -261,24 +312,26 @@ def findings_anew(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
     yield from _secrets(step, {b: s for b, s in own.items() if modes.get(b) is BrokerMode.ZOOKEEPER})
 
 
-def _own(settings: Mapping[str, BrokerSetting], mode: BrokerMode | None) -> dict[str, BrokerSetting]:
+def _own(settings: Settings, mode: BrokerMode | None) -> Settings:
     """Return a broker's settings without the flag that the overlay of migration mode sets."""
-    return {n: s for n, s in settings.items() if mode is BrokerMode.ZOOKEEPER or n != MIGRATION_FLAG}
-
-
-def _is_overlaid(setting: str, mode: BrokerMode | None) -> bool:
-    return mode is not BrokerMode.ZOOKEEPER and (setting in OVERLAID_SETTINGS or may_change(setting))
+    if mode is BrokerMode.ZOOKEEPER:
+        return settings
+    return {name: setting for name, setting in settings.items() if name != MIGRATION_FLAG}
 
 
 def _visibility(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
-    name, seen = f"Kafka/{step.spec.brokers.bootstrap_servers}", survey.visibility
-    if isinstance(seen, Unobserved):
-        yield finding(Code.VISIBILITY_UNKNOWN, name, reason=seen)
+    name = f"Kafka/{step.spec.brokers.bootstrap_servers}"
+    visibility = survey.visibility
+    if isinstance(visibility, Unobserved):
+        yield finding(Code.VISIBILITY_UNKNOWN, name, reason=visibility)
         return
-    needed = (*NEEDED_OPERATIONS, *(("ALTER",) if step.spec.metadata_version else ()))
-    if lacking := [o for o in needed if o not in seen.cluster_operations]:
+    needed = [*NEEDED_OPERATIONS]
+    if step.spec.metadata_version:
+        needed.append("ALTER")
+    lacking = [operation for operation in needed if operation not in visibility.cluster_operations]
+    if lacking:
         yield finding(Code.OPERATIONS_MISSING, name, operations=", ".join(lacking))
-    if unread := seen.topics_without_configs:
+    if unread := visibility.topics_without_configs:
         match step.spec.verification.compare_served:
             case CompareServed.ALWAYS:
                 yield finding(Code.TOPIC_CONFIGS_NEEDED, name, count=len(unread), topics=some(unread))
@@ -288,16 +341,15 @@ def _visibility(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
                 pass
     if isinstance(survey.zookeeper, Unobserved) or survey.zookeeper.denied:
         return  # another finding reports it
-    if hidden := survey.zookeeper.topics - seen.topics:
+    hidden = survey.zookeeper.topics - visibility.topics
+    if hidden:
         yield finding(Code.TOPICS_HIDDEN, name, count=len(hidden), topics=some(hidden))
 
 
 def _listener(survey: Survey) -> Iterator[FindingStatus]:
-    problems = survey.listener_problems
-    if isinstance(problems, Unobserved):
-        yield finding(Code.LISTENER_SECRET_UNKNOWN, "controllers", reason=problems)
-        return
-    for problem in problems:
+    if isinstance(survey.listener_problems, Unobserved):
+        yield finding(Code.LISTENER_SECRET_UNKNOWN, "controllers", reason=survey.listener_problems)
+    for problem in observed(survey.listener_problems, ()):
         yield finding(Code.LISTENER_CERTIFICATE_UNUSABLE, "controllers", problem=problem)
 
 
@@ -305,10 +357,8 @@ def _reassignments(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     name = f"Kafka/{draft.spec.brokers.bootstrap_servers}"
     if isinstance(survey.reassigning, Unobserved):
         yield finding(Code.REASSIGNMENTS_UNKNOWN, name, reason=survey.reassigning)
-    elif survey.reassigning:
-        yield finding(
-            Code.REASSIGNMENT_RUNNING, name, what=f"{len(survey.reassigning)} partition(s), {some(survey.reassigning)}"
-        )
+    if partitions := observed(survey.reassigning, ()):
+        yield finding(Code.REASSIGNMENT_RUNNING, name, what=f"{len(partitions)} partition(s), {some(partitions)}")
 
 
 # ----------------------------------------------------------------------------------------- configuration
@@ -322,10 +372,10 @@ def _brokers(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
         if isinstance(settings, Unobserved):
             yield finding(Code.BROKER_CONFIGURATION_UNKNOWN, f"broker/{broker}", reason=settings)
     seen = seen_settings(survey, step.observation.dry_start)
-    given = _given_certificates(step)
+    with_certificate = _given_certificates(step)
     for broker, running in seen.items():
         yield from _refused(broker, running)
-        if broker not in given or FORBID_PEM_FILES & running.keys():
+        if broker not in with_certificate or FORBID_PEM_FILES & running.keys():
             yield from _credentials(step, broker, running)
     yield from _overridden_settings(step, seen)
     yield from _left_aside(seen)
@@ -336,56 +386,67 @@ def _brokers(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
 
 def _given_certificates(step: StepContext) -> frozenset[int]:
     """Return the brokers to which the overlay gives a certificate for the controllers' listener."""
-    sets, ids = step.stateful_sets(), step.registered_broker_ids()
-    if isinstance(sets, Unobserved) or not ids:
-        return frozenset()
-    return frozenset(ids[pod.name] for item in sets if item.issued_secret for pod in item.pods)
+    ids = step.registered_broker_ids()
+    given = [stateful_set for stateful_set in read_sets(step) if stateful_set.issued_secret]
+    return frozenset(ids.get(pod.name, -1) for stateful_set in given for pod in stateful_set.pods)
 
 
-def _credentials(step: StepContext, broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[FindingStatus]:
+def _credentials(step: StepContext, broker: int, settings: Settings) -> Iterator[FindingStatus]:
     """Find a broker whose configuration has no certificate or login for the controllers' listener.
 
     Notes
     -----
-    A broker is a client of this listener with the settings of a server (``NodeToControllerChannelManagerImpl``, ``JaasContext.Type.SERVER``): its
-    TLS settings may lack the listener's prefix, its login is in ``listener.name.controller.<mechanism>.sasl.jaas.config`` or a JAAS file.
+    A broker is a client of this listener with the settings of a server (``NodeToControllerChannelManagerImpl``,
+    ``JaasContext.Type.SERVER``): its TLS settings may lack the listener's prefix, its login is in
+    ``listener.name.controller.<mechanism>.sasl.jaas.config`` or a JAAS file.
     """
     listener = step.spec.controllers.listener
     if not listener.has_files:
         return
-
-    def has(*names: str) -> bool:
-        return any(prefix + name in settings for prefix in (CONTROLLER_LISTENER_PREFIX, "") for name in names)
-
-    protocol, lacking = listener.security_protocol, []
-    if protocol == "SSL" and not has("ssl.keystore.location", "ssl.keystore.key"):
-        lacking.append(f"{CONTROLLER_LISTENER_PREFIX}ssl.keystore.location")
-    if protocol.endswith("SSL") and not has("ssl.truststore.location", "ssl.truststore.certificates"):
-        lacking.append(f"{CONTROLLER_LISTENER_PREFIX}ssl.truststore.location")
+    protocol = listener.security_protocol
+    lacking = _lacking_stores(settings, CONTROLLER_LISTENER_PREFIX, _STORES.get(protocol, ()))
     if protocol.startswith("SASL_"):
-        mechanism = settings.get("sasl.mechanism.controller.protocol")
-        if mechanism is None:  # Kafka's default is GSSAPI
-            lacking.append("sasl.mechanism.controller.protocol")
-        name = ((mechanism.value if mechanism is not None else None) or "plain").lower()
-        if f"{CONTROLLER_LISTENER_PREFIX}{name}.sasl.jaas.config" not in settings:
-            lacking.append(f"{CONTROLLER_LISTENER_PREFIX}{name}.sasl.jaas.config")
-    if lacking:
-        issued = step.status.listener_certificates
+        lacking += _lacking_login(settings)
+    if not lacking:
+        return
+    issued = step.status.listener_certificates
+    files = ""
+    if issued is not None:
         held = "the trust and the login" if listener.issues_logins else "the key stores"
-        files = "" if issued is None else f" (Secret {issued.brokers_secret} has {held})"
-        yield finding(
-            Code.BROKER_CREDENTIALS_MISSING,
-            f"broker/{broker}",
-            protocol=protocol,
-            lacking=" and ".join(lacking) + files,
-        )
+        files = f" (Secret {issued.brokers_secret} has {held})"
+    yield finding(
+        Code.BROKER_CREDENTIALS_MISSING,
+        f"broker/{broker}",
+        protocol=protocol,
+        lacking=" and ".join(lacking) + files,
+    )
 
 
-def _refused(broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[FindingStatus]:
-    """Find settings with which this broker does not start in migration or KRaft mode (``KafkaConfig.validateValues``, 3.9)."""
+def _lacking_stores(given: Collection[str], prefix: str, stores: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the stores that a configuration lacks, by their first setting.
+
+    A setting may have the listener's prefix or none (``AbstractConfig.valuesWithPrefixOverride``).
+    """
+
+    def has(store: tuple[str, str]) -> bool:
+        return any(name in given or prefix + name in given for name in store)
+
+    return [prefix + store[0] for store in stores if not has(store)]
+
+
+def _lacking_login(settings: Settings) -> list[str]:
+    mechanism = _text(settings, _MECHANISM) or "plain"
+    # Kafka's default mechanism is GSSAPI.
+    needed = (_MECHANISM, f"{CONTROLLER_LISTENER_PREFIX}{mechanism.lower()}.sasl.jaas.config")
+    return [name for name in needed if name not in settings]
+
+
+def _refused(broker: int, settings: Settings) -> Iterator[FindingStatus]:
+    """Find what does not let this broker start in migration or KRaft mode (``KafkaConfig.validateValues``, 3.9)."""
     name = f"broker/{broker}"
-    if (setting := settings.get("control.plane.listener.name")) is not None:
-        yield finding(Code.CONTROL_PLANE_LISTENER, name, value=setting.value, source=setting.source)
+    control_plane = settings.get("control.plane.listener.name")
+    if control_plane is not None:
+        yield finding(Code.CONTROL_PLANE_LISTENER, name, value=control_plane.value, source=control_plane.source)
     if "authorizer.zookeeper.url" in settings:
         yield finding(Code.AUTHORIZER_ZOOKEEPER_ELSEWHERE, name)
     protocols = settings.get("listener.security.protocol.map")
@@ -398,88 +459,89 @@ def _refused(broker: int, settings: Mapping[str, BrokerSetting]) -> Iterator[Fin
             name,
             stated=f"the broker runs with inter.broker.protocol.version={running.value} ({running.source})",
         )
-    names = [
-        part.split(":")[0].strip()
-        for key in ("listeners", "advertised.listeners", "listener.security.protocol.map")
-        for part in ((settings[key].value or "") if key in settings else "").split(",")
-    ]
-    flagged = settings.get(MIGRATION_FLAG)
-    if CONTROLLER_LISTENER in names and "controller.quorum.voters" not in settings:
+    endpoints = ",".join(_text(settings, key) for key in _LISTENERS)
+    listeners = {endpoint.split(":")[0].strip() for endpoint in endpoints.split(",")}
+    if CONTROLLER_LISTENER in listeners and "controller.quorum.voters" not in settings:
         yield finding(Code.LISTENER_NAME_TAKEN, name, listener=CONTROLLER_LISTENER)
-    if flagged is not None and (flagged.value or "").lower() == "true":
-        yield finding(Code.MIGRATION_FLAG_ALREADY_SET, name, source=flagged.source)
-    if (setting := settings.get("controlled.shutdown.enable")) is not None and setting.value == "false":
+    if _text(settings, MIGRATION_FLAG).lower() == "true":
+        yield finding(Code.MIGRATION_FLAG_ALREADY_SET, name, source=settings[MIGRATION_FLAG].source)
+    if _text(settings, "controlled.shutdown.enable") == "false":
         yield finding(Code.CONTROLLED_SHUTDOWN_DISABLED, name)
 
 
-def _left_aside(seen: Mapping[int, Mapping[str, BrokerSetting]]) -> Iterator[FindingStatus]:
-    every = [(b, s) for b, each in seen.items() for s in each.values() if s.source is not SettingSource.DEFAULT]
-    ignored = {s.name for _, s in every if s.name in IGNORED_BY_KRAFT}
+def _left_aside(seen: Seen) -> Iterator[FindingStatus]:
+    settings = _flat(seen)
+    stated = {setting.name for setting in settings if setting.source is not SettingSource.DEFAULT}
+    dynamic = [setting for setting in settings if setting.source in DYNAMIC]
+    ignored = stated & IGNORED_BY_KRAFT
+    dynamic_ignored = {setting.name for setting in dynamic} & IGNORED_BY_KRAFT
+    undefined = {setting.name for setting in dynamic if not setting.known}
     if ignored:
         yield finding(Code.SETTINGS_IGNORED_BY_KRAFT, "brokers", settings=some(ignored, 20))
-    if dynamic := {s.name for _, s in every if s.name in ignored and s.source is not SettingSource.STATIC}:
-        yield finding(Code.DYNAMIC_SETTINGS_IGNORED_BY_KRAFT, "brokers", settings=some(dynamic, 20))
-    if strange := {s.name for _, s in every if not s.known and s.source is not SettingSource.STATIC}:
-        yield finding(Code.DYNAMIC_SETTINGS_UNKNOWN, "brokers", settings=some(strange, 20))
+    if dynamic_ignored:
+        yield finding(Code.DYNAMIC_SETTINGS_IGNORED_BY_KRAFT, "brokers", settings=some(dynamic_ignored, 20))
+    if undefined:
+        yield finding(Code.DYNAMIC_SETTINGS_UNKNOWN, "brokers", settings=some(undefined, 20))
 
 
-def _needed_by_controllers(
-    step: StepContext, survey: Survey, seen: Mapping[int, Mapping[str, BrokerSetting]]
-) -> Iterator[FindingStatus]:
-    values = {name: setting for settings in seen.values() for name, setting in settings.items()}
-    ours = step.spec.controllers.config
+def _needed_by_controllers(step: StepContext, survey: Survey, seen: Seen) -> Iterator[FindingStatus]:
+    values = {setting.name: setting for setting in _flat(seen)}
     for plugin in CLASSES:
-        if plugin in values and plugin not in ours and values[plugin].value != DEFAULT_PRINCIPAL_BUILDER:
+        if plugin in values.keys() - step.spec.controllers.config and values[plugin].value != DEFAULT_PRINCIPAL_BUILDER:
             yield finding(Code.PLUGIN_NOT_ON_CONTROLLERS, plugin, setting=plugin, value=values[plugin].value)
-    logins = dict.fromkeys(login for each in seen.values() if (login := inter_broker_login(each)) is not None)
-    certificates = dict.fromkeys(tls for each in seen.values() if (tls := inter_broker_tls(each)) is not None)
-    if logins or certificates or TOKEN_KEYS & values.keys():
-        listener = survey.listener_settings
-        if isinstance(listener, Unobserved):
-            if not isinstance(survey.listener_problems, Unobserved):  # else `_listener` reports it
-                yield finding(Code.LISTENER_SECRET_UNKNOWN, "controllers", reason=listener)
-        else:
-            given = listener | ours.keys()
-            if TOKEN_KEYS & values.keys() and not TOKEN_KEYS & given:
-                yield finding(Code.DELEGATION_TOKEN_KEY_MISSING, "controllers")
-            for login in logins:
-                if login.setting not in given:
-                    yield finding(
-                        Code.INTER_BROKER_LOGIN_MISSING,
-                        "controllers",
-                        listener=login.listener,
-                        protocol=login.protocol,
-                        mechanism=login.mechanism,
-                        setting=login.setting,
-                    )
-            for tls in certificates:
-                if parts := tls.lacking(given):
-                    yield finding(
-                        Code.INTER_BROKER_TLS_MISSING,
-                        "controllers",
-                        listener=tls.listener,
-                        protocol=tls.protocol,
-                        lacking=" and ".join(parts),
-                    )
+    yield from _inter_broker_access(step, survey, seen, needs_key=not TOKEN_KEYS.isdisjoint(values))
     yield from _trials(survey)
-    users = values.get("super.users")
-    if users is not None and values.get("authorizer.class.name") is not None:
-        lacking = {u.strip() for u in (users.value or "").split(";") if u.strip()} - set(
-            step.spec.controllers.super_users
-        )
+    if {"super.users", "authorizer.class.name"} <= values.keys():
+        users = {user.strip() for user in _text(values, "super.users").split(";")}
+        lacking = users - {"", *step.spec.controllers.super_users}
         if lacking:
             yield finding(Code.SUPER_USERS_MISSING_ON_CONTROLLERS, "controllers", users=some(lacking))
 
 
+def _inter_broker_access(step: StepContext, survey: Survey, seen: Seen, *, needs_key: bool) -> Iterator[FindingStatus]:
+    """Find what the controllers lack to reach the brokers' inter-broker listeners, and for delegation tokens."""
+    logins = dict.fromkeys(filter(None, map(inter_broker_login, seen.values())))
+    certificates = dict.fromkeys(filter(None, map(inter_broker_tls, seen.values())))
+    if not (logins or certificates or needs_key):
+        return
+    listener = survey.listener_settings
+    if isinstance(listener, Unobserved):
+        if not isinstance(survey.listener_problems, Unobserved):  # else `_listener` reports it
+            yield finding(Code.LISTENER_SECRET_UNKNOWN, "controllers", reason=listener)
+        return
+    given = listener | step.spec.controllers.config.keys()
+    if needs_key and not TOKEN_KEYS & given:
+        yield finding(Code.DELEGATION_TOKEN_KEY_MISSING, "controllers")
+    for login in logins:
+        if login.setting not in given:
+            yield finding(
+                Code.INTER_BROKER_LOGIN_MISSING,
+                "controllers",
+                listener=login.listener,
+                protocol=login.protocol,
+                mechanism=login.mechanism,
+                setting=login.setting,
+            )
+    for tls in certificates:
+        if parts := tls.lacking(given):
+            yield finding(
+                Code.INTER_BROKER_TLS_MISSING,
+                "controllers",
+                listener=tls.listener,
+                protocol=tls.protocol,
+                lacking=" and ".join(parts),
+            )
+
+
 def _trials(survey: Survey) -> Iterator[FindingStatus]:
     """Find brokers that do not let the controllers in."""
-    if isinstance(survey.inter_broker, Unobserved):
-        yield finding(
-            Code.INTER_BROKER_LOGIN_NOT_TRIED, "brokers", listener="(all brokers)", reason=survey.inter_broker
-        )
+    trials = survey.inter_broker
+    if isinstance(trials, Unobserved):
+        yield finding(Code.INTER_BROKER_LOGIN_NOT_TRIED, "brokers", listener="(all brokers)", reason=trials)
         return
-    for broker, trial in sorted(survey.inter_broker.items()):
-        name, listener = f"broker/{broker}", f"{trial.listener} ({trial.address})"
+    for broker, trial in sorted(trials.items()):
+        name = f"broker/{broker}"
+        listener = f"{trial.listener} ({trial.address})"
         if trial.tried:
             yield finding(Code.INTER_BROKER_LOGIN_REFUSED, name, listener=listener, reason=trial.reason)
         else:
@@ -489,27 +551,40 @@ def _trials(survey: Survey) -> Iterator[FindingStatus]:
 def _unproven_plugins(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
     """Find classes that nothing has loaded from the controllers' image.
 
-    A copy of a broker's pod loads them if brokers and controllers run the same image. The rehearsal starts a controller of that image with its classes.
+    A copy of a broker's pod loads them if brokers and controllers run the same image.
+    The rehearsal starts a controller of that image with its classes.
     """
-    state, sets = step.observation.dry_start, step.stateful_sets()
     if dry_starts.awaited(step):
         return  # the copies may show it; the gate stays closed until then
-    report = None if isinstance(state, Unobserved) else state.current
-    controllers = step.spec.controllers
-    same = set() if isinstance(sets, Unobserved) else {s.name for s in sets if s.image == controllers.image}
-    starts = [c.start for c in (report.copies if report else ()) if c.key.stateful_set in same and c.start is not None]
+    image = step.spec.controllers.image
+    same = {stateful_set.name for stateful_set in read_sets(step) if stateful_set.image == image}
+    starts = [copy.start for copy in _copies(step.observation.dry_start) if copy.key.stateful_set in same]
+    rehearsed = frozenset[str]()
+    if rehearsals.starts_controllers(step):
+        rehearsed = frozenset(LOADED_BY_CONTROLLERS) - NOT_REHEARSED
     for plugin in LOADED_BY_CONTROLLERS:
-        value = controllers.config.get(plugin, "")
-        if plugin == AUTHORIZER:  # the controllers take over the brokers'
-            stated = [] if isinstance(sets, Unobserved) else [s.settings.get(plugin, "").strip() for s in sets]
-            value = taken_over(survey, state).get(plugin) or next((v for v in reversed(stated) if v), value)
-        if not value or value.startswith(_KAFKAS_OWN):
+        value = _class_of_controllers(step, survey, plugin)
+        if not value or value.startswith(_KAFKAS_OWN) or plugin in rehearsed:
             continue
-        if plugin not in NOT_REHEARSED and rehearsals.starts_controllers(step):
-            continue
-        loaded = (s for s in starts if plugin in s.settings and plugin not in (*s.missing_classes, *s.mounted_classes))
-        if not any(s.settings[plugin].value == value for s in loaded):
-            yield finding(Code.PLUGIN_NOT_PROVEN, plugin, setting=plugin, value=value, image=controllers.image)
+        if not any(_has_loaded(start, plugin, value) for start in starts):
+            yield finding(Code.PLUGIN_NOT_PROVEN, plugin, setting=plugin, value=value, image=image)
+
+
+def _class_of_controllers(step: StepContext, survey: Survey, plugin: str) -> str:
+    """Return the class that the controllers load; they take over the authorizer of the brokers."""
+    value = step.spec.controllers.config.get(plugin, "")
+    if plugin != AUTHORIZER:
+        return value
+    running = taken_over(survey, step.observation.dry_start).get(plugin)
+    stated = [stateful_set.settings.get(plugin, "").strip() for stateful_set in reversed(read_sets(step))]
+    return next(filter(None, (running, *stated)), value)
+
+
+def _has_loaded(start: KafkaStart | None, plugin: str, value: str) -> bool:
+    """Return whether a copy has loaded a class from its image."""
+    if start is None or plugin not in start.settings:
+        return False
+    return start.settings[plugin].value == value and plugin not in (*start.missing_classes, *start.mounted_classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -534,19 +609,14 @@ class _Tls:
     client_certificate: bool
 
     def lacking(self, given: Collection[str]) -> list[str]:
-        """Return what a configuration lacks; a setting may have the listener's prefix or none (``AbstractConfig.valuesWithPrefixOverride``)."""
-        prefix = f"listener.name.{self.listener.lower()}."
-        wanted = {"ssl.truststore.location": ("ssl.truststore.location", "ssl.truststore.certificates")}
+        """Return what a configuration lacks."""
+        stores = [_TRUST_STORE]
         if self.client_certificate:
-            wanted["ssl.keystore.location"] = ("ssl.keystore.location", "ssl.keystore.key")
-        return [
-            prefix + name
-            for name, alternatives in wanted.items()
-            if not any(before + alternative in given for before in (prefix, "") for alternative in alternatives)
-        ]
+            stores.append(_KEY_STORE)
+        return _lacking_stores(given, f"listener.name.{self.listener.lower()}.", stores)
 
 
-def inter_broker_tls(values: Mapping[str, BrokerSetting]) -> _Tls | None:
+def inter_broker_tls(values: Settings) -> _Tls | None:
     """Return what a controller needs for the TLS of a broker's inter-broker listener; None if the listener has none.
 
     Notes
@@ -560,31 +630,26 @@ def inter_broker_tls(values: Mapping[str, BrokerSetting]) -> _Tls | None:
     if asks is None and protocol == "SSL":
         asks = values.get("ssl.client.auth")
     # A value that Kafka hides may be `required`.
-    return _Tls(listener, protocol, asks is not None and (asks.value or "required") == "required")
+    return _Tls(listener, protocol, asks is not None and asks.value in (None, "", "required"))
 
 
-def inter_broker_listener(values: Mapping[str, BrokerSetting]) -> tuple[str, str]:
+def inter_broker_listener(values: Settings) -> tuple[str, str]:
     """Return name and security protocol of a broker's inter-broker listener."""
-    listener = _value(values, "inter.broker.listener.name") or _value(
-        values, "security.inter.broker.protocol", "PLAINTEXT"
-    )
-    pairs = (
-        pair.partition(":") for pair in _value(values, "listener.security.protocol.map").split(",") if pair.strip()
-    )
-    return listener, {name.strip(): kind.strip() for name, _, kind in pairs}.get(listener, listener)
+    default = _value(values, "security.inter.broker.protocol", "PLAINTEXT")
+    listener = _value(values, "inter.broker.listener.name") or default
+    pairs = (pair.partition(":") for pair in _value(values, "listener.security.protocol.map").split(","))
+    protocols = {name.strip(): protocol.strip() for name, _, protocol in pairs}
+    return listener, protocols.get(listener, listener)
 
 
-def _value(values: Mapping[str, BrokerSetting], name: str, default: str = "") -> str:
-    return ((values[name].value if name in values else None) or default).strip()
-
-
-def inter_broker_login(values: Mapping[str, BrokerSetting]) -> _Login | None:
+def inter_broker_login(values: Settings) -> _Login | None:
     """Return what a controller needs to log in to a broker's inter-broker listener; None if that is no SASL listener.
 
     Notes
     -----
-    A controller in migration mode sends LeaderAndIsr and UpdateMetadata to that listener (``MigrationPropagator``). It is a client there with the
-    server's login context, which is this setting or a JAAS file (``JaasContext.loadServerContext``); controllers have no such file.
+    A controller in migration mode sends LeaderAndIsr and UpdateMetadata to that listener (``MigrationPropagator``). It
+    is a client there with the server's login context, which is this setting or a JAAS file
+    (``JaasContext.loadServerContext``); controllers have no such file.
     """
     listener, protocol = inter_broker_listener(values)
     if not protocol.startswith("SASL_"):
@@ -592,59 +657,47 @@ def inter_broker_login(values: Mapping[str, BrokerSetting]) -> _Login | None:
     return _Login(listener, protocol, _value(values, "sasl.mechanism.inter.broker.protocol", "GSSAPI"))
 
 
-def _secrets(step: StepContext, seen: Mapping[int, Mapping[str, BrokerSetting]]) -> Iterator[FindingStatus]:
-    secret = {
-        s.name
-        for settings in seen.values()
-        for s in settings.values()
-        if s.sensitive and s.known and s.source is not SettingSource.STATIC
-    }
-    if not secret:
+def _secrets(step: StepContext, seen: Seen) -> Iterator[FindingStatus]:
+    unstated = [setting for setting in _flat(seen) if not _is_static(setting)]
+    passwords = {setting.name for setting in unstated if setting.sensitive and setting.known}
+    if not passwords:
         return
     if step.spec.controllers.password_encoder_secret is None:
-        yield finding(Code.PASSWORD_ENCODER_SECRET_MISSING, "brokers", passwords=some(secret))
-    yield finding(Code.PASSWORD_BECOMES_PLAIN, "brokers", passwords=some(secret))
+        yield finding(Code.PASSWORD_ENCODER_SECRET_MISSING, "brokers", passwords=some(passwords))
+    yield finding(Code.PASSWORD_BECOMES_PLAIN, "brokers", passwords=some(passwords))
 
 
 # ------------------------------------------------------------------------------------------------ ZooKeeper
 
 
 def _access(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
-    name, access = f"ZooKeeper/{draft.spec.zookeeper.connect}", survey.zookeeper
+    name = f"ZooKeeper/{draft.spec.zookeeper.connect}"
+    access = survey.zookeeper
     if isinstance(access, Unobserved):
         yield finding(Code.ZOOKEEPER_ACLS_UNKNOWN, name, reason=access)
         return
-    if access.denied:
-        yield finding(
-            Code.ZOOKEEPER_ACL_DENIED,
-            name,
-            paths=some(access.denied),
-            identity=" and ".join(survey.zookeeper_identities) or "no credentials",
-        )
+    identity = " and ".join(survey.zookeeper_identities) or "no credentials"
     closed = [path for path, acl in access.acls.items() if not _granted(acl, survey) >= ALL_PERMISSIONS]
+    if access.denied:
+        yield finding(Code.ZOOKEEPER_ACL_DENIED, name, paths=some(access.denied), identity=identity)
     # CREATE and DELETE are checked on the parent, so such a znode itself may be read-only.
     if closed:
-        yield finding(
-            Code.ZOOKEEPER_ACL_FORBIDS_KRAFT,
-            name,
-            count=len(closed),
-            identity=" and ".join(survey.zookeeper_identities) or "no credentials",
-            paths=some(closed),
-        )
+        yield finding(Code.ZOOKEEPER_ACL_FORBIDS_KRAFT, name, count=len(closed), paths=some(closed), identity=identity)
     if access.topics_without_acl:
         yield finding(Code.ZOOKEEPER_ACLS_SAMPLED, name, count=access.topics_without_acl)
 
 
 def _other_users(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
-    name, users = f"ZooKeeper/{draft.spec.zookeeper.connect}", survey.zookeeper_users
+    name = f"ZooKeeper/{draft.spec.zookeeper.connect}"
+    users = survey.zookeeper_users
     if isinstance(users, Unobserved):
         if not isinstance(survey.zookeeper, Unobserved):  # else another finding reports it
             yield finding(Code.ZOOKEEPER_USERS_UNKNOWN, name, reason=users)
         return
     if isinstance(users.clients, Unobserved):
         yield finding(Code.ZOOKEEPER_USERS_UNKNOWN, name, reason=users.clients)
-    elif users.clients:
-        yield finding(Code.ZOOKEEPER_CLIENTS_OF_OTHERS, name, addresses=some(users.clients))
+    if clients := observed(users.clients, ()):
+        yield finding(Code.ZOOKEEPER_CLIENTS_OF_OTHERS, name, addresses=some(clients))
     if users.znodes:
         yield finding(Code.ZOOKEEPER_ZNODES_OF_OTHERS, name, paths=some(users.znodes))
     if users.groups:
@@ -652,9 +705,12 @@ def _other_users(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
 
 
 def _granted(acl: tuple[AclEntry, ...], survey: Survey) -> frozenset[str]:
-    def ours(entry: AclEntry) -> bool:
-        # The id of a user of SASL may have a realm; that of a certificate is its whole subject, which may contain any character.
-        name = entry.id.split("@")[0] if entry.scheme == "sasl" else entry.id
-        return f"{entry.scheme}:{name}" in survey.zookeeper_identities
+    """Return what an ACL permits to the controllers."""
+    holders = {"world:anyone", *survey.zookeeper_identities}
+    return frozenset[str]().union(*(entry.permissions for entry in acl if _holder(entry) in holders))
 
-    return frozenset[str]().union(*(e.permissions for e in acl if (e.scheme, e.id) == ("world", "anyone") or ours(e)))
+
+def _holder(entry: AclEntry) -> str:
+    # The id of a user of SASL may have a realm; that of a certificate is its whole subject, with any character.
+    name = entry.id.split("@")[0] if entry.scheme == "sasl" else entry.id
+    return f"{entry.scheme}:{name}"

@@ -48,23 +48,23 @@ def starts_controllers(step: StepContext) -> bool:
     if not step.spec.rehearsal.enabled:
         return False
     waived = {Code.REHEARSAL_FAILS, Code.REHEARSAL_UNKNOWN} & {a.code for a in step.spec.preflight.accepted}
-    return not waived or (record is not None and record.verdict in (RehearsalVerdict.WORKS, RehearsalVerdict.LOSES))
+    verdict = None if record is None else record.verdict
+    return not waived or verdict in (RehearsalVerdict.WORKS, RehearsalVerdict.LOSES)
 
 
 def _heap_findings(step: StepContext, record: RehearsalStatus) -> Iterator[FindingStatus]:
-    """Return a finding if the user's heap, or the user's memory limit for a tuned heap, is less than the rehearsal called for."""
-    options, needed = step.spec.controllers.heap_options, record.heap_needed_bytes
+    """Return a finding if the heap that the user gives, or leaves to a tuned one, is less than the rehearsal needed."""
+    needed = record.heap_needed_bytes
     if needed is None:
         return
+    options = step.spec.controllers.heap_options
     if options is not None:
-        given, source = heap_bytes(options), "spec.controllers.heapOptions"
+        source = "spec.controllers.heapOptions"
+        given = heap_bytes(options)
     else:
-        limit = _memory_limit(step)
+        source = "the memory limit in spec.controllers.resources"
         needed = max(needed, DEFAULT_HEAP_BYTES)
-        given, source = (
-            None if limit is None else max(0, limit - BEYOND_HEAP_BYTES),
-            "the memory limit in spec.controllers.resources",
-        )
+        given = _tuned_heap(step)
     if given is not None and given < needed:
         yield finding(
             Code.CONTROLLER_HEAP_TOO_SMALL,
@@ -77,15 +77,21 @@ def _heap_findings(step: StepContext, record: RehearsalStatus) -> Iterator[Findi
         )
 
 
-def _memory_limit(step: StepContext) -> int | None:
+def _tuned_heap(step: StepContext) -> int | None:
+    """Return the largest heap that the memory limit of the controllers' container leaves, None without a limit."""
     survey = step.observation.survey
     if isinstance(survey, Unobserved) or isinstance(survey.demand, Unobserved):
         return None
-    return next((d.memory_limit for d in survey.demand.containers if d.name == "kafka"), None)
+    for container in survey.demand.containers:
+        if container.name == "kafka" and container.memory_limit is not None:
+            return max(0, container.memory_limit - BEYOND_HEAP_BYTES)
+    return None
 
 
 def _mend(record: RehearsalStatus) -> str:
-    shown = [f"{mend.znode}: {mend.command}" for mend in record.mends[:_SHOWN_MENDS]]
+    if not record.mends:
+        return f"Read ConfigMap {record.report}, which has Kafka's own words"
+    mends = [f"{mend.znode}: {mend.command}" for mend in record.mends[:_SHOWN_MENDS]]
     if len(record.mends) > _SHOWN_MENDS:
-        shown.append(f"{len(record.mends) - _SHOWN_MENDS} more in ConfigMap {record.report}")
-    return "Mend " + "; ".join(shown) if shown else f"Read ConfigMap {record.report}, which has Kafka's own words"
+        mends.append(f"{len(record.mends) - _SHOWN_MENDS} more in ConfigMap {record.report}")
+    return f"Mend {'; '.join(mends)}"
