@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
 
-from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import PodState, StatefulSetState, Unobserved
-from kraftbridge.models.status import FindingStatus, finding, some
 from kraftbridge.models.survey import BrokerSetting, Survey
 from kraftbridge.phases.draft import StepContext
 
@@ -39,21 +37,6 @@ def told_settings(survey: Survey) -> dict[int, tuple[BrokerSetting, ...]]:
     """Return the running settings of each broker that answered."""
     nobody: Mapping[int, tuple[BrokerSetting, ...] | Unobserved] = {}
     return answers(observed(survey.brokers, nobody))
-
-
-def unknown(code: Code, name: str, part: object) -> Iterator[FindingStatus]:
-    """Yield the finding that a part of the observation is unknown, nothing if it is known."""
-    if isinstance(part, Unobserved):
-        yield finding(code, name, reason=part)
-
-
-def listed(
-    code: Code, name: str, detail: str, part: Collection[object] | Unobserved, most: int = 5, **details: object
-) -> Iterator[FindingStatus]:
-    """Yield the finding whose ``detail`` lists what a part names, nothing if it names nothing or is unknown."""
-    names = observed(part, ())
-    if names:
-        yield finding(code, name, **{detail: some(names, most)}, count=len(names), **details)
 
 
 def because(reason: str) -> str:

@@ -51,7 +51,12 @@ def ensure_armed(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> W
         _launch(draft, profile, gate, purpose)
         return _wait(f"verification {profile} before {gate} is being launched")
     if record.finished_at is not None:
-        return _inconclusive(draft, record, "before it was ready")
+        tries = _tries(draft, record)
+        message = (
+            f"verification {record.run_id} ended before it was ready ({record.reason}); "
+            f"tried {tries} time(s), again in {RETRY_AFTER.seconds} s"
+        )
+        return _inconclusive(message, tries)
     if record.ready_at is not None:
         return None
     deadline = draft.spec.verification.deadline_seconds
@@ -97,7 +102,12 @@ def ensure_verdict(
         case Verdict.INCONCLUSIVE | None:
             if _ended_before(draft, record, RETRY_AFTER):
                 _launch(draft, profile, gate, purpose)
-            return _inconclusive(draft, record, "without a verdict")
+            tries = _tries(draft, record)
+            message = (
+                f"verification {record.run_id} ended without a verdict ({record.reason}); "
+                f"tried {tries} time(s), again in {RETRY_AFTER.seconds} s"
+            )
+            return _inconclusive(message, tries)
 
 
 def _outdated(step: StepContext, record: VerificationStatus) -> str:
@@ -124,13 +134,12 @@ def _ended_before(step: StepContext, record: VerificationStatus, pause: timedelt
     return record.finished_at is not None and step.now - record.finished_at >= pause
 
 
-def _inconclusive(step: StepContext, record: VerificationStatus, when: str) -> Wait:
-    """Return the wait for the next try after a run that ended without a verdict."""
-    tries = len(_runs(step, record.profile, record.gate, record.purpose))
-    message = (
-        f"verification {record.run_id} ended {when} ({record.reason}); "
-        f"tried {tries} time(s), again in {RETRY_AFTER.seconds} s"
-    )
+def _tries(step: StepContext, record: VerificationStatus) -> int:
+    """Return how often a run was launched for the same gate."""
+    return len(_runs(step, record.profile, record.gate, record.purpose))
+
+
+def _inconclusive(message: str, tries: int) -> Wait:
     return Wait(message, WaitKind.VERIFICATION, Reason.INCONCLUSIVE, stalled=tries >= MAX_INCONCLUSIVE)
 
 

@@ -25,7 +25,7 @@ from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import FindingStatus, finding, some, with_channel
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Draft, StepContext
-from kraftbridge.phases.observed import listed, read_sets, unknown
+from kraftbridge.phases.observed import read_sets
 from kraftbridge.phases.preflight import channel, dry_start, dynamic_settings, rehearsal
 from kraftbridge.phases.preflight import kafka as preflight_kafka
 from kraftbridge.phases.preflight import kubernetes as preflight_kubernetes
@@ -157,14 +157,16 @@ def _images(draft: Draft) -> Iterator[FindingStatus]:
 
 def _runner(draft: Draft) -> Iterator[FindingStatus]:
     available = draft.observation.runner_available
-    yield from unknown(Code.RUNNER_UNKNOWN, "verification", available)
+    if isinstance(available, Unobserved):
+        yield finding(Code.RUNNER_UNKNOWN, "verification", reason=available)
     if available is False and draft.spec.verification.runner is Runner.SPARK_APPLICATION:
         yield finding(Code.SPARK_OPERATOR_ABSENT, "verification")
 
 
 def _guard(draft: Draft) -> Iterator[FindingStatus]:
     policy = draft.observation.admission_policy
-    yield from unknown(Code.ADMISSION_POLICY_MISSING, "cluster", policy)
+    if isinstance(policy, Unobserved):
+        yield finding(Code.ADMISSION_POLICY_MISSING, "cluster", reason=policy)
     if policy is False:
         reason = "no ValidatingAdmissionPolicy of this operator is installed"
         yield finding(Code.ADMISSION_POLICY_MISSING, "cluster", reason=reason)
@@ -273,7 +275,8 @@ def _znodes(name: str, state: ZooKeeperState) -> Iterator[FindingStatus]:
         yield finding(Code.CONTROLLER_MISSING, name)
     elif state.controller.kraft_controller_epoch >= 0:
         yield finding(Code.CONTROLLER_IS_KRAFT, name)
-    yield from listed(Code.TOPIC_DELETION_PENDING, name, "topics", state.pending_topic_deletions)
+    if state.pending_topic_deletions:
+        yield finding(Code.TOPIC_DELETION_PENDING, name, topics=some(state.pending_topic_deletions))
     if state.reassignments:
         yield finding(Code.REASSIGNMENT_RUNNING, name, what="/admin/reassign_partitions exists")
 

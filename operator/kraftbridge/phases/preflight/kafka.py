@@ -31,7 +31,7 @@ from kraftbridge.models.report import CompareServed
 from kraftbridge.models.status import FindingStatus, finding, first, some
 from kraftbridge.models.survey import DYNAMIC, AclEntry, BrokerSetting, SettingSource, Survey
 from kraftbridge.phases.draft import Draft, StepContext
-from kraftbridge.phases.observed import broker_pods, listed, observed, read_sets, told_settings, unknown
+from kraftbridge.phases.observed import broker_pods, observed, read_sets, told_settings
 from kraftbridge.phases.preflight import dry_start as dry_starts
 from kraftbridge.phases.preflight import rehearsal as rehearsals
 
@@ -64,11 +64,6 @@ _STORES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "SASL_SSL": (_TRUST_STORE,),
 }
 """What a client of the controllers' listener needs, by security protocol; one setting of each pair is enough."""
-
-_UNREAD_CONFIGS: Final = {
-    CompareServed.ALWAYS: Code.TOPIC_CONFIGS_NEEDED,
-    CompareServed.IF_ALLOWED: Code.TOPIC_CONFIGS_HIDDEN,
-}
 
 
 def seen_settings(survey: Survey, dry_start: DryStartState | Unobserved) -> Seen:
@@ -336,23 +331,32 @@ def _visibility(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
     lacking = [operation for operation in needed if operation not in visibility.cluster_operations]
     if lacking:
         yield finding(Code.OPERATIONS_MISSING, name, operations=", ".join(lacking))
-    code = _UNREAD_CONFIGS.get(step.spec.verification.compare_served)
-    if code is not None:
-        yield from listed(code, name, "topics", visibility.topics_without_configs)
+    if unread := visibility.topics_without_configs:
+        match step.spec.verification.compare_served:
+            case CompareServed.ALWAYS:
+                yield finding(Code.TOPIC_CONFIGS_NEEDED, name, count=len(unread), topics=some(unread))
+            case CompareServed.IF_ALLOWED:
+                yield finding(Code.TOPIC_CONFIGS_HIDDEN, name, count=len(unread), topics=some(unread))
+            case CompareServed.NEVER:
+                pass
     if isinstance(survey.zookeeper, Unobserved) or survey.zookeeper.denied:
         return  # another finding reports it
-    yield from listed(Code.TOPICS_HIDDEN, name, "topics", survey.zookeeper.topics - visibility.topics)
+    hidden = survey.zookeeper.topics - visibility.topics
+    if hidden:
+        yield finding(Code.TOPICS_HIDDEN, name, count=len(hidden), topics=some(hidden))
 
 
 def _listener(survey: Survey) -> Iterator[FindingStatus]:
-    yield from unknown(Code.LISTENER_SECRET_UNKNOWN, "controllers", survey.listener_problems)
+    if isinstance(survey.listener_problems, Unobserved):
+        yield finding(Code.LISTENER_SECRET_UNKNOWN, "controllers", reason=survey.listener_problems)
     for problem in observed(survey.listener_problems, ()):
         yield finding(Code.LISTENER_CERTIFICATE_UNUSABLE, "controllers", problem=problem)
 
 
 def _reassignments(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     name = f"Kafka/{draft.spec.brokers.bootstrap_servers}"
-    yield from unknown(Code.REASSIGNMENTS_UNKNOWN, name, survey.reassigning)
+    if isinstance(survey.reassigning, Unobserved):
+        yield finding(Code.REASSIGNMENTS_UNKNOWN, name, reason=survey.reassigning)
     if partitions := observed(survey.reassigning, ()):
         yield finding(Code.REASSIGNMENT_RUNNING, name, what=f"{len(partitions)} partition(s), {some(partitions)}")
 
@@ -365,7 +369,8 @@ def _brokers(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
         yield finding(Code.BROKER_CONFIGURATION_UNKNOWN, "brokers", reason=survey.brokers)
         return
     for broker, settings in survey.brokers.items():
-        yield from unknown(Code.BROKER_CONFIGURATION_UNKNOWN, f"broker/{broker}", settings)
+        if isinstance(settings, Unobserved):
+            yield finding(Code.BROKER_CONFIGURATION_UNKNOWN, f"broker/{broker}", reason=settings)
     seen = seen_settings(survey, step.observation.dry_start)
     with_certificate = _given_certificates(step)
     for broker, running in seen.items():
@@ -468,11 +473,15 @@ def _left_aside(seen: Seen) -> Iterator[FindingStatus]:
     settings = _flat(seen)
     stated = {setting.name for setting in settings if setting.source is not SettingSource.DEFAULT}
     dynamic = [setting for setting in settings if setting.source in DYNAMIC]
-    ignored = {setting.name for setting in dynamic} & IGNORED_BY_KRAFT
+    ignored = stated & IGNORED_BY_KRAFT
+    dynamic_ignored = {setting.name for setting in dynamic} & IGNORED_BY_KRAFT
     undefined = {setting.name for setting in dynamic if not setting.known}
-    yield from listed(Code.SETTINGS_IGNORED_BY_KRAFT, "brokers", "settings", stated & IGNORED_BY_KRAFT, 20)
-    yield from listed(Code.DYNAMIC_SETTINGS_IGNORED_BY_KRAFT, "brokers", "settings", ignored, 20)
-    yield from listed(Code.DYNAMIC_SETTINGS_UNKNOWN, "brokers", "settings", undefined, 20)
+    if ignored:
+        yield finding(Code.SETTINGS_IGNORED_BY_KRAFT, "brokers", settings=some(ignored, 20))
+    if dynamic_ignored:
+        yield finding(Code.DYNAMIC_SETTINGS_IGNORED_BY_KRAFT, "brokers", settings=some(dynamic_ignored, 20))
+    if undefined:
+        yield finding(Code.DYNAMIC_SETTINGS_UNKNOWN, "brokers", settings=some(undefined, 20))
 
 
 def _needed_by_controllers(step: StepContext, survey: Survey, seen: Seen) -> Iterator[FindingStatus]:
@@ -485,7 +494,8 @@ def _needed_by_controllers(step: StepContext, survey: Survey, seen: Seen) -> Ite
     if {"super.users", "authorizer.class.name"} <= values.keys():
         users = {user.strip() for user in _text(values, "super.users").split(";")}
         lacking = users - {"", *step.spec.controllers.super_users}
-        yield from listed(Code.SUPER_USERS_MISSING_ON_CONTROLLERS, "controllers", "users", lacking)
+        if lacking:
+            yield finding(Code.SUPER_USERS_MISSING_ON_CONTROLLERS, "controllers", users=some(lacking))
 
 
 def _inter_broker_access(step: StepContext, survey: Survey, seen: Seen, *, needs_key: bool) -> Iterator[FindingStatus]:
@@ -530,9 +540,12 @@ def _trials(survey: Survey) -> Iterator[FindingStatus]:
         yield finding(Code.INTER_BROKER_LOGIN_NOT_TRIED, "brokers", listener="(all brokers)", reason=trials)
         return
     for broker, trial in sorted(trials.items()):
-        code = Code.INTER_BROKER_LOGIN_REFUSED if trial.tried else Code.INTER_BROKER_LOGIN_NOT_TRIED
+        name = f"broker/{broker}"
         listener = f"{trial.listener} ({trial.address})"
-        yield finding(code, f"broker/{broker}", listener=listener, reason=trial.reason)
+        if trial.tried:
+            yield finding(Code.INTER_BROKER_LOGIN_REFUSED, name, listener=listener, reason=trial.reason)
+        else:
+            yield finding(Code.INTER_BROKER_LOGIN_NOT_TRIED, name, listener=listener, reason=trial.reason)
 
 
 def _unproven_plugins(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
@@ -647,9 +660,11 @@ def inter_broker_login(values: Settings) -> _Login | None:
 def _secrets(step: StepContext, seen: Seen) -> Iterator[FindingStatus]:
     unstated = [setting for setting in _flat(seen) if not _is_static(setting)]
     passwords = {setting.name for setting in unstated if setting.sensitive and setting.known}
+    if not passwords:
+        return
     if step.spec.controllers.password_encoder_secret is None:
-        yield from listed(Code.PASSWORD_ENCODER_SECRET_MISSING, "brokers", "passwords", passwords)
-    yield from listed(Code.PASSWORD_BECOMES_PLAIN, "brokers", "passwords", passwords)
+        yield finding(Code.PASSWORD_ENCODER_SECRET_MISSING, "brokers", passwords=some(passwords))
+    yield finding(Code.PASSWORD_BECOMES_PLAIN, "brokers", passwords=some(passwords))
 
 
 # ------------------------------------------------------------------------------------------------ ZooKeeper
@@ -663,9 +678,11 @@ def _access(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
         return
     identity = " and ".join(survey.zookeeper_identities) or "no credentials"
     closed = [path for path, acl in access.acls.items() if not _granted(acl, survey) >= ALL_PERMISSIONS]
-    yield from listed(Code.ZOOKEEPER_ACL_DENIED, name, "paths", access.denied, identity=identity)
+    if access.denied:
+        yield finding(Code.ZOOKEEPER_ACL_DENIED, name, paths=some(access.denied), identity=identity)
     # CREATE and DELETE are checked on the parent, so such a znode itself may be read-only.
-    yield from listed(Code.ZOOKEEPER_ACL_FORBIDS_KRAFT, name, "paths", closed, identity=identity)
+    if closed:
+        yield finding(Code.ZOOKEEPER_ACL_FORBIDS_KRAFT, name, count=len(closed), paths=some(closed), identity=identity)
     if access.topics_without_acl:
         yield finding(Code.ZOOKEEPER_ACLS_SAMPLED, name, count=access.topics_without_acl)
 
@@ -677,10 +694,14 @@ def _other_users(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
         if not isinstance(survey.zookeeper, Unobserved):  # else another finding reports it
             yield finding(Code.ZOOKEEPER_USERS_UNKNOWN, name, reason=users)
         return
-    yield from unknown(Code.ZOOKEEPER_USERS_UNKNOWN, name, users.clients)
-    yield from listed(Code.ZOOKEEPER_CLIENTS_OF_OTHERS, name, "addresses", users.clients)
-    yield from listed(Code.ZOOKEEPER_ZNODES_OF_OTHERS, name, "paths", users.znodes)
-    yield from listed(Code.CONSUMERS_IN_ZOOKEEPER, name, "groups", users.groups)
+    if isinstance(users.clients, Unobserved):
+        yield finding(Code.ZOOKEEPER_USERS_UNKNOWN, name, reason=users.clients)
+    if clients := observed(users.clients, ()):
+        yield finding(Code.ZOOKEEPER_CLIENTS_OF_OTHERS, name, addresses=some(clients))
+    if users.znodes:
+        yield finding(Code.ZOOKEEPER_ZNODES_OF_OTHERS, name, paths=some(users.znodes))
+    if users.groups:
+        yield finding(Code.CONSUMERS_IN_ZOOKEEPER, name, count=len(users.groups), groups=some(users.groups))
 
 
 def _granted(acl: tuple[AclEntry, ...], survey: Survey) -> frozenset[str]:

@@ -14,7 +14,7 @@ from kraftbridge.models.spec import MigrationSpec, Placement
 from kraftbridge.models.status import FindingStatus, finding, some
 from kraftbridge.models.survey import Budget, Capacity, ControllersDemand, Demand, Limit, Room, Survey
 from kraftbridge.phases.draft import Draft
-from kraftbridge.phases.observed import listed, observed, read_sets, unknown
+from kraftbridge.phases.observed import observed, read_sets
 
 OTHER_WRITER = "owner "
 """Prefix of an entry of `Survey.writers` if a controller owns the StatefulSet."""
@@ -24,13 +24,17 @@ CHART_WRITERS = ("Helm release ", "Flux HelmRelease ")
 
 def findings(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
     """Find objects that Kubernetes would refuse or leave pending."""
-    yield from unknown(Code.RIGHTS_UNKNOWN, "operator", survey.missing_rights)
-    yield from listed(Code.RIGHT_MISSING, "operator", "rights", survey.missing_rights, 20)
+    if isinstance(survey.missing_rights, Unobserved):
+        yield finding(Code.RIGHTS_UNKNOWN, "operator", reason=survey.missing_rights)
+    if rights := observed(survey.missing_rights, ()):
+        yield finding(Code.RIGHT_MISSING, "operator", rights=some(rights, 20))
     yield from _storage(draft, survey)
     yield from _budgets(survey)
     yield from _writers(draft, survey)
-    yield from unknown(Code.LEFTOVERS_UNKNOWN, "namespace", survey.leftovers)
-    yield from listed(Code.LEFTOVERS_FOUND, "namespace", "objects", survey.leftovers, 20)
+    if isinstance(survey.leftovers, Unobserved):
+        yield finding(Code.LEFTOVERS_UNKNOWN, "namespace", reason=survey.leftovers)
+    if leftovers := observed(survey.leftovers, ()):
+        yield finding(Code.LEFTOVERS_FOUND, "namespace", objects=some(leftovers, 20))
     yield from _selecting(draft, survey)
     yield from _refused(survey)
     if isinstance(survey.demand, Unobserved):
@@ -61,7 +65,8 @@ def _storage(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
 
 
 def _budgets(survey: Survey) -> Iterator[FindingStatus]:
-    yield from unknown(Code.BUDGETS_UNKNOWN, "brokers", survey.budgets)
+    if isinstance(survey.budgets, Unobserved):
+        yield finding(Code.BUDGETS_UNKNOWN, "brokers", reason=survey.budgets)
     names: dict[str, list[str]] = {}
     for budget in observed(survey.budgets, ()):
         names.setdefault(budget.stateful_set, []).append(budget.name)
@@ -82,7 +87,8 @@ def _budget(budget: Budget) -> Iterator[FindingStatus]:
 
 
 def _writers(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
-    yield from unknown(Code.WRITERS_UNKNOWN, "brokers", survey.writers)
+    if isinstance(survey.writers, Unobserved):
+        yield finding(Code.WRITERS_UNKNOWN, "brokers", reason=survey.writers)
     issued = {stateful_set.name: stateful_set.issued_secret for stateful_set in read_sets(draft)}
     nobody: Mapping[str, tuple[str, ...]] = {}
     for stateful_set, writers in observed(survey.writers, nobody).items():
@@ -102,14 +108,16 @@ def _writers(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
 
 
 def _selecting(draft: Draft, survey: Survey) -> Iterator[FindingStatus]:
-    yield from unknown(Code.POD_LABELS_UNKNOWN, "pods", survey.selecting)
+    if isinstance(survey.selecting, Unobserved):
+        yield finding(Code.POD_LABELS_UNKNOWN, "pods", reason=survey.selecting)
     labels = some(f"{key}={value}" for key, value in draft.spec.pods.labels.items())
     for name in observed(survey.selecting, ()):
         yield finding(Code.POD_LABELS_SELECTED, name, labels=labels)
 
 
 def _refused(survey: Survey) -> Iterator[FindingStatus]:
-    yield from unknown(Code.CHANGES_UNKNOWN, "brokers", survey.refused)
+    if isinstance(survey.refused, Unobserved):
+        yield finding(Code.CHANGES_UNKNOWN, "brokers", reason=survey.refused)
     for change in observed(survey.refused, ()):
         yield finding(Code.CHANGE_REFUSED, change.object, words=change.words)
 
@@ -118,7 +126,8 @@ def _refused(survey: Survey) -> Iterator[FindingStatus]:
 
 
 def _quotas(survey: Survey, demand: ControllersDemand, limits: tuple[Limit, ...]) -> Iterator[FindingStatus]:
-    yield from unknown(Code.QUOTAS_UNKNOWN, "controllers", survey.quotas)
+    if isinstance(survey.quotas, Unobserved):
+        yield finding(Code.QUOTAS_UNKNOWN, "controllers", reason=survey.quotas)
     wanted = _wanted(demand)
     beside = _counted([_defaulted(pod, limits) for pod in survey.verification])
     for quota in observed(survey.quotas, ()):
@@ -214,7 +223,8 @@ def _defaulted(container: Demand, limits: tuple[Limit, ...]) -> Demand:
 
 
 def _limits(survey: Survey, demand: ControllersDemand) -> Iterator[FindingStatus]:
-    yield from unknown(Code.LIMITS_UNKNOWN, "controllers", survey.limits)
+    if isinstance(survey.limits, Unobserved):
+        yield finding(Code.LIMITS_UNKNOWN, "controllers", reason=survey.limits)
     limits = observed(survey.limits, ())
     for limit in limits:
         name = f"LimitRange/{limit.name}"
