@@ -94,8 +94,8 @@ class Memory:
     """State that one migration's observer keeps between steps. Losing it costs time, not correctness."""
 
     redundancy: TopicRedundancy | None = None
-    survey: Answer[Survey] | None = None
-    """For the phase in which it was made."""
+    survey: tuple[float, Survey, Phase] | None = None
+    """Time of the survey, the survey, and the phase for which it was made."""
     channel: str = ""
     """Channel with which the parts below were read."""
     dry_start: Answer[tuple[str, tuple[BrokersSpec, ...]]] | None = None
@@ -459,12 +459,15 @@ class Observer:
     def _survey(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients, memory: Memory
     ) -> Survey:
-        answer = memory.survey
-        if answer is None or not answer.holds(SURVEY_EVERY_SECONDS, status.phase):
-            read = self._surveyor.survey if status.phase is Phase.PREFLIGHT else self._surveyor.settings
-            read_at = time.monotonic()
-            memory.survey = answer = Answer(read(identity, spec, status, clients), status.phase, read_at)
-        return answer.value
+        if memory.survey is not None:
+            read_at, survey, phase = memory.survey
+            if phase is status.phase and time.monotonic() - read_at <= SURVEY_EVERY_SECONDS:
+                return survey
+        read = self._surveyor.survey if status.phase is Phase.PREFLIGHT else self._surveyor.settings
+        begun_at = time.monotonic()
+        survey = read(identity, spec, status, clients)
+        memory.survey = (begun_at, survey, status.phase)
+        return survey
 
     def _dry_start(
         self,
