@@ -1,10 +1,12 @@
 """Canonical entities: the same form for metadata from ZooKeeper, from the log and from brokers.
 
-An entity has a kind, a key and attributes. Attributes are compared as canonical JSON, so equal entities have equal text. The code that
-reads a secret replaces it with a keyed hash.
+An entity has a kind, a key and attributes.
+Attributes are compared as canonical JSON, so equal entities have equal text.
+The code that reads a secret replaces it with a keyed hash.
 
-Passwords in ZooKeeper are encrypted by brokers (KIP-226). The format is that of Kafka's `EncryptingPasswordEncoder`: comma-separated ``name:value``
-pairs, with the CBC and GCM parameters of `CbcParamsEncoder` and `GcmParamsEncoder`.
+Passwords in ZooKeeper are encrypted by brokers (KIP-226).
+The format is that of Kafka's `EncryptingPasswordEncoder`: comma-separated ``name:value`` pairs,
+with the CBC and GCM parameters of `CbcParamsEncoder` and `GcmParamsEncoder`.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ def looks_encoded(value: str) -> bool:
 
 
 def is_password_config(name: str) -> bool:
-    """Return whether Kafka 3.9 treats a dynamic config as a password, which the copy decrypts (`DynamicBrokerConfig.isPasswordConfig`)."""
+    """Return whether the copy decrypts a dynamic config as a password (`DynamicBrokerConfig.isPasswordConfig`)."""
     return name.endswith(_PASSWORD_CONFIGS)
 
 
@@ -112,7 +114,8 @@ class EncodedPassword:
         parameters = self.parameters
         try:
             algorithm = _HASHES[parameters["keyFactoryAlgorithm"]]
-            key_bits, iterations = int(parameters["keyLength"]), int(parameters["iterations"])
+            key_bits = int(parameters["keyLength"])
+            iterations = int(parameters["iterations"])
             salt = base64.b64decode(parameters["salt"])
             encrypted = base64.b64decode(parameters["encryptedPassword"])
             vector = base64.b64decode(parameters["initializationVector"])

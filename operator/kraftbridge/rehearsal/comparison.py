@@ -1,6 +1,7 @@
 """Compares the original tree with the log at the end of the copy, to find the entities that Kafka lost or changed.
 
-Entities and equality are those of the Spark job, in one process and without a session, because the tree of a rehearsal fits into memory.
+Entities and equality are those of the Spark job, in one process and without a session,
+because the tree of a rehearsal fits into memory.
 """
 
 from __future__ import annotations
@@ -26,25 +27,17 @@ from kraftbridge.verification.sources.rows import LOG, ZOOKEEPER
 
 @dataclass(slots=True)
 class TreeComparison:
-    """The result of a comparison.
-
-    Attributes
-    ----------
-    copy_end_offset
-        Offset of the copy's `EndTransactionRecord`. None if the log contains no finished copy.
-    compared
-        Number of entities on either side.
-    unreadable
-        Znodes that this library cannot decode, by path. Their copies are not compared.
-    whole
-        The tree was read completely, so one without entities is that of an empty cluster.
-    """
+    """The result of a comparison."""
 
     copy_end_offset: int | None = None
+    """Offset of the copy's `EndTransactionRecord`. None if the log contains no finished copy."""
     compared: int = 0
+    """Number of entities on either side."""
     differences: list[Difference] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
+    """Znodes that this library cannot decode, by path. Their copies are not compared."""
     whole: bool = False
+    """The tree was read completely, so one without entities is that of an empty cluster."""
 
 
 def compare_copy(dump: Path, chroot: str, log_directory: Path, encoder_secret: str | None) -> TreeComparison:
@@ -97,7 +90,9 @@ def _difference(kind: EntityKind, key: str, zookeeper: str | None, log: str | No
 
 
 def changed_paths(before: Path, chroot: str, after: Path) -> tuple[list[str], list[str], list[str]]:
-    """Return the removed, added and changed znodes of a later dump of the scratch tree (without chroot). Empty folders are ignored.
+    """Return the removed, added and changed znodes of a later dump of the scratch tree (without chroot).
+
+    Empty folders are ignored.
 
     Raises
     ------
@@ -105,7 +100,9 @@ def changed_paths(before: Path, chroot: str, after: Path) -> tuple[list[str], li
         A dump cannot be read.
     """
     old = {znode.path: hash(znode.data) for znode in read_dump(before, chroot) if znode.data or not znode.children}
-    gone, new, changed = set(old), [], []
+    gone = set(old)
+    new = []
+    changed = []
     for znode in read_dump(after, ""):
         gone.discard(znode.path)
         if not znode.data or _is_kafkas_own(znode.path):
@@ -122,5 +119,13 @@ def _is_kafkas_own(path: str) -> bool:
 
 
 _OWN_PATHS: Final = frozenset({"/", "/controller", "/controller_epoch", "/migration", "/feature"})
-_OWN_FOLDERS: Final = ("/zookeeper", "/brokers/ids/", "/config/changes", "/brokers/seqid", "/isr_change_notification", "/kafka-acl-changes", "/kafka-acl-extended-changes")  # fmt: skip
+_OWN_FOLDERS: Final = (
+    "/zookeeper",
+    "/brokers/ids/",
+    "/config/changes",
+    "/brokers/seqid",
+    "/isr_change_notification",
+    "/kafka-acl-changes",
+    "/kafka-acl-extended-changes",
+)
 """Znodes that a controller writes for itself, and the registrations, which were disarmed."""

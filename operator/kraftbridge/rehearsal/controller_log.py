@@ -40,22 +40,17 @@ _MAXIMUM_CHARACTERS: Final = 400
 
 @dataclass(slots=True)
 class ControllerLog:
-    """The output of the controller, read while it grows.
-
-    Attributes
-    ----------
-    secrets
-        Values that `words` does not repeat.
-    stages
-        Time of the first line of each stage.
-    retries
-        Number of lines about repeated attempts since the last progress: a new stage, or other brokers that are waited for.
-    """
+    """The output of the controller, read while it grows."""
 
     path: Path
     secrets: frozenset[str] = frozenset()
+    """Values that `words` does not repeat."""
     stages: dict[Stage, datetime] = field(default_factory=dict)
+    """Time of the first line of each stage."""
     retries: int = 0
+    """Number of lines about repeated attempts since the last progress: a new stage,
+    or other brokers that are waited for.
+    """
     _position: int = 0
     _waiting: str = ""
 
@@ -71,7 +66,8 @@ class ControllerLog:
 
     def _take(self, line: str) -> None:
         if (waiting := _WAITING.search(line)) and waiting[0] != self._waiting:
-            self._waiting, self.retries = waiting[0], 0
+            self._waiting = waiting[0]
+            self.retries = 0
         if _RETRY.search(line) or (_WITHOUT_COPY in line and Stage.COPY_BEGINS not in self.stages):
             self.retries += 1
         for text, stage in _STAGES.items():
@@ -124,7 +120,8 @@ def without(secrets: Iterable[str], text: str) -> str:
 HIDDEN: Final = "[hidden]"
 """As ``Password.HIDDEN`` in Kafka."""
 _SECRET_VALUE: Final = re.compile(
-    r"""((?:salt|stored_key|server_key|hmac|encryptedPassword|[\w.]*(?:password|secret))["']?\s*[=:]\s*["']?)[^,"'\s}\]]+""",
+    r"((?:salt|stored_key|server_key|hmac|encryptedPassword|[\w.]*(?:password|secret))"
+    r"""["']?\s*[=:]\s*["']?)[^,"'\s}\]]+""",
     re.IGNORECASE,
 )
 

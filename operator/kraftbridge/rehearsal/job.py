@@ -1,8 +1,9 @@
 """`python -m kraftbridge.rehearsal.job read|run`: the two containers of a rehearsal's pod that run this package.
 
-`read` is the init container: it dumps the tree while ZooKeeper can be reached. When it has ended, the operator isolates the pod with a
-NetworkPolicy. `run` starts Kafka only when none of the earlier addresses can be reached any more. It writes its result into its log,
-because an isolated pod has no other way out.
+`read` is the init container: it dumps the tree while ZooKeeper can be reached.
+When it has ended, the operator isolates the pod with a NetworkPolicy.
+`run` starts Kafka only when none of the earlier addresses can be reached any more.
+It writes its result into its log, because an isolated pod has no other way out.
 """
 
 from __future__ import annotations
@@ -143,7 +144,10 @@ def _request(directory: Path) -> RehearsalRequest:
 
 
 def reachable(request: RehearsalRequest) -> Iterator[Address]:
-    """Yield the reachable addresses of ZooKeeper, the brokers and the API server; nothing if ZooKeeper cannot be reached."""
+    """Yield the reachable addresses of ZooKeeper, the brokers and the API server.
+
+    Nothing if ZooKeeper cannot be reached.
+    """
     zookeeper = list(_open(_hosts(request.zookeeper.connect.partition("/")[0])))
     if not zookeeper:
         return

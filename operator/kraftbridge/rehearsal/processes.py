@@ -67,18 +67,12 @@ class Processes(Protocol):
 
 @dataclass(slots=True)
 class LocalProcesses:
-    """Processes of this machine.
-
-    Attributes
-    ----------
-    kafka_home
-        A Kafka distribution, or its ``libs`` directory.
-    work
-        Configurations, data and output.
-    """
+    """Processes of this machine."""
 
     kafka_home: Path
+    """A Kafka distribution, or its ``libs`` directory."""
     work: Path
+    """Configurations, data and output."""
     java: str = ""
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -95,12 +89,21 @@ class LocalProcesses:
         return inner if inner.is_dir() else self.kafka_home
 
     def format_storage(self, properties: Path, cluster_id: str, release_version: str) -> None:
-        """Format the controller's log directory; its metadata.version must be the brokers' inter.broker.protocol.version."""
+        """Format the controller's log directory.
+
+        Its metadata.version must be the brokers' inter.broker.protocol.version.
+        """
         arguments = [
-            FORMAT_CLASS, "format", f"--cluster-id={cluster_id}", "--config", str(properties), "--release-version", release_version,
-        ]  # fmt: skip
+            FORMAT_CLASS,
+            "format",
+            f"--cluster-id={cluster_id}",
+            "--config",
+            str(properties),
+            "--release-version",
+            release_version,
+        ]
         command = self._java_command(FORMAT, 256 * _MIB, arguments)
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)  # noqa: S603 - our own command line
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)  # noqa: S603 - our own
         if done.returncode:
             raise RehearsalError(
                 f"the scratch controller's storage could not be formatted: {last_words(done.stdout + done.stderr)}"
@@ -219,7 +222,7 @@ def wait_for_port(processes: Processes, name: str, port: int, timeout_seconds: f
 
 
 def heap_after_collections(log: Path) -> int | None:
-    """Return the highest heap use after a garbage collection in bytes (``-Xlog:gc``); None if there was no collection."""
+    """Return the highest heap use after a garbage collection in bytes (``-Xlog:gc``); None if there was none."""
     try:
         text = log.read_text(errors="replace")
     except OSError:

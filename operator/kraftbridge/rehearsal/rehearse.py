@@ -53,9 +53,13 @@ _MIB: Final = 1 << 20
 _MAXIMUM_LISTENERS: Final = 16
 _START_SECONDS: Final = 120.0
 _RETRIES_THAT_MEAN_STUCK: Final = 6
-"""Number of retries without progress. With doubling pauses from 0.1 s, they take 6 to 25 s (``KRaftMigrationDriver``, ``ExponentialBackoff``)."""
+"""Number of retries without progress.
+With doubling pauses from 0.1 s, they take 6 to 25 s (``KRaftMigrationDriver``, ``ExponentialBackoff``).
+"""
 _REPETITIONS_THAT_MEAN_STUCK: Final = 2
-"""Number of retries before the claim that mean the same after `_LONG_WITHOUT_PROGRESS_SECONDS` without a new stage: the pauses double up to 20 s."""
+"""Number of retries before the claim that mean the same after `_LONG_WITHOUT_PROGRESS_SECONDS` without a new stage:
+the pauses double up to 20 s.
+"""
 _LONG_WITHOUT_PROGRESS_SECONDS: Final = 20.0
 _OUT_OF_MEMORY_EXIT: Final = 3
 """Exit code under ``-XX:+ExitOnOutOfMemoryError``."""
@@ -64,7 +68,9 @@ _UNFENCE_SECONDS: Final = 10.0
 """After dual-write. A heartbeat is sent every two seconds, and a busy controller answers late."""
 _LIMIT_SECONDS: Final = 300.0
 _PARTITIONS_PER_SECOND: Final = 75
-"""Of a slow machine: 200,000 partitions take 98 to 167 s (docs/sizing.md), and took 702 s at low priority on four cores with a load of 19."""
+"""Of a slow machine: 200,000 partitions take 98 to 167 s (docs/sizing.md),
+and took 702 s at low priority on four cores with a load of 19.
+"""
 _HEADROOM: Final = 1.6
 _SMALLEST_HEAP: Final = 128 * _MIB
 _HEAP_STEP: Final = 64 * _MIB
@@ -72,7 +78,9 @@ _WAITED: Final = re.compile(
     r"in (\d+) ms across (\d+) batches\. The average time spent waiting on a batch was ([\d.]+)"
 )
 _LARGE_BATCH: Final = 2000
-"""Measured with 20,000 partitions: the copy takes three quarters of the time that it takes with Kafka's 200 records (docs/rehearsal.md)."""
+"""Measured with 20,000 partitions: the copy takes three quarters of the time that it takes with Kafka's 200 records
+(docs/rehearsal.md).
+"""
 _MANY_BATCHES: Final = 20
 _MUCH_WAITING: Final = 0.1
 _SHORTEST_SECRET: Final = 4
@@ -81,30 +89,21 @@ _SHORTEST_SECRET: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class RehearsalOptions:
-    """Options of a rehearsal.
-
-    Attributes
-    ----------
-    kafka_home
-        A Kafka 3.9 distribution, or its ``libs`` directory. None in a pod, whose containers find their own.
-    work
-        Scratch directory. It is cleared before the rehearsal and remains afterwards.
-    settings
-        Settings of the real controllers: ``password.encoder.secret``, ``delegation.token.secret.key`` and others.
-    release_version
-        The brokers' ``inter.broker.protocol.version``.
-    timeout_seconds
-        Time limit of the migration, from the registration of the brokers. None derives it from the size of the tree.
-    """
+    """Options of a rehearsal."""
 
     kafka_home: Path | None
+    """A Kafka 3.9 distribution, or its ``libs`` directory. None in a pod, whose containers find their own."""
     work: Path
+    """Scratch directory. It is cleared before the rehearsal and remains afterwards."""
     chroot: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the real controllers: ``password.encoder.secret``, ``delegation.token.secret.key`` and others."""
     release_version: str = "3.9"
+    """The brokers' ``inter.broker.protocol.version``."""
     heap_bytes: int = 1024 * _MIB
     zookeeper_heap_bytes: int = 512 * _MIB
     timeout_seconds: float | None = None
+    """Time limit of the migration, from the registration of the brokers. None derives it from the size of the tree."""
     sample_limit: int = 1000
 
 
@@ -204,7 +203,8 @@ class _Rehearsal:
             self.processes.start(CONTROLLER, self.options.heap_bytes, CONTROLLER_CLASS, str(properties))
             problem = wait_for_port(self.processes, CONTROLLER, port, _START_SECONDS)
         if problem:
-            self.ending, self.why = self._died_or(Ending.NOT_STARTED), problem
+            self.ending = self._died_or(Ending.NOT_STARTED)
+            self.why = problem
             return
         level = level_of(self.options.release_version)
         registrations = Registrations(port, writer.cluster_id, level, writer.brokers)
@@ -251,7 +251,8 @@ class _Rehearsal:
         """
         log.read_on()
         log.retries = 0
-        stages, since = len(log.stages), time.monotonic()
+        stages = len(log.stages)
+        since = time.monotonic()
         limit = self.options.timeout_seconds or _LIMIT_SECONDS + self.tree.partitions / _PARTITIONS_PER_SECOND
         deadline = time.monotonic() + limit
         while time.monotonic() < deadline:
@@ -268,16 +269,19 @@ class _Rehearsal:
                     raise RehearsalError(
                         f"the scratch ZooKeeper exited with code {code}; see {self.work}/{ZOOKEEPER}.log"
                     )
-                self.ending, self.why = Ending.DIES, f"the controller exited with code {code}"
+                self.ending = Ending.DIES
+                self.why = f"the controller exited with code {code}"
                 return
             if len(log.stages) > stages:
-                stages, since = len(log.stages), time.monotonic()
+                stages = len(log.stages)
+                since = time.monotonic()
             claimed = Stage.CLAIMED in log.stages
             long = not claimed and time.monotonic() - since >= _LONG_WITHOUT_PROGRESS_SECONDS
             if log.retries >= (_REPETITIONS_THAT_MEAN_STUCK if long else _RETRIES_THAT_MEAN_STUCK):
                 self.ending = Ending.STICKS if claimed else Ending.NEVER_BEGINS
                 return
-        self.ending, self.why = Ending.TIMED_OUT, f"not in dual-write after {limit:.0f} s"
+        self.ending = Ending.TIMED_OUT
+        self.why = f"not in dual-write after {limit:.0f} s"
 
     def _died_or(self, other: Ending) -> Ending:
         return Ending.DIES if self.processes.exit_code(CONTROLLER) is not None else other
@@ -301,7 +305,8 @@ class _Rehearsal:
                 self.comparison = compare_copy(self.dump, self.options.chroot, self.work / CONTROLLER, secret)
 
     def result(self) -> RehearsalResult:
-        log, comparison = self.log, self.comparison
+        log = self.log
+        comparison = self.comparison
         if log is not None and log.path.exists():
             log.read_on()
         verdict, reason = self._verdict()
@@ -409,11 +414,13 @@ class _Rehearsal:
 
 
 def _batch_size(copied: str | None) -> int | None:
-    """Return a larger batch size if the copy spent much of its time waiting for commits of small batches, according to Kafka's summary."""
+    """Return a larger batch size if Kafka's summary says that the copy mostly waited for commits of small batches."""
     match = _WAITED.search(copied or "")
     if match is None:
         return None
-    took, batches, waited = int(match[1]), int(match[2]), float(match[3])
+    took = int(match[1])
+    batches = int(match[2])
+    waited = float(match[3])
     return _LARGE_BATCH if batches >= _MANY_BATCHES and batches * waited > took * _MUCH_WAITING else None
 
 

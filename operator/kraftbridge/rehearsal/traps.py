@@ -1,15 +1,17 @@
 """Finds the znodes at which Kafka 3.9 stops, waits without end or loses metadata, and the command that repairs each.
 
-Each trap was planted in a dump and rehearsed with Kafka 3.9.1; ``docs/rehearsal.md`` has the table. Codes are those of
-`kraftbridge.models.catalogue`. Run the commands against the live ZooKeeper before the takeover. ``$ZOOKEEPER`` is the value of
-``zookeeper.connect``, chroot included.
+Each trap was planted in a dump and rehearsed with Kafka 3.9.1; ``docs/rehearsal.md`` has the table.
+Codes are those of `kraftbridge.models.catalogue`.
+Run the commands against the live ZooKeeper before the takeover.
+``$ZOOKEEPER`` is the value of ``zookeeper.connect``, chroot included.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +24,9 @@ from kraftbridge.metadata.zookeeper.reader import read_dump
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.rehearsal import Mend
 
-_LONG, _INT, _DOUBLE = "a whole number", "a whole number below 2^31", "a number"
+_LONG = "a whole number"
+_INT = "a whole number below 2^31"
+_DOUBLE = "a number"
 _CLIENT_QUOTAS: Final[Mapping[str, str]] = {
     "producer_byte_rate": _LONG,
     "consumer_byte_rate": _LONG,
@@ -77,7 +81,10 @@ def mends(dump: Path, chroot: str, given: Collection[str]) -> list[Mend]:
                 code=Code.DELEGATION_TOKEN_KEY_MISSING,
                 znode=tree.tokens,
                 problem="delegation tokens exist and the controllers have no delegation.token.secret.key",
-                command="give the controllers the brokers' delegation.token.secret.key (here: --set delegation.token.secret.key=…)",
+                command=(
+                    "give the controllers the brokers' delegation.token.secret.key (here: "
+                    "--set delegation.token.secret.key=…)"
+                ),
             )
         )
     return found
@@ -146,7 +153,10 @@ def _migration(path: str, body: Mapping[str, Any] | None) -> Iterator[Mend]:
         yield Mend(
             code=Code.MIGRATION_ZNODE_STALE,
             znode=path,
-            problem=f"offset {offset} is of an earlier migration: controllers overwrite ZooKeeper with an empty image (KAFKA-17146)",
+            problem=(
+                f"offset {offset} is of an earlier migration: "
+                "controllers overwrite ZooKeeper with an empty image (KAFKA-17146)"
+            ),
             command=command,
         )
 
@@ -166,8 +176,13 @@ def _broker_config(path: str, name: str, data: bytes | None, given: Collection[s
         yield Mend(
             code=Code.PASSWORD_ENCODER_SECRET_MISSING,
             znode=path,
-            problem=f"{', '.join(encoded)} is encrypted and the controllers have no password.encoder.secret: they copy the cipher text",
-            command="give the controllers the brokers' password.encoder.secret (here: --set password.encoder.secret=…)",
+            problem=(
+                f"{', '.join(encoded)} is encrypted and the controllers have no password.encoder.secret: "
+                "they copy the cipher text"
+            ),
+            command=(
+                "give the controllers the brokers' password.encoder.secret (here: --set password.encoder.secret=…)"
+            ),
         )
 
 
@@ -258,14 +273,18 @@ def _of_topics(tree: _Tree) -> Iterator[Mend]:
                 code=Code.TOPIC_WITHOUT_ID,
                 znode=path,
                 problem="the topic has no id (KIP-516)",
-                command="set inter.broker.protocol.version to 2.8 or later on all brokers; the controller then assigns ids",
+                command=(
+                    "set inter.broker.protocol.version to 2.8 or later on all brokers; the controller then assigns ids"
+                ),
             )
         elif identity in owners:
             yield Mend(
                 code=Code.TOPIC_ID_DUPLICATE,
                 znode=path,
                 problem=f"topic {owners[identity]} has the same id",
-                command=f"kafka-topics.sh --delete --topic {shlex.quote(topic)}, and make it anew from a copy of its data",
+                command=(
+                    f"kafka-topics.sh --delete --topic {shlex.quote(topic)}, and make it anew from a copy of its data"
+                ),
             )
         else:
             owners[identity] = topic
@@ -310,7 +329,9 @@ def _of_partitions(tree: _Tree, topic: str, path: str, body: Mapping[str, Any]) 
                 code=Code.REPLICA_ON_UNKNOWN_BROKER,
                 znode=path,
                 problem=f"partition {partition} has replicas on brokers {unknown}, which are not registered",
-                command="start these brokers, or kafka-reassign-partitions.sh --execute with an assignment without them",
+                command=(
+                    "start these brokers, or kafka-reassign-partitions.sh --execute with an assignment without them"
+                ),
             )
 
 
@@ -335,6 +356,9 @@ def _is_int(text: str) -> bool:
     return text.isdecimal() and int(text) < 2**31
 
 
+_HEXADECIMAL: Final = re.compile("[0-9a-fA-F]{2}")
+
+
 def _is_url_encoded(name: str) -> bool:
     """Return whether ``java.net.URLDecoder`` accepts the name."""
     try:
@@ -342,8 +366,7 @@ def _is_url_encoded(name: str) -> bool:
     except UnicodeDecodeError:
         return False
     rest = name.split("%")[1:]
-    hexadecimal: Callable[[str], bool] = lambda two: len(two) == 2 and all(c in "0123456789abcdefABCDEF" for c in two)  # noqa: E731, PLR2004
-    return all(hexadecimal(part[:2]) for part in rest)
+    return all(_HEXADECIMAL.fullmatch(part[:2]) for part in rest)
 
 
 def _is_block(body: Mapping[str, Any] | None) -> bool:
@@ -355,11 +378,15 @@ def _delete(path: str) -> str:
 
 
 def _without(path: str, keys: Iterable[str]) -> str:
-    """Return the command that removes keys from a znode's config. It does not contain the other values, which may be secret."""
+    """Return the command that removes keys from a znode's config.
+
+    It does not contain the other values, which may be secret.
+    """
     deletions = " | ".join(f"del(.config[{json.dumps(key)}])" for key in keys)
     current = f'$(zookeeper-shell.sh "$ZOOKEEPER" get {shlex.quote(path)} | tail -n 1 | jq -c {shlex.quote(deletions)})'
     return f'zookeeper-shell.sh "$ZOOKEEPER" set {shlex.quote(path)} "{current}"'
 
 
 def _set(path: str, body: Mapping[str, Any]) -> str:
-    return f'zookeeper-shell.sh "$ZOOKEEPER" set {shlex.quote(path)} {shlex.quote(json.dumps(body, separators=(",", ":")))}'
+    text = json.dumps(body, separators=(",", ":"))
+    return f'zookeeper-shell.sh "$ZOOKEEPER" set {shlex.quote(path)} {shlex.quote(text)}'

@@ -1,7 +1,8 @@
 """The tree of a rehearsal: read from a dump, disarmed, and written as a ZooKeeper snapshot file.
 
-A snapshot is necessary because znodes that a client creates all have version 0, and Kafka copies a state znode's version as the partition's
-epoch (``ZkPartitionMigrationClient``, KIP-866). Format: ``FileSnap`` and ``DataTree.serialize`` of ZooKeeper 3.8.
+A snapshot is necessary because znodes that a client creates all have version 0,
+and Kafka copies a state znode's version as the partition's epoch (``ZkPartitionMigrationClient``, KIP-866).
+Format: ``FileSnap`` and ``DataTree.serialize`` of ZooKeeper 3.8.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _MAGIC: Final = 0x5A4B534E  # "ZKSN"
 _FORMAT: Final = 2
 _OPEN_TO_ALL: Final = -1
 _BROKER = re.compile(r"/brokers/ids/(\d+)")
+_TOPIC = re.compile(r"/brokers/topics/[^/]*")
 _STATE = re.compile(r"/brokers/topics/[^/]+/partitions/\d+/state")
 _REDACTED: Final = b"sha256:"
 
@@ -66,15 +68,10 @@ class BrokerRegistration:
 
 @dataclass(slots=True)
 class SnapshotWriter:
-    """Collects znodes in any order, then writes them as one snapshot, parents before their children.
-
-    Attributes
-    ----------
-    closed_ports
-        Closed ports of the loopback interface, which replace the brokers' endpoints.
-    """
+    """Collects znodes in any order, then writes them as one snapshot, parents before their children."""
 
     closed_ports: tuple[int, ...]
+    """Closed ports of the loopback interface, which replace the brokers' endpoints."""
     brokers: list[BrokerRegistration] = field(default_factory=list)
     cluster_id: str = ""
     partitions: int = 0
@@ -126,7 +123,7 @@ class SnapshotWriter:
             )
         elif _STATE.fullmatch(znode.path):
             self.partitions += 1
-        elif znode.path.startswith("/brokers/topics/") and znode.path.count("/") == 3:  # noqa: PLR2004 - /brokers/topics/NAME
+        elif _TOPIC.fullmatch(znode.path):
             self.topics += 1
         return replace(znode, ephemeral_owner=0) if znode.ephemeral_owner else znode
 
@@ -188,7 +185,8 @@ def _text(value: bytes) -> bytes:
 
 def _serialized(znode: Znode) -> bytes:
     data = struct.pack(">i", -1) if znode.data is None else _text(znode.data)
-    created, modified = znode.created_zxid, znode.modified_zxid
+    created = znode.created_zxid
+    modified = znode.modified_zxid
     # ACL; then czxid, mzxid, ctime, mtime, version, cversion, aversion, ephemeralOwner, pzxid (`StatPersisted`)
     stat = struct.pack(
         ">qqqqqiiiqq", _OPEN_TO_ALL, created, modified, 0, 0, znode.version, znode.children, 0, 0, modified

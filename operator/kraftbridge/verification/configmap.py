@@ -1,4 +1,4 @@
-"""Access to the run's ConfigMap through the API server's REST interface, with the pod's service account and no client library."""
+"""Reads and writes the run's ConfigMap over REST, with the pod's service account and no client library."""
 
 from __future__ import annotations
 
@@ -52,21 +52,14 @@ class NotWantedError(MetadataError):
 
 @dataclass(slots=True)
 class RunConfigMap:
-    """One ConfigMap.
-
-    Parameters
-    ----------
-    reference
-        Namespace and name.
-    server
-        Address of the API server.
-    account
-        Folder with the service account's `token` and `ca.crt`.
-    """
+    """One ConfigMap."""
 
     reference: ConfigMapReference
+    """Namespace and name."""
     server: str
+    """Address of the API server."""
     account: Path = _ACCOUNT
+    """Folder with the service account's `token` and `ca.crt`."""
 
     def request(self) -> VerificationRequest:
         """Return the request in the ConfigMap."""

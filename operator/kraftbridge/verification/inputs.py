@@ -26,7 +26,9 @@ from kraftbridge.verification.sources.rows import LogVoter
 
 _QUORUM_STATE: Final = "quorum-state"
 _TOLERATED_LAG_RECORDS: Final = 100
-"""Between copies of idle voters' logs: NoOpRecords of 50 s (`metadata.max.idle.interval.ms`); longer logs may be apart by a tenth."""
+"""Between copies of idle voters' logs: NoOpRecords of 50 s (`metadata.max.idle.interval.ms`);
+longer logs may be apart by a tenth.
+"""
 _TOLERATED_LAG_MS: Final = 60_000
 
 
@@ -40,31 +42,22 @@ class Dump:
 
 @dataclass(slots=True)
 class Inputs:
-    """Where everything is.
-
-    Attributes
-    ----------
-    zookeeper
-        A live ensemble or a dump; None where the profile does not need it.
-    voters
-        Logs; the one with `mirrored` is compared with ZooKeeper and with brokers.
-    states
-        What is known of each voter, in the same order.
-    replicas_offset
-        Offset, inclusive, at which the voters' images are compared. From the quorum: the last committed one, which every voter's log must
-        reach. Without a quorum to ask: the last one that every log holds.
-    live
-        Whether in-flight entities can be read again.
-    problems
-        What is wrong with the places, known before they are read; rules `Consistent` out.
-    """
+    """Where everything is."""
 
     profile: Profile
     zookeeper: ZooKeeperAccess | Dump | None
+    """A live ensemble or a dump; None where the profile does not need it."""
     voters: list[LogVoter]
+    """Logs; the one with `mirrored` is compared with ZooKeeper and with brokers."""
     states: list[VoterState]
+    """What is known of each voter, in the same order."""
     live: bool
+    """Whether in-flight entities can be read again."""
     replicas_offset: int | None = None
+    """Offset, inclusive, at which the voters' images are compared.
+    From the quorum: the last committed one, which every voter's log must reach.
+    Without a quorum to ask: the last one that every log holds.
+    """
     high_watermark: int | None = None
     leader_id: int | None = None
     leader_epoch: int | None = None
@@ -77,6 +70,7 @@ class Inputs:
     client_config_path: str | None = None
     encoder_secret_path: str | None = None
     problems: list[str] = field(default_factory=list)
+    """What is wrong with the places, known before they are read; rules `Consistent` out."""
 
 
 class BadInputError(MetadataError):
@@ -156,15 +150,18 @@ def _apply_view(inputs: Inputs, view: QuorumView) -> None:
         )
     if view.high_watermark < 1:  # a new leader knows it once a majority has fetched in its epoch
         raise QuorumUnavailableError(
-            f"leader {view.leader_id} says that the high watermark is {view.high_watermark}: nothing is known to be committed"
+            f"leader {view.leader_id} says that the high watermark is {view.high_watermark}: "
+            "nothing is known to be committed"
         )
     silent = sorted(voter for voter, end in view.end_offsets.items() if end < 0)
     if silent:  # `LeaderState`: no fetch since the election
         raise QuorumUnavailableError(
-            f"voter(s) {silent} have not fetched from leader {view.leader_id} since it was elected: is each up, and can it write its log?"
+            f"voter(s) {silent} have not fetched from leader {view.leader_id} since it was elected: "
+            "is each up, and can it write its log?"
         )
     inputs.high_watermark = view.high_watermark
-    inputs.leader_id, inputs.leader_epoch = view.leader_id, view.leader_epoch
+    inputs.leader_id = view.leader_id
+    inputs.leader_epoch = view.leader_epoch
     inputs.states = [
         state.model_copy(update={"reported_end_offset": view.end_offsets[state.id]}) for state in inputs.states
     ]
@@ -173,7 +170,10 @@ def _apply_view(inputs: Inputs, view: QuorumView) -> None:
 
 
 def _apply_logs(inputs: Inputs) -> None:
-    """Derive leader and compared offset from the logs: the longest log is the leader's, and every record that all logs hold is committed."""
+    """Derive leader and compared offset from the logs.
+
+    The longest log is the leader's, and every record that all logs hold is committed.
+    """
     log_ends: dict[int, LogEnd] = {}
     for index, voter in enumerate(inputs.voters):
         try:
@@ -195,7 +195,8 @@ def _apply_logs(inputs: Inputs) -> None:
     inputs.replicas_offset = min(ends.values()) - 1
     inputs.problems += (
         f"voter {inputs.voters[index].name} is far behind: its log ends at offset {end.offset}, that of voter "
-        f"{inputs.voters[longest].name} at {ends[longest]}; copy the logs within a minute of each other, and see that the voter follows"
+        f"{inputs.voters[longest].name} at {ends[longest]}; "
+        "copy the logs within a minute of each other, and see that the voter follows"
         for index, end in log_ends.items()
         if _is_far_behind(end, log_ends[longest])
     )
@@ -275,7 +276,8 @@ def _identities(names: Sequence[str], folders: Sequence[Path]) -> list[int]:
                 )
             if owner.cluster_id != known.cluster_id:
                 raise BadInputError(
-                    f"voter {name}: {folder} is of cluster {owner.cluster_id}, voter {other} of cluster {known.cluster_id}"
+                    f"voter {name}: {folder} is of cluster {owner.cluster_id}, "
+                    f"voter {other} of cluster {known.cluster_id}"
                 )
         owners[name] = owner
     free = iter(sorted(set(range(len(names))) - {owner.node_id for owner in owners.values()}))

@@ -1,4 +1,4 @@
-"""Runs a verification, at once or when the operator releases it: reads the places, compares them, and writes the report."""
+"""Runs a verification, at once or when the operator releases it, and writes the report."""
 
 from __future__ import annotations
 
@@ -277,7 +277,9 @@ def _compare_voters(run: Run, logs: DataFrame) -> None:
 
 
 def _report(run: Run, started: datetime) -> VerificationReport:
-    request, inputs, outcome = run.request, run.inputs, run.outcome
+    request = run.request
+    inputs = run.inputs
+    outcome = run.outcome
     outcome.note_passwords(inputs, request)
     verdict, reason = conclude(outcome, inputs)
     differing = Counter(difference.kind for difference in outcome.differences.values())
@@ -329,8 +331,12 @@ def verify(session: SparkSession, request: VerificationRequest, inputs: Inputs) 
 
 
 def verify_live(session: SparkSession, request: VerificationRequest) -> VerificationReport:
-    """Return the report of one run on a live cluster. A place that cannot be reached makes the verdict `Inconclusive`."""
-    started, began = datetime.now(UTC), time.monotonic()
+    """Return the report of one run on a live cluster.
+
+    A place that cannot be reached makes the verdict `Inconclusive`.
+    """
+    started = datetime.now(UTC)
+    began = time.monotonic()
     try:
         inputs = live_inputs(request)
     except MetadataError as error:
@@ -361,8 +367,10 @@ def armed_run(config_map: RunConfigMap, master: str | None = None) -> Verificati
 
     The session is warmed up in the meantime, unless the release is already there.
 
-    A run of profile `copy` watches the tree first. It announces itself when the tree from before the takeover is kept, and opens its
-    session once a KRaft controller has claimed ZooKeeper. It keeps its report beside the tree.
+    A run of profile `copy` watches the tree first.
+    It announces itself when the tree from before the takeover is kept,
+    and opens its session once a KRaft controller has claimed ZooKeeper.
+    It keeps its report beside the tree.
 
     Raises
     ------

@@ -39,7 +39,11 @@ class Mark:
 
 
 def kind_bars(report: VerificationReport) -> Sequence[Bar]:
-    """Return one bar for each kind. Its length grows with the square root of the number of entities. The differing share is red."""
+    """Return one bar for each kind.
+
+    Its length grows with the square root of the number of entities.
+    The differing share is red.
+    """
     most = max((counts.compared for counts in report.counts.values()), default=0) or 1
     bars = []
     for kind, counts in report.counts.items():
@@ -61,7 +65,7 @@ def timing_bars(report: VerificationReport) -> Sequence[Bar]:
 
 
 def offset_marks(report: VerificationReport) -> Sequence[Mark]:
-    """Return the offsets of the run on one line: the fence, the compared offset, the high watermark, the voters' ends."""
+    """Return the run's offsets on one line: the fence, the compared offset, the high watermark, the voters' ends."""
     points: list[tuple[str, int]] = []
     if report.fence and report.fence.first_offset is not None and report.fence.last_offset is not None:
         points.append(("ZooKeeper mirrors, at the first read", report.fence.first_offset))
@@ -75,7 +79,8 @@ def offset_marks(report: VerificationReport) -> Sequence[Mark]:
     ]
     if not points:
         return []
-    low, high = min(offset for _, offset in points), max(offset for _, offset in points)
+    low = min(offset for _, offset in points)
+    high = max(offset for _, offset in points)
     span = max(1, high - low)
     return [
         Mark(label, offset, _FENCE_LEFT + _FENCE_WIDTH * (offset - low) / span, row)

@@ -49,7 +49,8 @@ _HIDDEN: Final = '"(hidden)"'
 def difference_of_flagged(flagged: Flagged, places: Sequence[str]) -> Difference:
     """Return the difference that a comparison found."""
     copies = {place: flagged.copies[place] for place in places}
-    log, zookeeper = copies.get(LOG), copies.get(ZOOKEEPER)
+    log = copies.get(LOG)
+    zookeeper = copies.get(ZOOKEEPER)
     return difference(
         flagged.kind,
         flagged.key,
@@ -67,7 +68,10 @@ def difference(
     log_offset: int | None = None,
     zookeeper_offset: int | None = None,
 ) -> Difference:
-    """Return the differences between an entity's copies, attribute by attribute. Values of sensitive attributes are hidden."""
+    """Return the differences between an entity's copies, attribute by attribute.
+
+    Values of sensitive attributes are hidden.
+    """
     present = [place for place, copy in copies.items() if copy.count]
     absent = [place for place, copy in copies.items() if not copy.count]
     if any(copy.count > 1 for copy in copies.values()):
@@ -212,8 +216,8 @@ class Outcome:
 def conclude(outcome: Outcome, inputs: Inputs) -> tuple[Verdict, str]:
     """Return the verdict and its reason in one sentence.
 
-    A difference or a blocking finding makes the verdict `Inconsistent`, even if other parts could not be read. Without one, any unknown
-    part makes the verdict `Inconclusive`.
+    A difference or a blocking finding makes the verdict `Inconsistent`, even if other parts could not be read.
+    Without one, any unknown part makes the verdict `Inconclusive`.
     """
     if outcome.differences or outcome.uncounted:
         total = len(outcome.differences) + outcome.uncounted
@@ -234,7 +238,10 @@ def conclude(outcome: Outcome, inputs: Inputs) -> tuple[Verdict, str]:
         count = len(outcome.unresolved)
         return (
             Verdict.INCONCLUSIVE,
-            f"{count} {_plural('entity', 'entities', count)} stayed in flight: {', '.join(outcome.unresolved[:_SHOWN])}",
+            (
+                f"{count} {_plural('entity', 'entities', count)} stayed in flight: "
+                f"{', '.join(outcome.unresolved[:_SHOWN])}"
+            ),
         )
     compared = sum(counts.compared for counts in outcome.counts.values())
     if outcome.nothing_to_compare:
@@ -256,30 +263,21 @@ class DeadlineError(MetadataError):
 
 @dataclass(slots=True)
 class Run:
-    """One run over one session.
-
-    Attributes
-    ----------
-    session
-        Spark session with the data sources registered.
-    request
-        Identity, profile and limits of the run.
-    inputs
-        Places of the data.
-    salt
-        Key of the hashes that replace secrets; appears in no report.
-    few
-        Whether there are so few rows that one task is faster than a shuffle.
-    """
+    """One run over one session."""
 
     session: SparkSession
+    """Spark session with the data sources registered."""
     request: VerificationRequest
+    """Identity, profile and limits of the run."""
     inputs: Inputs
+    """Places of the data."""
     outcome: Outcome = field(default_factory=Outcome)
     timings: dict[str, float] = field(default_factory=dict)
     fence: Fence = field(default_factory=Fence)
     salt: bytes = field(default_factory=lambda: random_bytes.token_bytes(32))
+    """Key of the hashes that replace secrets; appears in no report."""
     few: bool = True
+    """Whether there are so few rows that one task is faster than a shuffle."""
     began: float = field(default_factory=time.monotonic)
     cached: list[DataFrame] = field(default_factory=list)
 
@@ -307,7 +305,9 @@ class Run:
         return frame
 
     def in_task(self, function: Callable[[_Argument], _Result], argument: _Argument) -> _Result:
-        """Run a function in a Spark task and return its result. The driver's memory then does not grow with the cluster.
+        """Run a function in a Spark task and return its result.
+
+        The driver's memory then does not grow with the cluster.
 
         Raises
         ------
@@ -377,7 +377,8 @@ def open_session(*, local: bool, master: str | None = None, ansi: bool | None = 
     local
         Run in this process if no master is given. `spark-submit` and the Spark operator give one.
     master
-        Master in place of the one that `spark-submit` or the Spark operator gives; ``local[N]`` compares in this pod, without executors.
+        Master in place of the one that `spark-submit` or the Spark operator gives; ``local[N]`` compares in this pod,
+        without executors.
     ansi
         Value of `spark.sql.ansi.enabled`; None for Spark's default.
 
@@ -395,7 +396,8 @@ def open_session(*, local: bool, master: str | None = None, ansi: bool | None = 
         .config("spark.sql.shuffle.partitions", str(_SMALL_SHUFFLE_PARTITIONS))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.python.worker.reuse", "true")
-        # Large arrays in huge pages: a fifth of the time of a log's replay is page faults otherwise (docs/benchmarks.md).
+        # Large arrays in huge pages: a fifth of the time of a log's replay is page faults otherwise
+        # (docs/benchmarks.md).
         .config("spark.executorEnv.GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
     )
     if master is not None:
@@ -411,7 +413,8 @@ def open_session(*, local: bool, master: str | None = None, ansi: bool | None = 
         listens = conf.get(_BIND) or conf.get("spark.driver.host")
         session.stop()
         raise OpenDriverError(
-            f"Spark's driver listens on {listens} without authentication, and whoever connects reads what the run compares: give --master local[N], "
+            f"Spark's driver listens on {listens} without authentication, "
+            "and whoever connects reads what the run compares: give --master local[N], "
             "or set spark.authenticate and spark.authenticate.secret.file"
         )
     for source in SOURCES:

@@ -1,7 +1,8 @@
-"""Reads the tree while Kafka copies it: before, from time to time, and again when a KRaft controller claims `/controller`.
+"""Reads the tree from time to time before Kafka copies it, and again when a KRaft controller claims `/controller`.
 
-The copy's end is written into `/migration` before the sync begins (``KRaftMigrationDriver.MigrateMetadataEvent``), so a reading after which
-`/migration` still names no offset has seen nothing of the sync, which deletes from ZooKeeper whatever the log lacks.
+The copy's end is written into `/migration` before the sync begins (``KRaftMigrationDriver.MigrateMetadataEvent``),
+so a reading after which `/migration` still names no offset has seen nothing of the sync,
+which deletes from ZooKeeper whatever the log lacks.
 """
 
 from __future__ import annotations
@@ -41,21 +42,16 @@ _READING_SHARE: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Result of a watch.
-
-    Attributes
-    ----------
-    claimed
-        Whether a KRaft controller claimed `/controller` before the deadline.
-    complete
-        Whether the tree was read again between the claim and the start of the sync. Otherwise the file contains the last reading before the claim.
-    znodes
-        Number of znodes in the file.
-    """
+    """Result of a watch."""
 
     claimed: bool
+    """Whether a KRaft controller claimed `/controller` before the deadline."""
     complete: bool
+    """Whether the tree was read again between the claim and the start of the sync.
+    Otherwise the file contains the last reading before the claim.
+    """
     znodes: int
+    """Number of znodes in the file."""
 
 
 def watch(
@@ -68,7 +64,7 @@ def watch(
     resume: bool = False,
     on_watching: Callable[[], None] | None = None,
 ) -> Watched:
-    """Write a dump of the tree now and from time to time, and in its place another one as soon as a KRaft controller has claimed ZooKeeper.
+    """Write a dump of the tree from time to time, and in its place another one once a KRaft controller has claimed it.
 
     Parameters
     ----------
@@ -77,8 +73,8 @@ def watch(
     deadline_seconds
         How long to wait for the claim.
     resume
-        A KRaft controller may be in charge already: then ``output`` may hold what an earlier watch has read, and is replaced only by
-        a reading from before the sync.
+        A KRaft controller may be in charge already: then ``output`` may hold what an earlier watch has read,
+        and is replaced only by a reading from before the sync.
     on_watching
         Called once, when ``output`` holds the tree from before the takeover or there is nothing left to wait for.
 
@@ -94,9 +90,11 @@ def watch(
         claimed = _is_claimed(reader)
         if claimed and not resume:
             raise ZooKeeperUnavailableError(
-                "a KRaft controller has claimed /controller already: the tree from before the takeover cannot be read any more"
+                "a KRaft controller has claimed /controller already: "
+                "the tree from before the takeover cannot be read any more"
             )
-        next_reading, told = 0.0, False
+        next_reading = 0.0
+        told = False
         while not claimed:
             now = time.monotonic()
             if now > deadline:
@@ -126,9 +124,11 @@ def watch(
 
 
 def keep_tree(config_map: RunConfigMap, request: VerificationRequest) -> Path:
-    """Keep the tree from before the sync in the request's file, secrets as hashes, and return the file once ZooKeeper is claimed.
+    """Keep the tree from before the sync in the request's file, and return the file once ZooKeeper is claimed.
 
-    The run is announced when the tree from before the takeover is kept. The watch starts again after its session is lost.
+    The file holds secrets as hashes.
+    The run is announced when the tree from before the takeover is kept.
+    The watch starts again after its session is lost.
 
     Raises
     ------
@@ -139,7 +139,8 @@ def keep_tree(config_map: RunConfigMap, request: VerificationRequest) -> Path:
     """
     if request.zookeeper is None or request.tree_path is None:
         raise BadInputError("profile copy needs `zookeeper` and `treePath`")
-    tree, chroot = Path(request.tree_path), split_connect(request.zookeeper.connect)[1]
+    tree = Path(request.tree_path)
+    chroot = split_connect(request.zookeeper.connect)[1]
     until = time.monotonic() + request.armed_deadline_seconds
     announced = False
 
@@ -180,7 +181,10 @@ def _is_claimed(reader: ZooKeeperReader) -> bool:
 
 
 def _walk_unclaimed(reader: ZooKeeperReader) -> Iterator[Znode]:
-    """Yield every znode but `/controller`: a claim in the middle of a reading must not make it one from after the claim."""
+    """Yield every znode but `/controller`.
+
+    A claim in the middle of a reading must not make it one from after the claim.
+    """
     return (each for each in _walk(reader) if each.path != _CONTROLLER)
 
 

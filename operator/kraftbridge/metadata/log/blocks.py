@@ -1,8 +1,9 @@
 """Decodes many records at once: finds their positions in the batches, and reads fields of frequent types as columns.
 
-A cluster's log consists mostly of `PartitionRecord` and `PartitionChangeRecord`. This module reads their fields from the batches' bytes
-with numpy, one field for thousands of records at a time. It uses the same message definitions as the decoders of single records
-(`kraftbridge.metadata.log.definitions`). It leaves damaged and unusual records to those decoders, which decode them or report the error.
+A cluster's log consists mostly of `PartitionRecord` and `PartitionChangeRecord`.
+This module reads their fields from the batches' bytes with numpy, one field for thousands of records at a time.
+It uses the same message definitions as the decoders of single records (`kraftbridge.metadata.log.definitions`).
+It leaves damaged and unusual records to those decoders, which decode them or report the error.
 """
 
 from __future__ import annotations
@@ -157,7 +158,8 @@ def record_block(batches: Sequence[RecordBatch], first: int, last: int | None) -
     """Return the records from offset `first` to `last`, inclusive; None if a batch contains irregular records."""
     data = b"".join([*(batch.payload for batch in batches), _PADDING])
     runs: list[tuple[int, int, int, int]] = []
-    position, counts = 0, []
+    position = 0
+    counts = []
     for batch in batches:
         end = position + len(batch.payload)
         if not _find_records(data, position, end, batch.count, runs):
@@ -199,16 +201,22 @@ def record_block(batches: Sequence[RecordBatch], first: int, last: int | None) -
 
 
 def _find_records(data: bytes, position: int, end: int, count: int, runs: list[tuple[int, int, int, int]]) -> bool:
-    """Append runs of records with equal lengths: start, total length, bytes of the length field, count; False if they do not fit."""
+    """Append runs of records with equal lengths: start, total length, bytes of the length field, count.
+
+    False if they do not fit.
+    """
     left = count
     while left > 0:
         if position >= end:
             return False
-        length, width = data[position], 1
+        length = data[position]
+        width = 1
         if length >= _CONTINUED:
-            length, width = length & 0x7F | data[position + 1] << 7, 2
+            length = length & 0x7F | data[position + 1] << 7
+            width = 2
             if length >= _CONTINUED << 7:
-                length, width = length & 0x3FFF | data[position + 2] << 14, 3
+                length = length & 0x3FFF | data[position + 2] << 14
+                width = 3
                 if length >= _CONTINUED << 14:
                     return False  # a record of a megabyte
         if length & 1:
@@ -237,7 +245,10 @@ def _zigzag(values: Int64s) -> Int64s:
 
 
 class _Walk:
-    """Reads one field after the other of many records. A record that does not fit is marked as odd, and its position stays."""
+    """Reads one field after the other of many records.
+
+    A record that does not fit is marked as odd, and its position stays.
+    """
 
     def __init__(self, octets: Octets, positions: Int64s, ends: Int64s) -> None:
         self.octets = octets
@@ -267,7 +278,8 @@ class _Walk:
         else:
             more = _NONE
         if len(more):
-            long_values, at = values[more], positions[more]
+            long_values = values[more]
+            at = positions[more]
             going = np.arange(len(more))
             for shift in range(14, 7 * maximum_bytes, 7):
                 read = view[np.minimum(at[going], len(view) - 1)].astype(np.int64)
@@ -278,7 +290,8 @@ class _Walk:
                     break
             self.odd[more[going]] = True
             self.odd[more[long_values > _MAXIMUM_UINT32]] |= maximum_bytes == _VARINT_BYTES
-            values[more], positions[more] = long_values, at
+            values[more] = long_values
+            positions[more] = at
         self._move(positions)
         return values
 
@@ -304,7 +317,8 @@ class _Walk:
         wrong = self.odd | (starts + sizes > self.ends)
         if wrong.any():
             self.odd |= wrong
-            counts, sizes = np.where(wrong, -1, counts), np.where(wrong, 0, sizes)
+            counts = np.where(wrong, -1, counts)
+            sizes = np.where(wrong, 0, sizes)
         self.positions = starts + sizes
         return starts, counts
 
@@ -345,7 +359,8 @@ class _Walk:
         for index in range(highest):
             rows = np.flatnonzero((numbers > index) & ~self.odd)
             walk = _Walk(self.octets, self.positions[rows], self.ends[rows])
-            tags, lengths = walk.varint(), walk.varint()
+            tags = walk.varint()
+            lengths = walk.varint()
             walk.odd |= tags <= previous[rows]  # in order, each once (`RawTaggedFieldWriter`)
             previous[rows] = tags
             walk._move(walk.positions + lengths)
@@ -358,7 +373,8 @@ class _Walk:
                 inner = _Walk(self.octets, ends[mine] - lengths[mine], ends[mine])
                 if each.type.startswith("[]"):
                     starts, counts = inner.spans(each.type[2:], nullable=version in each.nullable)
-                    spans[each.name][0][rows[mine]], spans[each.name][1][rows[mine]] = starts, counts
+                    spans[each.name][0][rows[mine]] = starts
+                    spans[each.name][1][rows[mine]] = counts
                 else:
                     values[each.name][rows[mine]] = inner.number(each.type)
                 inner.odd |= inner.positions != inner.ends

@@ -1,8 +1,10 @@
 """SCRAM credentials that a node of Kafka 3.9 may forget when it loads the metadata log.
 
-``org.apache.kafka.image.ScramDelta.apply`` drops a mechanism as soon as its users are none in between, even if more users of the same delta follow.
-The order is that of a ``HashMap``. A running node applies one change after the other; a node that starts loads its newest snapshot, and then the
-log in one delta (``MetadataBatchLoader``), the copy's transaction included.
+``org.apache.kafka.image.ScramDelta.apply`` drops a mechanism as soon as its users are none in between,
+even if more users of the same delta follow.
+The order is that of a ``HashMap``.
+A running node applies one change after the other; a node that starts loads its newest snapshot,
+and then the log in one delta (``MetadataBatchLoader``), the copy's transaction included.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ _REMOVED: Final = "RemoveUserScramCredentialRecord"
 
 
 def forgettable_by_voter(replay: LogReplay) -> dict[str, list[str]]:
-    """Return the removed users by mechanism whose credentials this voter may forget when it starts, all users of that mechanism together.
+    """Return the removed users by mechanism whose credentials this voter may forget when it starts.
 
+    It then forgets all users of that mechanism together.
     A user who is in the voter's newest snapshot and was not changed since keeps the mechanism.
 
     Parameters
@@ -29,7 +32,8 @@ def forgettable_by_voter(replay: LogReplay) -> dict[str, list[str]]:
     replay
         The voter's log, replayed from its newest snapshot.
     """
-    image, users = replay.image, _users(replay.image)
+    image = replay.image
+    users = _users(replay.image)
     kept = {mechanism for _, mechanism, offset in users if offset <= replay.snapshot_offset}
     changed = [(user, mechanism) for user, mechanism, _ in users if mechanism not in kept]
     keys = (key for kind, key in image.removed if kind is EntityKind.SCRAM_CREDENTIAL)
@@ -38,10 +42,13 @@ def forgettable_by_voter(replay: LogReplay) -> dict[str, list[str]]:
 
 
 def forgettable_by_brokers(files: LogFiles) -> dict[str, list[str]] | None:
-    """Return the same for a broker that starts on KRaft for the first time; None if the log's beginning is deleted, so that nobody knows.
+    """Return the same for a broker that starts on KRaft for the first time.
 
-    A broker in migration mode keeps its own copy of the log and takes no snapshots (``KafkaServer`` starts no ``SnapshotGenerator``): at its first
-    start on KRaft it loads everything since the log began, whatever snapshots the voters have.
+    None if the log's beginning is deleted, so that nobody knows.
+
+    A broker in migration mode keeps its own copy of the log and takes no snapshots (``KafkaServer`` starts no
+    ``SnapshotGenerator``): at its first start on KRaft it loads everything since the log began,
+    whatever snapshots the voters have.
 
     Raises
     ------

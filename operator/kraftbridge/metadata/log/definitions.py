@@ -1,8 +1,8 @@
 """Kafka's own message definitions of the metadata log, and the decoders generated from them.
 
-Kafka's build generates its Java classes from `schemas/*.json` (``kafka-metadata-3.9.1.jar``, ``common/metadata``). This module generates
-one Python function for each record type and version, as Kafka's `MessageGenerator` does in Java. The serialization is the flexible one of
-KIP-482, because every type has ``flexibleVersions: 0+``.
+Kafka's build generates its Java classes from `schemas/*.json` (``kafka-metadata-3.9.1.jar``, ``common/metadata``).
+This module generates one Python function for each record type and version, as Kafka's `MessageGenerator` does in Java.
+The serialization is the flexible one of KIP-482, because every type has ``flexibleVersions: 0+``.
 """
 
 from __future__ import annotations

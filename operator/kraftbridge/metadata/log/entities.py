@@ -42,9 +42,13 @@ from kraftbridge.models.entities import (
 
 _ROWS: Final = 50_000
 _UNORDERED: Final = frozenset({"endPoints", "features", "logDirs"})
-"""Lists of a registration whose order in a snapshot is that of a Java hash map (``BrokerRegistration``, ``ControllerRegistration``)."""
+"""Lists of a registration whose order in a snapshot is that of a Java hash map (``BrokerRegistration``,
+``ControllerRegistration``).
+"""
 ENCODED_MARK = "cipher text instead of the plain value, "
-"""Value for a password that was copied into the log encrypted (KAFKA-14801). Brokers would use the cipher text as the password."""
+"""Value for a password that was copied into the log encrypted (KAFKA-14801).
+Brokers would use the cipher text as the password.
+"""
 
 
 class PartitionColumns(NamedTuple):
@@ -193,7 +197,8 @@ def partition_columns(
         rows = np.fromiter(found, np.int64, int(counts.sum()))
     else:
         placed = [(key, row) for key in keys if (row := partition_row(image, key)) is not None]
-        names, counts = [topic_of_partition_key(key) for key, _ in placed], np.ones(len(placed), np.int64)
+        names = [topic_of_partition_key(key) for key, _ in placed]
+        counts = np.ones(len(placed), np.int64)
         rows = np.array([row for _, row in placed], np.int64)
     topics = pa.array(names, pa.string())
     of_topic = np.repeat(np.arange(len(names)), counts)

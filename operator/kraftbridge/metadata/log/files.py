@@ -1,4 +1,4 @@
-"""Gives access to the files of a voter's metadata log, in a local directory or through the log server beside the controller."""
+"""Gives access to the files of a voter's metadata log, in a local directory or through the controller's log server."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ class LogFiles(Protocol):
 
 def listing(files: LogFiles) -> LogListing:
     """Return the segments and snapshots of a log. Other files (indexes, parts, deleted files) are omitted."""
-    segments, snapshots = [], []
+    segments = []
+    snapshots = []
     for name, size in files.sizes().items():
         if match := _SEGMENT.fullmatch(name):
             segments.append(Segment(int(match[1]), name, size))
@@ -172,7 +173,8 @@ class RemoteLogFiles:
         parts = urlsplit(url)
         if parts.scheme != "https" or not parts.hostname:
             raise LogUnavailableError(f"log server address {url!r} is not https://host:port")
-        self._host, self._port = parts.hostname, parts.port or 443
+        self._host = parts.hostname
+        self._port = parts.port or 443
         self._prefix = parts.path.rstrip("/")
         self._token_path = token_path
         self._token = token

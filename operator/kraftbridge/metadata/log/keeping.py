@@ -1,6 +1,7 @@
-"""A copy of a voter's metadata log in one compressed archive: the newest snapshot, and the log from there to its last complete batch.
+"""A copy of a voter's metadata log in one compressed archive: the newest snapshot and the complete batches after it.
 
-Kafka starts a voter from such a copy as it starts one after a crash: it reads the snapshot, then the segments (``KafkaMetadataLog``, ``LogLoader``).
+Kafka starts a voter from such a copy as it starts one after a crash: it reads the snapshot,
+then the segments (``KafkaMetadataLog``, ``LogLoader``).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class _Part:
 
 
 def archive_log(files: LogFiles, target: IO[bytes]) -> LogCopy:
-    """Write the newest snapshot and all of the log that it does not contain to ``target``, as a gzip-compressed tar archive.
+    """Write the newest snapshot and the log after it to ``target``, as a gzip-compressed tar archive.
 
     The log is read in chunks of 8 MiB, so its size does not count.
 
@@ -124,7 +125,7 @@ def unpack_log(source: IO[bytes], folder: Path, most_bytes: int) -> None:
 
 
 def quorum_state(voters: Sequence[int], epoch: int) -> str:
-    """Return the content of a ``quorum-state`` with which a voter begins at ``epoch``, without a leader and without a vote.
+    """Return the content of a ``quorum-state`` with which a voter begins at ``epoch``, without leader and vote.
 
     Notes
     -----

@@ -38,27 +38,21 @@ _decoders: dict[tuple[int, int], tuple[str, Decoder]] = {}
 
 @dataclass(slots=True)
 class LogReplay:
-    """Replays a log in steps: call `advance` with an offset, read `image`, and advance again.
-
-    Attributes
-    ----------
-    image
-        State after the last step.
-    snapshot
-        Snapshot at the start of the replay.
-    end_offset
-        Offset after the last complete batch that was read.
-    torn_tail_bytes
-        Bytes of an incomplete last batch. Kafka is writing it, or it was lost in a crash (Kafka truncates it at start).
-    """
+    """Replays a log in steps: call `advance` with an offset, read `image`, and advance again."""
 
     files: LogFiles
     start_at_most: int | None = None
     """Use a snapshot only if its last offset is not above this one."""
     image: MetadataImage = field(default_factory=MetadataImage)
+    """State after the last step."""
     snapshot: Snapshot | None = None
+    """Snapshot at the start of the replay."""
     end_offset: int = 0
+    """Offset after the last complete batch that was read."""
     torn_tail_bytes: int = 0
+    """Bytes of an incomplete last batch.
+    Kafka is writing it, or it was lost in a crash (Kafka truncates it at start).
+    """
     leader_id: int | None = None
     _epochs: list[tuple[int, int]] = field(default_factory=list)
     _segment: Segment | None = None
@@ -70,11 +64,17 @@ class LogReplay:
 
     @property
     def snapshot_offset(self) -> int:
-        """Offset of the last record in the snapshot; -1 without a snapshot. Older changes have no offset of their own."""
+        """Offset of the last record in the snapshot; -1 without a snapshot.
+
+        Older changes have no offset of their own.
+        """
         return self.snapshot.end_offset - 1 if self.snapshot else -1
 
     def epoch_at(self, offset: int) -> int | None:
-        """Return the epoch of the batch that contains an offset; None if the offset is before the snapshot's end or not yet read."""
+        """Return the epoch of the batch that contains an offset.
+
+        None if the offset is before the snapshot's end or not yet read.
+        """
         index = bisect_right(self._epochs, (offset, 1 << 62)) - 1
         return self._epochs[index][1] if index >= 0 and offset < self.end_offset else None
 
@@ -151,12 +151,14 @@ class LogReplay:
             raise CorruptBatchError(
                 f"{snapshot.name} is incomplete: {scan.torn_bytes} bytes left over, control records {control}"
             )
-        self.image.offset, self.image.epoch = snapshot.end_offset - 1, snapshot.epoch
+        self.image.offset = snapshot.end_offset - 1
+        self.image.epoch = snapshot.epoch
         self.image.removed.clear()
 
     def _apply_waiting(self, last_offset: int | None) -> bool:
         """Apply buffered records; return whether `last_offset` needs more of them."""
-        image, waiting = self.image, self._waiting
+        image = self.image
+        waiting = self._waiting
         ready = [batch for batch in waiting if last_offset is None or batch.base_offset <= last_offset]
         apply_batches(image, ready, first=self._next_offset, last=last_offset)
         self._waiting = [batch for batch in waiting if last_offset is not None and batch.last_offset > last_offset]
@@ -193,7 +195,8 @@ class LogReplay:
                 raise CorruptBatchError(f"{current.name} ends with {scan.torn_bytes} bytes that are no batch")
             if later[0].base_offset != self.end_offset:
                 raise LogGapError(f"{current.name} ends at offset {self.end_offset}, {later[0].name} begins later")
-            self._segment, self._position = later[0], 0
+            self._segment = later[0]
+            self._position = 0
             return True
         return False
 
@@ -285,7 +288,8 @@ def decoded_columns(block: RecordBlock) -> dict[tuple[str, int], tuple[Int64s, C
     """Return indexes and fields of the regular records of the frequent types, by type and version."""
     found = {}
     for code in np.unique(block.api_keys[~block.odd] << 7 | block.versions[~block.odd]).tolist():
-        api_key, version = code >> 7, code & 0x7F
+        api_key = code >> 7
+        version = code & 0x7F
         definition = record_definitions().get(api_key)
         if definition and definition.name in {PARTITION, PARTITION_CHANGE} and can_be_columns(api_key, version):
             found[definition.name, version] = block.columns(api_key, version)
@@ -321,7 +325,8 @@ def parts(batches: Iterable[RecordBatch]) -> Iterator[list[RecordBatch]]:
         size += len(batch.payload)
         if size >= _BLOCK_BYTES:
             yield part
-            part, size = [], 0
+            part = []
+            size = 0
     if part:
         yield part
 
@@ -347,7 +352,8 @@ class _BlockReplay:
     """Applies runs of records. A run has one type and version; a run of partitions also has one topic."""
 
     def __init__(self, image: MetadataImage, block: RecordBlock, date: int | None) -> None:
-        self.image, self.block = image, block
+        self.image = image
+        self.block = block
         size = len(block)
         self.dates = block.offsets if date is None else np.full(size, date, np.int64)
         self.codes = np.zeros(size, np.int64)
@@ -414,7 +420,8 @@ class _BlockReplay:
         self.image.apply(name, fields, date)
 
     def _change(self, code: int, place: int, count: int, topics: list[bytes], ids: list[int], begin: int) -> None:
-        image, name = self.image, PARTITION_CHANGE
+        image = self.image
+        name = PARTITION_CHANGE
         stop = place + count
         if image.open_transaction:
             indexes = np.arange(place, stop)
@@ -432,13 +439,15 @@ class _BlockReplay:
 
     def _flush(self) -> None:
         """Apply the buffered changes in their order; usually all of them have one version."""
-        waiting, self.waiting = self.waiting, []
+        waiting = self.waiting
+        self.waiting = []
         while waiting:
             code = int(self.codes[waiting[0][0]])
             same = 1
             while same < len(waiting) and self.codes[waiting[same][0]] == code:
                 same += 1
-            part, waiting = waiting[:same], waiting[same:]
+            part = waiting[:same]
+            waiting = waiting[same:]
             places = np.concatenate([places for _, places, _ in part])
             rows = np.concatenate([rows for _, _, rows in part])
             dates = np.concatenate([self.dates[begin : begin + len(some)] for begin, _, some in part])

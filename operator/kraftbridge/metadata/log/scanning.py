@@ -16,21 +16,17 @@ CHUNK_BYTES: Final = 16 << 20
 
 @dataclass(slots=True)
 class FileScan:
-    """Iterates over the batches of a file in chunks, like `BatchScan` for files that do not fit into memory.
-
-    Attributes
-    ----------
-    torn_bytes
-        Bytes after the last complete batch; valid after the iteration.
-    """
+    """Iterates over the batches of a file in chunks, like `BatchScan` for files that do not fit into memory."""
 
     files: LogFiles
     name: str
     size_bytes: int
     torn_bytes: int = 0
+    """Bytes after the last complete batch; valid after the iteration."""
 
     def __iter__(self) -> Iterator[RecordBatch]:
-        position, rest = 0, b""
+        position = 0
+        rest = b""
         while position < self.size_bytes:
             data = self.files.read(self.name, position, min(self.size_bytes, position + CHUNK_BYTES))
             if not data:
@@ -44,10 +40,12 @@ class FileScan:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The end of a log: the offset after its last complete batch, and that batch's append time in milliseconds (-1 if unknown)."""
+    """The end of a log."""
 
     offset: int
+    """Offset after the last complete batch."""
     append_timestamp_ms: int = -1
+    """That batch's append time in milliseconds; -1 if unknown."""
 
 
 def log_end(files: LogFiles) -> LogEnd:
@@ -67,7 +65,9 @@ def log_end(files: LogFiles) -> LogEnd:
 
 
 def append_timestamp_ms(files: LogFiles, offset: int) -> int:
-    """Return the append time of the batch that holds an offset, in milliseconds since the epoch; -1 if no segment holds it.
+    """Return the append time of the batch that holds an offset, in milliseconds since the epoch.
+
+    -1 if no segment holds it.
 
     Raises
     ------

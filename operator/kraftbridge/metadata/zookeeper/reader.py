@@ -1,10 +1,12 @@
 """Reads ZooKeeper in fenced batches: many znodes in one request, at one point in time.
 
-Every batch contains `/migration`, and therefore the log offset that ZooKeeper mirrored at that time. The request is multiRead, operation
-22, in servers from 3.6 on (ZOOKEEPER-3402). One thread serves it between two commits (``FinalRequestProcessor``). kazoo 2.11 does not know
-this request, but sends any object that can serialize itself. The only private name of kazoo in use is `KazooClient._call`. A server older
-than 3.6 is read path by path, with the fence before each batch. The fence is then never newer than the znodes: more keys count as in
-flight, and no changing key counts as settled.
+Every batch contains `/migration`, and therefore the log offset that ZooKeeper mirrored at that time.
+The request is multiRead, operation 22, in servers from 3.6 on (ZOOKEEPER-3402).
+One thread serves it between two commits (``FinalRequestProcessor``). kazoo 2.11 does not know this request,
+but sends any object that can serialize itself.
+The only private name of kazoo in use is `KazooClient._call`.
+A server older than 3.6 is read path by path, with the fence before each batch.
+The fence is then never newer than the znodes: more keys count as in flight, and no changing key counts as settled.
 
 A dump is a file with one JSON object per znode. Secrets can be replaced by hashes.
 """
@@ -75,16 +77,11 @@ Result = Data | list[str] | Exception
 
 @dataclass(frozen=True, slots=True)
 class MultiRead:
-    """A multiRead request. kazoo's connection uses `type`, `serialize` and `deserialize`.
-
-    Parameters
-    ----------
-    chroot
-        What the server's paths begin with; empty without one.
-    """
+    """A multiRead request. kazoo's connection uses `type`, `serialize` and `deserialize`."""
 
     reads: Sequence[Read]
     chroot: str = ""
+    """What the server's paths begin with; empty without one."""
     type: ClassVar[int] = 22
 
     def serialize(self) -> bytes:
@@ -130,7 +127,8 @@ def batches(reads: Sequence[Read], size: int, maximum_bytes: int = 400_000) -> I
         length = len(read.path) + _HEADER_BYTES + 1
         if index > start and (index - start >= size or total + length > maximum_bytes):
             yield reads[start:index]
-            start, total = index, 0
+            start = index
+            total = 0
         total += length
     if start < len(reads):
         yield reads[start:]
@@ -162,28 +160,23 @@ def single_result(value: Any, operation: Operation) -> Result:
 BATCH_READS: Final = 400
 """Reads per multiRead. A higher number gains little and delays other sessions' writes."""
 TOPIC_BATCH_READS: Final = 50
-"""Reads of topics per multiRead. Topics' assignments grow with their partitions, and the server builds a reply in its heap."""
+"""Reads of topics per multiRead.
+Topics' assignments grow with their partitions, and the server builds a reply in its heap.
+"""
 IN_FLIGHT: Final = 4
 _FENCE: Final = Read(Operation.DATA, MIGRATION_PATH)
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Results of one batch with its fence.
-
-    Attributes
-    ----------
-    migration
-        `/migration` at the time of the batch; None if it does not exist or cannot be decoded.
-    reads
-        What was read.
-    answers
-        The result of each read, in the same order.
-    """
+    """Results of one batch with its fence."""
 
     migration: MigrationZnode | None
+    """`/migration` at the time of the batch; None if it does not exist or cannot be decoded."""
     reads: Sequence[Read]
+    """What was read."""
     answers: Sequence[Result]
+    """The result of each read, in the same order."""
 
     @property
     def results(self) -> Iterator[tuple[Read, Result]]:
@@ -198,15 +191,10 @@ class Fenced:
 
 @dataclass(slots=True)
 class ZooKeeperReader:
-    """A read-only session.
-
-    Parameters
-    ----------
-    access
-        Connect string with its chroot, credentials, TLS.
-    """
+    """A read-only session."""
 
     access: ZooKeeperAccess
+    """Connect string with its chroot, credentials, TLS."""
     _client: Any = None
     _multi: bool = True
     _migration_problem: str | None = field(default=None)
@@ -351,8 +339,10 @@ class ZooKeeperReader:
     def walk(self, root: str = "/") -> Iterator[Znode]:
         """Yield every znode below a path, parents before children, independent of Kafka's layout.
 
-        A znode that cannot be read or listed has its `problem` set. A znode that was deleted in the meantime is omitted. `children` is the
-        number of children that follow, not ``numChildren`` of an earlier moment, so that a dump shows whether it is complete.
+        A znode that cannot be read or listed has its `problem` set.
+        A znode that was deleted in the meantime is omitted.
+        `children` is the number of children that follow, not ``numChildren`` of an earlier moment,
+        so that a dump shows whether it is complete.
         """
         parents: list[Znode] = []
         level = [root]
@@ -396,7 +386,8 @@ def split_connect(connect: str) -> tuple[str, str]:
 
 
 def _security(access: ZooKeeperAccess) -> tuple[ZooKeeperCredentials | None, TlsFiles | None]:
-    credentials, tls = access.credentials_path, access.tls_path
+    credentials = access.credentials_path
+    tls = access.tls_path
     if access.secret_path:
         secret = Path(access.secret_path)
         credentials = access.secret_path if (secret / "username").is_file() else credentials
@@ -484,7 +475,8 @@ def read_dump(path: Path, chroot: str) -> Iterator[Znode]:
 
 
 def _znode(row: Any) -> Znode:
-    path, problem = row["path"], row.get("problem")
+    path = row["path"]
+    problem = row.get("problem")
     data = row.get("data") if problem is not None else row["data"]
     if not isinstance(path, str) or not path.startswith("/"):
         raise ValueError(f"path {path!r} is not absolute")
@@ -507,7 +499,8 @@ def write_dump(znodes: Iterable[Znode], path: Path, chroot: str, *, redact: bool
 
     Returns
     -------
-    Number of znodes, and number of znodes that could not be read or listed. A verification of an incomplete dump is Inconclusive.
+    Number of znodes, and number of znodes that could not be read or listed.
+    A verification of an incomplete dump is Inconclusive.
     """
     prefix = chroot.rstrip("/")
     opener = gzip.open if path.suffix == ".gz" else open
@@ -537,7 +530,9 @@ def _text(data: bytes | None) -> tuple[str | None, str]:
 
 
 def redacted_data(path: str, data: bytes | None) -> bytes | None:
-    """Return a znode's data with secrets replaced by their SHA-256 and length. Data that cannot be parsed is replaced completely.
+    """Return a znode's data with secrets replaced by their SHA-256 and length.
+
+    Data that cannot be parsed is replaced completely.
 
     SCRAM keys and encrypted passwords have enough entropy for a plain hash. Redacted SCRAM credentials can still be
     compared with a log; passwords, encrypted or not, by their length.

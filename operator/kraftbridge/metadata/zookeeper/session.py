@@ -67,9 +67,12 @@ class Retries:
 
 
 class BoundedSocket:
-    """A socket that returns whole replies of bounded size, and within a bounded time. Everything else is the socket's own.
+    """A socket that returns whole replies of bounded size, and within a bounded time.
 
-    kazoo reads the length of a reply and then asks for that many bytes, whatever the number is (``ConnectionHandler._read``).
+    Everything else is the socket's own.
+
+    kazoo reads the length of a reply and then asks for that many bytes,
+    whatever the number is (``ConnectionHandler._read``).
     """
 
     def __init__(self, wrapped: Any, server: str, most: ReplyBounds) -> None:
@@ -93,7 +96,8 @@ class BoundedSocket:
         """
         self._count(length)
         found = bytearray(length)
-        view, received = memoryview(found), 0
+        view = memoryview(found)
+        received = 0
         until = time.monotonic() + self._most.frame_seconds
         while received < length:
             wanted = select.POLLIN
@@ -123,9 +127,11 @@ class BoundedSocket:
             )
         if most.window_bytes is None:
             return
-        now, (began, received) = time.monotonic(), self._window
+        now = time.monotonic()
+        began, received = self._window
         if now - began > most.window_seconds:
-            began, received = now, 0
+            began = now
+            received = 0
         received += length
         self._window = (began, received)
         if received > most.window_bytes:
@@ -139,8 +145,9 @@ _ADVICE: Final = "Check that spec.zookeeper.connect names ZooKeeper, and remove 
 class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """kazoo's handler for threads, with one system call per wait.
 
-    kazoo 2.11's own `select` makes and closes an epoll object for each wait (``kazoo.handlers.utils.selector_select``), and a large reply
-    takes several waits. ``make bench`` compares the reading of many znodes with a bare socket.
+    kazoo 2.11's own `select` makes and closes an epoll object for each wait
+    (``kazoo.handlers.utils.selector_select``), and a large reply takes several waits.
+    ``make bench`` compares the reading of many znodes with a bare socket.
 
     Parameters
     ----------
@@ -169,7 +176,8 @@ class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo
         Parameters
         ----------
         xlist
-            Ignored, as by kazoo. A socket with an error counts as readable or writable, whichever was asked: its next call raises the error.
+            Ignored, as by kazoo.
+            A socket with an error counts as readable or writable, whichever was asked: its next call raises the error.
         timeout
             Seconds; no limit if None.
 

@@ -1,6 +1,7 @@
 """Checks a ZooKeeper tree before the copy: Kafka can read everything that the copy reads, and every value is valid.
 
-Codes, severities and texts are in `kraftbridge.models.catalogue`. Each rule names the Kafka ticket or class that it comes from.
+Codes, severities and texts are in `kraftbridge.models.catalogue`.
+Each rule names the Kafka ticket or class that it comes from.
 """
 
 from __future__ import annotations
@@ -79,18 +80,12 @@ _ROUNDING: Final = 1e-6
 
 @dataclass(slots=True)
 class Soundness:
-    """Collects findings while a tree is read.
-
-    Attributes
-    ----------
-    broker_ids
-        Brokers that are registered in ZooKeeper.
-    encoder_secret
-        The brokers' `password.encoder.secret`, if known.
-    """
+    """Collects findings while a tree is read."""
 
     broker_ids: frozenset[int] = frozenset()
+    """Brokers that are registered in ZooKeeper."""
     encoder_secret: str | None = None
+    """The brokers' `password.encoder.secret`, if known."""
     findings: list[Finding] = field(default_factory=list)
     highest_controller_epoch: int = -1
     controller_epoch: int | None = None
@@ -120,7 +115,8 @@ class Soundness:
 
     def _partition(self, topic: TopicReading, number: int, path: str) -> None:
         assert topic.assignment is not None
-        state, replicas = topic.states[number], topic.assignment.replicas.get(number)
+        state = topic.states[number]
+        replicas = topic.assignment.replicas.get(number)
         if replicas is None:
             self._add(Code.ORPHAN_PARTITION_STATE, path, partition=number)
             return
@@ -168,7 +164,9 @@ class Soundness:
             self._add(Code.ACL_RESOURCE_TYPE_UNKNOWN, path, type=kind)
             return
         for entry in acl_entries(path, data):
-            principal, operation, permission = entry["principal"], entry["operation"], entry["permissionType"]
+            principal = entry["principal"]
+            operation = entry["operation"]
+            permission = entry["permissionType"]
             if ":" not in principal:
                 # `StandardAcl.kafkaPrincipal` throws: it can stop the controller at start
                 self._add(Code.ACL_PRINCIPAL_INVALID, path, principal=principal)
@@ -265,7 +263,8 @@ class Soundness:
         checked
             Data of those `CHECKED_NODES` that exist.
         """
-        known, configured = set(topics), set(topic_configs)
+        known = set(topics)
+        configured = set(topic_configs)
         for topic in sorted(configured - known):
             self._add(Code.STALE_TOPIC_CONFIG, f"/config/topics/{topic}")
         for topic in sorted(known - configured):
@@ -301,7 +300,10 @@ class Soundness:
             self._add(Code.NO_BROKERS, "/brokers/ids")
 
     def _controller(self, data: bytes | None) -> None:
-        """Check `/controller`, which the KRaft controller decodes when it claims it (``KafkaZkClient.tryRegisterKRaftControllerAsActiveController``)."""
+        """Check `/controller`, which the KRaft controller decodes when it claims it.
+
+        See ``KafkaZkClient.tryRegisterKRaftControllerAsActiveController``.
+        """
         try:
             body = json_object(CONTROLLER_PATH, data)
             integer(CONTROLLER_PATH, body, "brokerid")
@@ -334,8 +336,9 @@ def _is_uuid(text: str) -> bool:
 
 
 def _is_whole(limit: float, bound: int) -> bool:
-    """Return whether `ZkConfigMigrationClient` accepts a limit as whole: adding a millionth and truncating does not change it.
+    """Return whether `ZkConfigMigrationClient` accepts a limit as whole.
 
+    Adding a millionth and truncating does not change it.
     A negative whole number is not accepted: -1 becomes 0.
     """
     return math.isfinite(limit) and abs(max(-bound, min(bound, math.trunc(limit + _ROUNDING))) - limit) <= _ROUNDING

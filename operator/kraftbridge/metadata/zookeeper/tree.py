@@ -53,24 +53,16 @@ _COPIED: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class TreePlan:
-    """The znodes to read.
-
-    Attributes
-    ----------
-    topics
-        Names below `/brokers/topics`.
-    topic_configs
-        Names below `/config/topics`; not always the same set as `topics`.
-    nodes
-        Paths of all other znodes that are copied.
-    offset
-        Log offset that ZooKeeper mirrored when the oldest folder was listed.
-    """
+    """The znodes to read."""
 
     topics: Sequence[str]
+    """Names below `/brokers/topics`."""
     topic_configs: Sequence[str]
+    """Names below `/config/topics`; not always the same set as `topics`."""
     nodes: Sequence[str]
+    """Paths of all other znodes that are copied."""
     offset: int
+    """Log offset that ZooKeeper mirrored when the oldest folder was listed."""
 
 
 @dataclass(slots=True)
@@ -95,17 +87,7 @@ class FenceRange:
 
 @dataclass(slots=True)
 class TreeReading:
-    """Reads a plan's znodes and yields their entities.
-
-    Attributes
-    ----------
-    problems
-        Znodes that cannot be decoded: the error by path.
-    unread
-        Znodes that cannot be read or listed: the error by path. Everything below them is unknown too.
-    alternatives
-        Other correct forms of entities (`alternative_entity`).
-    """
+    """Reads a plan's znodes and yields their entities."""
 
     reader: ZooKeeperReader
     secrets: Secrets
@@ -114,8 +96,11 @@ class TreeReading:
     observe_znode: Callable[[str, bytes | None], None] | None = None
     fence: FenceRange = field(default_factory=FenceRange)
     problems: dict[str, str] = field(default_factory=dict)
+    """Znodes that cannot be decoded: the error by path."""
     unread: dict[str, str] = field(default_factory=dict)
+    """Znodes that cannot be read or listed: the error by path. Everything below them is unknown too."""
     alternatives: dict[tuple[EntityKind, str], str] = field(default_factory=dict)
+    """Other correct forms of entities (`alternative_entity`)."""
 
     def plan(self) -> TreePlan:
         """List all folders and return their content."""
@@ -273,30 +258,25 @@ _STATE_PARTS = 7
 
 @dataclass(slots=True)
 class DumpReading:
-    """Reads a dump's znodes in any order, then yields their entities.
-
-    Attributes
-    ----------
-    migration
-        `/migration` in the dump.
-    problems
-        Znodes that cannot be decoded: the error by path.
-    unread
-        Znodes that could not be read or listed when the dump was written: the error by path.
-    """
+    """Reads a dump's znodes in any order, then yields their entities."""
 
     secrets: Secrets
     encoder_secret: str | None = None
     migration: MigrationZnode | None = None
+    """`/migration` in the dump."""
     problems: dict[str, str] = field(default_factory=dict)
+    """Znodes that cannot be decoded: the error by path."""
     unread: dict[str, str] = field(default_factory=dict)
+    """Znodes that could not be read or listed when the dump was written: the error by path."""
     alternatives: dict[tuple[EntityKind, str], str] = field(default_factory=dict)
     znodes: int = 0
     _assignments: dict[str, TopicAssignment] = field(default_factory=dict)
     _states: dict[str, dict[int, PartitionState | None]] = field(default_factory=dict)
     _others: dict[str, bytes | None] = field(default_factory=dict)
     _counted: dict[str, int] = field(default_factory=dict)
-    """Number of children that the dump states, by path. A topic's own folders are left out: its assignment names its partitions."""
+    """Number of children that the dump states, by path.
+    A topic's own folders are left out: its assignment names its partitions.
+    """
     _listed: Counter[str] = field(default_factory=Counter)
     """Number of children that the dump contains, by the same paths."""
 
@@ -331,7 +311,8 @@ class DumpReading:
             if self._listed[path] < children:
                 self.unread.setdefault(
                     path,
-                    f"{path} has {children} children, and the dump contains {self._listed[path]}: it is incomplete; make it again",
+                    f"{path} has {children} children, and the dump contains {self._listed[path]}: "
+                    "it is incomplete; make it again",
                 )
 
     def _take(self, znode: Znode) -> None:
@@ -353,8 +334,9 @@ class DumpReading:
     def is_whole(self) -> bool:
         """Whether each folder of entities was read with all its children.
 
-        This distinguishes a cluster without entities from a tree that was not read. Every cluster has the folders in `_FOLDERS`,
-        because each broker creates them at its start (``KafkaZkClient.createTopLevelPaths``, ``ZkData.PersistentZkPaths``).
+        This distinguishes a cluster without entities from a tree that was not read.
+        Every cluster has the folders in `_FOLDERS`, because each broker creates them at its start
+        (``KafkaZkClient.createTopLevelPaths``, ``ZkData.PersistentZkPaths``).
         """
         return self._counted.keys() >= _FOLDERS and not self.unread and not self.problems
 

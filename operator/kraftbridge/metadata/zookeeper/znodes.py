@@ -199,7 +199,8 @@ def _broker(path: str, identity: str, data: bytes | None, offset: int) -> Entity
         raise UndecodableZnodeError(f"{path}: endpoints is not a list of texts")
     if not endpoints:
         raise UndecodableZnodeError(f"{path}: endpoints is empty")
-    rack, protocols = body.get("rack"), body.get("listener_security_protocol_map")
+    rack = body.get("rack")
+    protocols = body.get("listener_security_protocol_map")
     if rack is not None and not isinstance(rack, str):
         raise UndecodableZnodeError(f"{path}: rack is no text")
     if protocols is not None and not isinstance(protocols, (dict, list)):  # an empty list is an empty map
@@ -213,7 +214,10 @@ def _broker(path: str, identity: str, data: bytes | None, offset: int) -> Entity
 
 
 def _check_protocols(path: str, protocols: object, endpoints: list[str]) -> None:
-    """Refuse a listener without a security protocol of Kafka (``BrokerIdZNode.decode``, ``SecurityProtocol.forName``)."""
+    """Refuse a listener without a security protocol of Kafka.
+
+    See ``BrokerIdZNode.decode`` and ``SecurityProtocol.forName``.
+    """
     named = protocols if isinstance(protocols, dict) else {}
     for endpoint in endpoints:
         listener = endpoint.partition("://")[0]
@@ -299,7 +303,10 @@ _TOKEN_VERSION: Final = 3
 
 
 def _token(path: str, identity: str, data: bytes | None, offset: int) -> Entity:
-    """Return a token as Kafka reads it (``DelegationTokenManagerZk.fromBytes``); Kafka's copy aborts at what it cannot read."""
+    """Return a token as Kafka reads it (``DelegationTokenManagerZk.fromBytes``).
+
+    Kafka's copy aborts at what it cannot read.
+    """
     body = json_object(path, data)
     version = integer(path, body, "version", 1, _TOKEN_VERSION)
     renewers = body.get("renewers")
@@ -403,33 +410,30 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicReading:
-    """The znodes of one topic.
-
-    Attributes
-    ----------
-    assignment
-        The topic's own znode; None if only states exist, which a deleted topic left behind.
-    states
-        The state znodes by partition; None for a missing state. A partition outside the assignment is an orphan.
-    offset
-        Log offset that ZooKeeper mirrored when the oldest of these was read.
-    """
+    """The znodes of one topic."""
 
     name: str
     assignment: TopicAssignment | None
+    """The topic's own znode; None if only states exist, which a deleted topic left behind."""
     states: Mapping[int, PartitionState | None]
+    """The state znodes by partition; None for a missing state. A partition outside the assignment is an orphan."""
     offset: int
+    """Log offset that ZooKeeper mirrored when the oldest of these was read."""
 
 
 def topic_entities(topic: TopicReading) -> Iterator[Entity]:
     """Yield a topic and its partitions, including orphans."""
-    name, assignment, states, offset = topic.name, topic.assignment, topic.states, topic.offset
+    name = topic.name
+    assignment = topic.assignment
+    states = topic.states
+    offset = topic.offset
     if assignment is not None:
         yield Entity(EntityKind.TOPIC, name, canonical_json({"topicId": assignment.topic_id}), offset)
     replicas = assignment.replicas if assignment else {}
     all_adding, all_removing = (assignment.adding, assignment.removing) if assignment else ({}, {})
     for partition in sorted(replicas.keys() | states.keys()):
-        state, assigned = states.get(partition), replicas.get(partition)
+        state = states.get(partition)
+        assigned = replicas.get(partition)
         adding = all_adding.get(partition, ())
         removing = all_removing.get(partition, ())
         if state is not None and assigned is not None:
@@ -485,8 +489,10 @@ def _assignments(path: str, body: Mapping[str, Any], field: str, *, required: bo
 def alternative_entity(path: str, data: bytes | None, offset: int) -> Entity | None:
     """Return the other correct form of a znode's entity, if there is one.
 
-    A producer-id block that KRaft wrote (`broker` -1) stays in ZooKeeper through a rollback. The next copy takes the block's end + 1, as
-    for any block (``ZkMigrationClient.migrateProducerId``), and the sync leaves the znode as it is. Both forms are correct until the next allocation.
+    A producer-id block that KRaft wrote (`broker` -1) stays in ZooKeeper through a rollback.
+    The next copy takes the block's end + 1, as for any block (``ZkMigrationClient.migrateProducerId``),
+    and the sync leaves the znode as it is.
+    Both forms are correct until the next allocation.
     """
     if path != "/latest_producer_id_block" or not data:
         return None

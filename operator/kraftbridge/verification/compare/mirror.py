@@ -1,12 +1,17 @@
 """Compares ZooKeeper with the log that it mirrors, and settles entities that are in flight.
 
-The migration driver writes the changes of some records to ZooKeeper. It then moves `/migration` to the last of these records
-(``KRaftMigrationDriver.MetadataChangeEvent``). ZooKeeper, read at log offset O (`/migration`, in the same multiRead), therefore contains
-the log's image at O, except for entities that a later record changed and that the driver is writing. An entity is
+The migration driver writes the changes of some records to ZooKeeper.
+It then moves `/migration` to the last of these records (``KRaftMigrationDriver.MetadataChangeEvent``).
+ZooKeeper, read at log offset O (`/migration`, in the same multiRead), therefore contains the log's image at O,
+except for entities that a later record changed and that the driver is writing.
+An entity is
 
-- settled if it equals the image at O. An entity that changes all the time is settled when it is read between two writes;
-- different if it does not equal the image, and no record between O and a later O' changed it: the driver has finished its write by then;
-- read again otherwise. If the mirror does not move, the end of the log decides: without a record after O there is nothing to wait for.
+- settled if it equals the image at O.
+  An entity that changes all the time is settled when it is read between two writes;
+- different if it does not equal the image, and no record between O and a later O' changed it:
+  the driver has finished its write by then;
+- read again otherwise.
+  If the mirror does not move, the end of the log decides: without a record after O there is nothing to wait for.
 """
 
 from __future__ import annotations
@@ -53,7 +58,9 @@ _PAUSE_SECONDS: Final = 0.4
 _STANDING_SECONDS: Final = 15.0
 """After this time without movement of `/migration`, the end of the log decides."""
 _BROKER_SETTLE_SECONDS: Final = 25.0
-"""Brokers register themselves in ZooKeeper, so `/migration` gives no order for their znodes. By default a session ends 18 s after its broker."""
+"""Brokers register themselves in ZooKeeper, so `/migration` gives no order for their znodes.
+By default a session ends 18 s after its broker.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,37 +86,25 @@ _UNREAD: Final = Pair(None, None, -1, -1)
 
 @dataclass(slots=True)
 class Rechecked:
-    """The result of reading entities again.
-
-    Attributes
-    ----------
-    differing
-        Entities that differ although nothing is in flight.
-    unresolved
-        Entities that were in flight at every reading.
-    last_fence
-        Log offset that ZooKeeper mirrored at the last reading.
-    """
+    """The result of reading entities again."""
 
     differing: dict[Identity, Pair] = field(default_factory=dict)
+    """Entities that differ although nothing is in flight."""
     unresolved: dict[Identity, Pair] = field(default_factory=dict)
+    """Entities that were in flight at every reading."""
     rounds: int = 0
     last_fence: int = -1
+    """Log offset that ZooKeeper mirrored at the last reading."""
     problems: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Recheck:
-    """Reads entities again until each is settled.
-
-    Parameters
-    ----------
-    replay
-        Replay of the log that ZooKeeper mirrors. Its snapshot is not newer than the first fence.
-    """
+    """Reads entities again until each is settled."""
 
     reader: ZooKeeperReader
     replay: LogReplay
+    """Replay of the log that ZooKeeper mirrors. Its snapshot is not newer than the first fence."""
     secrets: Secrets
     encoder_secret: str | None
     _outcome: Rechecked = field(default_factory=Rechecked)
@@ -119,8 +114,10 @@ class Recheck:
     def settle(self, identities: Iterable[Identity], *, tries: int, seconds: float) -> Rechecked:
         """Read entities again until each is settled or different, at most `tries` times and for `seconds`.
 
-        The method waits as long as the mirror moves. A broker that returns changes thousands of partitions, with one write to
-        ZooKeeper for each. Broker registrations have no fence. They come last, and their time limit is that of a session.
+        The method waits as long as the mirror moves.
+        A broker that returns changes thousands of partitions, with one write to ZooKeeper for each.
+        Broker registrations have no fence.
+        They come last, and their time limit is that of a session.
         """
         outcome = self._outcome
         pending = list(identities)
@@ -143,7 +140,9 @@ class Recheck:
 
     def _read_once(self, identities: list[Identity]) -> list[Identity]:
         """Return the entities that are still in flight."""
-        outcome, former, before = self._outcome, self._outcome.unresolved, self._before
+        outcome = self._outcome
+        former = self._outcome.unresolved
+        before = self._before
         reading = TreeReading(self.reader, self.secrets, self.encoder_secret)
         held = {(entity.kind, entity.key): entity for entity in reading.entities(identities)}
         fence = reading.fence
@@ -186,14 +185,18 @@ class Recheck:
         for identity in identities:
             log = found.get(identity)
             touched = log.offset if log else image.removed.get(identity, self.replay.snapshot_offset)
-            entity, other = held.get(identity), self._alternatives.get(identity)
+            entity = held.get(identity)
+            other = self._alternatives.get(identity)
             if entity and log and log.value == other and (image.producer_ids or {}).get("brokerId") == -1:
                 entity = entity._replace(value=other)
             pairs[identity] = Pair(entity, log, fence, touched)
         return pairs
 
     def _judge_by_end(self) -> None:
-        """Report entities that differ and have no record after the mirrored offset, however long the mirror has not moved."""
+        """Report entities that differ and have no record after the mirrored offset.
+
+        It does not matter how long the mirror has not moved.
+        """
         outcome = self._outcome
         image = self.replay.advance()
         if image.open_transaction:
@@ -248,11 +251,14 @@ _STALL_SECONDS: Final = 4.0
 
 def check_fence(run: Run) -> None:
     """Check that ZooKeeper mirrors this log."""
-    note, first, last = run.outcome.leader_note, run.fence.first_offset, run.fence.last_offset
+    note = run.outcome.leader_note
+    first = run.fence.first_offset
+    last = run.fence.last_offset
     assert first is not None and last is not None  # noqa: PT018 - checked in `_read_logs`
     if note["endOffset"] <= last:
         raise MetadataError(f"ZooKeeper mirrors offset {last}, the leader's log ends before it at {note['endOffset']}")
-    cluster, told = run.outcome.cluster_id, note.get("cluster")
+    cluster = run.outcome.cluster_id
+    told = note.get("cluster")
     if cluster is not None and cluster != told:
         raise MetadataError(f"ZooKeeper is that of cluster {cluster}, the leader's log that of cluster {told}")
     epoch = note.get("epochAtFence")
@@ -299,7 +305,10 @@ def compare_mirror(run: Run, rows: DataFrame) -> None:
 
 
 def is_unreadable(run: Run, flagged: Flagged) -> bool:
-    """Return whether the entity is in a znode that could not be read or decoded. Such an entity is unknown, not different."""
+    """Return whether the entity is in a znode that could not be read or decoded.
+
+    Such an entity is unknown, not different.
+    """
     if not run.outcome.unreadable and not run.outcome.unread:
         return False
     paths = ENTITY_KINDS[flagged.kind].paths(flagged.key)
@@ -335,7 +344,10 @@ def _note_unmirrored_configs(run: Run) -> None:
 
 
 def _note_reassignments(run: Run) -> None:
-    """Before a rollback, report partitions that are being reassigned, because ZooKeeper's controller would continue the reassignment."""
+    """Before a rollback, report partitions that are being reassigned.
+
+    ZooKeeper's controller would continue the reassignment.
+    """
     moving = run.outcome.leader_note["reassigning"]
     if moving and run.request.phase == Phase.ROLLING_BACK:
         what = f"{len(moving)} partition(s), {', '.join(moving[:3])}"
@@ -378,7 +390,8 @@ def _note_forgettable_credentials(run: Run) -> None:
 def _settle_offline(run: Run, flagged: Sequence[Flagged]) -> None:
     """Mark differences between copies as settled, because copies cannot be read again."""
     for entity in flagged:
-        zookeeper, log = entity.copies[ZOOKEEPER], entity.copies[LOG]
+        zookeeper = entity.copies[ZOOKEEPER]
+        log = entity.copies[LOG]
         if entity.in_flight:
             if (zookeeper.count, zookeeper.value) != (log.count, log.value):
                 run.outcome.unresolved.append(f"{entity.kind} {entity.key}")
@@ -443,7 +456,8 @@ class _Rereading:
 
 
 def _reread(run: Run, identities: Sequence[Identity]) -> Rechecked:
-    access, first = run.inputs.zookeeper, run.fence.first_offset
+    access = run.inputs.zookeeper
+    first = run.fence.first_offset
     assert isinstance(access, ZooKeeperAccess)
     assert first is not None
     outcome = Rechecked()
@@ -468,7 +482,8 @@ def _reread(run: Run, identities: Sequence[Identity]) -> Rechecked:
 
 def _await_movement(run: Run, reader: ZooKeeperReader, last: int) -> None:
     """Add a problem unless ZooKeeper mirrors the whole log or `/migration` moves."""
-    first, end = run.fence.first_offset, run.outcome.leader_note["endOffset"]
+    first = run.fence.first_offset
+    end = run.outcome.leader_note["endOffset"]
     began = time.monotonic()
     while True:
         (fenced,) = reader.read([Read(Operation.DATA, MIGRATION_PATH)])
@@ -512,7 +527,8 @@ def difference_of_pair(kind: EntityKind, key: str, pair: Pair) -> Difference:
 
 
 BEFORE_CLAIM: Final = (
-    "the tree was read {age}, before a KRaft controller claimed /controller, so what differs may have changed in between: "
+    "the tree was read {age}, before a KRaft controller claimed /controller, "
+    "so what differs may have changed in between: "
     "{created} only in the log, {others} that differ otherwise; "
     "compare each difference by hand, or roll back and take over again with `watch` running"
 )
@@ -523,7 +539,10 @@ AFTER_SYNC: Final = (
 
 
 def compare_copy(run: Run, rows: DataFrame) -> None:
-    """Compare the tree with the log, and list separately the znodes that changed after the claim and the deletions under way."""
+    """Compare the tree with the log.
+
+    The znodes that changed after the claim and the deletions under way are listed separately.
+    """
     copied = rows.where(~F.col("kind").isin([str(kind) for kind in NOT_COPIED]))
     comparison = compare(copied, Leg.MIRROR, [ZOOKEEPER, LOG], few=run.few)
     run.count(comparison, {ZOOKEEPER: "zookeeper", LOG: "log"})
@@ -570,8 +589,13 @@ def _age(run: Run) -> str:
 
 
 def _without_deletions(run: Run, flagged: Sequence[Flagged], topics: Iterable[str]) -> list[Flagged]:
-    """Return the entities that differ for another reason than the deletion of their topic, which is a finding of its own."""
-    deleting, gone, left = set(topics), Counter[str](), []
+    """Return the entities that differ for another reason than the deletion of their topic.
+
+    The deletion is a finding of its own.
+    """
+    deleting = set(topics)
+    gone = Counter[str]()
+    left = []
     for entity in flagged:
         topic = _topic_of(entity)
         if topic in deleting and not entity.copies[LOG].count:

@@ -1,11 +1,15 @@
 """Compares the metadata that brokers serve with the log, and settles the differences.
 
-Brokers' caches follow the log with a delay and no fence. A broker's answer is settled when it equals the log once. It is different if it
-differs for some seconds, no newer record changes the entity, and the broker has passed the last record. Each broker receives changes in the
-log's order (``ControllerChannelManager`` has one queue for each broker; ``KRaftMigrationDriver.MetadataChangeEvent`` fills it after ZooKeeper
-mirrors a record). A broker has therefore passed a record when it serves a topic that was created later. If there is no such topic, and for
-configs, which brokers receive in another way, the broker's answers must be unchanged for a while: a broker with a backlog changes its
-answers. Only open topics and the newest topics are requested again.
+Brokers' caches follow the log with a delay and no fence.
+A broker's answer is settled when it equals the log once.
+It is different if it differs for some seconds, no newer record changes the entity,
+and the broker has passed the last record.
+Each broker receives changes in the log's order (``ControllerChannelManager`` has one queue for each broker;
+``KRaftMigrationDriver.MetadataChangeEvent`` fills it after ZooKeeper mirrors a record).
+A broker has therefore passed a record when it serves a topic that was created later.
+If there is no such topic, and for configs, which brokers receive in another way,
+the broker's answers must be unchanged for a while: a broker with a backlog changes its answers.
+Only open topics and the newest topics are requested again.
 
 Settings are compared by the types that the brokers state, because brokers do not repeat how a value was written
 (`kraftbridge.models.config_values`).
@@ -68,7 +72,8 @@ def compare_served(run: Run, logs: DataFrame) -> None:
         _compare_served(run, logs)
         return
     outcome = run.outcome
-    problems, unresolved = len(outcome.problems), len(outcome.unresolved)
+    problems = len(outcome.problems)
+    unresolved = len(outcome.unresolved)
     unknown: list[str] = []
     try:
         _compare_served(run, logs)
@@ -118,7 +123,8 @@ def _compare_served(run: Run, logs: DataFrame) -> None:
     )
     spelled = F.udf(lambda value: _spelled(types, value))
     configs = rows.where(is_config).withColumn("value", spelled("value"))
-    beyond, pending = 0, []
+    beyond = 0
+    pending = []
     with run.stage("compare brokers"):
         for part, brokers in (
             (rows.where(~is_credential & ~is_config), inputs.brokers),
@@ -183,7 +189,10 @@ def _spelled(types: Mapping[str, ConfigType], value: str | None) -> str | None:
 
 
 def _as_shown(log: str | None, served: str | None) -> str | None:
-    """Return configs of the log without the values that a broker hides: those are None in its answer. Their names stay."""
+    """Return configs of the log without the values that a broker hides: those are None in its answer.
+
+    Their names stay.
+    """
     if log is None or served is None:
         return log
     hidden = {name for name, value in json.loads(served).items() if value is None}
@@ -248,7 +257,8 @@ class _Settling:
             raise MetadataError("the log ends inside a transaction")
         wanted = {identity for identity, _ in pending}
         held = self._held(wanted)
-        left, moved = [], set()
+        left = []
+        moved = set()
         for each in pending:
             identity, broker = each
             answer = answers[broker]
@@ -293,7 +303,10 @@ class _Settling:
         )
 
     def _created(self, served: Entity) -> int:
-        """Return the offset of the record that created a topic; -1 if the log has no such topic or another one of that name."""
+        """Return the offset of the record that created a topic.
+
+        -1 if the log has no such topic or another one of that name.
+        """
         image = self.replay.image
         identity = image.topic_ids.get(served.key)
         same = identity is not None and served.value == canonical_json({"topicId": uuid_text(identity)})
@@ -332,7 +345,7 @@ class _Settling:
         return held | (logged(self.replay.image, configs, self.secrets) if configs else {})
 
     def differing(self, pending: Sequence[Open]) -> list[Open]:
-        """Return the entities that differ for long enough, without a newer record, at a broker that has passed the last record."""
+        """Return the entities that differ for long enough at a broker that has passed their last record."""
         now = time.monotonic()
         seen = ((each, self.sights[each]) for each in pending if each in self.sights)
         settled = [(each, sight) for each, sight in seen if sight.told and now - sight.since > _SETTLE_SECONDS]
@@ -377,7 +390,8 @@ class _Asking:
 
 
 def _settled(asking: _Asking) -> Outcome:
-    inputs, outcome = asking.inputs, Outcome()
+    inputs = asking.inputs
+    outcome = Outcome()
     leader = next(voter for voter in inputs.voters if voter.mirrored)
     secrets = Secrets(asking.salt, compare_passwords=inputs.encoder_secret_path is not None)
     replay = LogReplay(open_log_files(leader.url, inputs.token_path, inputs.ca_path))

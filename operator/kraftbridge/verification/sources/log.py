@@ -76,12 +76,14 @@ class _LogReader(DataSourceReader):
         yield note_batch(Leg.REPLICAS, place, Note.LOG, str(voter.id), state)
 
     def _read_voter(self, voter: LogVoter, state: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        plan, secrets = self._plan, self._plan.secrets()
+        plan = self._plan
+        secrets = self._plan.secrets()
         files = open_log_files(voter.url, plan.token_path, plan.ca_path)
         owner = files.owner()
         if owner is None:
             raise MetadataError(
-                f"{files.place} does not say whose log it is: {META_PROPERTIES} beside {LOG_FOLDER} is missing or names no node and cluster"
+                f"{files.place} does not say whose log it is: "
+                f"{META_PROPERTIES} beside {LOG_FOLDER} is missing or names no node and cluster"
             )
         if owner.node_id != voter.id:
             raise MetadataError(f"{files.place} holds the log of node {owner.node_id}, not of voter {voter.id}")
@@ -104,7 +106,8 @@ class _LogReader(DataSourceReader):
             image = _advanced(replay, offset, plan.patience_seconds)
             if image.offset < offset:
                 raise MetadataError(
-                    f"{files.place}: the log ends at offset {image.offset}, {offset - image.offset} records behind the committed "
+                    f"{files.place}: the log ends at offset {image.offset}, "
+                    f"{offset - image.offset} records behind the committed "
                     f"offset {offset} that is needed"
                 )
             if leg is Leg.REPLICAS:
