@@ -52,15 +52,13 @@ def copy_span(files: LogFiles) -> CopySpan | None:
     MetadataError
         The log cannot be read.
     """
-    found: CopySpan | None = None
+    finished: CopySpan | None = None
     begin: int | None = None
     for offset, name, fields in records_of(files, {_BEGIN, _END, _ABORT}):
-        if name == _BEGIN:
-            begin = offset if fields["name"] == COPY_TRANSACTION else None
-        elif begin is not None:
-            found = CopySpan(begin, offset) if name == _END else found
-            begin = None
-    return found
+        if name == _END and begin is not None:
+            finished = CopySpan(begin, offset)
+        begin = offset if name == _BEGIN and fields["name"] == COPY_TRANSACTION else None
+    return finished
 
 
 def copied_entities(reading: DumpReading) -> Iterator[Entity]:
@@ -110,4 +108,5 @@ class Claim:
         """Return the znodes that changed after the claim, by `mzxid`; at most 10,000."""
         if self.zxid is None:
             return []
-        return sorted(path for path, zxid in self._later.items() if zxid > self.zxid)[:_MAXIMUM_CHANGED]
+        later = [path for path, zxid in self._later.items() if zxid > self.zxid]
+        return sorted(later)[:_MAXIMUM_CHANGED]

@@ -182,10 +182,25 @@ class Entity(NamedTuple):
     offset: int
 
     @property
+    def identity(self) -> tuple[EntityKind, str]:
+        """Kind and key."""
+        return self.kind, self.key
+
+    @property
     def attributes(self) -> Mapping[str, Any]:
         """The attributes as JSON values."""
         attributes: Mapping[str, Any] = json.loads(self.value)
         return attributes
+
+
+def by_identity(entities: Iterable[Entity]) -> dict[tuple[EntityKind, str], Entity]:
+    """Return entities by kind and key."""
+    return {(entity.kind, entity.key): entity for entity in entities}
+
+
+def value_of(entity: Entity | None) -> str | None:
+    """Return an entity's value; None without an entity."""
+    return None if entity is None else entity.value
 
 
 class Form(StrEnum):
@@ -210,8 +225,8 @@ class Secrets:
     def hashed(self, value: str | bytes) -> str:
         """Return the hash of a secret. A value that was redacted in a dump gives the same hash as its original."""
         text = value if isinstance(value, str) else base64.b64encode(value).decode()
-        found = _REDACTED.fullmatch(text)
-        digest = found[1] if found else _digest(text)
+        redaction = _REDACTED.fullmatch(text)
+        digest = redaction[1] if redaction else _digest(text)
         return SECRET_PREFIX + hmac.new(self.salt, digest.encode(), hashlib.sha256).hexdigest()[:32]
 
     def password(self, plain: str) -> str:
@@ -224,10 +239,12 @@ class Secrets:
         """
         if self.compare_passwords:
             return self.hashed(plain)
-        found = _REDACTED.fullmatch(plain)
-        if found and found[2] is None:
+        redaction = _REDACTED.fullmatch(plain)
+        if redaction is None:
+            return password_length(java_length(plain))
+        if redaction[2] is None:
             raise PasswordDecodingError("the value was redacted without its length: make the dump again")
-        return password_length(int(found[2]) if found else java_length(plain))
+        return password_length(int(redaction[2]))
 
 
 def password_length(length: int) -> str:
