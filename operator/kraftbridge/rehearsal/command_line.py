@@ -117,8 +117,8 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
     if options.properties is not None:
         settings |= javaproperties.loads(options.properties.read_text(encoding="utf-8"))
     for text in options.settings:
-        key, found, value = text.partition("=")
-        if not found:
+        key, separator, value = text.partition("=")
+        if not separator:
             raise RehearsalError(f"--set {text}: not KEY=VALUE")
         settings[key] = Path(value[1:]).read_text(encoding="utf-8").strip() if value.startswith("@") else value
     return settings

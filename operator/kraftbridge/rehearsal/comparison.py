@@ -20,7 +20,7 @@ from kraftbridge.metadata.zookeeper.reader import read_dump
 from kraftbridge.metadata.zookeeper.tree import DumpReading
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import Difference
-from kraftbridge.verification.compare.places import Copy
+from kraftbridge.verification.compare.places import copy_of
 from kraftbridge.verification.run import difference
 from kraftbridge.verification.sources.rows import LOG, ZOOKEEPER
 
@@ -56,37 +56,31 @@ def compare_copy(dump: Path, chroot: str, log_directory: Path, encoder_secret: s
     result = TreeComparison()
     files = LocalLogFiles(log_directory)
     copy = copy_span(files)
-    result.copy_end_offset = None if copy is None else copy.end
-    if result.copy_end_offset is None:
+    if copy is None:
         return result
+    result.copy_end_offset = copy.end
     secrets = Secrets(random_bytes.token_bytes(32), compare_passwords=encoder_secret is not None)
     reading = DumpReading(secrets, encoder_secret)
     reading.take(read_dump(dump, chroot))
-    expected: dict[tuple[EntityKind, str], str] = {}
-    for entity in copied_entities(reading):
-        expected[entity.kind, entity.key] = entity.value
+    expected = {entity.identity: entity.value for entity in copied_entities(reading)}
     result.unreadable = {path: text for path, text in reading.problems.items() if path != "/migration"} | reading.unread
     result.whole = reading.is_whole
-    image = LogReplay(files).advance(result.copy_end_offset)
+    image = LogReplay(files).advance(copy.end)
     result.compared = len(expected)
     for entity in log_entities(image, Form.MIRRORED, secrets):
         if entity.kind in NOT_COPIED:
             continue
-        value = expected.pop((entity.kind, entity.key), None)
+        value = expected.pop(entity.identity, None)
         result.compared += value is None
         if value != entity.value:
             result.differences.append(_difference(entity.kind, entity.key, value, entity.value))
     result.differences += [_difference(kind, key, value, None) for (kind, key), value in expected.items()]
-    result.differences.sort(key=lambda each: (each.kind, each.key))
+    result.differences.sort(key=lambda entity_difference: (entity_difference.kind, entity_difference.key))
     return result
 
 
 def _difference(kind: EntityKind, key: str, zookeeper: str | None, log: str | None) -> Difference:
-    copies = {
-        ZOOKEEPER: Copy(int(zookeeper is not None), zookeeper, None),
-        LOG: Copy(int(log is not None), log, None),
-    }
-    return difference(kind, key, copies)
+    return difference(kind, key, {ZOOKEEPER: copy_of(zookeeper), LOG: copy_of(log)})
 
 
 def changed_paths(before: Path, chroot: str, after: Path) -> tuple[list[str], list[str], list[str]]:

@@ -144,10 +144,7 @@ def _request(directory: Path) -> RehearsalRequest:
 
 
 def reachable(request: RehearsalRequest) -> Iterator[Address]:
-    """Yield the reachable addresses of ZooKeeper, the brokers and the API server.
-
-    Nothing if ZooKeeper cannot be reached.
-    """
+    """Yield the reachable addresses of ZooKeeper, brokers and API server; none if ZooKeeper is not reachable."""
     zookeeper = list(_open(_hosts(request.zookeeper.connect.partition("/")[0])))
     if not zookeeper:
         return
@@ -166,10 +163,12 @@ def _hosts(text: str) -> Iterator[Address]:
 def _open(hosts: Sequence[Address] | Iterator[Address]) -> Iterator[Address]:
     for host, port in hosts:
         with suppress(OSError):
-            for found in dict.fromkeys(info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)):
+            for address in dict.fromkeys(
+                info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            ):
                 with suppress(OSError):
-                    socket.create_connection((str(found), port), _CONNECT_SECONDS).close()
-                    yield str(found), port
+                    socket.create_connection((str(address), port), _CONNECT_SECONDS).close()
+                    yield str(address), port
 
 
 def _without_verdict(reason: str, started: datetime) -> RehearsalResult:

@@ -59,9 +59,7 @@ for name in $NAMES; do
 done
 """.replace("NO_KAFKA", NO_KAFKA)
 )
-"""Start command of both containers (``sh -c``).
-``WORK`` is the shared volume; ``NAMES`` are the processes, in order.
-"""
+"""Start command of both containers (``sh -c``): ``WORK`` is the shared volume, ``NAMES`` the processes."""
 
 
 @dataclass(slots=True)
@@ -77,15 +75,8 @@ class PodProcesses:
 
     def format_storage(self, properties: Path, cluster_id: str, release_version: str) -> None:
         """Format the controller's log directory."""
-        arguments = [
-            FORMAT_CLASS,
-            "format",
-            f"--cluster-id={cluster_id}",
-            "--config",
-            str(properties),
-            "--release-version",
-            release_version,
-        ]
+        arguments = [FORMAT_CLASS, "format", f"--cluster-id={cluster_id}", "--config", str(properties)]
+        arguments += ["--release-version", release_version]
         self._command(FORMAT, _FORMAT_HEAP_BYTES, arguments)
         deadline = time.monotonic() + _FORMAT_SECONDS
         while (code := self.exit_code(FORMAT)) is None:

@@ -28,9 +28,7 @@ _CONNECT_SECONDS: Final = 10.0
 _REQUEST_SECONDS: Final = 30.0
 _HEARTBEAT_PERIOD_SECONDS: Final = 2.0
 _FAR_OFFSET: Final = 2**62
-"""The controller unfences a broker when the broker has the metadata up to its own registration
-(``BrokerHeartbeatManager``).
-"""
+"""The controller unfences a broker that has the metadata up to its own registration (``BrokerHeartbeatManager``)."""
 _TRY_AGAIN: Final = frozenset({6, 7, 15, NOT_CONTROLLER})
 """Not leader, request timed out, coordinator not available, not controller."""
 

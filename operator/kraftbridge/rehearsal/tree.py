@@ -94,7 +94,7 @@ class SnapshotWriter:
         for znode in znodes:
             if znode.path in _OF_THE_QUORUM:
                 claims.append(znode)
-            elif znode.path != "/" and znode.path.partition("/zookeeper")[:2] != ("", "/zookeeper"):
+            elif znode.path != "/" and not znode.path.startswith("/zookeeper"):
                 self._add(self._disarmed(znode))
         if not any(is_krafts(znode.path, znode.data) for znode in claims):
             for znode in claims:
@@ -107,13 +107,9 @@ class SnapshotWriter:
     def _disarmed(self, znode: Znode) -> Znode:
         if znode.problem is not None:
             self.problems.append(f"{znode.path} is not in the dump: {znode.problem}")
-        if (match := _BROKER.fullmatch(znode.path)) and int(match[1]) <= MAXIMUM_INT32:
-            data, registration = disarm(int(match[1]), znode.data, self.closed_ports)
-            if registration is None:
-                self.problems.append(f"{znode.path} cannot be understood, so nothing is registered in its place")
-            else:
-                self.brokers.append(registration)
-            return replace(znode, data=data, ephemeral_owner=0)
+        match = _BROKER.fullmatch(znode.path)
+        if match and int(match[1]) <= MAXIMUM_INT32:
+            return self._disarmed_broker(int(match[1]), znode)
         if znode.path == "/cluster/id":
             with suppress(ValueError, AttributeError):
                 self.cluster_id = str(parsed_json(znode.data or b"{}").get("id") or "")
@@ -126,6 +122,14 @@ class SnapshotWriter:
         elif _TOPIC.fullmatch(znode.path):
             self.topics += 1
         return replace(znode, ephemeral_owner=0) if znode.ephemeral_owner else znode
+
+    def _disarmed_broker(self, identity: int, znode: Znode) -> Znode:
+        data, registration = disarm(identity, znode.data, self.closed_ports)
+        if registration is None:
+            self.problems.append(f"{znode.path} cannot be understood, so nothing is registered in its place")
+        else:
+            self.brokers.append(registration)
+        return replace(znode, data=data, ephemeral_owner=0)
 
     def _add(self, znode: Znode) -> None:
         path = znode.path
@@ -205,9 +209,8 @@ def secrets_in(znode: Znode) -> Iterator[str]:
             return
         for name, value in (body.get("config") or {}).items():
             if name in SCRAM_MECHANISMS:
-                yield from (
-                    part.partition("=")[2] for part in str(value).split(",") if not part.startswith("iterations")
-                )
+                secret_parts = (part for part in str(value).split(",") if not part.startswith("iterations"))
+                yield from (part.partition("=")[2] for part in secret_parts)
             elif is_sensitive_config(name):
                 yield str(value)
 
@@ -223,16 +226,14 @@ def disarm(
         body = parsed_json(data or b"")
         protocols: Mapping[str, str] = body.get("listener_security_protocol_map") or {}
         names = [str(endpoint).partition("://")[0] for endpoint in body["endpoints"]]
-        if not names or len(names) > len(closed_ports):
+        rack = body.get("rack")
+        if not 0 < len(names) <= len(closed_ports) or not isinstance(rack, str | None):
             return data, None
         listeners = tuple(
             Listener(name, "127.0.0.1", port, SecurityProtocol[protocols.get(name, name).upper()])
             for name, port in zip(names, closed_ports, strict=False)
         )
-        rack = body.get("rack")
-        if rack is not None and not isinstance(rack, str):
-            return data, None
-        body["endpoints"] = [f"{each.name}://{each.host}:{each.port}" for each in listeners]
+        body["endpoints"] = [f"{listener.name}://{listener.host}:{listener.port}" for listener in listeners]
         body |= {"host": "127.0.0.1", "port": listeners[0].port}
     except (ValueError, KeyError, TypeError, AttributeError):
         return data, None

@@ -121,8 +121,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _voter(text: str) -> tuple[str, Path]:
-    name, found, folder = text.partition("=")
-    if not found or not name or not folder:
+    name, separator, folder = text.partition("=")
+    if not separator or not name or not folder:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=DIRECTORY")
     return name, Path(folder)
 
@@ -234,10 +234,10 @@ def _watch(options: argparse.Namespace) -> int:
 
     access = ZooKeeperAccess(connect=options.connect, credentials_path=options.credentials, tls_path=options.tls)
     chroot = split_connect(options.connect)[1]
-    seen = watch(access, options.output, chroot, redact=options.redact, deadline_seconds=options.timeout)
-    if seen.complete:
-        logger.info("%d znodes in %s, read while Kafka copied", seen.znodes, options.output)
+    watched = watch(access, options.output, chroot, redact=options.redact, deadline_seconds=options.timeout)
+    if watched.complete:
+        logger.info("%d znodes in %s, read while Kafka copied", watched.znodes, options.output)
         return 0
-    why = "the sync had begun before the tree was read" if seen.claimed else f"no claim in {options.timeout:g} s"
+    why = "the sync had begun before the tree was read" if watched.claimed else f"no claim in {options.timeout:g} s"
     logger.error("%s: %s holds the tree from before the takeover", why, options.output)
     return EXIT_BAD_REQUEST

@@ -167,7 +167,7 @@ def bounded_report(report: VerificationReport, limit: int = MAXIMUM_REPORT_BYTES
         text = report.to_json()
         plain = text.encode()
         # The operator unpacks no more (`archives.report_of`).
-        values = sum(plain.count(each) for each in (b",", b"[", b"{"))
+        values = sum(plain.count(mark) for mark in (b",", b"[", b"{"))
         small = len(plain) <= bounds.REPORT_BYTES and values <= bounds.REPORT_VALUES
         if small and len(base64.b64encode(gzip.compress(plain, mtime=0))) <= limit:
             return text, complete

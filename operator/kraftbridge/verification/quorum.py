@@ -1,7 +1,4 @@
-"""Describes the quorum as its leader sees it (DescribeQuorum: KIP-595, KIP-836).
-
-Connections use the user's client properties.
-"""
+"""Describes the quorum as its leader sees it (DescribeQuorum: KIP-595, KIP-836), with the client's properties."""
 
 from __future__ import annotations
 
@@ -51,10 +48,7 @@ def read_security(path: str | None) -> Security:
 
 
 def _beside(settings: Path, location: str) -> bytes:
-    """Return a file that the settings name.
-
-    It is the one beside them, which is a key of the same Secret, or else the file itself.
-    """
+    """Return a file that the settings name, from their own Secret if that has it as a key."""
     held = settings.with_name(Path(location).name)
     return bounds.file(str(held) if held.is_file() else location)
 

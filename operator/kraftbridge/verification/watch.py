@@ -47,9 +47,7 @@ class Watched:
     claimed: bool
     """Whether a KRaft controller claimed `/controller` before the deadline."""
     complete: bool
-    """Whether the tree was read again between the claim and the start of the sync.
-    Otherwise the file contains the last reading before the claim.
-    """
+    """Whether the file is a reading between the claim and the sync. Otherwise it is the last one before the claim."""
     znodes: int
     """Number of znodes in the file."""
 
@@ -94,7 +92,8 @@ def watch(
                 "the tree from before the takeover cannot be read any more"
             )
         next_reading = 0.0
-        told = False
+        announced = False
+        announce = on_watching or _nobody_waits
         while not claimed:
             now = time.monotonic()
             if now > deadline:
@@ -103,11 +102,10 @@ def watch(
                 count = _keep(_walk_unclaimed(reader), output, chroot, redact=redact)
                 took = time.monotonic() - now
                 next_reading = time.monotonic() + max(_LEAST_PAUSE_BETWEEN_READINGS_SECONDS, _READING_SHARE * took)
-                if not told:
-                    logger.info("%d znodes in %s, read before the takeover; waiting for the claim", count, output)
-            if not told and on_watching is not None:
-                on_watching()
-            told = True
+            if not announced:
+                logger.info("%d znodes in %s, read before the takeover; waiting for the claim", count, output)
+                announce()
+                announced = True
             time.sleep(_PAUSE_SECONDS)
             claimed = _is_claimed(reader)
         later = output.with_name(f"claimed-{output.name}")
@@ -116,11 +114,16 @@ def watch(
         complete = fenced.offset <= 0
         if complete:
             later.replace(output)
+            count = claimed_count
         else:
             later.unlink()
-        if not told and on_watching is not None:
-            on_watching()
-        return Watched(claimed=True, complete=complete, znodes=claimed_count if complete else count)
+        if not announced:
+            announce()
+        return Watched(claimed=True, complete=complete, znodes=count)
+
+
+def _nobody_waits() -> None:
+    pass
 
 
 def keep_tree(config_map: RunConfigMap, request: VerificationRequest) -> Path:
@@ -152,15 +155,15 @@ def keep_tree(config_map: RunConfigMap, request: VerificationRequest) -> Path:
 
     while (left := until - time.monotonic()) > 0:
         try:
-            seen = watch(
+            watched = watch(
                 request.zookeeper, tree, chroot, redact=True, deadline_seconds=left, resume=True, on_watching=announce
             )
         except ZooKeeperUnavailableError as error:
             logger.warning("the watch of the tree begins anew: %s", error)
             time.sleep(_PAUSE_AFTER_LOSS_SECONDS)
             continue
-        if seen.claimed:
-            when = "while Kafka copied it" if seen.complete else "before the claim, or not at all"
+        if watched.claimed:
+            when = "while Kafka copied it" if watched.complete else "before the claim, or not at all"
             logger.info("the tree in %s was read %s", tree, when)
             return tree
     raise NotWantedError(f"no KRaft controller claimed ZooKeeper within {request.armed_deadline_seconds:g} s")
@@ -181,16 +184,13 @@ def _is_claimed(reader: ZooKeeperReader) -> bool:
 
 
 def _walk_unclaimed(reader: ZooKeeperReader) -> Iterator[Znode]:
-    """Yield every znode but `/controller`.
-
-    A claim in the middle of a reading must not make it one from after the claim.
-    """
-    return (each for each in _walk(reader) if each.path != _CONTROLLER)
+    """Yield every znode but `/controller`: a claim during a reading must not make it one from after the claim."""
+    return (znode for znode in _walk(reader) if znode.path != _CONTROLLER)
 
 
 def _walk(reader: ZooKeeperReader) -> Iterator[Znode]:
     """Yield every znode. `/migration` comes last, with its value after all others were read."""
-    yield from (each for each in reader.walk() if each.path != MIGRATION_PATH)
+    yield from (znode for znode in reader.walk() if znode.path != MIGRATION_PATH)
     (fenced,) = reader.read([Read(Operation.DATA, MIGRATION_PATH)])
     (result,) = fenced.answers
     if isinstance(result, Data):

@@ -54,10 +54,7 @@ class ControlType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """One batch with a valid checksum.
-
-    `payload` contains the uncompressed records. `position` is the batch's position in its file.
-    """
+    """One batch with a valid checksum: its uncompressed records, and its position in its file."""
 
     position: int
     size_bytes: int

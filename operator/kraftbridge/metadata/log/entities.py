@@ -42,13 +42,9 @@ from kraftbridge.models.entities import (
 
 _ROWS: Final = 50_000
 _UNORDERED: Final = frozenset({"endPoints", "features", "logDirs"})
-"""Lists of a registration whose order in a snapshot is that of a Java hash map.
-See ``BrokerRegistration`` and ``ControllerRegistration``.
-"""
+"""Lists of a registration whose order in a snapshot is that of a Java hash map (``BrokerRegistration``)."""
 ENCODED_MARK = "cipher text instead of the plain value, "
-"""Value for a password that was copied into the log encrypted (KAFKA-14801).
-Brokers would use the cipher text as the password.
-"""
+"""Value for a password that was copied into the log encrypted (KAFKA-14801): brokers would use the cipher text."""
 
 
 _CONFIG_KINDS: Final[Mapping[Form, AbstractSet[EntityKind]]] = {
@@ -128,12 +124,14 @@ def _mirrored_brokers(image: MetadataImage) -> Iterator[Entity]:
 
 
 def _whole_nodes(image: MetadataImage) -> Iterator[Entity]:
-    for identity, broker in image.brokers.items():
-        yield _record(EntityKind.BROKER_REGISTRATION, str(identity), broker)
-    for identity, controller in image.controllers.items():
-        yield _record(EntityKind.CONTROLLER_REGISTRATION, str(identity), controller)
-    for name, feature in image.features.items():
-        yield _record(EntityKind.FEATURE_LEVEL, name, feature)
+    kinds: Mapping[EntityKind, Mapping[Any, Fields]] = {
+        EntityKind.BROKER_REGISTRATION: image.brokers,
+        EntityKind.CONTROLLER_REGISTRATION: image.controllers,
+        EntityKind.FEATURE_LEVEL: image.features,
+    }
+    for kind, records in kinds.items():
+        for key, fields in records.items():
+            yield _record(kind, str(key), fields)
     if image.migration_state is not None:
         yield _record(EntityKind.MIGRATION_STATE, "", image.migration_state)
 

@@ -203,7 +203,7 @@ class RemoteLogFiles:
         self._token_path = token_path
         self._token = token
         self._timeout_seconds = timeout_seconds
-        self._context = ssl.create_default_context(cafile=str(ca_path) if ca_path else None, cadata=authority or None)
+        self._context = ssl.create_default_context(cafile=ca_path, cadata=authority or None)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._connection: http.client.HTTPSConnection | None = None
 
@@ -298,4 +298,8 @@ def open_log_files(url: str, token_path: str | None = None, ca_path: str | None 
         if not directory.is_dir():
             raise LogUnavailableError(f"{directory} is not a folder")
         return LocalLogFiles(directory)
-    return RemoteLogFiles(url, Path(token_path) if token_path else None, Path(ca_path) if ca_path else None)
+    return RemoteLogFiles(url, _path(token_path), _path(ca_path))
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None

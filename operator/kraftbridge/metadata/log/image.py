@@ -169,10 +169,7 @@ def columns_of(records: Sequence[Mapping[str, Any]]) -> Columns:
 
 
 def _last(rows: Int64s, chosen: npt.NDArray[np.bool_]) -> Int64s:
-    """Return the index of the last occurrence of each chosen row.
-
-    numpy does not define the order of repeated assignments.
-    """
+    """Return the index of each chosen row's last occurrence; numpy defines no order of repeated assignments."""
     indexes = np.flatnonzero(chosen)
     _, last = np.unique(rows[indexes][::-1], return_index=True)
     return indexes[len(indexes) - 1 - last]
@@ -180,15 +177,8 @@ def _last(rows: Int64s, chosen: npt.NDArray[np.bool_]) -> Int64s:
 
 _SETS: Final = frozenset({"isr", "addingReplicas", "removingReplicas"})
 """Lists without a significant order. The order of `replicas` is significant (the first replica is preferred)."""
-_MIRRORED: Final = (
-    "addingReplicas",
-    "isr",
-    "leader",
-    "leaderEpoch",
-    "leaderRecoveryState",
-    "removingReplicas",
-    "replicas",
-)
+_LEADER: Final = ("leader", "leaderEpoch", "leaderRecoveryState")
+_MIRRORED: Final = ("addingReplicas", "isr", *_LEADER, "removingReplicas", "replicas")
 FIELDS: Final = {
     Form.MIRRORED: _MIRRORED,
     Form.WHOLE: (*_MIRRORED, DIRECTORIES, "eligibleLeaderReplicas", "lastKnownElr", "partitionEpoch"),
@@ -198,10 +188,7 @@ _LIST_FIELDS: Final = frozenset({*_SETS, "replicas", DIRECTORIES, "eligibleLeade
 
 
 def partition_values(table: PartitionTable, rows: Int64s, form: Form) -> Any:
-    """Return the canonical values of some rows.
-
-    In ZooKeeper's form they equal `kraftbridge.metadata.entities.partition_value`.
-    """
+    """Return the canonical values of some rows; in ZooKeeper's form they equal `entities.partition_value`."""
     parts: list[Any] = []
     before = "{"
     for name in FIELDS[form]:
@@ -247,10 +234,7 @@ def _sorted(counts: Int64s, elements: Any) -> Any:
 
 
 def _directory_texts(counts: Int64s, elements: Any) -> tuple[Int64s, Any]:
-    """Return counts and texts of directories.
-
-    No directories and only zeros (`DirectoryId.MIGRATING`) are the same (KIP-858).
-    """
+    """Return counts and texts of directories. None, and only zeros (`DirectoryId.MIGRATING`), are the same."""
     halves = np.ascontiguousarray(elements).view(np.int64).reshape(-1, 2)
     owners = np.repeat(np.arange(len(counts)), counts)
     assigned = np.zeros(len(counts), np.bool_)

@@ -62,9 +62,7 @@ class LogReplay:
     end_offset: int = 0
     """Offset after the last complete batch that was read."""
     torn_tail_bytes: int = 0
-    """Bytes of an incomplete last batch.
-    Kafka is writing it, or it was lost in a crash (Kafka truncates it at start).
-    """
+    """Bytes of an incomplete last batch: Kafka is writing it, or a crash lost its end (Kafka truncates it at start)."""
     leader_id: int | None = None
     _epochs: list[tuple[int, int]] = field(default_factory=list)
     _segment: Segment | None = None
@@ -76,17 +74,11 @@ class LogReplay:
 
     @property
     def snapshot_offset(self) -> int:
-        """Offset of the last record in the snapshot; -1 without a snapshot.
-
-        Older changes have no offset of their own.
-        """
+        """Offset of the snapshot's last record; -1 without one. Older changes have no offset of their own."""
         return snapshot_end(self.snapshot) - 1
 
     def epoch_at(self, offset: int) -> int | None:
-        """Return the epoch of the batch that contains an offset.
-
-        None if the offset is before the snapshot's end or not yet read.
-        """
+        """Return the epoch of the batch with an offset; None before the snapshot's end, and if not yet read."""
         index = bisect_right(self._epochs, (offset, 1 << 62)) - 1
         if index < 0 or offset >= self.end_offset:
             return None
@@ -103,7 +95,7 @@ class LogReplay:
         try:
             if not self._started:
                 self._start()
-            limit = _LATEST if last_offset is None else last_offset
+            limit = _or_latest(last_offset)
             more = True
             while self._apply_waiting(limit) and more:
                 more = self._read_on()
@@ -135,8 +127,8 @@ class LogReplay:
     def _usable_snapshot(self, log: LogListing) -> Snapshot | None:
         if log.is_empty:
             raise LogUnavailableError("there is neither a log segment nor a snapshot")
-        limit = _LATEST if self.start_at_most is None else self.start_at_most
-        return next((found for found in reversed(log.snapshots) if 0 < found.end_offset <= limit + 1), None)
+        limit = _or_latest(self.start_at_most)
+        return next((snapshot for snapshot in reversed(log.snapshots) if 0 < snapshot.end_offset <= limit + 1), None)
 
     def _load_snapshot(self, snapshot: Snapshot) -> None:
         scan = FileScan(self.files, snapshot.name, snapshot.size_bytes)
@@ -237,6 +229,10 @@ class LogReplay:
             self._epochs.append((batch.base_offset, batch.epoch))
 
 
+def _or_latest(offset: int | None) -> int:
+    return _LATEST if offset is None else offset
+
+
 def records_of(files: LogFiles, types: AbstractSet[str]) -> Iterator[tuple[int, str, Fields]]:
     """Yield offset, type and fields of the records of some types in all segments, in order.
 
@@ -329,7 +325,7 @@ def apply_batches(
         if block is not None:
             apply_block(image, block, date)
         else:
-            _apply_one_by_one(image, part, range(first, (_LATEST if last is None else last) + 1), date)
+            _apply_one_by_one(image, part, range(first, _or_latest(last) + 1), date)
 
 
 def _apply_one_by_one(image: MetadataImage, batches: Iterable[RecordBatch], offsets: range, date: int | None) -> None:

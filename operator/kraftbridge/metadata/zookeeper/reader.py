@@ -24,6 +24,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, NamedTuple, Self
@@ -48,6 +50,10 @@ from kraftbridge.models.report import ZooKeeperAccess
 
 _INT = struct.Struct("!i")
 _STAT = struct.Struct("!qqqqiiiqiiq")
+_STAT_FIELDS = attrgetter(
+    *("czxid", "mzxid", "ctime", "mtime", "version", "cversion", "aversion"),
+    *("ephemeralOwner", "dataLength", "numChildren", "pzxid"),
+)
 _ITEM = struct.Struct("!iBii")  # operation, done, error, and the length that always follows
 _END: Final = struct.pack("!iBi", -1, 1, -1)
 _HEADER_BYTES: Final = 13
@@ -150,30 +156,13 @@ def single_result(value: Any, operation: Operation) -> Result:
     if operation is Operation.CHILDREN:
         return list(value)
     data, stat = value
-    return Data(
-        data,
-        (
-            stat.czxid,
-            stat.mzxid,
-            stat.ctime,
-            stat.mtime,
-            stat.version,
-            stat.cversion,
-            stat.aversion,
-            stat.ephemeralOwner,
-            stat.dataLength,
-            stat.numChildren,
-            stat.pzxid,
-        ),
-    )
+    return Data(data, _STAT_FIELDS(stat))
 
 
 BATCH_READS: Final = 400
 """Reads per multiRead. A higher number gains little and delays other sessions' writes."""
 TOPIC_BATCH_READS: Final = 50
-"""Reads of topics per multiRead.
-Topics' assignments grow with their partitions, and the server builds a reply in its heap.
-"""
+"""Reads of topics per multiRead. Assignments grow with their partitions, and the server replies from its heap."""
 IN_FLIGHT: Final = 4
 _FENCE: Final = Read(Operation.DATA, MIGRATION_PATH)
 
@@ -269,18 +258,16 @@ class ZooKeeperReader:
         waiting: deque[tuple[Sequence[Read], Any]] = deque()
         todo = batches(reads, batch)
 
-        def push() -> None:
-            following = next(todo, None)
-            if following is not None:
+        def send(count: int) -> None:
+            for following in islice(todo, count):
                 waiting.append((following, self._send(following) if self._multi else None))
 
         try:
-            for _ in range(IN_FLIGHT):
-                push()
+            send(IN_FLIGHT)
             while waiting:
                 sent, promise = waiting.popleft()
                 answers = self._answers(sent, promise)
-                push()
+                send(1)
                 yield self._fenced(sent, answers)
         except (KazooException, KazooTimeoutError, OSError) as error:
             raise ZooKeeperUnavailableError(
@@ -358,7 +345,7 @@ class ZooKeeperReader:
         paths = [root]
         while paths or parents:
             level = self._read_level(paths)
-            present = Counter(found.path.rpartition("/")[0] or "/" for found in level)
+            present = Counter(member.path.rpartition("/")[0] or "/" for member in level)
             for parent in parents:
                 yield parent if parent.problem else replace(parent, children=present[parent.path])
             paths = self._list_level(level)
@@ -475,31 +462,24 @@ def read_dump(path: Path, chroot: str) -> Iterator[Znode]:
     """
     prefix = chroot.rstrip("/")
     below = f"{prefix}/"
-    opener = gzip.open if path.suffix == ".gz" else open
     number = 0
     try:
-        with opener(path, "rt", encoding="utf-8") as lines:
+        with _opener(path)(path, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):  # noqa: B007 - the number is for the message
                 if not line.strip():
                     continue
                 znode = _znode(parsed_json(line))
                 if not f"{znode.path}/".startswith(below):
                     continue
-                relative = znode.path[len(prefix) :] or "/"
-                yield Znode(
-                    relative,
-                    znode.data,
-                    znode.version,
-                    znode.created_zxid,
-                    znode.modified_zxid,
-                    znode.ephemeral_owner,
-                    znode.children,
-                    znode.problem,
-                )
+                yield replace(znode, path=znode.path[len(prefix) :] or "/") if prefix else znode
     except (OSError, EOFError, zlib.error) as error:
         raise DumpFormatError(f"ZooKeeper dump {path} cannot be read: {error}") from error
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
         raise DumpFormatError(f"ZooKeeper dump {path}, line {number}: not a znode: {error!r}") from error
+
+
+def _opener(path: Path) -> Any:
+    return gzip.open if path.suffix == ".gz" else open
 
 
 def _znode(row: Any) -> Znode:
@@ -532,9 +512,8 @@ def write_dump(znodes: Iterable[Znode], path: Path, chroot: str, *, redact: bool
     A verification of an incomplete dump is Inconclusive.
     """
     prefix = chroot.rstrip("/")
-    opener = gzip.open if path.suffix == ".gz" else open
     count = unread = 0
-    with opener(path, "wt", encoding="utf-8") as file:
+    with _opener(path)(path, "wt", encoding="utf-8") as file:
         for znode in znodes:
             data = redacted_data(znode.path, znode.data) if redact else znode.data
             text, encoding = _text(data)

@@ -95,8 +95,8 @@ class BoundedSocket:
             The connection broke, or the reply did not end in time.
         """
         self._count(length)
-        found = bytearray(length)
-        view = memoryview(found)
+        content = bytearray(length)
+        view = memoryview(content)
         received = 0
         until = time.monotonic() + self._most.frame_seconds
         while received < length:
@@ -117,7 +117,7 @@ class BoundedSocket:
             waiting = select.poll()
             waiting.register(self._wrapped.fileno(), wanted)
             waiting.poll(math.ceil(left * 1000))
-        return found
+        return content
 
     def _count(self, length: int) -> None:
         most = self._most
@@ -189,17 +189,17 @@ class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo
         if timeout is not None and timeout < 0:
             raise ValueError("timeout must be non-negative")
         wanted: dict[int, int] = {}
-        for each in rlist:
-            wanted[each.fileno()] = select.POLLIN
-        for each in wlist:
-            wanted[each.fileno()] = wanted.get(each.fileno(), 0) | select.POLLOUT
+        for stream in rlist:
+            wanted[stream.fileno()] = select.POLLIN
+        for stream in wlist:
+            wanted[stream.fileno()] = wanted.get(stream.fileno(), 0) | select.POLLOUT
         waiting = select.poll()
         for number, events in wanted.items():
             waiting.register(number, events)
-        found = dict(waiting.poll(None if timeout is None else math.ceil(timeout * 1000)))
+        ready = dict(waiting.poll(None if timeout is None else math.ceil(timeout * 1000)))
         return (
-            [each for each in rlist if found.get(each.fileno(), 0) & ~select.POLLOUT],
-            [each for each in wlist if found.get(each.fileno(), 0) & ~select.POLLIN],
+            [stream for stream in rlist if ready.get(stream.fileno(), 0) & ~select.POLLOUT],
+            [stream for stream in wlist if ready.get(stream.fileno(), 0) & ~select.POLLIN],
             [],
         )
 
@@ -263,10 +263,10 @@ class BoundedChildren(GetChildren):  # type: ignore[misc]  # kazoo has no types
             There are more than `bounds.ZNODE_CHILDREN`. Each name takes ten times its bytes.
         """
         bounds.count("ZooKeeper", *_counted(buffer, offset, bounds.ZNODE_CHILDREN), "children of one znode", _ADVICE)
-        found: list[str] = super().deserialize(buffer, offset)
-        if None in found:
+        names: list[str] = super().deserialize(buffer, offset)
+        if None in names:
             raise ValueError("a child has no name")
-        return found
+        return names
 
 
 class BoundedAcl(GetACL):  # type: ignore[misc]  # kazoo has no types

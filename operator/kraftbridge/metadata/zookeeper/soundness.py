@@ -291,10 +291,10 @@ class Soundness:
             self._add(Code.REASSIGNMENT_RUNNING, REASSIGNMENT_PATH, what=f"{REASSIGNMENT_PATH} exists")
         if ELECTION_PATH in checked:
             self._add(Code.ELECTION_ZNODE, ELECTION_PATH)
-        if CONTROLLER_PATH not in checked:
-            self._add(Code.CONTROLLER_MISSING, CONTROLLER_PATH)
-        else:
+        if CONTROLLER_PATH in checked:
             self._controller(checked[CONTROLLER_PATH])
+        else:
+            self._add(Code.CONTROLLER_MISSING, CONTROLLER_PATH)
         self.controller_epoch = _java_int((checked.get(CONTROLLER_EPOCH_PATH) or b"").decode(errors="replace"))
         if self.controller_epoch is None:
             self._add(Code.CONTROLLER_EPOCH_INVALID, CONTROLLER_EPOCH_PATH)

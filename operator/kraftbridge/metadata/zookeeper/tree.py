@@ -1,7 +1,4 @@
-"""Reads Kafka's tree, live or from a dump, and yields its entities.
-
-A live tree is listed first, so that orphaned znodes are found too.
-"""
+"""Reads Kafka's tree, live or from a dump, and yields its entities; lists it first, to find orphaned znodes."""
 
 from __future__ import annotations
 
@@ -302,9 +299,7 @@ class DumpReading:
     _states: dict[str, dict[int, PartitionState | None]] = field(default_factory=dict)
     _others: dict[str, bytes | None] = field(default_factory=dict)
     _counted: dict[str, int] = field(default_factory=dict)
-    """Number of children that the dump states, by path.
-    A topic's own folders are left out: its assignment names its partitions.
-    """
+    """Number of children that the dump states, by path, without a topic's own folders: its assignment names those."""
     _listed: Counter[str] = field(default_factory=Counter)
     """Number of children that the dump contains, by the same paths."""
 

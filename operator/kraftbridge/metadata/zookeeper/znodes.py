@@ -221,10 +221,7 @@ def _broker(path: str, identity: str, data: bytes | None, offset: int) -> Entity
 
 
 def _check_protocols(path: str, protocols: object, endpoints: list[str]) -> None:
-    """Refuse a listener without a security protocol of Kafka.
-
-    See ``BrokerIdZNode.decode`` and ``SecurityProtocol.forName``.
-    """
+    """Refuse a listener without a security protocol of Kafka (``BrokerIdZNode.decode``)."""
     named = protocols if isinstance(protocols, dict) else {}
     for endpoint in endpoints:
         listener = endpoint.partition("://")[0]
@@ -310,10 +307,7 @@ _TOKEN_VERSION: Final = 3
 
 
 def _token(path: str, identity: str, data: bytes | None, offset: int) -> Entity:
-    """Return a token as Kafka reads it (``DelegationTokenManagerZk.fromBytes``).
-
-    Kafka's copy aborts at what it cannot read.
-    """
+    """Return a token as ``DelegationTokenManagerZk.fromBytes`` does; the copy aborts at what it cannot read."""
     body = json_object(path, data)
     version = integer(path, body, "version", 1, _TOKEN_VERSION)
     renewers = body.get("renewers")
@@ -411,7 +405,8 @@ class PartitionState(NamedTuple):
     @classmethod
     def parse(cls, path: str, data: bytes | None) -> PartitionState:
         """Decode a state znode."""
-        if data and (usual := _USUAL_STATE.fullmatch(data)):
+        usual = _USUAL_STATE.fullmatch(data or b"")
+        if usual is not None:
             controller_epoch, leader, leader_epoch, isr = usual.groups()
             return cls(int(leader), int(leader_epoch), int(controller_epoch), list(map(int, isr.split(b","))), 0)
         body = json_object(path, data)
@@ -452,15 +447,8 @@ def topic_entities(topic: TopicReading) -> Iterator[Entity]:
         adding = assignment.adding.get(partition, ())
         removing = assignment.removing.get(partition, ())
         if state is not None and assigned is not None:
-            value = partition_value(
-                assigned,
-                adding,
-                removing,
-                state.leader,
-                state.leader_epoch,
-                state.isr,
-                state.leader_recovery_state,
-            )
+            leader = (state.leader, state.leader_epoch, state.isr, state.leader_recovery_state)
+            value = partition_value(assigned, adding, removing, *leader)
         else:
             replicas = {"addingReplicas": sorted(adding), "removingReplicas": sorted(removing), "replicas": assigned}
             value = canonical_json(replicas | _state_fields(state))
@@ -498,8 +486,9 @@ def _assignments(path: str, body: Mapping[str, Any], field: str, *, required: bo
         numbers = {partition: int(partition) for partition in value}
     except ValueError as error:
         raise UndecodableZnodeError(f"{path}: {field} names a partition that is no number") from error
-    if odd := [name for name, number in numbers.items() if str(number) != name or not 0 <= number <= MAXIMUM_INT32]:
-        raise UndecodableZnodeError(f"{path}: {field} names the partition {odd[0]!r}")
+    for name, partition in numbers.items():
+        if str(partition) != name or not 0 <= partition <= MAXIMUM_INT32:
+            raise UndecodableZnodeError(f"{path}: {field} names the partition {name!r}")
     return {numbers[name]: _broker_ids(path, field, replicas) for name, replicas in value.items()}
 
 

@@ -37,6 +37,11 @@ class Copy:
     offset: int | None
 
 
+def copy_of(value: str | None) -> Copy:
+    """Return a place's only copy of an entity; the place has none if the value is None."""
+    return Copy(int(value is not None), value, None)
+
+
 @dataclass(frozen=True, slots=True)
 class Flagged:
     """An entity that is not the same in all places."""
@@ -46,6 +51,11 @@ class Flagged:
     copies: Mapping[str, Copy]
     in_flight: bool = False
     """Whether a record after the mirrored offset changed the entity."""
+
+    @property
+    def identity(self) -> tuple[EntityKind, str]:
+        """Kind and key."""
+        return self.kind, self.key
 
     @property
     def has_duplicate(self) -> bool:
@@ -66,16 +76,19 @@ class Comparison:
     flagged_counts: Mapping[EntityKind, int]
     """Exact number of flagged entities by kind that are not in flight."""
     flagged: Sequence[Flagged]
-    """Flagged entities: the first `MAXIMUM_FLAGGED` of those that are not in flight,
-    and the first `MAXIMUM_IN_FLIGHT` of the others.
-    """
+    """At most `MAXIMUM_FLAGGED` entities that are not in flight, and `MAXIMUM_IN_FLIGHT` that are."""
     in_flight_count: int = 0
     """Exact number of flagged entities that are in flight."""
 
     @property
     def beyond(self) -> int:
         """Number of flagged entities that are neither in flight nor in `flagged`."""
-        return sum(self.flagged_counts.values()) - sum(not each.in_flight for each in self.flagged)
+        return sum(self.flagged_counts.values()) - sum(not entity.in_flight for entity in self.flagged)
+
+    @property
+    def empty_places(self) -> list[str]:
+        """The places that hold no metadata at all."""
+        return [place for place in self.places if not self.rows_in(place)]
 
     def rows_in(self, place: str) -> int:
         """Return the number of entities in a place."""

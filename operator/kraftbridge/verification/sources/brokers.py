@@ -94,8 +94,10 @@ def brokers_behind(
             failures.append(f"{host}:{port}: {error}")
             continue
         if response.brokers:
-            found = [BrokerAccess(id=each.node_id, host=each.host, port=each.port) for each in response.brokers]
-            return sorted(found, key=lambda broker: broker.id)
+            brokers = [
+                BrokerAccess(id=broker.node_id, host=broker.host, port=broker.port) for broker in response.brokers
+            ]
+            return sorted(brokers, key=lambda broker: broker.id)
         failures.append(f"{host}:{port}: it knows no brokers as yet")
     raise BrokerUnavailableError(f"no bootstrap server names the brokers ({'; '.join(failures)})")
 
@@ -141,10 +143,7 @@ class ServedBroker:
                         yield Entity(EntityKind.TOPIC_CONFIG, name, canonical_json(config), -1)
 
     def own_configs(self) -> Iterator[Entity]:
-        """Yield the effective dynamic configs of this broker and of the cluster, without secret ones.
-
-        None is a value that the broker hides.
-        """
+        """Yield the dynamic configs of this broker and the cluster, not the secret ones; None is hidden."""
         for name, key, source in (
             (str(self.access.id), str(self.access.id), _DYNAMIC_BROKER_CONFIG),
             ("", CLUSTER_DEFAULT, _DYNAMIC_DEFAULT_BROKER_CONFIG),
@@ -227,15 +226,15 @@ class ServedBroker:
             include_synonyms=False,
             include_documentation=False,
         )
-        found = {}
+        configs = {}
         for result in answered.results:
             what = f"configs of {'topic' if kind == _TOPIC_RESOURCE else 'broker'} {result.resource_name}"
             if self._is_there(result.error_code, what, "DescribeConfigs"):
                 held = [config for config in result.configs if config.config_source == source]
                 self.types |= {config.name: ConfigType(config.config_type) for config in held}
                 values = {config.name: config.value for config in held}
-                found[result.resource_name] = canonical_values(self.types, values)
-        return found
+                configs[result.resource_name] = canonical_values(self.types, values)
+        return configs
 
     def _is_there(self, error: int, what: str, operation: str) -> bool:
         if error in _NOT_ALLOWED:

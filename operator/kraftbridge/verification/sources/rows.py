@@ -61,9 +61,7 @@ class ZooKeeperPlan(_Plan):
     soundness: bool = False
     """Also check whether the tree is sound, and return findings."""
     copied: bool = False
-    """The dump is the tree from before the sync.
-    Return the entities that the copy takes, and the znodes that changed after the claim.
-    """
+    """Whether the dump is from before the sync: take what Kafka copies, and note changes after the claim."""
     parallelism: int = Field(default=2, ge=1)
     topics_per_slice: int = Field(default=500, ge=1)
 
@@ -146,9 +144,7 @@ class Note(StrEnum):
     PROBLEM = "$problem"
     """A znode that cannot be decoded."""
     UNREAD = "$unread"
-    """A znode that cannot be read or listed: everything below it is unknown too.
-    Of a broker: its SCRAM credentials, which it does not show.
-    """
+    """A znode that cannot be read or listed, with everything below; or a broker that hides its SCRAM credentials."""
     ALTERNATIVE = "$alternative"
     """Another correct form of an entity."""
     CLUSTER = "$cluster"
