@@ -104,12 +104,12 @@ class PartitionTable:
         """Append rows with the fields of `PartitionRecord`s; return the first."""
         for name, growing in self._numbers.items():
             growing.append(array(columns, name))
-        absent = Lists(np.full(len(offsets), -1, np.int64), np.empty(0, np.int32))
+        absent = np.full(len(offsets), -1, np.int64)
         for name, column in self._lists.items():
-            lists = columns.get(name)  # older versions have fewer
-            column.append(
-                lists if isinstance(lists, Lists) else Lists(absent.counts, np.empty(0, element_format(name)))
-            )
+            lists = columns.get(name)
+            if not isinstance(lists, Lists):  # older versions have fewer
+                lists = Lists(absent, np.empty(0, element_format(name)))
+            column.append(lists)
         return self._offsets.append(offsets)
 
     def change(self, rows: Int64s, columns: Columns, offsets: Int64s) -> None:
@@ -193,13 +193,12 @@ def partition_values(table: PartitionTable, rows: Int64s, form: Form) -> Any:
     before = "{"
     for name in FIELDS[form]:
         text = f'{before}"{name}":'
+        before = ","
         if name in _LIST_FIELDS:
             lists = table.lists(name, rows)
             parts += [text + "[", _list_text(name, lists), "]"] if (lists.counts > 0).any() else [text + "[]"]
-            before = ","
         else:
             parts += [text, pa.array(table.numbers(name, rows)).cast(pa.string())]
-            before = ","
     joined = _merged([*parts, "}"])
     return pc.binary_join_element_wise(*joined, "")
 
