@@ -36,7 +36,7 @@ from kraftbridge.metadata.log.image import MetadataImage
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.zookeeper.reader import Operation, Read, ZooKeeperReader
 from kraftbridge.metadata.zookeeper.soundness import DELETIONS_PATH
-from kraftbridge.metadata.zookeeper.tree import FenceRange, TreeReading
+from kraftbridge.metadata.zookeeper.tree import TreeReading
 from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, Mirror, topic_of_partition_key
@@ -107,7 +107,8 @@ class Recheck:
     secrets: Secrets
     encoder_secret: str | None
     _outcome: Rechecked = field(default_factory=Rechecked)
-    _before: FenceRange | None = None
+    _former_end: int = 2**63 - 1
+    """Log offset that ZooKeeper mirrored at the end of the former reading; above every offset without one."""
     _alternatives: dict[Identity, str] = field(default_factory=dict)
 
     def settle(self, identities: Iterable[Identity], *, tries: int, seconds: float) -> Rechecked:
@@ -144,7 +145,6 @@ class Recheck:
         """Return the entities that are still in flight."""
         outcome = self._outcome
         former = self._outcome.unresolved
-        before = self._before
         reading = TreeReading(self.reader, self.secrets, self.encoder_secret)
         held = by_identity(reading.entities(identities))
         fence = reading.fence
@@ -156,7 +156,7 @@ class Recheck:
             outcome.unresolved = {identity: former.get(identity, _UNREAD) for identity in identities}
             return identities
         outcome.last_fence = fence.first
-        finished = before is not None and before.last is not None and before.last < fence.first
+        finished = self._former_end < fence.first
         for identity, pair in self._pairs(identities, held, fence.first).items():
             if pair.equal:
                 continue
@@ -168,7 +168,7 @@ class Recheck:
         if fence.last > fence.first and self._reaches(fence.last):
             again = self._pairs(list(outcome.unresolved), held, fence.first)
             outcome.unresolved = {identity: pair for identity, pair in again.items() if not pair.equal}
-        self._before = fence
+        self._former_end = fence.last
         return list(outcome.unresolved)
 
     def _reaches(self, offset: int) -> bool:
@@ -474,11 +474,12 @@ def _reread(run: Run, identities: Sequence[Identity]) -> Rechecked:
 def _await_movement(run: Run, reader: ZooKeeperReader, last: int) -> None:
     """Add a problem unless ZooKeeper mirrors the whole log or `/migration` moves."""
     first = run.fence.first_offset
+    assert first is not None  # as in `check_fence`
     end = run.outcome.leader_note["endOffset"]
     began = time.monotonic()
     while True:
         (fenced,) = reader.read([Read(Operation.DATA, MIGRATION_PATH)])
-        if fenced.offset >= end - 1 or (first is not None and max(last, fenced.offset) > first):
+        if fenced.offset >= end - 1 or max(last, fenced.offset) > first:
             return
         waited = time.monotonic() - began
         if waited > _STALL_SECONDS:
@@ -578,7 +579,7 @@ def _without_deletions(run: Run, flagged: Sequence[Flagged], topics: Iterable[st
     gone = Counter[str]()
     left = []
     for entity in flagged:
-        topic = _topic_of(entity)
+        topic = topic_of(entity.identity)
         if topic in deleting and not entity.copies[LOG].count:
             gone[topic] += 1
         else:
@@ -588,9 +589,11 @@ def _without_deletions(run: Run, flagged: Sequence[Flagged], topics: Iterable[st
     return left
 
 
-def _topic_of(entity: Flagged) -> str:
-    if entity.kind is EntityKind.PARTITION:
-        return topic_of_partition_key(entity.key)
-    if entity.kind in {EntityKind.TOPIC, EntityKind.TOPIC_CONFIG}:
-        return entity.key
+def topic_of(identity: Identity) -> str:
+    """Return the topic that an entity belongs to; the empty string if it belongs to none."""
+    kind, key = identity
+    if kind is EntityKind.PARTITION:
+        return topic_of_partition_key(key)
+    if kind in {EntityKind.TOPIC, EntityKind.TOPIC_CONFIG}:
+        return key
     return ""

@@ -47,9 +47,9 @@ from kraftbridge.metadata.zookeeper.reader import Operation, Read, ZooKeeperRead
 from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.config_values import ConfigType, canonical_values
-from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts, Served, topic_of_partition_key
+from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts, Served
 from kraftbridge.models.report import BrokerAccess, CompareServed, Finding, VerificationRequest, ZooKeeperAccess
-from kraftbridge.verification.compare.mirror import Identity, logged
+from kraftbridge.verification.compare.mirror import Identity, logged, topic_of
 from kraftbridge.verification.compare.places import Flagged, compare, copy_of
 from kraftbridge.verification.inputs import Inputs
 from kraftbridge.verification.run import Outcome, Run, difference, notes_among
@@ -340,8 +340,7 @@ class _Settling:
         """Return what a broker serves of some entities; None if it does not answer."""
         if not identities:
             return _Answer()
-        names = {key for kind, key in identities if kind in {EntityKind.TOPIC, EntityKind.TOPIC_CONFIG}}
-        names |= {topic_of_partition_key(key) for kind, key in identities if kind is EntityKind.PARTITION}
+        names = {topic_of(identity) for identity in identities} - {""}
         kinds = {kind for kind, _ in identities}
         newest_topics: list[Entity] = []
         entities: list[Entity] = []
