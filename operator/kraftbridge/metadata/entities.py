@@ -163,23 +163,17 @@ _NOT_SENSITIVE_CONFIG = re.compile(
 
 
 class Entity(NamedTuple):
-    """One piece of metadata. It is a tuple because there can be millions.
-
-    Attributes
-    ----------
-    kind, key
-        Identity; `key` is text that names the entity in Kafka's own terms.
-    value
-        Canonical JSON object of the attributes.
-    offset
-        From the log: offset of the last record that touched it. From ZooKeeper: the log offset that ZooKeeper
-        mirrored (`/migration`) when the oldest part of it was read.
-    """
+    """One piece of metadata. It is a tuple because there can be millions."""
 
     kind: EntityKind
     key: str
+    """Text that names the entity in Kafka's own terms."""
     value: str
+    """Canonical JSON object of the attributes."""
     offset: int
+    """From the log: offset of the last record that touched it.
+    From ZooKeeper: the log offset that ZooKeeper mirrored (`/migration`) when the oldest part of it was read.
+    """
 
     @property
     def identity(self) -> tuple[EntityKind, str]:

@@ -188,16 +188,15 @@ def _tell(result: RehearsalResult) -> None:
 
 def lines(result: RehearsalResult, limit: int = _MAXIMUM_CHARACTERS) -> list[str]:
     """Return the log lines with the result and, if it fits, the page. Long lists are halved until the result fits."""
-    while len(packed := _packed(result.to_json())) > limit and (result.differences or result.words or result.mends):
-        result = result.model_copy(
-            update={
-                name: getattr(result, name)[: len(getattr(result, name)) // 2]
-                for name in ("differences", "words", "mends", "problems")
-            }
-        )
+    packed = _packed(result.to_json())
+    while len(packed) > limit and any((result.differences, result.words, result.mends)):
+        lists = {name: getattr(result, name) for name in ("differences", "words", "mends", "problems")}
+        result = result.model_copy(update={name: items[: len(items) // 2] for name, items in lists.items()})
+        packed = _packed(result.to_json())
     page = _packed(render_page(result))
-    found = [f"{PAGE_MARK}{page}"] if len(packed) + len(page) <= limit else []
-    return [*found, f"{RESULT_MARK}{packed}"]
+    if len(packed) + len(page) > limit:
+        return [f"{RESULT_MARK}{packed}"]
+    return [f"{PAGE_MARK}{page}", f"{RESULT_MARK}{packed}"]
 
 
 def _packed(text: str) -> str:

@@ -161,8 +161,11 @@ class Registrations:
     def fenced(self, seconds: float) -> set[int]:
         """Return the brokers that the controller has not unfenced; waits up to so many seconds until there is none."""
         deadline = time.monotonic() + seconds
-        while (missing := {broker.id for broker in self.brokers} - self.unfenced) and time.monotonic() < deadline:
+        brokers = {broker.id for broker in self.brokers}
+        missing = brokers - self.unfenced
+        while missing and time.monotonic() < deadline:
             time.sleep(0.2)
+            missing = brokers - self.unfenced
         return missing
 
     def close(self) -> None:

@@ -229,11 +229,11 @@ def new_session(
     """
     options: dict[str, Any] = {}
     if tls is not None:
-        options |= {
-            "use_ssl": True, "verify_certs": True, "check_hostname": tls.verify_hostname, "ca": str(tls.ca),
-            **({"certfile": str(tls.certificate)} if tls.certificate is not None else {}),
-            **({"keyfile": str(tls.key)} if tls.key is not None else {}),
-        }  # fmt: skip
+        options |= {"use_ssl": True, "verify_certs": True, "check_hostname": tls.verify_hostname, "ca": str(tls.ca)}
+        if tls.certificate is not None:
+            options["certfile"] = str(tls.certificate)
+        if tls.key is not None:
+            options["keyfile"] = str(tls.key)
     if logger is not None:
         options["logger"] = logger
     delays = {"delay": retries.first_delay_seconds, "max_delay": retries.max_delay_seconds}
