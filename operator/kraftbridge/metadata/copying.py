@@ -1,7 +1,8 @@
-"""Kafka's copy of ZooKeeper into the metadata log (KIP-866): what it copies, where it ends in the log, and when it began.
+"""Kafka's copy of ZooKeeper into the metadata log (KIP-866): what it copies, where it ends, and when it began.
 
-Until the copy ends, the tree contains what Kafka copies. After that, the sync deletes from ZooKeeper everything that the log does not
-contain. A loss of the copy is therefore visible only in a tree that was read before the sync.
+Until the copy ends, the tree contains what Kafka copies.
+After that, the sync deletes from ZooKeeper everything that the log does not contain.
+A loss of the copy is therefore visible only in a tree that was read before the sync.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ COPY_TRANSACTION: Final = "ZK Migration"
 """Name of the copy's transaction (``QuorumController.MigrationRecordConsumer``)."""
 NOT_COPIED: Final = frozenset({EntityKind.BROKER_REGISTRATION})
 """Brokers register themselves. The copy ignores `/brokers/ids`."""
-NOTHING_TO_COMPARE: Final = "there was nothing to compare: ZooKeeper, which was read completely, holds no entity that Kafka copies, and neither does the log"
+NOTHING_TO_COMPARE: Final = (
+    "there was nothing to compare: "
+    "ZooKeeper, which was read completely, holds no entity that Kafka copies, and neither does the log"
+)
 _BEGIN: Final = "BeginTransactionRecord"
 _END: Final = "EndTransactionRecord"
 _ABORT: Final = "AbortTransactionRecord"
@@ -48,15 +52,13 @@ def copy_span(files: LogFiles) -> CopySpan | None:
     MetadataError
         The log cannot be read.
     """
-    found: CopySpan | None = None
+    finished: CopySpan | None = None
     begin: int | None = None
     for offset, name, fields in records_of(files, {_BEGIN, _END, _ABORT}):
-        if name == _BEGIN:
-            begin = offset if fields["name"] == COPY_TRANSACTION else None
-        elif begin is not None:
-            found = CopySpan(begin, offset) if name == _END else found
-            begin = None
-    return found
+        if name == _END and begin is not None:
+            finished = CopySpan(begin, offset)
+        begin = offset if name == _BEGIN and fields["name"] == COPY_TRANSACTION else None
+    return finished
 
 
 def copied_entities(reading: DumpReading) -> Iterator[Entity]:
@@ -69,7 +71,7 @@ def copied_entities(reading: DumpReading) -> Iterator[Entity]:
 
 
 def _next_producer_ids(reading: DumpReading, entity: Entity) -> Entity:
-    """Return the block that the copy creates: `block_end` + 1 for any writer (``ZkMigrationClient.migrateProducerId``)."""
+    """Return the next producer id that the copy writes: `block_end` + 1 (``ZkMigrationClient.migrateProducerId``)."""
     block = json.loads(reading.nodes()[_PRODUCER_IDS] or b"{}")
     return entity._replace(value=canonical_json({"nextProducerId": int(block["block_end"]) + 1}))
 
@@ -87,15 +89,10 @@ def is_krafts(path: str, data: bytes | None) -> bool:
 
 @dataclass(slots=True)
 class Claim:
-    """Detects whether a tree was read after a KRaft controller's claim, and collects changes between the claim and the reading.
-
-    Attributes
-    ----------
-    zxid
-        ZooKeeper's transaction id of the claim. None if the tree was read before the claim.
-    """
+    """Detects whether a tree was read after a KRaft controller's claim, and collects the changes between the two."""
 
     zxid: int | None = None
+    """ZooKeeper's transaction id of the claim. None if the tree was read before the claim."""
     _later: dict[str, int] = field(default_factory=dict)
 
     def watch(self, znodes: Iterable[Znode]) -> Iterator[Znode]:
@@ -111,4 +108,5 @@ class Claim:
         """Return the znodes that changed after the claim, by `mzxid`; at most 10,000."""
         if self.zxid is None:
             return []
-        return sorted(path for path, zxid in self._later.items() if zxid > self.zxid)[:_MAXIMUM_CHANGED]
+        later = [path for path, zxid in self._later.items() if zxid > self.zxid]
+        return sorted(later)[:_MAXIMUM_CHANGED]

@@ -1,10 +1,12 @@
 """Canonical entities: the same form for metadata from ZooKeeper, from the log and from brokers.
 
-An entity has a kind, a key and attributes. Attributes are compared as canonical JSON, so equal entities have equal text. The code that
-reads a secret replaces it with a keyed hash.
+An entity has a kind, a key and attributes.
+Attributes are compared as canonical JSON, so equal entities have equal text.
+The code that reads a secret replaces it with a keyed hash.
 
-Passwords in ZooKeeper are encrypted by brokers (KIP-226). The format is that of Kafka's `EncryptingPasswordEncoder`: comma-separated ``name:value``
-pairs, with the CBC and GCM parameters of `CbcParamsEncoder` and `GcmParamsEncoder`.
+Passwords in ZooKeeper are encrypted by brokers (KIP-226).
+The format is that of Kafka's `EncryptingPasswordEncoder`: comma-separated ``name:value`` pairs,
+with the CBC and GCM parameters of `CbcParamsEncoder` and `GcmParamsEncoder`.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ def looks_encoded(value: str) -> bool:
 
 
 def is_password_config(name: str) -> bool:
-    """Return whether Kafka 3.9 treats a dynamic config as a password, which the copy decrypts (`DynamicBrokerConfig.isPasswordConfig`)."""
+    """Return whether the copy decrypts a dynamic config as a password (`DynamicBrokerConfig.isPasswordConfig`)."""
     return name.endswith(_PASSWORD_CONFIGS)
 
 
@@ -112,7 +114,8 @@ class EncodedPassword:
         parameters = self.parameters
         try:
             algorithm = _HASHES[parameters["keyFactoryAlgorithm"]]
-            key_bits, iterations = int(parameters["keyLength"]), int(parameters["iterations"])
+            key_bits = int(parameters["keyLength"])
+            iterations = int(parameters["iterations"])
             salt = base64.b64decode(parameters["salt"])
             encrypted = base64.b64decode(parameters["encryptedPassword"])
             vector = base64.b64decode(parameters["initializationVector"])
@@ -160,29 +163,38 @@ _NOT_SENSITIVE_CONFIG = re.compile(
 
 
 class Entity(NamedTuple):
-    """One piece of metadata. It is a tuple because there can be millions.
-
-    Attributes
-    ----------
-    kind, key
-        Identity; `key` is text that names the entity in Kafka's own terms.
-    value
-        Canonical JSON object of the attributes.
-    offset
-        From the log: offset of the last record that touched it. From ZooKeeper: the log offset that ZooKeeper
-        mirrored (`/migration`) when the oldest part of it was read.
-    """
+    """One piece of metadata. It is a tuple because there can be millions."""
 
     kind: EntityKind
     key: str
+    """Text that names the entity in Kafka's own terms."""
     value: str
+    """Canonical JSON object of the attributes."""
     offset: int
+    """From the log: offset of the last record that touched it.
+    From ZooKeeper: the log offset that ZooKeeper mirrored (`/migration`) when the oldest part of it was read.
+    """
+
+    @property
+    def identity(self) -> tuple[EntityKind, str]:
+        """Kind and key."""
+        return self.kind, self.key
 
     @property
     def attributes(self) -> Mapping[str, Any]:
         """The attributes as JSON values."""
         attributes: Mapping[str, Any] = json.loads(self.value)
         return attributes
+
+
+def by_identity(entities: Iterable[Entity]) -> dict[tuple[EntityKind, str], Entity]:
+    """Return entities by kind and key."""
+    return {(entity.kind, entity.key): entity for entity in entities}
+
+
+def value_of(entity: Entity | None) -> str | None:
+    """Return an entity's value; None without an entity."""
+    return None if entity is None else entity.value
 
 
 class Form(StrEnum):
@@ -207,8 +219,8 @@ class Secrets:
     def hashed(self, value: str | bytes) -> str:
         """Return the hash of a secret. A value that was redacted in a dump gives the same hash as its original."""
         text = value if isinstance(value, str) else base64.b64encode(value).decode()
-        found = _REDACTED.fullmatch(text)
-        digest = found[1] if found else _digest(text)
+        redaction = _REDACTED.fullmatch(text)
+        digest = redaction[1] if redaction else _digest(text)
         return SECRET_PREFIX + hmac.new(self.salt, digest.encode(), hashlib.sha256).hexdigest()[:32]
 
     def password(self, plain: str) -> str:
@@ -221,10 +233,12 @@ class Secrets:
         """
         if self.compare_passwords:
             return self.hashed(plain)
-        found = _REDACTED.fullmatch(plain)
-        if found and found[2] is None:
+        redaction = _REDACTED.fullmatch(plain)
+        if redaction is None:
+            return password_length(java_length(plain))
+        if redaction[2] is None:
             raise PasswordDecodingError("the value was redacted without its length: make the dump again")
-        return password_length(int(found[2]) if found else java_length(plain))
+        return password_length(int(redaction[2]))
 
 
 def password_length(length: int) -> str:

@@ -1,1 +1,1 @@
-"""Runs Kafka's own migration on a copy of a cluster's metadata: a scratch ZooKeeper, a real controller, and substitutes for the brokers."""
+"""Runs Kafka's own migration on a copy of a cluster's metadata, with a scratch ZooKeeper and a real controller."""

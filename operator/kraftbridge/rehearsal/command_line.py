@@ -1,4 +1,4 @@
-"""`python -m kraftbridge.rehearsal`: rehearse the migration of a cluster on a dump of its ZooKeeper, on this machine."""
+"""The command line of a rehearsal."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ from kraftbridge.models.rehearsal import RehearsalResult, RehearsalVerdict
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
 
 logger = logging.getLogger("kraftbridge.rehearsal")
+
+_ABOUT = (
+    "`python -m kraftbridge.rehearsal`: "
+    "rehearse the migration of a cluster on a dump of its ZooKeeper, on this machine."
+)
 
 EXIT_CODES = {
     RehearsalVerdict.WORKS: 0,
@@ -56,16 +61,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m kraftbridge.rehearsal", description=__doc__)
-    parser.add_argument("--zookeeper", type=Path, required=True, metavar="DUMP.jsonl[.gz]",
-                        help="dump of the tree, made by `python -m kraftbridge.verification dump` without --redact")  # fmt: skip
+    parser = argparse.ArgumentParser(prog="python -m kraftbridge.rehearsal", description=_ABOUT)
+    parser.add_argument(
+        "--zookeeper",
+        type=Path,
+        required=True,
+        metavar="DUMP.jsonl[.gz]",
+        help="dump of the tree, made by `python -m kraftbridge.verification dump` without --redact",
+    )
     parser.add_argument("--chroot", default="", help="chroot in the dump, as in zookeeper.connect")
-    parser.add_argument("--kafka-home", type=Path, required=True, metavar="DIRECTORY",
-                        help="Kafka 3.9 (the version that the controllers will have), or its libs directory")  # fmt: skip
-    parser.add_argument("--work", type=Path, metavar="DIRECTORY",
-                        help="scratch directory; emptied first, left for a look; a temporary one by default")  # fmt: skip
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-                        help="setting of the real controllers; a value @FILE is read from a file")  # fmt: skip
+    parser.add_argument(
+        "--kafka-home",
+        type=Path,
+        required=True,
+        metavar="DIRECTORY",
+        help="Kafka 3.9 (the version that the controllers will have), or its libs directory",
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        metavar="DIRECTORY",
+        help="scratch directory; emptied first, left for a look; a temporary one by default",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="setting of the real controllers; a value @FILE is read from a file",
+    )
     parser.add_argument("--properties", type=Path, metavar="FILE", help="the real controllers' server.properties")
     parser.add_argument("--release-version", default="3.9", help="the brokers' inter.broker.protocol.version")
     parser.add_argument("--heap", type=_bytes, default="1g", metavar="SIZE", help="heap of the controller (1g)")
@@ -92,8 +117,8 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
     if options.properties is not None:
         settings |= javaproperties.loads(options.properties.read_text(encoding="utf-8"))
     for text in options.settings:
-        key, found, value = text.partition("=")
-        if not found:
+        key, separator, value = text.partition("=")
+        if not separator:
             raise RehearsalError(f"--set {text}: not KEY=VALUE")
         settings[key] = Path(value[1:]).read_text(encoding="utf-8").strip() if value.startswith("@") else value
     return settings

@@ -1,6 +1,7 @@
 """Compares the original tree with the log at the end of the copy, to find the entities that Kafka lost or changed.
 
-Entities and equality are those of the Spark job, in one process and without a session, because the tree of a rehearsal fits into memory.
+Entities and equality are those of the Spark job, in one process and without a session,
+because the tree of a rehearsal fits into memory.
 """
 
 from __future__ import annotations
@@ -19,32 +20,24 @@ from kraftbridge.metadata.zookeeper.reader import read_dump
 from kraftbridge.metadata.zookeeper.tree import DumpReading
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import Difference
-from kraftbridge.verification.compare.places import Copy
+from kraftbridge.verification.compare.places import copy_of
 from kraftbridge.verification.run import difference
 from kraftbridge.verification.sources.rows import LOG, ZOOKEEPER
 
 
 @dataclass(slots=True)
 class TreeComparison:
-    """The result of a comparison.
-
-    Attributes
-    ----------
-    copy_end_offset
-        Offset of the copy's `EndTransactionRecord`. None if the log contains no finished copy.
-    compared
-        Number of entities on either side.
-    unreadable
-        Znodes that this library cannot decode, by path. Their copies are not compared.
-    whole
-        The tree was read completely, so one without entities is that of an empty cluster.
-    """
+    """The result of a comparison."""
 
     copy_end_offset: int | None = None
+    """Offset of the copy's `EndTransactionRecord`. None if the log contains no finished copy."""
     compared: int = 0
+    """Number of entities on either side."""
     differences: list[Difference] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
+    """Znodes that this library cannot decode, by path. Their copies are not compared."""
     whole: bool = False
+    """The tree was read completely, so one without entities is that of an empty cluster."""
 
 
 def compare_copy(dump: Path, chroot: str, log_directory: Path, encoder_secret: str | None) -> TreeComparison:
@@ -63,41 +56,37 @@ def compare_copy(dump: Path, chroot: str, log_directory: Path, encoder_secret: s
     result = TreeComparison()
     files = LocalLogFiles(log_directory)
     copy = copy_span(files)
-    result.copy_end_offset = None if copy is None else copy.end
-    if result.copy_end_offset is None:
+    if copy is None:
         return result
+    result.copy_end_offset = copy.end
     secrets = Secrets(random_bytes.token_bytes(32), compare_passwords=encoder_secret is not None)
     reading = DumpReading(secrets, encoder_secret)
     reading.take(read_dump(dump, chroot))
-    expected: dict[tuple[EntityKind, str], str] = {}
-    for entity in copied_entities(reading):
-        expected[entity.kind, entity.key] = entity.value
+    expected = {entity.identity: entity.value for entity in copied_entities(reading)}
     result.unreadable = {path: text for path, text in reading.problems.items() if path != "/migration"} | reading.unread
     result.whole = reading.is_whole
-    image = LogReplay(files).advance(result.copy_end_offset)
+    image = LogReplay(files).advance(copy.end)
     result.compared = len(expected)
     for entity in log_entities(image, Form.MIRRORED, secrets):
         if entity.kind in NOT_COPIED:
             continue
-        value = expected.pop((entity.kind, entity.key), None)
+        value = expected.pop(entity.identity, None)
         result.compared += value is None
         if value != entity.value:
             result.differences.append(_difference(entity.kind, entity.key, value, entity.value))
     result.differences += [_difference(kind, key, value, None) for (kind, key), value in expected.items()]
-    result.differences.sort(key=lambda each: (each.kind, each.key))
+    result.differences.sort(key=lambda entity_difference: (entity_difference.kind, entity_difference.key))
     return result
 
 
 def _difference(kind: EntityKind, key: str, zookeeper: str | None, log: str | None) -> Difference:
-    copies = {
-        ZOOKEEPER: Copy(int(zookeeper is not None), zookeeper, None),
-        LOG: Copy(int(log is not None), log, None),
-    }
-    return difference(kind, key, copies)
+    return difference(kind, key, {ZOOKEEPER: copy_of(zookeeper), LOG: copy_of(log)})
 
 
 def changed_paths(before: Path, chroot: str, after: Path) -> tuple[list[str], list[str], list[str]]:
-    """Return the removed, added and changed znodes of a later dump of the scratch tree (without chroot). Empty folders are ignored.
+    """Return the removed, added and changed znodes of a later dump of the scratch tree (without chroot).
+
+    Empty folders are ignored.
 
     Raises
     ------
@@ -105,7 +94,9 @@ def changed_paths(before: Path, chroot: str, after: Path) -> tuple[list[str], li
         A dump cannot be read.
     """
     old = {znode.path: hash(znode.data) for znode in read_dump(before, chroot) if znode.data or not znode.children}
-    gone, new, changed = set(old), [], []
+    gone = set(old)
+    new = []
+    changed = []
     for znode in read_dump(after, ""):
         gone.discard(znode.path)
         if not znode.data or _is_kafkas_own(znode.path):
@@ -122,5 +113,13 @@ def _is_kafkas_own(path: str) -> bool:
 
 
 _OWN_PATHS: Final = frozenset({"/", "/controller", "/controller_epoch", "/migration", "/feature"})
-_OWN_FOLDERS: Final = ("/zookeeper", "/brokers/ids/", "/config/changes", "/brokers/seqid", "/isr_change_notification", "/kafka-acl-changes", "/kafka-acl-extended-changes")  # fmt: skip
+_OWN_FOLDERS: Final = (
+    "/zookeeper",
+    "/brokers/ids/",
+    "/config/changes",
+    "/brokers/seqid",
+    "/isr_change_notification",
+    "/kafka-acl-changes",
+    "/kafka-acl-extended-changes",
+)
 """Znodes that a controller writes for itself, and the registrations, which were disarmed."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -40,22 +41,15 @@ _MAXIMUM_CHARACTERS: Final = 400
 
 @dataclass(slots=True)
 class ControllerLog:
-    """The output of the controller, read while it grows.
-
-    Attributes
-    ----------
-    secrets
-        Values that `words` does not repeat.
-    stages
-        Time of the first line of each stage.
-    retries
-        Number of lines about repeated attempts since the last progress: a new stage, or other brokers that are waited for.
-    """
+    """The output of the controller, read while it grows."""
 
     path: Path
     secrets: frozenset[str] = frozenset()
+    """Values that `words` does not repeat."""
     stages: dict[Stage, datetime] = field(default_factory=dict)
+    """Time of the first line of each stage."""
     retries: int = 0
+    """Lines about repeated attempts since the last progress: a new stage, or others that are waited for."""
     _position: int = 0
     _waiting: str = ""
 
@@ -70,31 +64,41 @@ class ControllerLog:
             self._take(line)
 
     def _take(self, line: str) -> None:
-        if (waiting := _WAITING.search(line)) and waiting[0] != self._waiting:
-            self._waiting, self.retries = waiting[0], 0
-        if _RETRY.search(line) or (_WITHOUT_COPY in line and Stage.COPY_BEGINS not in self.stages):
+        waiting = _WAITING.search(line)
+        if waiting is not None and waiting[0] != self._waiting:
+            self._waiting = waiting[0]
+            self.retries = 0
+        if self._is_retry(line):
             self.retries += 1
         for text, stage in _STAGES.items():
             if text in line and stage not in self.stages:
                 self.stages[stage] = _time_of(line)
                 self.retries = 0
 
+    def _is_retry(self, line: str) -> bool:
+        if _RETRY.search(line):
+            return True
+        return _WITHOUT_COPY in line and Stage.COPY_BEGINS not in self.stages
+
     def words(self) -> list[str]:
         """Return warnings and errors, each with its exception and the cause, without repetitions."""
         lines = self.path.read_text(errors="replace").splitlines()
-        found: dict[str, str] = {}
-        never_copied = Stage.COPY_BEGINS not in self.stages
+        words: dict[str, str] = {}
         for number, line in enumerate(lines):
-            told = _LEVEL.match(line) or _RETRY.search(line) or (never_copied and _WITHOUT_COPY in line)
-            if _NORMAL.search(line) or not told:
+            if not self._is_complaint(line):
                 continue
             text = re.sub(r"^\[[^]]+\] ", "", line)
             parts = [text, *_exception_below(lines[number + 1 : number + 80])]
-            if "Still waiting for" in line and Stage.BROKERS_REGISTERED in self.stages:
-                continue  # the controller waited, and then continued
             key = re.sub(r"\d+", "#", " ".join(parts))[:300]
-            found.setdefault(key, " | ".join(without(self.secrets, part)[:_MAXIMUM_CHARACTERS] for part in parts))
-        return list(found.values())[:_MAXIMUM_WORDS]
+            words.setdefault(key, " | ".join(without(self.secrets, part)[:_MAXIMUM_CHARACTERS] for part in parts))
+        return list(words.values())[:_MAXIMUM_WORDS]
+
+    def _is_complaint(self, line: str) -> bool:
+        if _NORMAL.search(line):
+            return False
+        if "Still waiting for" in line and Stage.BROKERS_REGISTERED in self.stages:
+            return False  # the controller waited, and then continued
+        return bool(_LEVEL.match(line)) or self._is_retry(line)
 
     def faults(self) -> list[str]:
         """Return the faults that the controller reports and survives (``LoggingFaultHandler``)."""
@@ -103,7 +107,9 @@ class ControllerLog:
     def summary(self, pattern: str) -> str | None:
         """Return the first group of a pattern, from the whole output."""
         match = re.search(pattern, self.path.read_text(errors="replace"))
-        return match[1][:_MAXIMUM_CHARACTERS] if match else None
+        if match is None:
+            return None
+        return match[1][:_MAXIMUM_CHARACTERS]
 
 
 VERSION: Final = r"Kafka version: (\S+)"
@@ -124,23 +130,22 @@ def without(secrets: Iterable[str], text: str) -> str:
 HIDDEN: Final = "[hidden]"
 """As ``Password.HIDDEN`` in Kafka."""
 _SECRET_VALUE: Final = re.compile(
-    r"""((?:salt|stored_key|server_key|hmac|encryptedPassword|[\w.]*(?:password|secret))["']?\s*[=:]\s*["']?)[^,"'\s}\]]+""",
+    r"((?:salt|stored_key|server_key|hmac|encryptedPassword|[\w.]*(?:password|secret))"
+    r"""["']?\s*[=:]\s*["']?)[^,"'\s}\]]+""",
     re.IGNORECASE,
 )
 
 
 def _exception_below(lines: Iterable[str]) -> list[str]:
     """Return the first line of an exception and its last cause, from the lines below an error."""
-    found: list[str] = []
-    cause = ""
-    for line in lines:
-        if line.startswith("["):
-            break
-        if not found and line.strip() and not line.startswith("\t"):
-            found.append(line)
+    first: list[str] = []
+    cause: list[str] = []
+    for line in takewhile(lambda line: not line.startswith("["), lines):
+        if not first and line.strip() and not line.startswith("\t"):
+            first = [line]
         elif line.startswith("Caused by"):
-            cause = line
-    return [*found, cause] if cause else found
+            cause = [line]
+    return [*first, *cause]
 
 
 def _time_of(line: str) -> datetime:

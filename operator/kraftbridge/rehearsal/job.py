@@ -1,8 +1,9 @@
 """`python -m kraftbridge.rehearsal.job read|run`: the two containers of a rehearsal's pod that run this package.
 
-`read` is the init container: it dumps the tree while ZooKeeper can be reached. When it has ended, the operator isolates the pod with a
-NetworkPolicy. `run` starts Kafka only when none of the earlier addresses can be reached any more. It writes its result into its log,
-because an isolated pod has no other way out.
+`read` is the init container: it dumps the tree while ZooKeeper can be reached.
+When it has ended, the operator isolates the pod with a NetworkPolicy.
+`run` starts Kafka only when none of the earlier addresses can be reached any more.
+It writes its result into its log, because an isolated pod has no other way out.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def _request(directory: Path) -> RehearsalRequest:
 
 
 def reachable(request: RehearsalRequest) -> Iterator[Address]:
-    """Yield the reachable addresses of ZooKeeper, the brokers and the API server; nothing if ZooKeeper cannot be reached."""
+    """Yield the reachable addresses of ZooKeeper, brokers and API server; none if ZooKeeper is not reachable."""
     zookeeper = list(_open(_hosts(request.zookeeper.connect.partition("/")[0])))
     if not zookeeper:
         return
@@ -162,10 +163,12 @@ def _hosts(text: str) -> Iterator[Address]:
 def _open(hosts: Sequence[Address] | Iterator[Address]) -> Iterator[Address]:
     for host, port in hosts:
         with suppress(OSError):
-            for found in dict.fromkeys(info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)):
+            for address in dict.fromkeys(
+                info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            ):
                 with suppress(OSError):
-                    socket.create_connection((str(found), port), _CONNECT_SECONDS).close()
-                    yield str(found), port
+                    socket.create_connection((str(address), port), _CONNECT_SECONDS).close()
+                    yield str(address), port
 
 
 def _without_verdict(reason: str, started: datetime) -> RehearsalResult:
@@ -185,16 +188,15 @@ def _tell(result: RehearsalResult) -> None:
 
 def lines(result: RehearsalResult, limit: int = _MAXIMUM_CHARACTERS) -> list[str]:
     """Return the log lines with the result and, if it fits, the page. Long lists are halved until the result fits."""
-    while len(packed := _packed(result.to_json())) > limit and (result.differences or result.words or result.mends):
-        result = result.model_copy(
-            update={
-                name: getattr(result, name)[: len(getattr(result, name)) // 2]
-                for name in ("differences", "words", "mends", "problems")
-            }
-        )
+    packed = _packed(result.to_json())
+    while len(packed) > limit and any((result.differences, result.words, result.mends)):
+        lists = {name: getattr(result, name) for name in ("differences", "words", "mends", "problems")}
+        result = result.model_copy(update={name: items[: len(items) // 2] for name, items in lists.items()})
+        packed = _packed(result.to_json())
     page = _packed(render_page(result))
-    found = [f"{PAGE_MARK}{page}"] if len(packed) + len(page) <= limit else []
-    return [*found, f"{RESULT_MARK}{packed}"]
+    if len(packed) + len(page) > limit:
+        return [f"{RESULT_MARK}{packed}"]
+    return [f"{PAGE_MARK}{page}", f"{RESULT_MARK}{packed}"]
 
 
 def _packed(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A rehearsal in a pod: ZooKeeper and the controller run in containers of the controllers' image, controlled by files on a shared volume.
+"""A rehearsal in a pod: ZooKeeper and the controller run in containers, controlled by files on a shared volume.
 
 The containers share the pod's network namespace, so every port is a loopback port here too.
 """
@@ -59,20 +59,15 @@ for name in $NAMES; do
 done
 """.replace("NO_KAFKA", NO_KAFKA)
 )
-"""Start command of both containers (``sh -c``). ``WORK`` is the shared volume; ``NAMES`` are the processes, in order."""
+"""Start command of both containers (``sh -c``): ``WORK`` is the shared volume, ``NAMES`` the processes."""
 
 
 @dataclass(slots=True)
 class PodProcesses:
-    """The scratch processes in containers that run `RUNNER`.
-
-    Attributes
-    ----------
-    work
-        The shared volume.
-    """
+    """The scratch processes in containers that run `RUNNER`."""
 
     work: Path
+    """The shared volume."""
     _started: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -80,9 +75,8 @@ class PodProcesses:
 
     def format_storage(self, properties: Path, cluster_id: str, release_version: str) -> None:
         """Format the controller's log directory."""
-        arguments = [
-            FORMAT_CLASS, "format", f"--cluster-id={cluster_id}", "--config", str(properties), "--release-version", release_version,
-        ]  # fmt: skip
+        arguments = [FORMAT_CLASS, "format", f"--cluster-id={cluster_id}", "--config", str(properties)]
+        arguments += ["--release-version", release_version]
         self._command(FORMAT, _FORMAT_HEAP_BYTES, arguments)
         deadline = time.monotonic() + _FORMAT_SECONDS
         while (code := self.exit_code(FORMAT)) is None:
@@ -101,7 +95,8 @@ class PodProcesses:
 
     def _command(self, name: str, heap_bytes: int, arguments: Sequence[str]) -> None:
         (self.work / f"{name}.log").touch()
-        # Kafka's own script finds java and the jars, with those that the image adds, as it does for the real controllers.
+        # Kafka's own script finds java and the jars, with those that the image adds,
+        # as it does for the real controllers.
         environment = {
             "KAFKA_HEAP_OPTS": heap_option(heap_bytes),
             "KAFKA_JVM_PERFORMANCE_OPTS": " ".join(jvm_options(name, self.work)),
@@ -149,7 +144,8 @@ def await_fence(addresses: Sequence[tuple[str, int]], timeout_seconds: float) ->
     while open_ := [f"{host}:{port}" for host, port in addresses if _answers(host, port)]:
         if time.monotonic() > deadline:
             raise RehearsalError(
-                f"egress is open: {', '.join(open_)} still answers after {timeout_seconds:.0f} s, so no controller was started; "
+                f"egress is open: {', '.join(open_)} still answers after {timeout_seconds:.0f} s, "
+                "so no controller was started; "
                 "use a network plugin that enforces NetworkPolicies"
             )
         time.sleep(_PAUSE_SECONDS)

@@ -67,18 +67,12 @@ class Processes(Protocol):
 
 @dataclass(slots=True)
 class LocalProcesses:
-    """Processes of this machine.
-
-    Attributes
-    ----------
-    kafka_home
-        A Kafka distribution, or its ``libs`` directory.
-    work
-        Configurations, data and output.
-    """
+    """Processes of this machine."""
 
     kafka_home: Path
+    """A Kafka distribution, or its ``libs`` directory."""
     work: Path
+    """Configurations, data and output."""
     java: str = ""
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -95,12 +89,11 @@ class LocalProcesses:
         return inner if inner.is_dir() else self.kafka_home
 
     def format_storage(self, properties: Path, cluster_id: str, release_version: str) -> None:
-        """Format the controller's log directory; its metadata.version must be the brokers' inter.broker.protocol.version."""
-        arguments = [
-            FORMAT_CLASS, "format", f"--cluster-id={cluster_id}", "--config", str(properties), "--release-version", release_version,
-        ]  # fmt: skip
+        """Format the controller's log with the brokers' inter.broker.protocol.version as metadata.version."""
+        arguments = [FORMAT_CLASS, "format", f"--cluster-id={cluster_id}", "--config", str(properties)]
+        arguments += ["--release-version", release_version]
         command = self._java_command(FORMAT, 256 * _MIB, arguments)
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)  # noqa: S603 - our own command line
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)  # noqa: S603 - our own
         if done.returncode:
             raise RehearsalError(
                 f"the scratch controller's storage could not be formatted: {last_words(done.stdout + done.stderr)}"
@@ -170,10 +163,10 @@ def _die_with_parent() -> None:
 
 def _java() -> str:
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if found is None:
+    java = shutil.which("java", path=f"{home}/bin" if home else None)
+    if java is None:
         raise RehearsalError("no java: install a Java 11 or later runtime, or set JAVA_HOME")
-    return found
+    return java
 
 
 def free_port() -> int:
@@ -193,14 +186,14 @@ class ClosedPorts:
 
     def __init__(self, count: int) -> None:
         self._sockets = [socket.socket() for _ in range(count)]
-        for each in self._sockets:
-            each.bind(("127.0.0.1", 0))
-        self.numbers: tuple[int, ...] = tuple(each.getsockname()[1] for each in self._sockets)
+        for listening in self._sockets:
+            listening.bind(("127.0.0.1", 0))
+        self.numbers: tuple[int, ...] = tuple(listening.getsockname()[1] for listening in self._sockets)
 
     def close(self) -> None:
         """Release the ports."""
-        for each in self._sockets:
-            each.close()
+        for listening in self._sockets:
+            listening.close()
 
 
 def wait_for_port(processes: Processes, name: str, port: int, timeout_seconds: float) -> str | None:
@@ -219,7 +212,7 @@ def wait_for_port(processes: Processes, name: str, port: int, timeout_seconds: f
 
 
 def heap_after_collections(log: Path) -> int | None:
-    """Return the highest heap use after a garbage collection in bytes (``-Xlog:gc``); None if there was no collection."""
+    """Return the highest heap use after a garbage collection in bytes (``-Xlog:gc``); None if there was none."""
     try:
         text = log.read_text(errors="replace")
     except OSError:

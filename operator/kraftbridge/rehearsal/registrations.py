@@ -1,7 +1,8 @@
 """Substitutes for brokers: each registers with the controller as a broker in migration mode and sends heartbeats.
 
-A registration contains disarmed endpoints (`kraftbridge.rehearsal.tree.disarm`). The controller takes brokers' addresses only from the
-registrations (``ControllerRegistration``, ``BrokerRegistrationRequest``), so no request reaches a real broker.
+A registration contains disarmed endpoints (`kraftbridge.rehearsal.tree.disarm`).
+The controller takes brokers' addresses only from the registrations (``ControllerRegistration``,
+``BrokerRegistrationRequest``), so no request reaches a real broker.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ _CONNECT_SECONDS: Final = 10.0
 _REQUEST_SECONDS: Final = 30.0
 _HEARTBEAT_PERIOD_SECONDS: Final = 2.0
 _FAR_OFFSET: Final = 2**62
-"""The controller unfences a broker when the broker has the metadata up to its own registration (``BrokerHeartbeatManager``)."""
+"""The controller unfences a broker that has the metadata up to its own registration (``BrokerHeartbeatManager``)."""
 _TRY_AGAIN: Final = frozenset({6, 7, 15, NOT_CONTROLLER})
 """Not leader, request timed out, coordinator not available, not controller."""
 
 
-class BrokerRegistrationRequest(ApiMessage, load_json=messages):  # type: ignore[call-arg,misc]  # noqa: D101 - Kafka's own
+# The names are Kafka's own.
+class BrokerRegistrationRequest(ApiMessage, load_json=messages):  # type: ignore[call-arg,misc]  # noqa: D101
     pass
 
 
@@ -50,22 +52,16 @@ class BrokerHeartbeatResponse(ApiMessage, load_json=messages):  # type: ignore[c
 
 @dataclass(slots=True)
 class Registrations:
-    """Registers brokers with one controller and sends their heartbeats on a thread.
-
-    Attributes
-    ----------
-    refused
-        Reason for a refused registration, by broker id.
-    unfenced
-        Brokers that the controller has unfenced.
-    """
+    """Registers brokers with one controller and sends their heartbeats on a thread."""
 
     port: int
     cluster_id: str
     level: int
     brokers: Sequence[BrokerRegistration]
     refused: dict[int, str] = field(default_factory=dict)
+    """Reason for a refused registration, by broker id."""
     unfenced: set[int] = field(default_factory=set)
+    """Brokers that the controller has unfenced."""
     _epochs: dict[int, int] = field(default_factory=dict)
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -165,8 +161,11 @@ class Registrations:
     def fenced(self, seconds: float) -> set[int]:
         """Return the brokers that the controller has not unfenced; waits up to so many seconds until there is none."""
         deadline = time.monotonic() + seconds
-        while (missing := {broker.id for broker in self.brokers} - self.unfenced) and time.monotonic() < deadline:
+        brokers = {broker.id for broker in self.brokers}
+        missing = brokers - self.unfenced
+        while missing and time.monotonic() < deadline:
             time.sleep(0.2)
+            missing = brokers - self.unfenced
         return missing
 
     def close(self) -> None:

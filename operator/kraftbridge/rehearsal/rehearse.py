@@ -53,9 +53,11 @@ _MIB: Final = 1 << 20
 _MAXIMUM_LISTENERS: Final = 16
 _START_SECONDS: Final = 120.0
 _RETRIES_THAT_MEAN_STUCK: Final = 6
-"""Number of retries without progress. With doubling pauses from 0.1 s, they take 6 to 25 s (``KRaftMigrationDriver``, ``ExponentialBackoff``)."""
+"""Retries without progress. With doubling pauses from 0.1 s, they take 6 to 25 s (``ExponentialBackoff``)."""
 _REPETITIONS_THAT_MEAN_STUCK: Final = 2
-"""Number of retries before the claim that mean the same after `_LONG_WITHOUT_PROGRESS_SECONDS` without a new stage: the pauses double up to 20 s."""
+"""Number of retries before the claim that mean the same after `_LONG_WITHOUT_PROGRESS_SECONDS` without a new stage:
+the pauses double up to 20 s.
+"""
 _LONG_WITHOUT_PROGRESS_SECONDS: Final = 20.0
 _OUT_OF_MEMORY_EXIT: Final = 3
 """Exit code under ``-XX:+ExitOnOutOfMemoryError``."""
@@ -64,7 +66,9 @@ _UNFENCE_SECONDS: Final = 10.0
 """After dual-write. A heartbeat is sent every two seconds, and a busy controller answers late."""
 _LIMIT_SECONDS: Final = 300.0
 _PARTITIONS_PER_SECOND: Final = 75
-"""Of a slow machine: 200,000 partitions take 98 to 167 s (docs/sizing.md), and took 702 s at low priority on four cores with a load of 19."""
+"""Of a slow machine: 200,000 partitions take 98 to 167 s (docs/sizing.md),
+and took 702 s at low priority on four cores with a load of 19.
+"""
 _HEADROOM: Final = 1.6
 _SMALLEST_HEAP: Final = 128 * _MIB
 _HEAP_STEP: Final = 64 * _MIB
@@ -72,7 +76,7 @@ _WAITED: Final = re.compile(
     r"in (\d+) ms across (\d+) batches\. The average time spent waiting on a batch was ([\d.]+)"
 )
 _LARGE_BATCH: Final = 2000
-"""Measured with 20,000 partitions: the copy takes three quarters of the time that it takes with Kafka's 200 records (docs/rehearsal.md)."""
+"""With 20,000 partitions, the copy takes three quarters of the time of Kafka's 200 records (docs/rehearsal.md)."""
 _MANY_BATCHES: Final = 20
 _MUCH_WAITING: Final = 0.1
 _SHORTEST_SECRET: Final = 4
@@ -81,30 +85,21 @@ _SHORTEST_SECRET: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class RehearsalOptions:
-    """Options of a rehearsal.
-
-    Attributes
-    ----------
-    kafka_home
-        A Kafka 3.9 distribution, or its ``libs`` directory. None in a pod, whose containers find their own.
-    work
-        Scratch directory. It is cleared before the rehearsal and remains afterwards.
-    settings
-        Settings of the real controllers: ``password.encoder.secret``, ``delegation.token.secret.key`` and others.
-    release_version
-        The brokers' ``inter.broker.protocol.version``.
-    timeout_seconds
-        Time limit of the migration, from the registration of the brokers. None derives it from the size of the tree.
-    """
+    """Options of a rehearsal."""
 
     kafka_home: Path | None
+    """A Kafka 3.9 distribution, or its ``libs`` directory. None in a pod, whose containers find their own."""
     work: Path
+    """Scratch directory. It is cleared before the rehearsal and remains afterwards."""
     chroot: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the real controllers: ``password.encoder.secret``, ``delegation.token.secret.key`` and others."""
     release_version: str = "3.9"
+    """The brokers' ``inter.broker.protocol.version``."""
     heap_bytes: int = 1024 * _MIB
     zookeeper_heap_bytes: int = 512 * _MIB
     timeout_seconds: float | None = None
+    """Time limit of the migration, from the registration of the brokers. None derives it from the size of the tree."""
     sample_limit: int = 1000
 
 
@@ -204,7 +199,9 @@ class _Rehearsal:
             self.processes.start(CONTROLLER, self.options.heap_bytes, CONTROLLER_CLASS, str(properties))
             problem = wait_for_port(self.processes, CONTROLLER, port, _START_SECONDS)
         if problem:
-            self.ending, self.why = self._died_or(Ending.NOT_STARTED), problem
+            if self.processes.exit_code(CONTROLLER) is not None:
+                self.ending = Ending.DIES
+            self.why = problem
             return
         level = level_of(self.options.release_version)
         registrations = Registrations(port, writer.cluster_id, level, writer.brokers)
@@ -218,7 +215,8 @@ class _Rehearsal:
                 self._watch(self.log)
             if self.ending is Ending.DUAL_WRITE:
                 time.sleep(_SETTLE_SECONDS)
-                if missing := registrations.fenced(_UNFENCE_SECONDS):
+                missing = registrations.fenced(_UNFENCE_SECONDS)
+                if missing:
                     self.problems.append(f"registrations in place of brokers {sorted(missing)} stayed fenced")
         finally:
             registrations.close()
@@ -239,7 +237,8 @@ class _Rehearsal:
             "admin.enableServer=false\nmaxClientCnxns=0\nmaxSessionTimeout=120000\n"
         )
         self.processes.start(ZOOKEEPER, self.options.zookeeper_heap_bytes, ZOOKEEPER_CLASS, str(path))
-        if problem := wait_for_port(self.processes, ZOOKEEPER, port, _START_SECONDS):
+        problem = wait_for_port(self.processes, ZOOKEEPER, port, _START_SECONDS)
+        if problem:
             output = (self.work / f"{ZOOKEEPER}.log").read_text(errors="replace")
             raise RehearsalError(f"the scratch ZooKeeper did not start: {problem}: {last_words(output)}")
         return port
@@ -251,7 +250,8 @@ class _Rehearsal:
         """
         log.read_on()
         log.retries = 0
-        stages, since = len(log.stages), time.monotonic()
+        stages = len(log.stages)
+        since = time.monotonic()
         limit = self.options.timeout_seconds or _LIMIT_SECONDS + self.tree.partitions / _PARTITIONS_PER_SECOND
         deadline = time.monotonic() + limit
         while time.monotonic() < deadline:
@@ -260,30 +260,39 @@ class _Rehearsal:
             if Stage.DUAL_WRITE in log.stages:
                 self.ending = Ending.DUAL_WRITE
                 return
-            for name in (CONTROLLER, ZOOKEEPER):
-                if (code := self.processes.exit_code(name)) is None:
-                    continue
-                log.read_on()
-                if name == ZOOKEEPER:
-                    raise RehearsalError(
-                        f"the scratch ZooKeeper exited with code {code}; see {self.work}/{ZOOKEEPER}.log"
-                    )
-                self.ending, self.why = Ending.DIES, f"the controller exited with code {code}"
+            if self._has_died(log):
                 return
             if len(log.stages) > stages:
-                stages, since = len(log.stages), time.monotonic()
-            claimed = Stage.CLAIMED in log.stages
-            long = not claimed and time.monotonic() - since >= _LONG_WITHOUT_PROGRESS_SECONDS
-            if log.retries >= (_REPETITIONS_THAT_MEAN_STUCK if long else _RETRIES_THAT_MEAN_STUCK):
-                self.ending = Ending.STICKS if claimed else Ending.NEVER_BEGINS
+                stages = len(log.stages)
+                since = time.monotonic()
+            if log.retries >= _retries_that_mean_stuck(log, time.monotonic() - since):
+                self.ending = Ending.STICKS if Stage.CLAIMED in log.stages else Ending.NEVER_BEGINS
                 return
-        self.ending, self.why = Ending.TIMED_OUT, f"not in dual-write after {limit:.0f} s"
+        self.ending = Ending.TIMED_OUT
+        self.why = f"not in dual-write after {limit:.0f} s"
 
-    def _died_or(self, other: Ending) -> Ending:
-        return Ending.DIES if self.processes.exit_code(CONTROLLER) is not None else other
+    def _has_died(self, log: ControllerLog) -> bool:
+        """Return whether the controller has exited.
+
+        Raises
+        ------
+        RehearsalError
+            ZooKeeper has exited.
+        """
+        code = self.processes.exit_code(CONTROLLER)
+        if code is not None:
+            log.read_on()
+            self.ending = Ending.DIES
+            self.why = f"the controller exited with code {code}"
+            return True
+        code = self.processes.exit_code(ZOOKEEPER)
+        if code is not None:
+            log.read_on()
+            raise RehearsalError(f"the scratch ZooKeeper exited with code {code}; see {self.work}/{ZOOKEEPER}.log")
+        return False
 
     def _look_at_the_result(self, zookeeper_port: int) -> None:
-        if self.ending is Ending.DUAL_WRITE or self.ending is Ending.STICKS:
+        if self.ending in {Ending.DUAL_WRITE, Ending.STICKS}:
             after = self.work / "after.jsonl.gz"
             with (
                 self._step("dump after"),
@@ -301,39 +310,48 @@ class _Rehearsal:
                 self.comparison = compare_copy(self.dump, self.options.chroot, self.work / CONTROLLER, secret)
 
     def result(self) -> RehearsalResult:
-        log, comparison = self.log, self.comparison
-        if log is not None and log.path.exists():
+        log = self._written_log()
+        stages: Mapping[Stage, datetime] = {}
+        words: list[str] = []
+        summaries: dict[str, str | None] = {}
+        if log is not None:
             log.read_on()
+            stages = log.stages
+            words = log.words()
+            summaries = {pattern: log.summary(pattern) for pattern in (COPIED, SYNCED, VERSION)}
         verdict, reason = self._verdict()
-        stages = log.stages if log else {}
-        since = self.controller_started
-        differences = comparison.differences if comparison else []
+        started = self.controller_started or self.started_at
+        comparison = self.comparison or TreeComparison()
+        problems = [*self.problems, *comparison.unreadable.values()]
         return RehearsalResult(
             verdict=verdict,
             reason=without(self.secrets, reason),
             ending=self.ending,
             tree=self.tree,
-            stages_seconds={s: round((at - since).total_seconds(), 2) for s, at in stages.items()} if since else {},
-            forecast=self._forecast(stages),
-            differing=len(differences),
-            differences=differences[: self.options.sample_limit],
+            stages_seconds={stage: _seconds(started, at) for stage, at in stages.items()},
+            forecast=self._forecast(stages, summaries.get(COPIED)),
+            differing=len(comparison.differences),
+            differences=comparison.differences[: self.options.sample_limit],
             mends=mends(self.dump, self.options.chroot, set(self.options.settings)),
-            problems=[
-                without(self.secrets, problem)
-                for problem in [*self.problems, *(comparison.unreadable.values() if comparison else ())]
-            ],
-            words=log.words() if log and log.path.exists() else [],
+            problems=[without(self.secrets, problem) for problem in problems],
+            words=words,
             sync=self.sync,
-            copied=log.summary(COPIED) if log and log.path.exists() else None,
-            synced=log.summary(SYNCED) if log and log.path.exists() else None,
+            copied=summaries.get(COPIED),
+            synced=summaries.get(SYNCED),
             replaced_settings=self.replaced,
-            kafka_version=(log.summary(VERSION) if log and log.path.exists() else None) or "",
+            kafka_version=summaries.get(VERSION) or "",
             release_version=self.options.release_version,
             controller_heap_bytes=self.options.heap_bytes,
             started_at=self.started_at,
             finished_at=datetime.now(UTC),
             timings_seconds=self.timings,
         )
+
+    def _written_log(self) -> ControllerLog | None:
+        """Return the controller's output; None if there is none."""
+        if self.log is None or not self.log.path.exists():
+            return None
+        return self.log
 
     def _verdict(self) -> tuple[RehearsalVerdict, str]:
         complaint = self._last_words()
@@ -363,11 +381,9 @@ class _Rehearsal:
             )
         if comparison.differences:
             count = len(comparison.differences)
-            names = ", ".join(f"{each.kind} {each.key}".strip() for each in comparison.differences[:3])
-            return (
-                RehearsalVerdict.LOSES,
-                f"{count} {'entity is' if count == 1 else 'entities are'} lost or changed: {names}",
-            )
+            names = ", ".join(f"{found.kind} {found.key}".strip() for found in comparison.differences[:3])
+            subject = "entity is" if count == 1 else "entities are"
+            return RehearsalVerdict.LOSES, f"{count} {subject} lost or changed: {names}"
         deleted = sorted(set(comparison.unreadable) & set(self.sync.removed))
         if deleted:
             return RehearsalVerdict.LOSES, f"Kafka deletes {deleted[0]} from ZooKeeper and does not copy it"
@@ -375,24 +391,26 @@ class _Rehearsal:
         unknown = [*self.problems, *comparison.unreadable.values(), *faults]
         if unknown:
             return RehearsalVerdict.UNKNOWN, unknown[0]
-        if not comparison.compared:
-            if comparison.whole:
-                return RehearsalVerdict.WORKS, f"Kafka reached dual-write; {NOTHING_TO_COMPARE}"
-            return RehearsalVerdict.UNKNOWN, "nothing was compared, and the tree was not read completely"
-        return RehearsalVerdict.WORKS, f"Kafka reached dual-write and its log holds all {comparison.compared} entities"
+        if comparison.compared:
+            entities = f"{comparison.compared} entities"
+            return RehearsalVerdict.WORKS, f"Kafka reached dual-write and its log holds all {entities}"
+        if comparison.whole:
+            return RehearsalVerdict.WORKS, f"Kafka reached dual-write; {NOTHING_TO_COMPARE}"
+        return RehearsalVerdict.UNKNOWN, "nothing was compared, and the tree was not read completely"
 
     def _last_words(self) -> str:
-        if self.log is None or not self.log.path.exists():
+        log = self._written_log()
+        if log is None:
             return "no output"
-        words = self.log.words()
+        words = log.words()
         with_exception = [text for text in words if " | " in text]
         return next(iter([*with_exception[-1:], *words[-1:]]), "no complaint in its output")
 
-    def _forecast(self, stages: Mapping[Stage, datetime]) -> Forecast:
+    def _forecast(self, stages: Mapping[Stage, datetime], copied: str | None) -> Forecast:
         def between(first: Stage, last: Stage) -> float | None:
-            if first not in stages or last not in stages:
+            if not stages.keys() >= {first, last}:
                 return None
-            return round((stages[last] - stages[first]).total_seconds(), 2)
+            return _seconds(stages[first], stages[last])
 
         used = heap_after_collections(self.work / f"{CONTROLLER}.gc.log")
         needed = None
@@ -403,18 +421,32 @@ class _Rehearsal:
             sync_seconds=between(Stage.SYNC_BEGINS, Stage.SYNC_ENDS),
             no_controller_seconds=between(Stage.CLAIMED, Stage.DUAL_WRITE),
             heap_bytes=needed,
-            minimum_batch_size=_batch_size(self.log.summary(COPIED) if self.log and self.log.path.exists() else None),
+            minimum_batch_size=_batch_size(copied),
             measured_heap_bytes=used,
         )
 
 
+def _retries_that_mean_stuck(log: ControllerLog, seconds_without_progress: float) -> int:
+    if Stage.CLAIMED not in log.stages and seconds_without_progress >= _LONG_WITHOUT_PROGRESS_SECONDS:
+        return _REPETITIONS_THAT_MEAN_STUCK
+    return _RETRIES_THAT_MEAN_STUCK
+
+
+def _seconds(begin: datetime, end: datetime) -> float:
+    return round((end - begin).total_seconds(), 2)
+
+
 def _batch_size(copied: str | None) -> int | None:
-    """Return a larger batch size if the copy spent much of its time waiting for commits of small batches, according to Kafka's summary."""
+    """Return a larger batch size if Kafka's summary says that the copy mostly waited for commits of small batches."""
     match = _WAITED.search(copied or "")
     if match is None:
         return None
-    took, batches, waited = int(match[1]), int(match[2]), float(match[3])
-    return _LARGE_BATCH if batches >= _MANY_BATCHES and batches * waited > took * _MUCH_WAITING else None
+    took = int(match[1])
+    batches = int(match[2])
+    waited = float(match[3])
+    if batches < _MANY_BATCHES or batches * waited <= took * _MUCH_WAITING:
+        return None
+    return _LARGE_BATCH
 
 
 __all__ = ["NODE_ID", "RehearsalOptions", "rehearse"]

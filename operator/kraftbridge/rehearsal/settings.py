@@ -1,4 +1,4 @@
-"""The scratch controller's configuration: the real controllers' settings, except those that would reach outside of the rehearsal."""
+"""The scratch controller's configuration: the real controllers' settings, except those that reach outside."""
 
 from __future__ import annotations
 

@@ -1,15 +1,17 @@
 """Finds the znodes at which Kafka 3.9 stops, waits without end or loses metadata, and the command that repairs each.
 
-Each trap was planted in a dump and rehearsed with Kafka 3.9.1; ``docs/rehearsal.md`` has the table. Codes are those of
-`kraftbridge.models.catalogue`. Run the commands against the live ZooKeeper before the takeover. ``$ZOOKEEPER`` is the value of
-``zookeeper.connect``, chroot included.
+Each trap was planted in a dump and rehearsed with Kafka 3.9.1; ``docs/rehearsal.md`` has the table.
+Codes are those of `kraftbridge.models.catalogue`.
+Run the commands against the live ZooKeeper before the takeover.
+``$ZOOKEEPER`` is the value of ``zookeeper.connect``, chroot included.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +24,9 @@ from kraftbridge.metadata.zookeeper.reader import read_dump
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.rehearsal import Mend
 
-_LONG, _INT, _DOUBLE = "a whole number", "a whole number below 2^31", "a number"
+_LONG = "a whole number"
+_INT = "a whole number below 2^31"
+_DOUBLE = "a number"
 _CLIENT_QUOTAS: Final[Mapping[str, str]] = {
     "producer_byte_rate": _LONG,
     "consumer_byte_rate": _LONG,
@@ -35,9 +39,10 @@ _QUOTAS: Final[Mapping[str, Mapping[str, str]]] = {
     "ips": {"connection_creation_rate": _INT},
 }
 """Quotas of ``QuotaConfigs`` in Kafka 3.9, by the folder of the entity."""
+_QUOTA_BOUNDS: Final[Mapping[str, int]] = {_LONG: 2**63, _INT: 2**31}
 _SCRAM_PREFIX: Final = "SCRAM-SHA-"
 _SCRAM_FIELDS: Final = frozenset({"salt", "stored_key", "server_key", "iterations"})
-_TOPIC_PARTS: Final = 3
+_TOKEN_KEYS: Final = frozenset({"delegation.token.secret.key", "delegation.token.master.key"})
 
 
 @dataclass(slots=True)
@@ -66,21 +71,24 @@ def mends(dump: Path, chroot: str, given: Collection[str]) -> list[Mend]:
         The dump cannot be read.
     """
     tree = _Tree()
-    found: list[Mend] = []
+    repairs: list[Mend] = []
     for znode in read_dump(dump, chroot):
         _note(tree, znode.path, znode.data)
-        found += _of_znode(znode.path, znode.data, given)
-    found += _of_topics(tree)
-    if tree.tokens is not None and not {"delegation.token.secret.key", "delegation.token.master.key"} & set(given):
-        found.append(
+        repairs += _of_znode(znode.path, znode.data, given)
+    repairs += _of_topics(tree)
+    if tree.tokens is not None and not _TOKEN_KEYS & set(given):
+        repairs.append(
             Mend(
                 code=Code.DELEGATION_TOKEN_KEY_MISSING,
                 znode=tree.tokens,
                 problem="delegation tokens exist and the controllers have no delegation.token.secret.key",
-                command="give the controllers the brokers' delegation.token.secret.key (here: --set delegation.token.secret.key=…)",
+                command=(
+                    "give the controllers the brokers' delegation.token.secret.key "
+                    "(here: --set delegation.token.secret.key=…)"
+                ),
             )
         )
-    return found
+    return repairs
 
 
 def _note(tree: _Tree, path: str, data: bytes | None) -> None:
@@ -103,22 +111,17 @@ def _note(tree: _Tree, path: str, data: bytes | None) -> None:
 def _of_znode(path: str, data: bytes | None, given: Collection[str]) -> Iterator[Mend]:
     match path.split("/")[1:]:
         case ["brokers", "ids", identity] if not _is_int(identity):
-            yield Mend(
-                code=Code.BROKER_ID_INVALID, znode=path, problem="the name is no broker id", command=_delete(path)
-            )
+            yield _deletion(Code.BROKER_ID_INVALID, path, "the name is no broker id")
         case ["config", "brokers", name]:
             yield from _broker_config(path, name, data, given)
-        case ["config", "topics", _]:
-            if data is None or not isinstance((_json(data) or {}).get("config"), dict):
-                yield _unreadable_config(path)
+        case ["config", "topics", _] if _config(data) is None:
+            yield _unreadable_config(path)
         case ["config", ("users" | "clients" | "ips") as folder, *names] if names:
             yield from _client_config(path, folder, names[::2], data)
         case ["kafka-acl", kind, _] | ["kafka-acl-extended", _, kind, _]:
             yield from _acls(path, kind, data)
         case ["delegation_token", "tokens", _] if not _json(data):
-            yield Mend(
-                code=Code.ZNODE_UNDECODABLE, znode=path, problem="the token has no content", command=_delete(path)
-            )
+            yield _deletion(Code.ZNODE_UNDECODABLE, path, "the token has no content")
         case ["latest_producer_id_block"] if data and not _is_block(_json(data)):
             yield Mend(
                 code=Code.ZNODE_UNDECODABLE,
@@ -134,7 +137,7 @@ def _of_znode(path: str, data: bytes | None, given: Collection[str]) -> Iterator
 
 def _migration(path: str, body: Mapping[str, Any] | None) -> Iterator[Mend]:
     command = f"if no KRaft controller of this cluster runs: {_delete(path)}"
-    offset = None if body is None else body.get("kraft_metadata_offset")
+    offset = (body or {}).get("kraft_metadata_offset")
     if not isinstance(offset, int):
         yield Mend(
             code=Code.MIGRATION_ZNODE_UNREADABLE,
@@ -146,19 +149,20 @@ def _migration(path: str, body: Mapping[str, Any] | None) -> Iterator[Mend]:
         yield Mend(
             code=Code.MIGRATION_ZNODE_STALE,
             znode=path,
-            problem=f"offset {offset} is of an earlier migration: controllers overwrite ZooKeeper with an empty image (KAFKA-17146)",
+            problem=(
+                f"offset {offset} is of an earlier migration: "
+                "controllers overwrite ZooKeeper with an empty image (KAFKA-17146)"
+            ),
             command=command,
         )
 
 
 def _broker_config(path: str, name: str, data: bytes | None, given: Collection[str]) -> Iterator[Mend]:
     if name != "<default>" and not _is_int(name):
-        yield Mend(
-            code=Code.BROKER_CONFIG_NAME_INVALID, znode=path, problem=f"{name!r} is no broker id", command=_delete(path)
-        )
+        yield _deletion(Code.BROKER_CONFIG_NAME_INVALID, path, f"{name!r} is no broker id")
         return
-    config = (_json(data) or {}).get("config")
-    if not isinstance(config, dict):
+    config = _config(data)
+    if config is None:
         yield _unreadable_config(path)
         return
     encoded = sorted(key for key, value in config.items() if isinstance(value, str) and looks_encoded(value))
@@ -166,29 +170,32 @@ def _broker_config(path: str, name: str, data: bytes | None, given: Collection[s
         yield Mend(
             code=Code.PASSWORD_ENCODER_SECRET_MISSING,
             znode=path,
-            problem=f"{', '.join(encoded)} is encrypted and the controllers have no password.encoder.secret: they copy the cipher text",
-            command="give the controllers the brokers' password.encoder.secret (here: --set password.encoder.secret=…)",
+            problem=(
+                f"{', '.join(encoded)} is encrypted and the controllers have no password.encoder.secret: "
+                "they copy the cipher text"
+            ),
+            command=(
+                "give the controllers the brokers' password.encoder.secret (here: --set password.encoder.secret=…)"
+            ),
         )
 
 
 def _client_config(path: str, folder: str, names: list[str], data: bytes | None) -> Iterator[Mend]:
     for name in names:
         if not _is_url_encoded(name):
-            yield Mend(
-                code=Code.ENTITY_NAME_INVALID, znode=path, problem=f"{name!r} is no URL encoding", command=_delete(path)
-            )
+            yield _deletion(Code.ENTITY_NAME_INVALID, path, f"{name!r} is no URL encoding")
             return
     if not data:
         return
-    body = _json(data)
-    config = (body or {}).get("config")
-    if body is None or not isinstance(config, dict):
+    config = _config(data)
+    if config is None:
         yield _unreadable_config(path)
         return
     problems: dict[Code, dict[str, str]] = {}
     for key, value in config.items():
-        if (found := _quota_problem(folder, len(names), key, value)) is not None:
-            code, problem = found
+        quota_problem = _quota_problem(folder, len(names), key, value)
+        if quota_problem is not None:
+            code, problem = quota_problem
             problems.setdefault(code, {})[key] = problem
     for code, wrong in problems.items():
         yield Mend(
@@ -202,15 +209,16 @@ def _client_config(path: str, folder: str, names: list[str], data: bytes | None)
 def _quota_problem(folder: str, depth: int, key: str, value: object) -> tuple[Code, str] | None:
     if key.startswith(_SCRAM_PREFIX) and folder == "users" and depth == 1:
         fields = dict(part.partition("=")[::2] for part in str(value).split(","))
-        complete = fields.keys() >= _SCRAM_FIELDS
-        return None if complete else (Code.ZNODE_UNDECODABLE, "is an incomplete SCRAM credential")
+        if fields.keys() >= _SCRAM_FIELDS:
+            return None
+        return Code.ZNODE_UNDECODABLE, "is an incomplete SCRAM credential"
     kind = _QUOTAS[folder].get(key)
     if kind is None:
         return Code.QUOTA_UNKNOWN, f"is no quota of {folder}"
     try:
         if kind == _DOUBLE:
             float(str(value))
-        elif not -(2**63) <= int(str(value)) < (2**31 if kind == _INT else 2**63):
+        elif not -(2**63) <= int(str(value)) < _QUOTA_BOUNDS[kind]:
             raise ValueError  # noqa: TRY301 - one answer for all
     except ValueError:
         return Code.QUOTA_INVALID, f"is not {kind}"
@@ -219,21 +227,18 @@ def _quota_problem(folder: str, depth: int, key: str, value: object) -> tuple[Co
 
 def _acls(path: str, kind: str, data: bytes | None) -> Iterator[Mend]:
     if kind not in ACL_RESOURCE_TYPES.values():
-        yield Mend(
-            code=Code.ACL_RESOURCE_TYPE_UNKNOWN,
-            znode=path,
-            problem=f"resource type {kind} is unknown to Kafka 3.9: not copied, left in ZooKeeper",
-            command=_delete(path),
-        )
+        problem = f"resource type {kind} is unknown to Kafka 3.9: not copied, left in ZooKeeper"
+        yield _deletion(Code.ACL_RESOURCE_TYPE_UNKNOWN, path, problem)
         return
-    body = _json(data)
-    entries = (body or {}).get("acls")
-    if body is None or not isinstance(entries, list):
-        yield Mend(code=Code.ZNODE_UNDECODABLE, znode=path, problem="no list of ACLs", command=_delete(path))
+    body = _json(data) or {}
+    entries = body.get("acls")
+    if not isinstance(entries, list):
+        yield _deletion(Code.ZNODE_UNDECODABLE, path, "no list of ACLs")
         return
-    sound = [entry for entry in entries if _acl_problem(entry) is None]
+    problems = [_acl_problem(entry) for entry in entries]
+    sound = [entry for entry, problem_of_entry in zip(entries, problems, strict=True) if problem_of_entry is None]
     command = _set(path, body | {"acls": sound}) if sound else _delete(path)
-    for code, problem in dict.fromkeys(found for entry in entries if (found := _acl_problem(entry)) is not None):
+    for code, problem in dict.fromkeys(filter(None, problems)):
         yield Mend(code=code, znode=path, problem=problem, command=command)
 
 
@@ -242,10 +247,11 @@ def _acl_problem(entry: object) -> tuple[Code, str] | None:
         return Code.ZNODE_UNDECODABLE, "an ACL is no JSON object"
     if ":" not in str(entry.get("principal", "")):
         return Code.ACL_PRINCIPAL_INVALID, "an ACL's principal has no type, as in User:name"
-    known = (
-        entry.get("operation") in ACL_OPERATIONS.values() and entry.get("permissionType") in ACL_PERMISSIONS.values()
-    )
-    return None if known else (Code.ACL_UNKNOWN, "an ACL has an operation or permission that Kafka 3.9 does not know")
+    operation = entry.get("operation")
+    permission = entry.get("permissionType")
+    if operation in ACL_OPERATIONS.values() and permission in ACL_PERMISSIONS.values():
+        return None
+    return Code.ACL_UNKNOWN, "an ACL has an operation or permission that Kafka 3.9 does not know"
 
 
 def _of_topics(tree: _Tree) -> Iterator[Mend]:
@@ -258,26 +264,24 @@ def _of_topics(tree: _Tree) -> Iterator[Mend]:
                 code=Code.TOPIC_WITHOUT_ID,
                 znode=path,
                 problem="the topic has no id (KIP-516)",
-                command="set inter.broker.protocol.version to 2.8 or later on all brokers; the controller then assigns ids",
+                command=(
+                    "set inter.broker.protocol.version to 2.8 or later on all brokers; the controller then assigns ids"
+                ),
             )
         elif identity in owners:
             yield Mend(
                 code=Code.TOPIC_ID_DUPLICATE,
                 znode=path,
                 problem=f"topic {owners[identity]} has the same id",
-                command=f"kafka-topics.sh --delete --topic {shlex.quote(topic)}, and make it anew from a copy of its data",
+                command=(
+                    f"kafka-topics.sh --delete --topic {shlex.quote(topic)}, and make it anew from a copy of its data"
+                ),
             )
         else:
             owners[identity] = topic
         yield from _of_partitions(tree, topic, path, body)
     for topic in sorted(tree.topic_configs - tree.topics.keys()):
-        path = f"/config/topics/{topic}"
-        yield Mend(
-            code=Code.STALE_TOPIC_CONFIG,
-            znode=path,
-            problem="configs of a topic that does not exist",
-            command=_delete(path),
-        )
+        yield _deletion(Code.STALE_TOPIC_CONFIG, f"/config/topics/{topic}", "configs of a topic that does not exist")
     for topic in sorted(tree.deletions):
         path = f"/admin/delete_topics/{topic}"
         yield Mend(
@@ -291,9 +295,7 @@ def _of_topics(tree: _Tree) -> Iterator[Mend]:
 def _of_partitions(tree: _Tree, topic: str, path: str, body: Mapping[str, Any]) -> Iterator[Mend]:
     partitions = body.get("partitions")
     if not isinstance(partitions, dict):
-        yield Mend(
-            code=Code.ZNODE_UNDECODABLE, znode=path, problem="no assignment of partitions", command=_delete(path)
-        )
+        yield _deletion(Code.ZNODE_UNDECODABLE, path, "no assignment of partitions")
         return
     for partition, replicas in partitions.items():
         state = f"{path}/partitions/{partition}/state"
@@ -310,8 +312,15 @@ def _of_partitions(tree: _Tree, topic: str, path: str, body: Mapping[str, Any]) 
                 code=Code.REPLICA_ON_UNKNOWN_BROKER,
                 znode=path,
                 problem=f"partition {partition} has replicas on brokers {unknown}, which are not registered",
-                command="start these brokers, or kafka-reassign-partitions.sh --execute with an assignment without them",
+                command=(
+                    "start these brokers, or kafka-reassign-partitions.sh --execute with an assignment without them"
+                ),
             )
+
+
+def _deletion(code: Code, path: str, problem: str) -> Mend:
+    """Return a trap that the deletion of the znode repairs."""
+    return Mend(code=code, znode=path, problem=problem, command=_delete(path))
 
 
 def _unreadable_config(path: str) -> Mend:
@@ -331,8 +340,17 @@ def _json(data: bytes | None) -> dict[str, Any] | None:
     return body if isinstance(body, dict) else None
 
 
+def _config(data: bytes | None) -> dict[str, Any] | None:
+    """Return the configs in a znode; None if Kafka does not write such data there."""
+    config = (_json(data) or {}).get("config")
+    return config if isinstance(config, dict) else None
+
+
 def _is_int(text: str) -> bool:
     return text.isdecimal() and int(text) < 2**31
+
+
+_HEXADECIMAL: Final = re.compile("[0-9a-fA-F]{2}")
 
 
 def _is_url_encoded(name: str) -> bool:
@@ -342,12 +360,11 @@ def _is_url_encoded(name: str) -> bool:
     except UnicodeDecodeError:
         return False
     rest = name.split("%")[1:]
-    hexadecimal: Callable[[str], bool] = lambda two: len(two) == 2 and all(c in "0123456789abcdefABCDEF" for c in two)  # noqa: E731, PLR2004
-    return all(hexadecimal(part[:2]) for part in rest)
+    return all(_HEXADECIMAL.fullmatch(part[:2]) for part in rest)
 
 
 def _is_block(body: Mapping[str, Any] | None) -> bool:
-    return body is not None and all(str(body.get(name, "")).isdecimal() for name in ("block_start", "block_end"))
+    return all(str((body or {}).get(name, "")).isdecimal() for name in ("block_start", "block_end"))
 
 
 def _delete(path: str) -> str:
@@ -355,11 +372,12 @@ def _delete(path: str) -> str:
 
 
 def _without(path: str, keys: Iterable[str]) -> str:
-    """Return the command that removes keys from a znode's config. It does not contain the other values, which may be secret."""
+    """Return the command that removes keys from a config; it does not show the other values."""
     deletions = " | ".join(f"del(.config[{json.dumps(key)}])" for key in keys)
     current = f'$(zookeeper-shell.sh "$ZOOKEEPER" get {shlex.quote(path)} | tail -n 1 | jq -c {shlex.quote(deletions)})'
     return f'zookeeper-shell.sh "$ZOOKEEPER" set {shlex.quote(path)} "{current}"'
 
 
 def _set(path: str, body: Mapping[str, Any]) -> str:
-    return f'zookeeper-shell.sh "$ZOOKEEPER" set {shlex.quote(path)} {shlex.quote(json.dumps(body, separators=(",", ":")))}'
+    text = json.dumps(body, separators=(",", ":"))
+    return f'zookeeper-shell.sh "$ZOOKEEPER" set {shlex.quote(path)} {shlex.quote(text)}'

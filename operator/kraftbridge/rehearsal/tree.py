@@ -1,7 +1,8 @@
 """The tree of a rehearsal: read from a dump, disarmed, and written as a ZooKeeper snapshot file.
 
-A snapshot is necessary because znodes that a client creates all have version 0, and Kafka copies a state znode's version as the partition's
-epoch (``ZkPartitionMigrationClient``, KIP-866). Format: ``FileSnap`` and ``DataTree.serialize`` of ZooKeeper 3.8.
+A snapshot is necessary because znodes that a client creates all have version 0,
+and Kafka copies a state znode's version as the partition's epoch (``ZkPartitionMigrationClient``, KIP-866).
+Format: ``FileSnap`` and ``DataTree.serialize`` of ZooKeeper 3.8.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _MAGIC: Final = 0x5A4B534E  # "ZKSN"
 _FORMAT: Final = 2
 _OPEN_TO_ALL: Final = -1
 _BROKER = re.compile(r"/brokers/ids/(\d+)")
+_TOPIC = re.compile(r"/brokers/topics/[^/]*")
 _STATE = re.compile(r"/brokers/topics/[^/]+/partitions/\d+/state")
 _REDACTED: Final = b"sha256:"
 
@@ -66,15 +68,10 @@ class BrokerRegistration:
 
 @dataclass(slots=True)
 class SnapshotWriter:
-    """Collects znodes in any order, then writes them as one snapshot, parents before their children.
-
-    Attributes
-    ----------
-    closed_ports
-        Closed ports of the loopback interface, which replace the brokers' endpoints.
-    """
+    """Collects znodes in any order, then writes them as one snapshot, parents before their children."""
 
     closed_ports: tuple[int, ...]
+    """Closed ports of the loopback interface, which replace the brokers' endpoints."""
     brokers: list[BrokerRegistration] = field(default_factory=list)
     cluster_id: str = ""
     partitions: int = 0
@@ -97,7 +94,7 @@ class SnapshotWriter:
         for znode in znodes:
             if znode.path in _OF_THE_QUORUM:
                 claims.append(znode)
-            elif znode.path != "/" and znode.path.partition("/zookeeper")[:2] != ("", "/zookeeper"):
+            elif znode.path != "/" and not znode.path.startswith("/zookeeper"):
                 self._add(self._disarmed(znode))
         if not any(is_krafts(znode.path, znode.data) for znode in claims):
             for znode in claims:
@@ -110,13 +107,9 @@ class SnapshotWriter:
     def _disarmed(self, znode: Znode) -> Znode:
         if znode.problem is not None:
             self.problems.append(f"{znode.path} is not in the dump: {znode.problem}")
-        if (match := _BROKER.fullmatch(znode.path)) and int(match[1]) <= MAXIMUM_INT32:
-            data, registration = disarm(int(match[1]), znode.data, self.closed_ports)
-            if registration is None:
-                self.problems.append(f"{znode.path} cannot be understood, so nothing is registered in its place")
-            else:
-                self.brokers.append(registration)
-            return replace(znode, data=data, ephemeral_owner=0)
+        match = _BROKER.fullmatch(znode.path)
+        if match and int(match[1]) <= MAXIMUM_INT32:
+            return self._disarmed_broker(int(match[1]), znode)
         if znode.path == "/cluster/id":
             with suppress(ValueError, AttributeError):
                 self.cluster_id = str(parsed_json(znode.data or b"{}").get("id") or "")
@@ -126,9 +119,17 @@ class SnapshotWriter:
             )
         elif _STATE.fullmatch(znode.path):
             self.partitions += 1
-        elif znode.path.startswith("/brokers/topics/") and znode.path.count("/") == 3:  # noqa: PLR2004 - /brokers/topics/NAME
+        elif _TOPIC.fullmatch(znode.path):
             self.topics += 1
         return replace(znode, ephemeral_owner=0) if znode.ephemeral_owner else znode
+
+    def _disarmed_broker(self, identity: int, znode: Znode) -> Znode:
+        data, registration = disarm(identity, znode.data, self.closed_ports)
+        if registration is None:
+            self.problems.append(f"{znode.path} cannot be understood, so nothing is registered in its place")
+        else:
+            self.brokers.append(registration)
+        return replace(znode, data=data, ephemeral_owner=0)
 
     def _add(self, znode: Znode) -> None:
         path = znode.path
@@ -188,7 +189,8 @@ def _text(value: bytes) -> bytes:
 
 def _serialized(znode: Znode) -> bytes:
     data = struct.pack(">i", -1) if znode.data is None else _text(znode.data)
-    created, modified = znode.created_zxid, znode.modified_zxid
+    created = znode.created_zxid
+    modified = znode.modified_zxid
     # ACL; then czxid, mzxid, ctime, mtime, version, cversion, aversion, ephemeralOwner, pzxid (`StatPersisted`)
     stat = struct.pack(
         ">qqqqqiiiqq", _OPEN_TO_ALL, created, modified, 0, 0, znode.version, znode.children, 0, 0, modified
@@ -207,9 +209,8 @@ def secrets_in(znode: Znode) -> Iterator[str]:
             return
         for name, value in (body.get("config") or {}).items():
             if name in SCRAM_MECHANISMS:
-                yield from (
-                    part.partition("=")[2] for part in str(value).split(",") if not part.startswith("iterations")
-                )
+                secret_parts = (part for part in str(value).split(",") if not part.startswith("iterations"))
+                yield from (part.partition("=")[2] for part in secret_parts)
             elif is_sensitive_config(name):
                 yield str(value)
 
@@ -225,16 +226,14 @@ def disarm(
         body = parsed_json(data or b"")
         protocols: Mapping[str, str] = body.get("listener_security_protocol_map") or {}
         names = [str(endpoint).partition("://")[0] for endpoint in body["endpoints"]]
-        if not names or len(names) > len(closed_ports):
+        rack = body.get("rack")
+        if not 0 < len(names) <= len(closed_ports) or not isinstance(rack, str | None):
             return data, None
         listeners = tuple(
             Listener(name, "127.0.0.1", port, SecurityProtocol[protocols.get(name, name).upper()])
             for name, port in zip(names, closed_ports, strict=False)
         )
-        rack = body.get("rack")
-        if rack is not None and not isinstance(rack, str):
-            return data, None
-        body["endpoints"] = [f"{each.name}://{each.host}:{each.port}" for each in listeners]
+        body["endpoints"] = [f"{listener.name}://{listener.host}:{listener.port}" for listener in listeners]
         body |= {"host": "127.0.0.1", "port": listeners[0].port}
     except (ValueError, KeyError, TypeError, AttributeError):
         return data, None

@@ -1,1 +1,1 @@
-"""The verification: a Spark job that compares every piece of metadata between ZooKeeper, the voters' logs and the brokers."""
+"""The verification: a Spark job that compares all metadata between ZooKeeper, the voters' logs and the brokers."""

@@ -1,6 +1,7 @@
 """`python -m kraftbridge.verification`, and the main application file for `spark-submit` and the Spark operator.
 
-`mainApplicationFile: local:///…/kraftbridge/verification/__main__.py`, `arguments: ["run", "--configmap", "NAMESPACE/NAME"]`.
+`mainApplicationFile: local:///…/kraftbridge/verification/__main__.py`,
+`arguments: ["run", "--configmap", "NAMESPACE/NAME"]`.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""`python -m kraftbridge.verification`: `run` (started by the operator); `offline`, `dump`, `watch` and `page` (started by hand)."""
+"""The command line of a verification."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ from kraftbridge.models.report import (
 
 logger = logging.getLogger("kraftbridge.verification")
 
+_ABOUT = (
+    "`python -m kraftbridge.verification`: `run` (started by the operator); "
+    "`offline`, `dump`, `watch` and `page` (started by hand)."
+)
+
 EXIT_CODES = {Verdict.CONSISTENT: 0, Verdict.INCONSISTENT: 1, Verdict.INCONCLUSIVE: 2}
 """Exit codes of `offline`. Bad input is 2 too."""
 EXIT_INCOMPLETE = 2
@@ -50,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m kraftbridge.verification", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m kraftbridge.verification", description=_ABOUT)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="what the operator starts: verify a live cluster")
@@ -116,8 +121,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _voter(text: str) -> tuple[str, Path]:
-    name, found, folder = text.partition("=")
-    if not found or not name or not folder:
+    name, separator, folder = text.partition("=")
+    if not separator or not name or not folder:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=DIRECTORY")
     return name, Path(folder)
 
@@ -151,7 +156,8 @@ def _run(options: argparse.Namespace) -> int:
 def _api_server(options: argparse.Namespace) -> str:
     if options.api_server:
         return str(options.api_server).rstrip("/")
-    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    host = os.environ.get("KUBERNETES_SERVICE_HOST")
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise MetadataError("not in a cluster (KUBERNETES_SERVICE_HOST is not set): give --api-server")
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
@@ -212,7 +218,8 @@ def _dump(options: argparse.Namespace) -> int:
     logger.info("%d znodes in %s", count, options.output)
     if unread:
         logger.error(
-            "%d of them could not be read or listed, and everything below them is missing. The dump records this, and a verification "
+            "%d of them could not be read or listed, and everything below them is missing. "
+            "The dump records this, and a verification "
             "of it is Inconclusive. Write the dump with credentials that can read the whole tree.",
             unread,
         )
@@ -227,10 +234,10 @@ def _watch(options: argparse.Namespace) -> int:
 
     access = ZooKeeperAccess(connect=options.connect, credentials_path=options.credentials, tls_path=options.tls)
     chroot = split_connect(options.connect)[1]
-    seen = watch(access, options.output, chroot, redact=options.redact, deadline_seconds=options.timeout)
-    if seen.complete:
-        logger.info("%d znodes in %s, read while Kafka copied", seen.znodes, options.output)
+    watched = watch(access, options.output, chroot, redact=options.redact, deadline_seconds=options.timeout)
+    if watched.complete:
+        logger.info("%d znodes in %s, read while Kafka copied", watched.znodes, options.output)
         return 0
-    why = "the sync had begun before the tree was read" if seen.claimed else f"no claim in {options.timeout:g} s"
+    why = "the sync had begun before the tree was read" if watched.claimed else f"no claim in {options.timeout:g} s"
     logger.error("%s: %s holds the tree from before the takeover", why, options.output)
     return EXIT_BAD_REQUEST

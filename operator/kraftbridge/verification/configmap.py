@@ -1,4 +1,4 @@
-"""Access to the run's ConfigMap through the API server's REST interface, with the pod's service account and no client library."""
+"""Reads and writes the run's ConfigMap over REST, with the pod's service account and no client library."""
 
 from __future__ import annotations
 
@@ -52,21 +52,14 @@ class NotWantedError(MetadataError):
 
 @dataclass(slots=True)
 class RunConfigMap:
-    """One ConfigMap.
-
-    Parameters
-    ----------
-    reference
-        Namespace and name.
-    server
-        Address of the API server.
-    account
-        Folder with the service account's `token` and `ca.crt`.
-    """
+    """One ConfigMap."""
 
     reference: ConfigMapReference
+    """Namespace and name."""
     server: str
+    """Address of the API server."""
     account: Path = _ACCOUNT
+    """Folder with the service account's `token` and `ca.crt`."""
 
     def request(self) -> VerificationRequest:
         """Return the request in the ConfigMap."""
@@ -174,7 +167,7 @@ def bounded_report(report: VerificationReport, limit: int = MAXIMUM_REPORT_BYTES
         text = report.to_json()
         plain = text.encode()
         # The operator unpacks no more (`archives.report_of`).
-        values = sum(plain.count(each) for each in (b",", b"[", b"{"))
+        values = sum(plain.count(mark) for mark in (b",", b"[", b"{"))
         small = len(plain) <= bounds.REPORT_BYTES and values <= bounds.REPORT_VALUES
         if small and len(base64.b64encode(gzip.compress(plain, mtime=0))) <= limit:
             return text, complete

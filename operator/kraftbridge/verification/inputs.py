@@ -26,7 +26,7 @@ from kraftbridge.verification.sources.rows import LogVoter
 
 _QUORUM_STATE: Final = "quorum-state"
 _TOLERATED_LAG_RECORDS: Final = 100
-"""Between copies of idle voters' logs: NoOpRecords of 50 s (`metadata.max.idle.interval.ms`); longer logs may be apart by a tenth."""
+"""Between copies of idle voters' logs: NoOpRecords of 50 s. Longer logs may be apart by a tenth."""
 _TOLERATED_LAG_MS: Final = 60_000
 
 
@@ -40,31 +40,22 @@ class Dump:
 
 @dataclass(slots=True)
 class Inputs:
-    """Where everything is.
-
-    Attributes
-    ----------
-    zookeeper
-        A live ensemble or a dump; None where the profile does not need it.
-    voters
-        Logs; the one with `mirrored` is compared with ZooKeeper and with brokers.
-    states
-        What is known of each voter, in the same order.
-    replicas_offset
-        Offset, inclusive, at which the voters' images are compared. From the quorum: the last committed one, which every voter's log must
-        reach. Without a quorum to ask: the last one that every log holds.
-    live
-        Whether in-flight entities can be read again.
-    problems
-        What is wrong with the places, known before they are read; rules `Consistent` out.
-    """
+    """Where everything is."""
 
     profile: Profile
     zookeeper: ZooKeeperAccess | Dump | None
+    """A live ensemble or a dump; None where the profile does not need it."""
     voters: list[LogVoter]
+    """Logs; the one with `mirrored` is compared with ZooKeeper and with brokers."""
     states: list[VoterState]
+    """What is known of each voter, in the same order."""
     live: bool
+    """Whether in-flight entities can be read again."""
     replicas_offset: int | None = None
+    """Offset, inclusive, at which the voters' images are compared.
+    From the quorum: the last committed one, which every voter's log must reach.
+    Without a quorum to ask: the last one that every log holds.
+    """
     high_watermark: int | None = None
     leader_id: int | None = None
     leader_epoch: int | None = None
@@ -77,6 +68,7 @@ class Inputs:
     client_config_path: str | None = None
     encoder_secret_path: str | None = None
     problems: list[str] = field(default_factory=list)
+    """What is wrong with the places, known before they are read; rules `Consistent` out."""
 
 
 class BadInputError(MetadataError):
@@ -108,13 +100,7 @@ def live_inputs(request: VerificationRequest) -> Inputs:
         client_config_path=request.client_config_path,
         encoder_secret_path=request.password_encoder_secret_path,
     )
-    if request.compare_served is not CompareServed.NEVER:
-        try:
-            inputs.brokers = _brokers(request)
-        except MetadataError as error:
-            if request.compare_served is CompareServed.ALWAYS:
-                raise
-            inputs.brokers_unknown = str(error)
+    _add_brokers(inputs, request)
     if not needs_logs:
         return inputs
     inputs.voters = [LogVoter(id=voter.id, name=str(voter.id), url=voter.log_url) for voter in request.voters]
@@ -140,6 +126,17 @@ def _tree(request: VerificationRequest) -> ZooKeeperAccess | Dump | None:
     return Dump(path, split_connect(request.zookeeper.connect)[1])
 
 
+def _add_brokers(inputs: Inputs, request: VerificationRequest) -> None:
+    if request.compare_served is CompareServed.NEVER:
+        return
+    try:
+        inputs.brokers = _brokers(request)
+    except MetadataError as error:
+        if request.compare_served is CompareServed.ALWAYS:
+            raise
+        inputs.brokers_unknown = str(error)
+
+
 def _brokers(request: VerificationRequest) -> Sequence[BrokerAccess]:
     if request.brokers:
         return request.brokers
@@ -149,22 +146,25 @@ def _brokers(request: VerificationRequest) -> Sequence[BrokerAccess]:
 
 
 def _apply_view(inputs: Inputs, view: QuorumView) -> None:
-    known = {voter.id for voter in inputs.voters}
-    if known != view.end_offsets.keys():
+    named = {voter.id for voter in inputs.voters}
+    if named != view.end_offsets.keys():
         raise QuorumUnavailableError(
-            f"the quorum's voters are {sorted(view.end_offsets)}, the request names {sorted(known)}: all are needed"
+            f"the quorum's voters are {sorted(view.end_offsets)}, the request names {sorted(named)}: all are needed"
         )
     if view.high_watermark < 1:  # a new leader knows it once a majority has fetched in its epoch
         raise QuorumUnavailableError(
-            f"leader {view.leader_id} says that the high watermark is {view.high_watermark}: nothing is known to be committed"
+            f"leader {view.leader_id} says that the high watermark is {view.high_watermark}: "
+            "nothing is known to be committed"
         )
     silent = sorted(voter for voter, end in view.end_offsets.items() if end < 0)
     if silent:  # `LeaderState`: no fetch since the election
         raise QuorumUnavailableError(
-            f"voter(s) {silent} have not fetched from leader {view.leader_id} since it was elected: is each up, and can it write its log?"
+            f"voter(s) {silent} have not fetched from leader {view.leader_id} since it was elected: "
+            "is each up, and can it write its log?"
         )
     inputs.high_watermark = view.high_watermark
-    inputs.leader_id, inputs.leader_epoch = view.leader_id, view.leader_epoch
+    inputs.leader_id = view.leader_id
+    inputs.leader_epoch = view.leader_epoch
     inputs.states = [
         state.model_copy(update={"reported_end_offset": view.end_offsets[state.id]}) for state in inputs.states
     ]
@@ -173,7 +173,7 @@ def _apply_view(inputs: Inputs, view: QuorumView) -> None:
 
 
 def _apply_logs(inputs: Inputs) -> None:
-    """Derive leader and compared offset from the logs: the longest log is the leader's, and every record that all logs hold is committed."""
+    """Derive leader (the longest log) and compared offset (what all logs hold is committed) from the logs."""
     log_ends: dict[int, LogEnd] = {}
     for index, voter in enumerate(inputs.voters):
         try:
@@ -182,20 +182,23 @@ def _apply_logs(inputs: Inputs) -> None:
             raise type(error)(f"voter {voter.name}: {error}") from error
         if log_ends[index].offset < 1:
             raise BadInputError(f"voter {voter.name}: its log holds no record")
-    ends = {index: end.offset for index, end in log_ends.items()}
-    longest = max(ends, key=lambda index: (ends[index], -index))
-    leader = next((index for index, voter in enumerate(inputs.voters) if voter.mirrored), longest)
-    if ends[leader] < ends[longest]:
-        leader = longest
+    ends = [end.offset for end in log_ends.values()]
+    longest = ends.index(max(ends))
+    # A recorded leader is one if no other log is longer.
+    leader = max(range(len(ends)), key=lambda index: (ends[index], inputs.voters[index].mirrored, -index))
     inputs.voters = [
         voter.model_copy(update={"mirrored": index == leader}) for index, voter in enumerate(inputs.voters)
     ]
-    inputs.states = [state.model_copy(update={"end_offset": ends[index]}) for index, state in enumerate(inputs.states)]
-    inputs.leader_id = inputs.leader_id if inputs.leader_id is not None else inputs.voters[leader].id
-    inputs.replicas_offset = min(ends.values()) - 1
+    inputs.states = [
+        state.model_copy(update={"end_offset": end}) for state, end in zip(inputs.states, ends, strict=True)
+    ]
+    if inputs.leader_id is None:
+        inputs.leader_id = inputs.voters[leader].id
+    inputs.replicas_offset = min(ends) - 1
     inputs.problems += (
         f"voter {inputs.voters[index].name} is far behind: its log ends at offset {end.offset}, that of voter "
-        f"{inputs.voters[longest].name} at {ends[longest]}; copy the logs within a minute of each other, and see that the voter follows"
+        f"{inputs.voters[longest].name} at {ends[longest]}; "
+        "copy the logs within a minute of each other, and see that the voter follows"
         for index, end in log_ends.items()
         if _is_far_behind(end, log_ends[longest])
     )
@@ -204,10 +207,11 @@ def _apply_logs(inputs: Inputs) -> None:
 def _is_far_behind(end: LogEnd, longest: LogEnd) -> bool:
     """Return whether a log ends earlier than the time between two copies explains."""
     lag_records = longest.offset - end.offset
-    lag_ms = longest.append_timestamp_ms - end.append_timestamp_ms if end.append_timestamp_ms >= 0 else 0
-    return lag_records > max(_TOLERATED_LAG_RECORDS, longest.offset // 10) or (
-        lag_records > 0 and lag_ms > _TOLERATED_LAG_MS
-    )
+    if lag_records > max(_TOLERATED_LAG_RECORDS, longest.offset // 10):
+        return True
+    if lag_records == 0 or end.append_timestamp_ms < 0:
+        return False
+    return longest.append_timestamp_ms - end.append_timestamp_ms > _TOLERATED_LAG_MS
 
 
 def offline_inputs(
@@ -242,13 +246,14 @@ def offline_inputs(
     if profile is Profile.ZOOKEEPER:
         return inputs
     identities = _identities(names, [folder for _, folder in voters])
-    leaders = {leader for _, folder in voters if (leader := _recorded_leader(folder)) is not None}
+    leaders = {_recorded_leader(folder) for _, folder in voters} - {None}
     for (name, folder), identity in zip(voters, identities, strict=True):
         inputs.voters.append(
             LogVoter(id=identity, name=name, url=folder.resolve().as_uri(), mirrored=leaders == {identity})
         )
         inputs.states.append(VoterState(id=identity, name=name))
-    inputs.leader_id = next(iter(leaders)) if len(leaders) == 1 else None
+    if len(leaders) == 1:
+        (inputs.leader_id,) = leaders
     _apply_logs(inputs)
     return inputs
 
@@ -268,14 +273,15 @@ def _identities(names: Sequence[str], folders: Sequence[Path]) -> list[int]:
         owner = LocalLogFiles(folder).owner()
         if owner is None:
             continue  # a problem of the run, which reads on
-        for other, known in owners.items():
-            if owner.node_id == known.node_id:
+        for other, other_owner in owners.items():
+            if owner.node_id == other_owner.node_id:
                 raise BadInputError(
                     f"voter {name}: {folder} holds the files of node {owner.node_id}, as does voter {other}"
                 )
-            if owner.cluster_id != known.cluster_id:
+            if owner.cluster_id != other_owner.cluster_id:
                 raise BadInputError(
-                    f"voter {name}: {folder} is of cluster {owner.cluster_id}, voter {other} of cluster {known.cluster_id}"
+                    f"voter {name}: {folder} is of cluster {owner.cluster_id}, "
+                    f"voter {other} of cluster {other_owner.cluster_id}"
                 )
         owners[name] = owner
     free = iter(sorted(set(range(len(names))) - {owner.node_id for owner in owners.values()}))

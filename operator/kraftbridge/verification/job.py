@@ -1,4 +1,4 @@
-"""Runs a verification, at once or when the operator releases it: reads the places, compares them, and writes the report."""
+"""Runs a verification, at once or when the operator releases it, and writes the report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from kraftbridge.verification.compare.mirror import check_fence, compare_copy, c
 from kraftbridge.verification.compare.places import MAXIMUM_FLAGGED, compare
 from kraftbridge.verification.compare.served import compare_served
 from kraftbridge.verification.configmap import RunConfigMap
-from kraftbridge.verification.inputs import Dump, Inputs, live_inputs
+from kraftbridge.verification.inputs import Inputs, live_inputs
 from kraftbridge.verification.run import (
     Run,
     conclude,
@@ -57,12 +57,20 @@ _FEW_ROWS: Final = 50_000
 
 def _zookeeper_plan(run: Run, *, soundness: bool) -> ZooKeeperPlan:
     place = run.inputs.zookeeper
+    access = None
+    dump = None
+    chroot = ""
+    if isinstance(place, ZooKeeperAccess):
+        access = place
+    elif place is not None:
+        dump = str(place.path.resolve())
+        chroot = place.chroot
     return ZooKeeperPlan(
         salt=run.salt.hex(),
         encoder_secret_path=run.inputs.encoder_secret_path,
-        access=place if isinstance(place, ZooKeeperAccess) else None,
-        dump=str(place.path.resolve()) if isinstance(place, Dump) else None,
-        chroot=place.chroot if isinstance(place, Dump) else "",
+        access=access,
+        dump=dump,
+        chroot=chroot,
         soundness=soundness,
         copied=run.inputs.profile is Profile.COPY,
         parallelism=max(2, run.session.sparkContext.defaultParallelism),
@@ -83,12 +91,11 @@ def check_tree(run: Run) -> None:
                 run.outcome.unread[note["key"]] = json.loads(note["value"])
             case Note.PROBLEM if note["key"] != "/migration":
                 soundness.undecodable(note["key"], json.loads(note["value"]))
-    facts = [json.loads(note["value"]) for note in notes if note["kind"] == Note.COUNT]
+    facts = _contents(notes, Note.COUNT)
     highest = max((fact["highestEpoch"] for fact in facts), default=-1)
+    controller_epochs = [fact["controllerEpoch"] for fact in facts if fact["controllerEpoch"] is not None]
     soundness.same_ids(_topics_of_shared_ids(frame))
-    soundness.epochs(
-        next((fact["controllerEpoch"] for fact in facts if fact["controllerEpoch"] is not None), None), highest
-    )
+    soundness.epochs(next(iter(controller_epochs), None), highest)
     for finding in soundness.findings:
         run.outcome.add_finding(finding)
     for fact in facts:
@@ -107,8 +114,14 @@ def _topics_of_shared_ids(frame: DataFrame) -> dict[str, list[str]]:
     """Return the topics that share an id. Each task sees only some of the topics."""
     topics = frame.where((F.col("leg") == str(Leg.MIRROR)) & (F.col("kind") == EntityKind.TOPIC.value))
     shared = topics.groupBy("value").agg(F.sort_array(F.collect_set("key")).alias("names")).where(F.size("names") > 1)
-    found = {json.loads(row["value"])["topicId"]: list(row["names"]) for row in shared.collect()}
-    return {topic_id: names for topic_id, names in found.items() if topic_id is not None}
+    names_by_id = {json.loads(row["value"])["topicId"]: list(row["names"]) for row in shared.collect()}
+    names_by_id.pop(None, None)
+    return names_by_id
+
+
+def _contents(notes: Iterable[Any], kind: Note) -> list[Any]:
+    """Return what the notes of one kind say."""
+    return [json.loads(note["value"]) for note in notes if note["kind"] == kind]
 
 
 def read_zookeeper(run: Run) -> DataFrame:
@@ -117,29 +130,29 @@ def read_zookeeper(run: Run) -> DataFrame:
         frame = run.load("zookeeper", _zookeeper_plan(run, soundness=False).model_dump_json())
         notes = notes_among(frame)
     for note in notes:
+        content = json.loads(note["value"])
         match note["kind"]:
             case Note.PROBLEM:
-                run.outcome.unreadable[note["key"]] = json.loads(note["value"])
+                run.outcome.unreadable[note["key"]] = content
             case Note.UNREAD:
-                run.outcome.unread[note["key"]] = json.loads(note["value"])
+                run.outcome.unread[note["key"]] = content
             case Note.ALTERNATIVE:
-                kind, value = json.loads(note["value"])
+                kind, value = content
                 run.outcome.alternatives[EntityKind(kind), note["key"]] = value
             case Note.CLUSTER:
-                run.outcome.cluster_id = json.loads(note["value"])
+                run.outcome.cluster_id = content
+            case EntityKind.BROKER_CONFIG:
+                names = (name for name, value in content.items() if value.startswith(PASSWORD_LENGTH_PREFIX))
+                run.outcome.passwords += (f"broker {note['key']}: {name}" for name in names)
             case _:
-                pass  # the fence, and configs with passwords
-        if note["kind"] == EntityKind.BROKER_CONFIG:
-            config = json.loads(note["value"])
-            names = (name for name, value in config.items() if value.startswith(PASSWORD_LENGTH_PREFIX))
-            run.outcome.passwords += (f"broker {note['key']}: {name}" for name in names)
-    run.outcome.claim = next((json.loads(note["value"]) for note in notes if note["kind"] == Note.CLAIM), {})
+                pass  # the fence
+    run.outcome.claim = next(iter(_contents(notes, Note.CLAIM)), {})
     _take_fence(run, notes)
     return frame
 
 
 def _take_fence(run: Run, notes: Sequence[Any]) -> None:
-    fences = [json.loads(note["value"]) for note in notes if note["kind"] == Note.FENCE]
+    fences = _contents(notes, Note.FENCE)
     if fences:
         run.fence = Fence(
             first_offset=min(fence["first"] for fence in fences),
@@ -194,10 +207,12 @@ def read_logs(run: Run) -> DataFrame:
 
 def _take_voter(run: Run, index: int, state: VoterState, note: dict[str, Any]) -> None:
     inputs = run.inputs
+    end_offset = state.end_offset
+    if end_offset is None:  # offline it is known, and this replay stopped at the last offset that all logs contain
+        end_offset = note.get("endOffset")
     inputs.states[index] = state.model_copy(
         update={
-            # Offline the end is known. This replay stopped at the last offset that all logs contain.
-            "end_offset": state.end_offset if state.end_offset is not None else note.get("endOffset"),
+            "end_offset": end_offset,
             "snapshot_offset": note.get("snapshotOffset"),
             "records": note.get("records"),
             "problem": note["problem"],
@@ -207,8 +222,9 @@ def _take_voter(run: Run, index: int, state: VoterState, note: dict[str, Any]) -
     if note.get("tornTailBytes") and not inputs.live:
         run.outcome.add_finding(Finding.of(Code.TORN_LOG_TAIL, f"voter {state.name}", size=note["tornTailBytes"]))
     if inputs.voters[index].mirrored:
-        inputs.leader_epoch = inputs.leader_epoch if inputs.leader_epoch is not None else note.get("epoch")
         run.outcome.leader_note = note
+        if inputs.leader_epoch is None:
+            inputs.leader_epoch = note.get("epoch")
 
 
 def run_report(run: Run) -> VerificationReport:
@@ -277,13 +293,15 @@ def _compare_voters(run: Run, logs: DataFrame) -> None:
 
 
 def _report(run: Run, started: datetime) -> VerificationReport:
-    request, inputs, outcome = run.request, run.inputs, run.outcome
+    request = run.request
+    inputs = run.inputs
+    outcome = run.outcome
     outcome.note_passwords(inputs, request)
     verdict, reason = conclude(outcome, inputs)
     differing = Counter(difference.kind for difference in outcome.differences.values())
     counts = {
-        kind: counts.model_copy(update={"differing": differing.get(kind, 0)})
-        for kind, counts in ({kind: KindCounts() for kind in differing} | outcome.counts).items()
+        kind: outcome.counts.get(kind, KindCounts()).model_copy(update={"differing": differing[kind]})
+        for kind in differing.keys() | outcome.counts.keys()
     }
     findings = sorted(outcome.findings, key=lambda finding: (finding.severity is not Severity.BLOCKING, finding.code))
     differences: list[Difference] = list(outcome.differences.values())
@@ -318,9 +336,9 @@ def _report(run: Run, started: datetime) -> VerificationReport:
 def failure_reason(error: Exception) -> str:
     """Return the cause of a failed Spark job: the data source's own error if the trace contains one."""
     own = re.findall(r"kraftbridge\.[\w.]+Error: (.+)", str(error))
-    return (
-        own[-1].strip() if own else f"the run broke off: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    )
+    if own:
+        return str(own[-1]).strip()
+    return f"the run broke off: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def verify(session: SparkSession, request: VerificationRequest, inputs: Inputs) -> VerificationReport:
@@ -329,8 +347,9 @@ def verify(session: SparkSession, request: VerificationRequest, inputs: Inputs) 
 
 
 def verify_live(session: SparkSession, request: VerificationRequest) -> VerificationReport:
-    """Return the report of one run on a live cluster. A place that cannot be reached makes the verdict `Inconclusive`."""
-    started, began = datetime.now(UTC), time.monotonic()
+    """Return the report on a live cluster; a place that cannot be reached makes it `Inconclusive`."""
+    started = datetime.now(UTC)
+    began = time.monotonic()
     try:
         inputs = live_inputs(request)
     except MetadataError as error:
@@ -361,8 +380,10 @@ def armed_run(config_map: RunConfigMap, master: str | None = None) -> Verificati
 
     The session is warmed up in the meantime, unless the release is already there.
 
-    A run of profile `copy` watches the tree first. It announces itself when the tree from before the takeover is kept, and opens its
-    session once a KRaft controller has claimed ZooKeeper. It keeps its report beside the tree.
+    A run of profile `copy` watches the tree first.
+    It announces itself when the tree from before the takeover is kept,
+    and opens its session once a KRaft controller has claimed ZooKeeper.
+    It keeps its report beside the tree.
 
     Raises
     ------

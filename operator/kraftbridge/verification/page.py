@@ -39,15 +39,18 @@ class Mark:
 
 
 def kind_bars(report: VerificationReport) -> Sequence[Bar]:
-    """Return one bar for each kind. Its length grows with the square root of the number of entities. The differing share is red."""
+    """Return one bar for each kind, as long as the square root of its entities; the differing share is red."""
     most = max((counts.compared for counts in report.counts.values()), default=0) or 1
     bars = []
     for kind, counts in report.counts.items():
         width = max(_MINIMUM_VISIBLE, _BAR_WIDTH * (counts.compared / most) ** 0.5)
-        share = min(1.0, counts.differing / counts.compared) if counts.compared else float(counts.differing > 0)
-        marked = max(_MINIMUM_VISIBLE * 2, width * share) if counts.differing else 0.0
-        text = f"{counts.compared}" + (f", {counts.differing} differ" if counts.differing else "")
-        bars.append(Bar(kind_name(kind), text, width, min(marked, width)))
+        text = str(counts.compared)
+        marked = 0.0
+        if counts.differing:
+            text += f", {counts.differing} differ"
+            share = counts.differing / max(counts.compared, 1)
+            marked = min(width, max(_MINIMUM_VISIBLE * 2, width * share))
+        bars.append(Bar(kind_name(kind), text, width, marked))
     return bars
 
 
@@ -61,21 +64,18 @@ def timing_bars(report: VerificationReport) -> Sequence[Bar]:
 
 
 def offset_marks(report: VerificationReport) -> Sequence[Mark]:
-    """Return the offsets of the run on one line: the fence, the compared offset, the high watermark, the voters' ends."""
+    """Return the run's offsets on one line: the fence, the compared offset, the high watermark, the voters' ends."""
     points: list[tuple[str, int]] = []
     if report.fence and report.fence.first_offset is not None and report.fence.last_offset is not None:
         points.append(("ZooKeeper mirrors, at the first read", report.fence.first_offset))
         points.append(("ZooKeeper mirrors, at the last read", report.fence.last_offset))
-    if report.compared_offset is not None:
-        points.append(("voters compared at", report.compared_offset))
-    if report.high_watermark is not None:
-        points.append(("high watermark", report.high_watermark))
-    points += [
-        (f"end of voter {voter.name}", voter.end_offset) for voter in report.voters if voter.end_offset is not None
-    ]
+    others = {"voters compared at": report.compared_offset, "high watermark": report.high_watermark}
+    others |= {f"end of voter {voter.name}": voter.end_offset for voter in report.voters}
+    points += ((label, offset) for label, offset in others.items() if offset is not None)
     if not points:
         return []
-    low, high = min(offset for _, offset in points), max(offset for _, offset in points)
+    low = min(offset for _, offset in points)
+    high = max(offset for _, offset in points)
     span = max(1, high - low)
     return [
         Mark(label, offset, _FENCE_LEFT + _FENCE_WIDTH * (offset - low) / span, row)

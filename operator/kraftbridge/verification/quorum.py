@@ -1,4 +1,4 @@
-"""Describes the quorum as its leader sees it (DescribeQuorum: KIP-595, KIP-836). Connections use the user's client properties."""
+"""Describes the quorum as its leader sees it (DescribeQuorum: KIP-595, KIP-836), with the client's properties."""
 
 from __future__ import annotations
 
@@ -48,13 +48,16 @@ def read_security(path: str | None) -> Security:
 
 
 def _beside(settings: Path, location: str) -> bytes:
-    """Return a file that the settings name: the one beside them, which is a key of the same Secret, or else the file itself."""
+    """Return a file that the settings name, from their own Secret if that has it as a key."""
     held = settings.with_name(Path(location).name)
     return bounds.file(str(held) if held.is_file() else location)
 
 
 def controller_security(request: VerificationRequest) -> Security:
-    """Return the security settings for the controllers' listener: with the listener's own certificate or login if the request names its Secret, else those of the properties file.
+    """Return the security settings for the controllers' listener.
+
+    They have the listener's own certificate or login if the request names its Secret,
+    else they are those of the properties file.
 
     Raises
     ------
@@ -101,20 +104,14 @@ class QuorumUnavailableError(MetadataError):
 
 @dataclass(frozen=True, slots=True)
 class QuorumView:
-    """The leader's view of the quorum.
-
-    Attributes
-    ----------
-    high_watermark
-        Offset after the last committed record.
-    end_offsets
-        Log end offset of each voter, as far as the leader knows it.
-    """
+    """The leader's view of the quorum."""
 
     leader_id: int
     leader_epoch: int
     high_watermark: int
+    """Offset after the last committed record."""
     end_offsets: Mapping[int, int]
+    """Log end offset of each voter, as far as the leader knows it."""
 
 
 def describe_quorum(voters: Sequence[VoterAccess], security: Security, timeout_seconds: float = 10.0) -> QuorumView:

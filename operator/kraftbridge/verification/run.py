@@ -49,13 +49,9 @@ _HIDDEN: Final = '"(hidden)"'
 def difference_of_flagged(flagged: Flagged, places: Sequence[str]) -> Difference:
     """Return the difference that a comparison found."""
     copies = {place: flagged.copies[place] for place in places}
-    log, zookeeper = copies.get(LOG), copies.get(ZOOKEEPER)
+    offsets = {place: copy.offset for place, copy in copies.items()}
     return difference(
-        flagged.kind,
-        flagged.key,
-        copies,
-        log_offset=log.offset if log else None,
-        zookeeper_offset=zookeeper.offset if zookeeper else None,
+        flagged.kind, flagged.key, copies, log_offset=offsets.get(LOG), zookeeper_offset=offsets.get(ZOOKEEPER)
     )
 
 
@@ -67,15 +63,17 @@ def difference(
     log_offset: int | None = None,
     zookeeper_offset: int | None = None,
 ) -> Difference:
-    """Return the differences between an entity's copies, attribute by attribute. Values of sensitive attributes are hidden."""
+    """Return what differs between an entity's copies, by attribute, without sensitive values."""
     present = [place for place, copy in copies.items() if copy.count]
     absent = [place for place, copy in copies.items() if not copy.count]
     if any(copy.count > 1 for copy in copies.values()):
         state = DifferenceState.DUPLICATE
     elif not absent:
         state = DifferenceState.CHANGED
+    elif LOG in absent:
+        state = DifferenceState.EXTRA
     else:
-        state = DifferenceState.EXTRA if LOG in absent else DifferenceState.MISSING
+        state = DifferenceState.MISSING
     return Difference(
         kind=kind,
         key=key,
@@ -89,23 +87,20 @@ def difference(
 
 
 def _object(value: str | None) -> dict[str, Any]:
-    attributes: dict[str, Any] = json.loads(value) if value else {}
+    attributes: dict[str, Any] = json.loads(value or "{}")
     return attributes
 
 
 def _attributes(kind: EntityKind, objects: Mapping[str, dict[str, Any]]) -> list[AttributeDifference]:
-    names = sorted({name for attributes in objects.values() for name in attributes})
+    names = sorted(set().union(*objects.values()))
     configs = ENTITY_KINDS[kind].secrecy is Secrecy.SENSITIVE_CONFIGS
     result = []
     for name in names:
         values = {place: _shown(attributes, name) for place, attributes in objects.items()}
         if len(set(values.values())) == 1:
             continue
-        marked = any(value and _is_marked(value) for value in values.values())
-        if configs and (marked or is_sensitive_config(name)):
-            values = {
-                place: value if value is None or _is_marked(value) else _HIDDEN for place, value in values.items()
-            }
+        if configs and (is_sensitive_config(name) or any(map(_is_marked, values.values()))):
+            values = {place: _without_secret(value) for place, value in values.items()}
         result.append(AttributeDifference(name=name, values=values))
     return result[:_MAXIMUM_ATTRIBUTES]
 
@@ -114,11 +109,19 @@ def _shown(attributes: Mapping[str, Any], name: str) -> str | None:
     if name not in attributes:
         return None
     text = json.dumps(attributes[name], ensure_ascii=False, sort_keys=True).encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= _MAXIMUM_VALUE_CHARACTERS else text[:_MAXIMUM_VALUE_CHARACTERS] + "…"
+    if len(text) <= _MAXIMUM_VALUE_CHARACTERS:
+        return text
+    return text[:_MAXIMUM_VALUE_CHARACTERS] + "…"
 
 
-def _is_marked(value: str) -> bool:
-    return value.startswith(('"secret:', '"password of length', '"cipher text'))
+def _is_marked(value: str | None) -> bool:
+    return value is not None and value.startswith(('"secret:', '"password of length', '"cipher text'))
+
+
+def _without_secret(value: str | None) -> str | None:
+    if value is None or _is_marked(value):
+        return value
+    return _HIDDEN
 
 
 _SHOWN: Final = 3
@@ -126,59 +129,46 @@ _SHOWN: Final = 3
 
 @dataclass(slots=True)
 class Outcome:
-    """The results of a run so far.
-
-    Attributes
-    ----------
-    problems
-        Errors that concern a whole place. With any of them, the verdict is not `Consistent`.
-    unreadable
-        Znodes that cannot be decoded: the error by path.
-    unread
-        Znodes that cannot be read or listed: the error by path. Everything below them is unknown too.
-    alternatives
-        Other correct forms of entities in ZooKeeper.
-    cluster_id
-        Cluster id in `/cluster/id`.
-    unresolved
-        Entities that were in flight at every reading.
-    uncounted
-        Differing entities beyond those in `differences`.
-    passwords
-        Password configs that were compared by length only.
-    leader_note, voter_notes
-        Facts beside the rows that `sources.log` returned for the leader's log and for each voter's.
-    nothing_to_compare
-        The tree was read completely, and neither it nor the log holds an entity.
-    """
+    """The results of a run so far."""
 
     differences: dict[tuple[EntityKind, str], Difference] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     finding_counts: Counter[Severity] = field(default_factory=Counter)
     counts: dict[EntityKind, KindCounts] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    """Errors that concern a whole place. With any of them, the verdict is not `Consistent`."""
     unreadable: dict[str, str] = field(default_factory=dict)
+    """Znodes that cannot be decoded: the error by path."""
     unread: dict[str, str] = field(default_factory=dict)
+    """Znodes that cannot be read or listed: the error by path. Everything below them is unknown too."""
     alternatives: dict[tuple[EntityKind, str], str] = field(default_factory=dict)
+    """Other correct forms of entities in ZooKeeper."""
     cluster_id: str | None = None
+    """Cluster id in `/cluster/id`."""
     unresolved: list[str] = field(default_factory=list)
+    """Entities that were in flight at every reading."""
     uncounted: int = 0
+    """Differing entities beyond those in `differences`."""
     passwords: list[str] = field(default_factory=list)
+    """Password configs that were compared by length only."""
     leader_note: dict[str, Any] = field(default_factory=dict)
+    """Facts beside the rows that `sources.log` returned for the leader's log."""
     voter_notes: list[dict[str, Any]] = field(default_factory=list)
+    """The same for each voter's log."""
     claim: dict[str, Any] = field(default_factory=dict)
     nothing_to_compare: bool = False
+    """The tree was read completely, and neither it nor the log holds an entity."""
 
     def add_difference(self, difference: Difference) -> None:
         """Add a differing entity. An entity that differs in several comparisons is counted once."""
         identity = (difference.kind, difference.key)
-        known = self.differences.get(identity)
-        if known is not None:
-            difference = known.model_copy(
+        former = self.differences.get(identity)
+        if former is not None:
+            difference = former.model_copy(
                 update={
-                    "present_in": sorted({*known.present_in, *difference.present_in}),
-                    "absent_in": sorted({*known.absent_in, *difference.absent_in}),
-                    "attributes": [*known.attributes, *difference.attributes],
+                    "present_in": sorted({*former.present_in, *difference.present_in}),
+                    "absent_in": sorted({*former.absent_in, *difference.absent_in}),
+                    "attributes": [*former.attributes, *difference.attributes],
                 }
             )
         self.differences[identity] = difference
@@ -212,8 +202,8 @@ class Outcome:
 def conclude(outcome: Outcome, inputs: Inputs) -> tuple[Verdict, str]:
     """Return the verdict and its reason in one sentence.
 
-    A difference or a blocking finding makes the verdict `Inconsistent`, even if other parts could not be read. Without one, any unknown
-    part makes the verdict `Inconclusive`.
+    A difference or a blocking finding makes the verdict `Inconsistent`, even if other parts could not be read.
+    Without one, any unknown part makes the verdict `Inconclusive`.
     """
     if outcome.differences or outcome.uncounted:
         total = len(outcome.differences) + outcome.uncounted
@@ -222,20 +212,17 @@ def conclude(outcome: Outcome, inputs: Inputs) -> tuple[Verdict, str]:
     blocking = outcome.finding_counts[Severity.BLOCKING]
     if blocking:
         codes = sorted({finding.code for finding in outcome.findings if finding.severity is Severity.BLOCKING})
-        return (
-            Verdict.INCONSISTENT,
-            f"{blocking} blocking {_plural('finding', 'findings', blocking)}: {', '.join(codes)}",
-        )
+        named = _plural("finding", "findings", blocking)
+        return Verdict.INCONSISTENT, f"{blocking} blocking {named}: {', '.join(codes)}"
     unknown = [*outcome.problems, *outcome.unread.values(), *outcome.unreadable.values()]
+    if len(unknown) > 1:
+        return Verdict.INCONCLUSIVE, f"{unknown[0]} (and {len(unknown) - 1} more)"
     if unknown:
-        more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
-        return Verdict.INCONCLUSIVE, unknown[0] + more
+        return Verdict.INCONCLUSIVE, unknown[0]
     if outcome.unresolved:
         count = len(outcome.unresolved)
-        return (
-            Verdict.INCONCLUSIVE,
-            f"{count} {_plural('entity', 'entities', count)} stayed in flight: {', '.join(outcome.unresolved[:_SHOWN])}",
-        )
+        some = ", ".join(outcome.unresolved[:_SHOWN])
+        return Verdict.INCONCLUSIVE, f"{count} {_plural('entity', 'entities', count)} stayed in flight: {some}"
     compared = sum(counts.compared for counts in outcome.counts.values())
     if outcome.nothing_to_compare:
         return Verdict.CONSISTENT, NOTHING_TO_COMPARE
@@ -256,30 +243,21 @@ class DeadlineError(MetadataError):
 
 @dataclass(slots=True)
 class Run:
-    """One run over one session.
-
-    Attributes
-    ----------
-    session
-        Spark session with the data sources registered.
-    request
-        Identity, profile and limits of the run.
-    inputs
-        Places of the data.
-    salt
-        Key of the hashes that replace secrets; appears in no report.
-    few
-        Whether there are so few rows that one task is faster than a shuffle.
-    """
+    """One run over one session."""
 
     session: SparkSession
+    """Spark session with the data sources registered."""
     request: VerificationRequest
+    """Identity, profile and limits of the run."""
     inputs: Inputs
+    """Places of the data."""
     outcome: Outcome = field(default_factory=Outcome)
     timings: dict[str, float] = field(default_factory=dict)
     fence: Fence = field(default_factory=Fence)
     salt: bytes = field(default_factory=lambda: random_bytes.token_bytes(32))
+    """Key of the hashes that replace secrets; appears in no report."""
     few: bool = True
+    """Whether there are so few rows that one task is faster than a shuffle."""
     began: float = field(default_factory=time.monotonic)
     cached: list[DataFrame] = field(default_factory=list)
 
@@ -307,7 +285,9 @@ class Run:
         return frame
 
     def in_task(self, function: Callable[[_Argument], _Result], argument: _Argument) -> _Result:
-        """Run a function in a Spark task and return its result. The driver's memory then does not grow with the cluster.
+        """Run a function in a Spark task and return its result.
+
+        The driver's memory then does not grow with the cluster.
 
         Raises
         ------
@@ -377,7 +357,8 @@ def open_session(*, local: bool, master: str | None = None, ansi: bool | None = 
     local
         Run in this process if no master is given. `spark-submit` and the Spark operator give one.
     master
-        Master in place of the one that `spark-submit` or the Spark operator gives; ``local[N]`` compares in this pod, without executors.
+        Master in place of the one that `spark-submit` or the Spark operator gives; ``local[N]`` compares in this pod,
+        without executors.
     ansi
         Value of `spark.sql.ansi.enabled`; None for Spark's default.
 
@@ -395,7 +376,8 @@ def open_session(*, local: bool, master: str | None = None, ansi: bool | None = 
         .config("spark.sql.shuffle.partitions", str(_SMALL_SHUFFLE_PARTITIONS))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.python.worker.reuse", "true")
-        # Large arrays in huge pages: a fifth of the time of a log's replay is page faults otherwise (docs/benchmarks.md).
+        # Large arrays in huge pages: a fifth of the time of a log's replay is page faults otherwise
+        # (docs/benchmarks.md).
         .config("spark.executorEnv.GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
     )
     if master is not None:
@@ -411,7 +393,8 @@ def open_session(*, local: bool, master: str | None = None, ansi: bool | None = 
         listens = conf.get(_BIND) or conf.get("spark.driver.host")
         session.stop()
         raise OpenDriverError(
-            f"Spark's driver listens on {listens} without authentication, and whoever connects reads what the run compares: give --master local[N], "
+            f"Spark's driver listens on {listens} without authentication, "
+            "and whoever connects reads what the run compares: give --master local[N], "
             "or set spark.authenticate and spark.authenticate.secret.file"
         )
     for source in SOURCES:

@@ -1,7 +1,8 @@
-"""Reads the tree while Kafka copies it: before, from time to time, and again when a KRaft controller claims `/controller`.
+"""Reads the tree from time to time before Kafka copies it, and again when a KRaft controller claims `/controller`.
 
-The copy's end is written into `/migration` before the sync begins (``KRaftMigrationDriver.MigrateMetadataEvent``), so a reading after which
-`/migration` still names no offset has seen nothing of the sync, which deletes from ZooKeeper whatever the log lacks.
+The copy's end is written into `/migration` before the sync begins (``KRaftMigrationDriver.MigrateMetadataEvent``),
+so a reading after which `/migration` still names no offset has seen nothing of the sync,
+which deletes from ZooKeeper whatever the log lacks.
 """
 
 from __future__ import annotations
@@ -41,21 +42,14 @@ _READING_SHARE: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Result of a watch.
-
-    Attributes
-    ----------
-    claimed
-        Whether a KRaft controller claimed `/controller` before the deadline.
-    complete
-        Whether the tree was read again between the claim and the start of the sync. Otherwise the file contains the last reading before the claim.
-    znodes
-        Number of znodes in the file.
-    """
+    """Result of a watch."""
 
     claimed: bool
+    """Whether a KRaft controller claimed `/controller` before the deadline."""
     complete: bool
+    """Whether the file is a reading between the claim and the sync. Otherwise it is the last one before the claim."""
     znodes: int
+    """Number of znodes in the file."""
 
 
 def watch(
@@ -68,7 +62,7 @@ def watch(
     resume: bool = False,
     on_watching: Callable[[], None] | None = None,
 ) -> Watched:
-    """Write a dump of the tree now and from time to time, and in its place another one as soon as a KRaft controller has claimed ZooKeeper.
+    """Write a dump of the tree from time to time, and in its place another one once a KRaft controller has claimed it.
 
     Parameters
     ----------
@@ -77,8 +71,8 @@ def watch(
     deadline_seconds
         How long to wait for the claim.
     resume
-        A KRaft controller may be in charge already: then ``output`` may hold what an earlier watch has read, and is replaced only by
-        a reading from before the sync.
+        A KRaft controller may be in charge already: then ``output`` may hold what an earlier watch has read,
+        and is replaced only by a reading from before the sync.
     on_watching
         Called once, when ``output`` holds the tree from before the takeover or there is nothing left to wait for.
 
@@ -94,9 +88,12 @@ def watch(
         claimed = _is_claimed(reader)
         if claimed and not resume:
             raise ZooKeeperUnavailableError(
-                "a KRaft controller has claimed /controller already: the tree from before the takeover cannot be read any more"
+                "a KRaft controller has claimed /controller already: "
+                "the tree from before the takeover cannot be read any more"
             )
-        next_reading, told = 0.0, False
+        next_reading = 0.0
+        announced = False
+        announce = on_watching or _nobody_waits
         while not claimed:
             now = time.monotonic()
             if now > deadline:
@@ -105,11 +102,10 @@ def watch(
                 count = _keep(_walk_unclaimed(reader), output, chroot, redact=redact)
                 took = time.monotonic() - now
                 next_reading = time.monotonic() + max(_LEAST_PAUSE_BETWEEN_READINGS_SECONDS, _READING_SHARE * took)
-                if not told:
-                    logger.info("%d znodes in %s, read before the takeover; waiting for the claim", count, output)
-            if not told and on_watching is not None:
-                on_watching()
-            told = True
+            if not announced:
+                logger.info("%d znodes in %s, read before the takeover; waiting for the claim", count, output)
+                announce()
+                announced = True
             time.sleep(_PAUSE_SECONDS)
             claimed = _is_claimed(reader)
         later = output.with_name(f"claimed-{output.name}")
@@ -118,17 +114,24 @@ def watch(
         complete = fenced.offset <= 0
         if complete:
             later.replace(output)
+            count = claimed_count
         else:
             later.unlink()
-        if not told and on_watching is not None:
-            on_watching()
-        return Watched(claimed=True, complete=complete, znodes=claimed_count if complete else count)
+        if not announced:
+            announce()
+        return Watched(claimed=True, complete=complete, znodes=count)
+
+
+def _nobody_waits() -> None:
+    pass
 
 
 def keep_tree(config_map: RunConfigMap, request: VerificationRequest) -> Path:
-    """Keep the tree from before the sync in the request's file, secrets as hashes, and return the file once ZooKeeper is claimed.
+    """Keep the tree from before the sync in the request's file, and return the file once ZooKeeper is claimed.
 
-    The run is announced when the tree from before the takeover is kept. The watch starts again after its session is lost.
+    The file holds secrets as hashes.
+    The run is announced when the tree from before the takeover is kept.
+    The watch starts again after its session is lost.
 
     Raises
     ------
@@ -139,7 +142,8 @@ def keep_tree(config_map: RunConfigMap, request: VerificationRequest) -> Path:
     """
     if request.zookeeper is None or request.tree_path is None:
         raise BadInputError("profile copy needs `zookeeper` and `treePath`")
-    tree, chroot = Path(request.tree_path), split_connect(request.zookeeper.connect)[1]
+    tree = Path(request.tree_path)
+    chroot = split_connect(request.zookeeper.connect)[1]
     until = time.monotonic() + request.armed_deadline_seconds
     announced = False
 
@@ -151,15 +155,15 @@ def keep_tree(config_map: RunConfigMap, request: VerificationRequest) -> Path:
 
     while (left := until - time.monotonic()) > 0:
         try:
-            seen = watch(
+            watched = watch(
                 request.zookeeper, tree, chroot, redact=True, deadline_seconds=left, resume=True, on_watching=announce
             )
         except ZooKeeperUnavailableError as error:
             logger.warning("the watch of the tree begins anew: %s", error)
             time.sleep(_PAUSE_AFTER_LOSS_SECONDS)
             continue
-        if seen.claimed:
-            when = "while Kafka copied it" if seen.complete else "before the claim, or not at all"
+        if watched.claimed:
+            when = "while Kafka copied it" if watched.complete else "before the claim, or not at all"
             logger.info("the tree in %s was read %s", tree, when)
             return tree
     raise NotWantedError(f"no KRaft controller claimed ZooKeeper within {request.armed_deadline_seconds:g} s")
@@ -180,13 +184,13 @@ def _is_claimed(reader: ZooKeeperReader) -> bool:
 
 
 def _walk_unclaimed(reader: ZooKeeperReader) -> Iterator[Znode]:
-    """Yield every znode but `/controller`: a claim in the middle of a reading must not make it one from after the claim."""
-    return (each for each in _walk(reader) if each.path != _CONTROLLER)
+    """Yield every znode but `/controller`: a claim during a reading must not make it one from after the claim."""
+    return (znode for znode in _walk(reader) if znode.path != _CONTROLLER)
 
 
 def _walk(reader: ZooKeeperReader) -> Iterator[Znode]:
     """Yield every znode. `/migration` comes last, with its value after all others were read."""
-    yield from (each for each in reader.walk() if each.path != MIGRATION_PATH)
+    yield from (znode for znode in reader.walk() if znode.path != MIGRATION_PATH)
     (fenced,) = reader.read([Read(Operation.DATA, MIGRATION_PATH)])
     (result,) = fenced.answers
     if isinstance(result, Data):

@@ -54,10 +54,7 @@ class ControlType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """One batch with a valid checksum.
-
-    `payload` contains the uncompressed records. `position` is the batch's position in its file.
-    """
+    """One batch with a valid checksum: its uncompressed records, and its position in its file."""
 
     position: int
     size_bytes: int
@@ -77,7 +74,9 @@ class RecordBatch:
         CorruptBatchError
             Lengths inside the batch contradict each other although the checksum is valid.
         """
-        data, position, base = bytes(self.payload), 0, self.base_offset
+        data = bytes(self.payload)
+        position = 0
+        base = self.base_offset
         try:
             for _ in range(self.count):
                 length, position = _varint(data, position)
@@ -110,25 +109,21 @@ class RecordBatch:
 
 @dataclass(slots=True)
 class BatchScan:
-    """Iterates over the batches of one file's content and records where the complete batches end.
-
-    Attributes
-    ----------
-    end
-        Position after the last complete batch that was yielded.
-    torn_bytes
-        Bytes after it that do not form a complete batch; valid after the iteration.
-    """
+    """Iterates over the batches of one file's content and records where the complete batches end."""
 
     data: Any
     name: str
     first_byte: int = 0
     """Position in the file at which `data` begins."""
     end: int = 0
+    """Position after the last complete batch that was yielded."""
     torn_bytes: int = 0
+    """Bytes after it that do not form a complete batch; valid after the iteration."""
 
     def __iter__(self) -> Iterator[RecordBatch]:
-        data, size, position = self.data, len(self.data), self.end
+        data = self.data
+        size = len(self.data)
+        position = self.end
         while position < size:
             if size - position < _OVERHEAD_BYTES:
                 break
@@ -199,7 +194,8 @@ def _snappy(payload: bytes, cramjam: Any) -> bytes:
     """Decompress snappy, bare or in the framing of xerial's `SnappyOutputStream`, which Kafka's Java classes write."""
     if not payload.startswith(_XERIAL_MAGIC):
         return bytes(cramjam.snappy.decompress_raw(payload))
-    blocks, position = [], _XERIAL_HEADER_BYTES
+    blocks = []
+    position = _XERIAL_HEADER_BYTES
     while position < len(payload):
         size = int.from_bytes(payload[position : position + 4], "big")
         position += 4

@@ -1,8 +1,9 @@
 """Decodes many records at once: finds their positions in the batches, and reads fields of frequent types as columns.
 
-A cluster's log consists mostly of `PartitionRecord` and `PartitionChangeRecord`. This module reads their fields from the batches' bytes
-with numpy, one field for thousands of records at a time. It uses the same message definitions as the decoders of single records
-(`kraftbridge.metadata.log.definitions`). It leaves damaged and unusual records to those decoders, which decode them or report the error.
+A cluster's log consists mostly of `PartitionRecord` and `PartitionChangeRecord`.
+This module reads their fields from the batches' bytes with numpy, one field for thousands of records at a time.
+It uses the same message definitions as the decoders of single records (`kraftbridge.metadata.log.definitions`).
+It leaves damaged and unusual records to those decoders, which decode them or report the error.
 """
 
 from __future__ import annotations
@@ -147,17 +148,15 @@ def can_be_columns(api_key: int, version: int) -> bool:
     definition = record_definitions().get(api_key)
     if definition is None or version not in definition.versions:
         return False
-    return all(
-        each.type.removeprefix("[]") in _FORMATS and not (each.type.startswith("[]") and "bool" in each.type)
-        for each in definition.fields
-    )
+    return all(field.type.removeprefix("[]") in _FORMATS and field.type != "[]bool" for field in definition.fields)
 
 
 def record_block(batches: Sequence[RecordBatch], first: int, last: int | None) -> RecordBlock | None:
     """Return the records from offset `first` to `last`, inclusive; None if a batch contains irregular records."""
     data = b"".join([*(batch.payload for batch in batches), _PADDING])
     runs: list[tuple[int, int, int, int]] = []
-    position, counts = 0, []
+    position = 0
+    counts = []
     for batch in batches:
         end = position + len(batch.payload)
         if not _find_records(data, position, end, batch.count, runs):
@@ -199,16 +198,19 @@ def record_block(batches: Sequence[RecordBatch], first: int, last: int | None) -
 
 
 def _find_records(data: bytes, position: int, end: int, count: int, runs: list[tuple[int, int, int, int]]) -> bool:
-    """Append runs of records with equal lengths: start, total length, bytes of the length field, count; False if they do not fit."""
+    """Append runs of equal records: start, length, bytes of the length field, count; False if they do not fit."""
     left = count
     while left > 0:
         if position >= end:
             return False
-        length, width = data[position], 1
+        length = data[position]
+        width = 1
         if length >= _CONTINUED:
-            length, width = length & 0x7F | data[position + 1] << 7, 2
+            length = length & 0x7F | data[position + 1] << 7
+            width = 2
             if length >= _CONTINUED << 7:
-                length, width = length & 0x3FFF | data[position + 2] << 14, 3
+                length = length & 0x3FFF | data[position + 2] << 14
+                width = 3
                 if length >= _CONTINUED << 14:
                     return False  # a record of a megabyte
         if length & 1:
@@ -237,7 +239,7 @@ def _zigzag(values: Int64s) -> Int64s:
 
 
 class _Walk:
-    """Reads one field after the other of many records. A record that does not fit is marked as odd, and its position stays."""
+    """Reads one field after the other of many records. One that does not fit becomes odd, and its position stays."""
 
     def __init__(self, octets: Octets, positions: Int64s, ends: Int64s) -> None:
         self.octets = octets
@@ -267,7 +269,8 @@ class _Walk:
         else:
             more = _NONE
         if len(more):
-            long_values, at = values[more], positions[more]
+            long_values = values[more]
+            at = positions[more]
             going = np.arange(len(more))
             for shift in range(14, 7 * maximum_bytes, 7):
                 read = view[np.minimum(at[going], len(view) - 1)].astype(np.int64)
@@ -278,7 +281,8 @@ class _Walk:
                     break
             self.odd[more[going]] = True
             self.odd[more[long_values > _MAXIMUM_UINT32]] |= maximum_bytes == _VARINT_BYTES
-            values[more], positions[more] = long_values, at
+            values[more] = long_values
+            positions[more] = at
         self._move(positions)
         return values
 
@@ -304,7 +308,8 @@ class _Walk:
         wrong = self.odd | (starts + sizes > self.ends)
         if wrong.any():
             self.odd |= wrong
-            counts, sizes = np.where(wrong, -1, counts), np.where(wrong, 0, sizes)
+            counts = np.where(wrong, -1, counts)
+            sizes = np.where(wrong, 0, sizes)
         self.positions = starts + sizes
         return starts, counts
 
@@ -318,14 +323,14 @@ class _Walk:
         """Read a record's fields in their order, and the tagged fields (KIP-482) after the others."""
         columns: Columns = {}
         tagged: list[FieldDefinition] = []
-        for each in fields:
-            if version in each.tagged:
-                tagged.append(each)
-            elif each.type.startswith("[]"):
-                kind = each.type[2:]
-                columns[each.name] = self.lists(kind, *self.spans(kind, nullable=version in each.nullable))
+        for field in fields:
+            if version in field.tagged:
+                tagged.append(field)
+            elif field.type.startswith("[]"):
+                kind = field.type[2:]
+                columns[field.name] = self.lists(kind, *self.spans(kind, nullable=version in field.nullable))
             else:
-                columns[each.name] = self.number(each.type)
+                columns[field.name] = self.number(field.type)
         return columns | self._tags(tagged, version)
 
     def _tags(self, fields: Sequence[FieldDefinition], version: int) -> Columns:
@@ -334,35 +339,37 @@ class _Walk:
         self.odd |= numbers > _MAXIMUM_TAGS
         values: dict[str, npt.NDArray[Any]] = {}
         spans: dict[str, tuple[Int64s, Int64s]] = {}
-        for each in fields:
-            if each.type.startswith("[]"):
-                spans[each.name] = np.zeros(size, np.int64), np.full(size, -1 if each.default == "null" else 0)
+        for field in fields:
+            if field.type.startswith("[]"):
+                spans[field.name] = np.zeros(size, np.int64), np.full(size, -1 if field.default == "null" else 0)
             else:
-                format_ = np.dtype(_FORMATS[each.type]).newbyteorder("=")
-                values[each.name] = np.full(size, int(str(each.default or 0)), format_)
+                format_ = np.dtype(_FORMATS[field.type]).newbyteorder("=")
+                values[field.name] = np.full(size, int(str(field.default or 0)), format_)
         highest = min(int(numbers.max(initial=0)), _MAXIMUM_TAGS)
         previous = np.full(size, -1, np.int64)
         for index in range(highest):
             rows = np.flatnonzero((numbers > index) & ~self.odd)
             walk = _Walk(self.octets, self.positions[rows], self.ends[rows])
-            tags, lengths = walk.varint(), walk.varint()
+            tags = walk.varint()
+            lengths = walk.varint()
             walk.odd |= tags <= previous[rows]  # in order, each once (`RawTaggedFieldWriter`)
             previous[rows] = tags
             walk._move(walk.positions + lengths)
             self.odd[rows[walk.odd]] = True
             ends = walk.positions
-            for each in fields:
-                mine = np.flatnonzero((tags == each.tag) & ~walk.odd)
+            for field in fields:
+                mine = np.flatnonzero((tags == field.tag) & ~walk.odd)
                 if not len(mine):
                     continue
                 inner = _Walk(self.octets, ends[mine] - lengths[mine], ends[mine])
-                if each.type.startswith("[]"):
-                    starts, counts = inner.spans(each.type[2:], nullable=version in each.nullable)
-                    spans[each.name][0][rows[mine]], spans[each.name][1][rows[mine]] = starts, counts
+                if field.type.startswith("[]"):
+                    starts, counts = inner.spans(field.type[2:], nullable=version in field.nullable)
+                    spans[field.name][0][rows[mine]] = starts
+                    spans[field.name][1][rows[mine]] = counts
                 else:
-                    values[each.name][rows[mine]] = inner.number(each.type)
+                    values[field.name][rows[mine]] = inner.number(field.type)
                 inner.odd |= inner.positions != inner.ends
                 self.odd[rows[mine[inner.odd]]] = True
             self.positions[rows] = ends
-        types = {each.name: each.type[2:] for each in fields}
+        types = {field.name: field.type[2:] for field in fields}
         return {**values, **{name: self.lists(types[name], *span) for name, span in spans.items()}}

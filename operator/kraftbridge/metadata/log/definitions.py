@@ -1,8 +1,8 @@
 """Kafka's own message definitions of the metadata log, and the decoders generated from them.
 
-Kafka's build generates its Java classes from `schemas/*.json` (``kafka-metadata-3.9.1.jar``, ``common/metadata``). This module generates
-one Python function for each record type and version, as Kafka's `MessageGenerator` does in Java. The serialization is the flexible one of
-KIP-482, because every type has ``flexibleVersions: 0+``.
+Kafka's build generates its Java classes from `schemas/*.json` (``kafka-metadata-3.9.1.jar``, ``common/metadata``).
+This module generates one Python function for each record type and version, as Kafka's `MessageGenerator` does in Java.
+The serialization is the flexible one of KIP-482, because every type has ``flexibleVersions: 0+``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,13 @@ _NUMBERS: Mapping[str, tuple[str, int]] = {
     "float64": ("d", 8),
 }
 _UUID_BYTES = 16
+_FIXED: Mapping[str, tuple[str, int]] = {
+    **{kind: (f"read_{kind}(b, p)[0]", width) for kind, (_, width) in _NUMBERS.items()},
+    "bool": ("b[p] != 0", 1),
+    "uuid": (f"b[p:p + {_UUID_BYTES}]", _UUID_BYTES),
+}
+"""Python source of a value of fixed size, and its number of bytes."""
+_SIZED = {"string": "str({}, 'utf-8')", "bytes": "{}"}
 _KNOWN_FORMATS = 32
 ZERO_UUID = bytes(_UUID_BYTES)
 _MAXIMUM_VARINT_SHIFT = 28  # ByteUtils.readUnsignedVarint refuses a sixth byte
@@ -244,13 +251,10 @@ class _Generator:
         self._line(depth, f"{target} = {{{', '.join(f'{name!r}: {value}' for name, value in variable.items())}}}")
 
     def _value(self, depth: int, field: FieldDefinition, kind: str, target: str) -> None:
-        if kind in _NUMBERS:
-            self._line(depth, f"{target} = read_{kind}(b, p)[0]; p += {_NUMBERS[kind][1]}")
-        elif kind == "bool":
-            self._line(depth, f"{target} = b[p] != 0; p += 1")
-        elif kind == "uuid":
-            self._line(depth, f"{target} = b[p:p + {_UUID_BYTES}]; p += {_UUID_BYTES}")
-        elif kind in {"string", "bytes"} or kind.startswith("[]"):
+        if kind in _FIXED:
+            expression, width = _FIXED[kind]
+            self._line(depth, f"{target} = {expression}; p += {width}")
+        elif kind in _SIZED or kind.startswith("[]"):
             self._sized(depth, field, kind, target)
         else:
             self._structure(depth, field.fields, target)
@@ -267,10 +271,9 @@ class _Generator:
         self._line(depth, f"{count} -= 1")
         self._line(depth, f"if {count} > size - p: too_long({field.name!r})")
         element = kind.removeprefix("[]")
-        if kind == "string":
-            self._line(depth, f"{target} = str(b[p:p + {count}], 'utf-8'); p += {count}")
-        elif kind == "bytes":
-            self._line(depth, f"{target} = b[p:p + {count}]; p += {count}")
+        if kind in _SIZED:
+            value = _SIZED[kind].format(f"b[p:p + {count}]")
+            self._line(depth, f"{target} = {value}; p += {count}")
         elif element in _NUMBERS:
             code, width = _NUMBERS[element]
             # Most arrays are empty or short; their formats are cached.

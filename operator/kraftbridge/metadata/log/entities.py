@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -42,9 +42,17 @@ from kraftbridge.models.entities import (
 
 _ROWS: Final = 50_000
 _UNORDERED: Final = frozenset({"endPoints", "features", "logDirs"})
-"""Lists of a registration whose order in a snapshot is that of a Java hash map (``BrokerRegistration``, ``ControllerRegistration``)."""
+"""Lists of a registration whose order in a snapshot is that of a Java hash map (``BrokerRegistration``)."""
 ENCODED_MARK = "cipher text instead of the plain value, "
-"""Value for a password that was copied into the log encrypted (KAFKA-14801). Brokers would use the cipher text as the password."""
+"""Value for a password that was copied into the log encrypted (KAFKA-14801): brokers would use the cipher text."""
+
+
+_CONFIG_KINDS: Final[Mapping[Form, AbstractSet[EntityKind]]] = {
+    Form.MIRRORED: {kind for kind, facts in ENTITY_KINDS.items() if facts.mirror is not Mirror.NONE},
+    Form.WHOLE: ENTITY_KINDS.keys(),
+    Form.SERVED: {EntityKind.TOPIC_CONFIG},
+}
+"""The kinds of config entities that an image has in each form."""
 
 
 class PartitionColumns(NamedTuple):
@@ -71,24 +79,11 @@ def log_entities(
 def entities_beside_partitions(image: MetadataImage, form: Form, secrets: Secrets) -> Iterator[Entity]:
     """Yield every entity of an image that is not a partition."""
     yield from _topics(image)
-    match form:
-        case Form.MIRRORED:
-            yield from _mirrored_brokers(image)
-        case Form.WHOLE:
-            yield from _whole_nodes(image)
-        case Form.SERVED:
-            pass
-    for (resource_type, resource), config in image.configs.items():
-        kind, key = config_identity(resource_type, resource)
-        if form is Form.SERVED and kind is not EntityKind.TOPIC_CONFIG:
-            continue
-        if form is Form.MIRRORED and ENTITY_KINDS[kind].mirror is Mirror.NONE:
-            continue
-        values = {
-            name: _config_value(kind, name, value, secrets, whole=form is Form.WHOLE)
-            for name, value in config.values.items()
-        }
-        yield Entity(kind, key, canonical_json(values), config.offset)
+    if form is Form.MIRRORED:
+        yield from _mirrored_brokers(image)
+    if form is Form.WHOLE:
+        yield from _whole_nodes(image)
+    yield from _configs(image, form, secrets)
     yield from _credentials(image, form, secrets)
     if form is Form.SERVED:
         return
@@ -107,6 +102,18 @@ def _topics(image: MetadataImage) -> Iterator[Entity]:
         yield Entity(EntityKind.TOPIC, topic.name, canonical_json({"topicId": uuid_text(topic.id)}), topic.offset)
 
 
+def _configs(image: MetadataImage, form: Form, secrets: Secrets) -> Iterator[Entity]:
+    kinds = _CONFIG_KINDS[form]
+    for (resource_type, resource), config in image.configs.items():
+        kind, key = config_identity(resource_type, resource)
+        if kind in kinds:
+            values = {
+                name: _config_value(kind, name, value, secrets, whole=form is Form.WHOLE)
+                for name, value in config.values.items()
+            }
+            yield Entity(kind, key, canonical_json(values), config.offset)
+
+
 def _mirrored_brokers(image: MetadataImage) -> Iterator[Entity]:
     for identity, broker in image.brokers.items():
         if not broker.get("isMigratingZkBroker"):
@@ -117,12 +124,14 @@ def _mirrored_brokers(image: MetadataImage) -> Iterator[Entity]:
 
 
 def _whole_nodes(image: MetadataImage) -> Iterator[Entity]:
-    for identity, broker in image.brokers.items():
-        yield _record(EntityKind.BROKER_REGISTRATION, str(identity), broker)
-    for identity, controller in image.controllers.items():
-        yield _record(EntityKind.CONTROLLER_REGISTRATION, str(identity), controller)
-    for name, feature in image.features.items():
-        yield _record(EntityKind.FEATURE_LEVEL, name, feature)
+    kinds: Mapping[EntityKind, Mapping[Any, Fields]] = {
+        EntityKind.BROKER_REGISTRATION: image.brokers,
+        EntityKind.CONTROLLER_REGISTRATION: image.controllers,
+        EntityKind.FEATURE_LEVEL: image.features,
+    }
+    for kind, records in kinds.items():
+        for key, fields in records.items():
+            yield _record(kind, str(key), fields)
     if image.migration_state is not None:
         yield _record(EntityKind.MIGRATION_STATE, "", image.migration_state)
 
@@ -173,13 +182,12 @@ def _plain(value: Any) -> Any:
 
 
 def _config_value(kind: EntityKind, name: str, value: str, secrets: Secrets, *, whole: bool) -> str:
-    if kind is not EntityKind.BROKER_CONFIG:
-        return secrets.hashed(value) if is_sensitive_config(name) else value
-    if looks_encoded(value):
-        return secrets.hashed(value) if whole else ENCODED_MARK + secrets.hashed(value)
-    if not is_sensitive_config(name):
+    is_encoded = kind is EntityKind.BROKER_CONFIG and looks_encoded(value)
+    if not is_encoded and not is_sensitive_config(name):
         return value
-    return secrets.hashed(value) if whole else secrets.password(value)
+    if whole or kind is not EntityKind.BROKER_CONFIG:
+        return secrets.hashed(value)
+    return ENCODED_MARK + secrets.hashed(value) if is_encoded else secrets.password(value)
 
 
 def partition_columns(
@@ -189,12 +197,14 @@ def partition_columns(
     if keys is None:
         names = [topic.name for topic in image.topics.values()]
         counts = np.array([len(topic.partitions) for topic in image.topics.values()], np.int64)
-        found = chain.from_iterable(topic.partitions.values() for topic in image.topics.values())
-        rows = np.fromiter(found, np.int64, int(counts.sum()))
+        all_rows = chain.from_iterable(topic.partitions.values() for topic in image.topics.values())
+        rows = np.fromiter(all_rows, np.int64, int(counts.sum()))
     else:
-        placed = [(key, row) for key in keys if (row := partition_row(image, key)) is not None]
-        names, counts = [topic_of_partition_key(key) for key, _ in placed], np.ones(len(placed), np.int64)
-        rows = np.array([row for _, row in placed], np.int64)
+        rows_by_key = {key: partition_row(image, key) for key in keys}
+        placed = {key: row for key, row in rows_by_key.items() if row is not None}
+        names = [topic_of_partition_key(key) for key in placed]
+        counts = np.ones(len(placed), np.int64)
+        rows = np.array(list(placed.values()), np.int64)
     topics = pa.array(names, pa.string())
     of_topic = np.repeat(np.arange(len(names)), counts)
     for start in range(0, len(rows), _ROWS):
@@ -213,9 +223,9 @@ def reassigning_partitions(image: MetadataImage) -> list[str]:
     keys: list[str] = []
     for topic in image.topics.values():
         rows = np.fromiter(topic.partitions.values(), np.int64, len(topic.partitions))
-        moving = sum(
-            np.maximum(image.table.lists(name, rows).counts, 0) for name in ("addingReplicas", "removingReplicas")
-        )
+        adding = image.table.lists("addingReplicas", rows).counts
+        removing = image.table.lists("removingReplicas", rows).counts
+        moving = (adding > 0) | (removing > 0)
         numbers = list(topic.partitions)
         keys += (partition_key(topic.name, numbers[index]) for index in np.flatnonzero(moving))
     return keys
@@ -225,4 +235,6 @@ def partition_row(image: MetadataImage, key: str) -> int | None:
     """Return the row of a partition in the image's table, if the image has that partition."""
     name, _, number = key.rpartition("-")
     topic = image.topics.get(image.topic_ids.get(name, b""))
-    return topic.partitions.get(int(number)) if topic and number.isdecimal() else None
+    if topic is None or not number.isdecimal():
+        return None
+    return topic.partitions.get(int(number))

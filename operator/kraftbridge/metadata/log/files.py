@@ -1,10 +1,11 @@
-"""Gives access to the files of a voter's metadata log, in a local directory or through the log server beside the controller."""
+"""Gives access to the files of a voter's metadata log, in a local directory or through the controller's log server."""
 
 from __future__ import annotations
 
 import http.client
 import re
 import ssl
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,12 +47,32 @@ class Snapshot:
     size_bytes: int
 
 
+def snapshot_end(snapshot: Snapshot | None) -> int:
+    """Return the offset after a snapshot's last record; 0 without a snapshot."""
+    return 0 if snapshot is None else snapshot.end_offset
+
+
 @dataclass(frozen=True, slots=True)
 class LogListing:
     """Segments and snapshots by offset."""
 
     segments: tuple[Segment, ...]
     snapshots: tuple[Snapshot, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither a segment nor a snapshot."""
+        return not self.segments and not self.snapshots
+
+    @property
+    def newest_snapshot(self) -> Snapshot | None:
+        """The snapshot with the highest end offset."""
+        return self.snapshots[-1] if self.snapshots else None
+
+    def segment_at(self, offset: int) -> Segment | None:
+        """Return the last segment that begins at or before an offset."""
+        index = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset)
+        return self.segments[index - 1] if index else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +85,13 @@ class FilesOwner:
     @classmethod
     def parse(cls, text: str) -> FilesOwner | None:
         """Return the owner in the content of a `meta.properties`; None if node or cluster is missing."""
-        values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
-        identity = values.get("node.id", values.get("broker.id", "")).strip()
-        cluster = values.get("cluster.id", "").strip()
-        return cls(int(identity), cluster) if identity.isdecimal() and cluster else None
+        settings = (line for line in text.splitlines() if not line.startswith("#"))
+        values = dict(line.split("=", 1) for line in settings if "=" in line)
+        node_id = values.get("node.id", values.get("broker.id", "")).strip()
+        cluster_id = values.get("cluster.id", "").strip()
+        if not node_id.isdecimal() or not cluster_id:
+            return None
+        return cls(int(node_id), cluster_id)
 
 
 class LogFiles(Protocol):
@@ -89,7 +113,8 @@ class LogFiles(Protocol):
 
 def listing(files: LogFiles) -> LogListing:
     """Return the segments and snapshots of a log. Other files (indexes, parts, deleted files) are omitted."""
-    segments, snapshots = [], []
+    segments = []
+    snapshots = []
     for name, size in files.sizes().items():
         if match := _SEGMENT.fullmatch(name):
             segments.append(Segment(int(match[1]), name, size))
@@ -172,12 +197,13 @@ class RemoteLogFiles:
         parts = urlsplit(url)
         if parts.scheme != "https" or not parts.hostname:
             raise LogUnavailableError(f"log server address {url!r} is not https://host:port")
-        self._host, self._port = parts.hostname, parts.port or 443
+        self._host = parts.hostname
+        self._port = parts.port or 443
         self._prefix = parts.path.rstrip("/")
         self._token_path = token_path
         self._token = token
         self._timeout_seconds = timeout_seconds
-        self._context = ssl.create_default_context(cafile=str(ca_path) if ca_path else None, cadata=authority or None)
+        self._context = ssl.create_default_context(cafile=ca_path, cadata=authority or None)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._connection: http.client.HTTPSConnection | None = None
 
@@ -222,7 +248,7 @@ class RemoteLogFiles:
     def _get(self, path: str, byte_range: tuple[int, int] | None) -> bytes:
         headers = {}
         try:
-            token = self._token if self._token_path is None else self._token_path.read_text(encoding="utf-8").strip()
+            token = self._bearer_token()
             if token:
                 headers["Authorization"] = f"Bearer {token}"
             if byte_range is not None:
@@ -241,22 +267,28 @@ class RemoteLogFiles:
             case _:
                 raise LogUnavailableError(f"{self.place}{path} answers {status} {reason}")
 
+    def _bearer_token(self) -> str:
+        if self._token_path is None:
+            return self._token
+        return self._token_path.read_text(encoding="utf-8").strip()
+
     def _request(self, path: str, headers: Mapping[str, str]) -> tuple[int, str, bytes]:
-        for attempt in range(2):  # the server may have closed the kept connection in the meantime
-            fresh = self._connection is None
-            if self._connection is None:
-                self._connection = http.client.HTTPSConnection(
-                    self._host, self._port, timeout=self._timeout_seconds, context=self._context
-                )
+        if self._connection is not None:
             try:
-                self._connection.request("GET", self._prefix + path, headers=dict(headers))
-                response = self._connection.getresponse()
-                return response.status, response.reason, response.read()
+                return self._exchange(self._connection, path, headers)
             except (OSError, http.client.HTTPException):
-                self.close()
-                if fresh or attempt:
-                    raise
-        raise AssertionError("unreachable: the second attempt returns or raises")
+                self.close()  # the server may have closed the kept connection in the meantime
+        self._connection = http.client.HTTPSConnection(
+            self._host, self._port, timeout=self._timeout_seconds, context=self._context
+        )
+        return self._exchange(self._connection, path, headers)
+
+    def _exchange(
+        self, connection: http.client.HTTPSConnection, path: str, headers: Mapping[str, str]
+    ) -> tuple[int, str, bytes]:
+        connection.request("GET", self._prefix + path, headers=dict(headers))
+        response = connection.getresponse()
+        return response.status, response.reason, response.read()
 
 
 def open_log_files(url: str, token_path: str | None = None, ca_path: str | None = None) -> LogFiles:
@@ -266,4 +298,8 @@ def open_log_files(url: str, token_path: str | None = None, ca_path: str | None 
         if not directory.is_dir():
             raise LogUnavailableError(f"{directory} is not a folder")
         return LocalLogFiles(directory)
-    return RemoteLogFiles(url, Path(token_path) if token_path else None, Path(ca_path) if ca_path else None)
+    return RemoteLogFiles(url, _path(token_path), _path(ca_path))
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None

@@ -1,6 +1,7 @@
 """The state that a metadata log describes. Records are replayed as Kafka's `MetadataDelta` does.
 
-Partitions are columns: a cluster can have a million of them, and one dictionary for each would be too slow and too large.
+Partitions are columns: a cluster can have a million of them,
+and one dictionary for each would be too slow and too large.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class _Growing:
 
     def append(self, values: npt.NDArray[Any]) -> int:
         """Append values; return the index of the first."""
-        first, end = self.size, self.size + len(values)
+        first = self.size
+        end = self.size + len(values)
         if end > len(self._array):
             grown = np.empty(max(end, 2 * len(self._array)), self._array.dtype)
             grown[:first] = self.values
@@ -102,12 +104,12 @@ class PartitionTable:
         """Append rows with the fields of `PartitionRecord`s; return the first."""
         for name, growing in self._numbers.items():
             growing.append(array(columns, name))
-        absent = Lists(np.full(len(offsets), -1, np.int64), np.empty(0, np.int32))
+        absent = np.full(len(offsets), -1, np.int64)
         for name, column in self._lists.items():
-            lists = columns.get(name)  # older versions have fewer
-            column.append(
-                lists if isinstance(lists, Lists) else Lists(absent.counts, np.empty(0, element_format(name)))
-            )
+            lists = columns.get(name)
+            if not isinstance(lists, Lists):  # older versions have fewer
+                lists = Lists(absent, np.empty(0, element_format(name)))
+            column.append(lists)
         return self._offsets.append(offsets)
 
     def change(self, rows: Int64s, columns: Columns, offsets: Int64s) -> None:
@@ -119,7 +121,8 @@ class PartitionTable:
                 if len(given):
                     column.put(rows[given], lists.taken(given))
         numbers = {name: growing.values for name, growing in self._numbers.items()}
-        leader, recovery = array(columns, "leader"), array(columns, "leaderRecoveryState")
+        leader = array(columns, "leader")
+        recovery = array(columns, "leaderRecoveryState")
         elected = _last(rows, leader != NO_LEADER_CHANGE)
         numbers["leader"][rows[elected]] = leader[elected]
         np.add.at(numbers["leaderEpoch"], rows[leader != NO_LEADER_CHANGE], 1)
@@ -166,7 +169,7 @@ def columns_of(records: Sequence[Mapping[str, Any]]) -> Columns:
 
 
 def _last(rows: Int64s, chosen: npt.NDArray[np.bool_]) -> Int64s:
-    """Return the index of the last occurrence of each chosen row. numpy does not define the order of repeated assignments."""
+    """Return the index of each chosen row's last occurrence; numpy defines no order of repeated assignments."""
     indexes = np.flatnonzero(chosen)
     _, last = np.unique(rows[indexes][::-1], return_index=True)
     return indexes[len(indexes) - 1 - last]
@@ -174,15 +177,8 @@ def _last(rows: Int64s, chosen: npt.NDArray[np.bool_]) -> Int64s:
 
 _SETS: Final = frozenset({"isr", "addingReplicas", "removingReplicas"})
 """Lists without a significant order. The order of `replicas` is significant (the first replica is preferred)."""
-_MIRRORED: Final = (
-    "addingReplicas",
-    "isr",
-    "leader",
-    "leaderEpoch",
-    "leaderRecoveryState",
-    "removingReplicas",
-    "replicas",
-)
+_LEADER: Final = ("leader", "leaderEpoch", "leaderRecoveryState")
+_MIRRORED: Final = ("addingReplicas", "isr", *_LEADER, "removingReplicas", "replicas")
 FIELDS: Final = {
     Form.MIRRORED: _MIRRORED,
     Form.WHOLE: (*_MIRRORED, DIRECTORIES, "eligibleLeaderReplicas", "lastKnownElr", "partitionEpoch"),
@@ -192,18 +188,17 @@ _LIST_FIELDS: Final = frozenset({*_SETS, "replicas", DIRECTORIES, "eligibleLeade
 
 
 def partition_values(table: PartitionTable, rows: Int64s, form: Form) -> Any:
-    """Return the canonical values of some rows. In ZooKeeper's form they equal `kraftbridge.metadata.entities.partition_value`."""
+    """Return the canonical values of some rows; in ZooKeeper's form they equal `entities.partition_value`."""
     parts: list[Any] = []
     before = "{"
     for name in FIELDS[form]:
         text = f'{before}"{name}":'
+        before = ","
         if name in _LIST_FIELDS:
             lists = table.lists(name, rows)
             parts += [text + "[", _list_text(name, lists), "]"] if (lists.counts > 0).any() else [text + "[]"]
-            before = ","
         else:
             parts += [text, pa.array(table.numbers(name, rows)).cast(pa.string())]
-            before = ","
     joined = _merged([*parts, "}"])
     return pc.binary_join_element_wise(*joined, "")
 
@@ -238,7 +233,7 @@ def _sorted(counts: Int64s, elements: Any) -> Any:
 
 
 def _directory_texts(counts: Int64s, elements: Any) -> tuple[Int64s, Any]:
-    """Return counts and texts of directories. No directories and only zeros (`DirectoryId.MIGRATING`) are the same (KIP-858)."""
+    """Return counts and texts of directories. None, and only zeros (`DirectoryId.MIGRATING`), are the same."""
     halves = np.ascontiguousarray(elements).view(np.int64).reshape(-1, 2)
     owners = np.repeat(np.arange(len(counts)), counts)
     assigned = np.zeros(len(counts), np.bool_)
@@ -345,13 +340,7 @@ class QuotaImage:
 
 @dataclass(slots=True)
 class MetadataImage:
-    """The state after all records up to `offset`, inclusive.
-
-    Attributes
-    ----------
-    removed
-        Removed entities with the offset of the record that removed each.
-    """
+    """The state after all records up to `offset`, inclusive."""
 
     offset: int = -1
     epoch: int = -1
@@ -370,6 +359,7 @@ class MetadataImage:
     producer_ids: Fields | None = None
     migration_state: Fields | None = None
     removed: dict[tuple[EntityKind, str], int] = field(default_factory=dict)
+    """Removed entities with the offset of the record that removed each."""
     aborted_records: int = 0
     _transaction: list[tuple[str, Any]] | None = None
 
@@ -379,7 +369,9 @@ class MetadataImage:
         return self._transaction is not None
 
     def apply(self, name: str, fields: Fields, offset: int) -> None:
-        """Apply one record. A partition's record is applied as a run of length one, because partitions are stored as columns.
+        """Apply one record.
+
+        A partition's record is applied as a run of length one, because partitions are stored as columns.
 
         Raises
         ------
@@ -405,7 +397,8 @@ class MetadataImage:
         elif name in {"EndTransactionRecord", "AbortTransactionRecord"}:
             if self._transaction is None:
                 raise UndecodableRecordError(f"offset {offset}: {name} without a transaction")
-            buffered, self._transaction = self._transaction, None
+            buffered = self._transaction
+            self._transaction = None
             if name == "AbortTransactionRecord":
                 self.aborted_records += sum(len(run) if isinstance(run, Run) else 1 for _, run in buffered)
                 return
@@ -442,7 +435,8 @@ class MetadataImage:
             raise UndecodableRecordError(f"offset {offset}: {name} refers to {error}, which does not exist") from error
 
     def _topic(self, fields: Fields, offset: int) -> None:
-        name, identity = fields["name"], fields["topicId"]
+        name = fields["name"]
+        identity = fields["topicId"]
         if name in self.topic_ids:
             raise UndecodableRecordError(f"offset {offset}: topic {name} is created although it exists")
         self.topics[identity] = TopicImage(name, identity, offset)
@@ -503,7 +497,8 @@ class MetadataImage:
         self.scram[fields["name"], fields["mechanism"]] = fields
 
     def _remove_scram(self, fields: Fields, offset: int) -> None:
-        user, mechanism = fields["name"], fields["mechanism"]
+        user = fields["name"]
+        mechanism = fields["mechanism"]
         del self.scram[user, mechanism]
         self.removed[EntityKind.SCRAM_CREDENTIAL, scram_key(user, scram_mechanism(mechanism))] = offset
 

@@ -1,6 +1,7 @@
-"""A copy of a voter's metadata log in one compressed archive: the newest snapshot, and the log from there to its last complete batch.
+"""A copy of a voter's metadata log in one compressed archive: the newest snapshot and the complete batches after it.
 
-Kafka starts a voter from such a copy as it starts one after a crash: it reads the snapshot, then the segments (``KafkaMetadataLog``, ``LogLoader``).
+Kafka starts a voter from such a copy as it starts one after a crash: it reads the snapshot,
+then the segments (``KafkaMetadataLog``, ``LogLoader``).
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Final
 
 from typing_extensions import override
 
 from kraftbridge.exceptions import LogUnavailableError
-from kraftbridge.metadata.log.files import META_PROPERTIES, LogFiles, LogListing, Segment, listing
+from kraftbridge.metadata.log.files import META_PROPERTIES, LogFiles, LogListing, Segment, listing, snapshot_end
 from kraftbridge.metadata.log.scanning import FileScan
 
 EPOCHS: Final = "leader-epoch-checkpoint"
@@ -52,7 +53,7 @@ class _Part:
 
 
 def archive_log(files: LogFiles, target: IO[bytes]) -> LogCopy:
-    """Write the newest snapshot and all of the log that it does not contain to ``target``, as a gzip-compressed tar archive.
+    """Write the newest snapshot and the log after it to ``target``, as a gzip-compressed tar archive.
 
     The log is read in chunks of 8 MiB, so its size does not count.
 
@@ -66,23 +67,28 @@ def archive_log(files: LogFiles, target: IO[bytes]) -> LogCopy:
     LogUnavailableError
         The log cannot be read, or holds no complete batch; `FileVanishedError` if Kafka removed a file meanwhile.
     """
-    found = listing(files)
-    parts = [*_snapshot(found), *(_Part(s.name, s.size_bytes) for s in _after_snapshot(found))]
-    end_offset = found.snapshots[-1].end_offset if found.snapshots else 0
-    epoch = found.snapshots[-1].epoch if found.snapshots else -1
-    if parts and parts[-1].name.endswith(".log"):
-        scan = FileScan(files, parts[-1].name, parts[-1].size_bytes)
+    log = listing(files)
+    snapshot = log.newest_snapshot
+    end_offset = snapshot_end(snapshot)
+    epoch = -1
+    parts: list[_Part] = []
+    if snapshot is not None:
+        epoch = snapshot.epoch
+        parts.append(_Part(snapshot.name, snapshot.size_bytes))
+    parts += (_Part(segment.name, segment.size_bytes) for segment in _after_snapshot(log))
+    if log.segments:
+        last = log.segments[-1]
         complete_bytes = 0
-        for batch in scan:
+        for batch in FileScan(files, last.name, last.size_bytes):
             end_offset = batch.last_offset + 1
             epoch = batch.epoch
             complete_bytes = batch.position + batch.size_bytes
-        parts[-1] = _Part(parts[-1].name, complete_bytes)
+        parts[-1] = _Part(last.name, complete_bytes)
     if epoch < 0:
         raise LogUnavailableError(f"{files.place}: the log holds no complete batch")
     epochs = files.read(EPOCHS, 0, files.sizes().get(EPOCHS, 0))
     owner = files.owner()
-    about = b"" if owner is None else f"node.id={owner.node_id}\ncluster.id={owner.cluster_id}\n".encode()
+    about = f"node.id={owner.node_id}\ncluster.id={owner.cluster_id}\n" if owner else ""
     with (
         gzip.GzipFile(fileobj=target, mode="wb", compresslevel=_COMPRESSION_LEVEL, mtime=0) as packed,
         tarfile.open(mode="w|", fileobj=packed) as archive,
@@ -91,7 +97,7 @@ def archive_log(files: LogFiles, target: IO[bytes]) -> LogCopy:
             member = tarfile.TarInfo(part.name)
             member.size = part.size_bytes
             archive.addfile(member, io.BufferedReader(_Reader(files, part)))
-        for name, data in ((EPOCHS, epochs), (META_PROPERTIES, about)):
+        for name, data in ((EPOCHS, epochs), (META_PROPERTIES, about.encode())):
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
@@ -124,7 +130,7 @@ def unpack_log(source: IO[bytes], folder: Path, most_bytes: int) -> None:
 
 
 def quorum_state(voters: Sequence[int], epoch: int) -> str:
-    """Return the content of a ``quorum-state`` with which a voter begins at ``epoch``, without a leader and without a vote.
+    """Return the content of a ``quorum-state`` with which a voter begins at ``epoch``, without leader and vote.
 
     Notes
     -----
@@ -142,17 +148,13 @@ def quorum_state(voters: Sequence[int], epoch: int) -> str:
     return json.dumps(state, separators=(",", ":"))
 
 
-def _snapshot(found: LogListing) -> Iterator[_Part]:
-    for snapshot in found.snapshots[-1:]:
-        yield _Part(snapshot.name, snapshot.size_bytes)
-
-
-def _after_snapshot(found: LogListing) -> Iterator[Segment]:
+def _after_snapshot(log: LogListing) -> Iterator[Segment]:
     """Yield the segments that hold offsets after the newest snapshot, and the last one in any case."""
-    begin = found.snapshots[-1].end_offset if found.snapshots else 0
-    for segment, following in zip_longest(found.segments, found.segments[1:]):
-        if following is None or following.base_offset > begin:
+    begin = snapshot_end(log.newest_snapshot)
+    for segment, following in pairwise(log.segments):
+        if following.base_offset > begin:
             yield segment
+    yield from log.segments[-1:]
 
 
 def _write(content: IO[bytes], path: Path) -> None:

@@ -7,6 +7,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -21,11 +23,21 @@ from kraftbridge.exceptions import (
 from kraftbridge.metadata.log.batches import BatchScan, ControlType, RecordBatch
 from kraftbridge.metadata.log.blocks import Columns, Int64s, RecordBlock, array, can_be_columns, record_block, taken
 from kraftbridge.metadata.log.definitions import Decoder, Fields, decoder, record_definitions, unsigned_varint
-from kraftbridge.metadata.log.files import FileVanishedError, LogFiles, LogListing, Segment, Snapshot, listing
+from kraftbridge.metadata.log.files import (
+    FileVanishedError,
+    LogFiles,
+    LogListing,
+    Segment,
+    Snapshot,
+    listing,
+    snapshot_end,
+)
 from kraftbridge.metadata.log.image import PARTITION, PARTITION_CHANGE, ChangeRun, MetadataImage, PartitionRun
 from kraftbridge.metadata.log.scanning import CHUNK_BYTES, FileScan
 
 _LISTING_ATTEMPTS = 5
+_LATEST: Final = 2**62
+"""Above every offset."""
 _NO_OP: Final = "NoOpRecord"
 _NO_OP_BYTES: Final = 4  # frame, type, version, no tagged fields
 _ONE_BY_ONE: Final = 0
@@ -38,27 +50,19 @@ _decoders: dict[tuple[int, int], tuple[str, Decoder]] = {}
 
 @dataclass(slots=True)
 class LogReplay:
-    """Replays a log in steps: call `advance` with an offset, read `image`, and advance again.
-
-    Attributes
-    ----------
-    image
-        State after the last step.
-    snapshot
-        Snapshot at the start of the replay.
-    end_offset
-        Offset after the last complete batch that was read.
-    torn_tail_bytes
-        Bytes of an incomplete last batch. Kafka is writing it, or it was lost in a crash (Kafka truncates it at start).
-    """
+    """Replays a log in steps: call `advance` with an offset, read `image`, and advance again."""
 
     files: LogFiles
     start_at_most: int | None = None
     """Use a snapshot only if its last offset is not above this one."""
     image: MetadataImage = field(default_factory=MetadataImage)
+    """State after the last step."""
     snapshot: Snapshot | None = None
+    """Snapshot at the start of the replay."""
     end_offset: int = 0
+    """Offset after the last complete batch that was read."""
     torn_tail_bytes: int = 0
+    """Bytes of an incomplete last batch: Kafka is writing it, or a crash lost its end (Kafka truncates it at start)."""
     leader_id: int | None = None
     _epochs: list[tuple[int, int]] = field(default_factory=list)
     _segment: Segment | None = None
@@ -70,13 +74,15 @@ class LogReplay:
 
     @property
     def snapshot_offset(self) -> int:
-        """Offset of the last record in the snapshot; -1 without a snapshot. Older changes have no offset of their own."""
-        return self.snapshot.end_offset - 1 if self.snapshot else -1
+        """Offset of the snapshot's last record; -1 without one. Older changes have no offset of their own."""
+        return snapshot_end(self.snapshot) - 1
 
     def epoch_at(self, offset: int) -> int | None:
-        """Return the epoch of the batch that contains an offset; None if the offset is before the snapshot's end or not yet read."""
+        """Return the epoch of the batch with an offset; None before the snapshot's end, and if not yet read."""
         index = bisect_right(self._epochs, (offset, 1 << 62)) - 1
-        return self._epochs[index][1] if index >= 0 and offset < self.end_offset else None
+        if index < 0 or offset >= self.end_offset:
+            return None
+        return self._epochs[index][1]
 
     def advance(self, last_offset: int | None = None) -> MetadataImage:
         """Replay up to `last_offset`, inclusive, or to the current end.
@@ -89,8 +95,9 @@ class LogReplay:
         try:
             if not self._started:
                 self._start()
+            limit = _or_latest(last_offset)
             more = True
-            while self._apply_waiting(last_offset) and more:
+            while self._apply_waiting(limit) and more:
                 more = self._read_on()
         except MetadataError as error:
             raise type(error)(f"{self.files.place}: {error}") from error
@@ -98,8 +105,8 @@ class LogReplay:
 
     def _start(self) -> None:
         for attempt in range(_LISTING_ATTEMPTS):
-            found = listing(self.files)
-            self.snapshot = self._usable_snapshot(found)
+            log = listing(self.files)
+            self.snapshot = self._usable_snapshot(log)
             try:
                 if self.snapshot is not None:
                     self._load_snapshot(self.snapshot)
@@ -108,28 +115,20 @@ class LogReplay:
                 if attempt == _LISTING_ATTEMPTS - 1:
                     raise
                 self.image = MetadataImage()
-        self.end_offset = self.snapshot.end_offset if self.snapshot else 0
+        self.end_offset = snapshot_end(self.snapshot)
         self._next_offset = self.end_offset
-        self._segment = self._first_segment(found)
+        self._segment = log.segment_at(self.end_offset)
+        if self._segment is None and log.segments:
+            raise LogGapError(
+                f"the log begins at offset {log.segments[0].base_offset}, after the snapshot's end {self.end_offset}"
+            )
         self._started = True
 
-    def _usable_snapshot(self, found: LogListing) -> Snapshot | None:
-        if not found.segments and not found.snapshots:
+    def _usable_snapshot(self, log: LogListing) -> Snapshot | None:
+        if log.is_empty:
             raise LogUnavailableError("there is neither a log segment nor a snapshot")
-        newest = found.snapshots[-1].end_offset if found.snapshots else 0
-        limit = newest if self.start_at_most is None else self.start_at_most
-        usable = [each for each in found.snapshots if 0 < each.end_offset <= limit + 1]
-        return usable[-1] if usable else None
-
-    def _first_segment(self, found: LogListing) -> Segment | None:
-        before = [segment for segment in found.segments if segment.base_offset <= self.end_offset]
-        if before:
-            return before[-1]
-        if found.segments:
-            raise LogGapError(
-                f"the log begins at offset {found.segments[0].base_offset}, after the snapshot's end {self.end_offset}"
-            )
-        return None
+        limit = _or_latest(self.start_at_most)
+        return next((snapshot for snapshot in reversed(log.snapshots) if 0 < snapshot.end_offset <= limit + 1), None)
 
     def _load_snapshot(self, snapshot: Snapshot) -> None:
         scan = FileScan(self.files, snapshot.name, snapshot.size_bytes)
@@ -151,51 +150,53 @@ class LogReplay:
             raise CorruptBatchError(
                 f"{snapshot.name} is incomplete: {scan.torn_bytes} bytes left over, control records {control}"
             )
-        self.image.offset, self.image.epoch = snapshot.end_offset - 1, snapshot.epoch
+        self.image.offset = snapshot.end_offset - 1
+        self.image.epoch = snapshot.epoch
         self.image.removed.clear()
 
-    def _apply_waiting(self, last_offset: int | None) -> bool:
+    def _apply_waiting(self, last_offset: int) -> bool:
         """Apply buffered records; return whether `last_offset` needs more of them."""
-        image, waiting = self.image, self._waiting
-        ready = [batch for batch in waiting if last_offset is None or batch.base_offset <= last_offset]
+        image = self.image
+        ready = [batch for batch in self._waiting if batch.base_offset <= last_offset]
         apply_batches(image, ready, first=self._next_offset, last=last_offset)
-        self._waiting = [batch for batch in waiting if last_offset is not None and batch.last_offset > last_offset]
-        read = self.end_offset - 1 if last_offset is None else min(last_offset, self.end_offset - 1)
+        self._waiting = [batch for batch in self._waiting if batch.last_offset > last_offset]
+        read = min(last_offset, self.end_offset - 1)
         image.offset = max(image.offset, read)  # control batches count as read
         self._next_offset = max(self._next_offset, image.offset + 1)
-        return not self._waiting and (last_offset is None or image.offset < last_offset)
+        return not self._waiting and image.offset < last_offset
 
     def _read_on(self) -> bool:
         """Read the current segment; return whether there is more of it, or another segment after it."""
         if self._segment is None:
             return False
-        found = listing(self.files)
         base = self._segment.base_offset
-        current = next((segment for segment in found.segments if segment.base_offset == base), None)
-        later = [segment for segment in found.segments if segment.base_offset > base]
-        if current is None:
+        segments = [segment for segment in listing(self.files).segments if segment.base_offset >= base]
+        if not segments or segments[0].base_offset > base:
             raise LogUnavailableError(f"{self._segment.name} was deleted while it was read")
+        current, *later = segments
         end = min(current.size_bytes, self._position + self._chunk_bytes)
         scan = BatchScan(self.files.read(current.name, self._position, end), current.name, self._position)
         for batch in scan:
             self._take(batch, current.name)
         self._position += scan.end
         if end < current.size_bytes:
-            self._chunk_bytes = (
-                CHUNK_BYTES if scan.end else 2 * self._chunk_bytes
-            )  # a batch that is longer than the chunk
+            # Without any progress, a batch is longer than the chunk.
+            self._chunk_bytes = CHUNK_BYTES if scan.end else 2 * self._chunk_bytes
             return True
         self.torn_tail_bytes = scan.torn_bytes
-        if later:
-            if scan.torn_bytes:
-                if self._is_grown(current):
-                    return True
-                raise CorruptBatchError(f"{current.name} ends with {scan.torn_bytes} bytes that are no batch")
-            if later[0].base_offset != self.end_offset:
-                raise LogGapError(f"{current.name} ends at offset {self.end_offset}, {later[0].name} begins later")
-            self._segment, self._position = later[0], 0
-            return True
-        return False
+        if not later:
+            return False
+        if not scan.torn_bytes:
+            self._begin(later[0], current)
+        elif not self._is_grown(current):
+            raise CorruptBatchError(f"{current.name} ends with {scan.torn_bytes} bytes that are no batch")
+        return True
+
+    def _begin(self, segment: Segment, previous: Segment) -> None:
+        if segment.base_offset != self.end_offset:
+            raise LogGapError(f"{previous.name} ends at offset {self.end_offset}, {segment.name} begins later")
+        self._segment = segment
+        self._position = 0
 
     def _is_grown(self, before: Segment) -> bool:
         now = self.files.sizes().get(before.name, 0)
@@ -204,20 +205,32 @@ class LogReplay:
     def _take(self, batch: RecordBatch, name: str) -> None:
         if batch.last_offset < self.end_offset:
             return  # before the snapshot's end
-        if self._epochs and batch.base_offset != self.end_offset:
-            raise LogGapError(f"{name}: offset {self.end_offset} is followed by {batch.base_offset}")
-        if not self._epochs and batch.base_offset > self.end_offset:
+        if self._epochs:
+            self._follow(batch, name)
+        elif batch.base_offset > self.end_offset:
             raise LogGapError(
                 f"{name}: the snapshot ends at {self.end_offset}, the log continues at {batch.base_offset}"
             )
-        if not self._epochs or self._epochs[-1][1] != batch.epoch:
-            if self._epochs and batch.epoch < self._epochs[-1][1]:
-                raise CorruptBatchError(f"{name}: epoch falls from {self._epochs[-1][1]} to {batch.epoch}")
+        else:
             self._epochs.append((batch.base_offset, batch.epoch))
         self.image.epoch = batch.epoch
         if not batch.is_control:
             self._waiting.append(batch)
         self.end_offset = batch.last_offset + 1
+
+    def _follow(self, batch: RecordBatch, name: str) -> None:
+        """Check that a batch follows the one before it, and note its epoch if that is new."""
+        if batch.base_offset != self.end_offset:
+            raise LogGapError(f"{name}: offset {self.end_offset} is followed by {batch.base_offset}")
+        _, epoch = self._epochs[-1]
+        if batch.epoch < epoch:
+            raise CorruptBatchError(f"{name}: epoch falls from {epoch} to {batch.epoch}")
+        if batch.epoch > epoch:
+            self._epochs.append((batch.base_offset, batch.epoch))
+
+
+def _or_latest(offset: int | None) -> int:
+    return _LATEST if offset is None else offset
 
 
 def records_of(files: LogFiles, types: AbstractSet[str]) -> Iterator[tuple[int, str, Fields]]:
@@ -228,7 +241,7 @@ def records_of(files: LogFiles, types: AbstractSet[str]) -> Iterator[tuple[int, 
     MetadataError
         The log cannot be read.
     """
-    keys = [key for key, each in record_definitions().items() if each.name in types]
+    keys = [key for key, definition in record_definitions().items() if definition.name in types]
     for segment in listing(files).segments:
         scan = FileScan(files, segment.name, segment.size_bytes)
         for part in parts(batch for batch in scan if not batch.is_control):
@@ -267,10 +280,10 @@ def decoded_record(value: bytes | None, offset: int) -> tuple[str, Fields]:
             raise UndecodableRecordError(f"unknown frame version {frame}")  # noqa: TRY301 - same handling as the others
         api_key, position = unsigned_varint(value, position)
         version, position = unsigned_varint(value, position)
-        known = _decoders.get((api_key, version))
-        if known is None:
-            known = _decoders[api_key, version] = decoder(api_key, version)
-        name, decode = known
+        named_decoder = _decoders.get((api_key, version))
+        if named_decoder is None:
+            named_decoder = _decoders[api_key, version] = decoder(api_key, version)
+        name, decode = named_decoder
         fields, end = decode(value, position)
     except UndecodableRecordError as error:
         raise UndecodableRecordError(f"offset {offset}: {error}") from error
@@ -283,13 +296,19 @@ def decoded_record(value: bytes | None, offset: int) -> tuple[str, Fields]:
 
 def decoded_columns(block: RecordBlock) -> dict[tuple[str, int], tuple[Int64s, Columns]]:
     """Return indexes and fields of the regular records of the frequent types, by type and version."""
-    found = {}
+    decoded = {}
+    frequent = {_api_key_of(name): name for name in (PARTITION, PARTITION_CHANGE)}
     for code in np.unique(block.api_keys[~block.odd] << 7 | block.versions[~block.odd]).tolist():
-        api_key, version = code >> 7, code & 0x7F
-        definition = record_definitions().get(api_key)
-        if definition and definition.name in {PARTITION, PARTITION_CHANGE} and can_be_columns(api_key, version):
-            found[definition.name, version] = block.columns(api_key, version)
-    return found
+        api_key = code >> 7
+        version = code & 0x7F
+        if api_key in frequent and can_be_columns(api_key, version):
+            decoded[frequent[api_key], version] = block.columns(api_key, version)
+    return decoded
+
+
+@cache
+def _api_key_of(name: str) -> int:
+    return next(key for key, definition in record_definitions().items() if definition.name == name)
 
 
 def apply_batches(
@@ -305,11 +324,15 @@ def apply_batches(
         block = record_block(part, first, last)
         if block is not None:
             apply_block(image, block, date)
-            continue
-        for batch in part:
-            for offset, _, value in batch.records():
-                if offset >= first and (last is None or offset <= last):
-                    image.apply(*decoded_record(value, offset), offset if date is None else date)
+        else:
+            _apply_one_by_one(image, part, range(first, _or_latest(last) + 1), date)
+
+
+def _apply_one_by_one(image: MetadataImage, batches: Iterable[RecordBatch], offsets: range, date: int | None) -> None:
+    for batch in batches:
+        for offset, _, value in batch.records():
+            if offset in offsets:
+                image.apply(*decoded_record(value, offset), offset if date is None else date)
 
 
 def parts(batches: Iterable[RecordBatch]) -> Iterator[list[RecordBatch]]:
@@ -321,7 +344,8 @@ def parts(batches: Iterable[RecordBatch]) -> Iterator[list[RecordBatch]]:
         size += len(batch.payload)
         if size >= _BLOCK_BYTES:
             yield part
-            part, size = [], 0
+            part = []
+            size = 0
     if part:
         yield part
 
@@ -347,7 +371,8 @@ class _BlockReplay:
     """Applies runs of records. A run has one type and version; a run of partitions also has one topic."""
 
     def __init__(self, image: MetadataImage, block: RecordBlock, date: int | None) -> None:
-        self.image, self.block = image, block
+        self.image = image
+        self.block = block
         size = len(block)
         self.dates = block.offsets if date is None else np.full(size, date, np.int64)
         self.codes = np.zeros(size, np.int64)
@@ -359,24 +384,24 @@ class _BlockReplay:
         for (name, _), (indexes, columns) in decoded_columns(block).items():
             if not len(indexes):
                 continue
-            first = image.table.append(columns, self.dates[indexes]) if name == PARTITION else 0
+            first = 0
+            if name == PARTITION:
+                first = image.table.append(columns, self.dates[indexes])
+                halves = array(columns, "topicId").view(np.int64).reshape(-1, 2)
+                starts_topic[indexes[1:]] = (halves[1:] != halves[:-1]).any(axis=1)
             self.codes[indexes] = len(self.parts)
             self.places[indexes] = np.arange(len(indexes))
             self.parts.append((name, columns, first))
-            if name == PARTITION:
-                halves = array(columns, "topicId").view(np.int64).reshape(-1, 2)
-                starts_topic[indexes[1:]] = (halves[1:] != halves[:-1]).any(axis=1)
         self._find_no_ops()
-        self.bounds = (
-            np.flatnonzero((np.diff(self.codes) != 0) | starts_topic[1:] | (self.codes[1:] == _ONE_BY_ONE)) + 1
-        )
+        starts_run = (np.diff(self.codes) != 0) | starts_topic[1:] | (self.codes[1:] == _ONE_BY_ONE)
+        self.bounds = np.flatnonzero(starts_run) + 1
         self.waiting: list[tuple[int, Int64s, Int64s]] = []
         """Changes whose rows are known: part, places in it, rows."""
 
     def _find_no_ops(self) -> None:
         block = self.block
-        api_key = next(key for key, definition in record_definitions().items() if definition.name == _NO_OP)
-        no_ops = (block.api_keys == api_key) & (block.versions == 0) & (block.ends - block.starts == _NO_OP_BYTES)
+        no_ops = (block.api_keys == _api_key_of(_NO_OP)) & (block.versions == 0)
+        no_ops &= block.ends - block.starts == _NO_OP_BYTES
         no_ops &= block.octets.view("u1")[block.ends - 1] == 0
         self.codes[no_ops & ~block.odd] = 1
 
@@ -387,8 +412,8 @@ class _BlockReplay:
         codes = self.codes[begins].tolist()
         places = self.places[begins].tolist()
         dates = self.dates[begins].tolist()
-        ids = [array(columns, "partitionId").tolist() if columns else [] for _, columns, _ in self.parts]
-        topics = [array(columns, "topicId").tolist() if columns else [] for _, columns, _ in self.parts]
+        ids = [_listed(columns, "partitionId") for _, columns, _ in self.parts]
+        topics = [_listed(columns, "topicId") for _, columns, _ in self.parts]
         for begin, end, code, place, date in zip(begins, ends, codes, places, dates, strict=True):
             name, _, first = self.parts[code]
             count = end - begin
@@ -397,15 +422,19 @@ class _BlockReplay:
                 image.apply_run(name, PartitionRun(topics[code][place], ids[code][place : place + count], rows), date)
             elif name == PARTITION_CHANGE:
                 self._change(code, place, count, topics[code], ids[code], begin)
-            elif name == _NO_OP and image.open_transaction:
-                for _ in range(count):  # counted among the aborted records if the transaction is aborted
-                    image.apply(name, {}, date)
             elif name == _NO_OP:
-                image.records += count
+                self._no_ops(count, date)
             else:
                 self._one(begin, date)
         self._flush()
         image.offset = int(self.dates[-1])
+
+    def _no_ops(self, count: int, date: int) -> None:
+        if not self.image.open_transaction:
+            self.image.records += count
+            return
+        for _ in range(count):  # counted among the aborted records if the transaction is aborted
+            self.image.apply(_NO_OP, {}, date)
 
     def _one(self, index: int, date: int) -> None:
         name, fields = decoded_record(self.block.value(index), int(self.block.offsets[index]))
@@ -414,11 +443,12 @@ class _BlockReplay:
         self.image.apply(name, fields, date)
 
     def _change(self, code: int, place: int, count: int, topics: list[bytes], ids: list[int], begin: int) -> None:
-        image, name = self.image, PARTITION_CHANGE
+        image = self.image
+        name = PARTITION_CHANGE
         stop = place + count
         if image.open_transaction:
             indexes = np.arange(place, stop)
-            columns = {each: taken(column, indexes) for each, column in self.parts[code][1].items()}
+            columns = self._columns(code, indexes)
             dates = self.dates[begin : begin + count]
             image.apply_run(name, ChangeRun(topics[place:stop], ids[place:stop], columns, dates), int(dates[0]))
             return
@@ -432,15 +462,19 @@ class _BlockReplay:
 
     def _flush(self) -> None:
         """Apply the buffered changes in their order; usually all of them have one version."""
-        waiting, self.waiting = self.waiting, []
-        while waiting:
-            code = int(self.codes[waiting[0][0]])
-            same = 1
-            while same < len(waiting) and self.codes[waiting[same][0]] == code:
-                same += 1
-            part, waiting = waiting[:same], waiting[same:]
+        waiting = self.waiting
+        self.waiting = []
+        for code, changes in groupby(waiting, key=lambda change: int(self.codes[change[0]])):
+            part = list(changes)
             places = np.concatenate([places for _, places, _ in part])
             rows = np.concatenate([rows for _, _, rows in part])
             dates = np.concatenate([self.dates[begin : begin + len(some)] for begin, _, some in part])
-            columns: dict[str, Any] = {name: taken(column, places) for name, column in self.parts[code][1].items()}
-            self.image.table.change(rows, columns, dates)
+            self.image.table.change(rows, self._columns(code, places), dates)
+
+    def _columns(self, code: int, places: Int64s) -> Columns:
+        """Return some places of a part's columns."""
+        return {name: taken(column, places) for name, column in self.parts[code][1].items()}
+
+
+def _listed(columns: Columns, name: str) -> list[Any]:
+    return array(columns, name).tolist() if columns else []

@@ -8,7 +8,7 @@ from typing import Final
 
 from kraftbridge.exceptions import LogUnavailableError
 from kraftbridge.metadata.log.batches import BatchScan, RecordBatch
-from kraftbridge.metadata.log.files import LogFiles, listing
+from kraftbridge.metadata.log.files import LogFiles, listing, snapshot_end
 
 CHUNK_BYTES: Final = 16 << 20
 """Bytes of a file that are in memory at a time. A segment can have a gigabyte (`metadata.log.segment.bytes`)."""
@@ -16,26 +16,23 @@ CHUNK_BYTES: Final = 16 << 20
 
 @dataclass(slots=True)
 class FileScan:
-    """Iterates over the batches of a file in chunks, like `BatchScan` for files that do not fit into memory.
-
-    Attributes
-    ----------
-    torn_bytes
-        Bytes after the last complete batch; valid after the iteration.
-    """
+    """Iterates over the batches of a file in chunks, like `BatchScan` for files that do not fit into memory."""
 
     files: LogFiles
     name: str
     size_bytes: int
     torn_bytes: int = 0
+    """Bytes after the last complete batch; valid after the iteration."""
 
     def __iter__(self) -> Iterator[RecordBatch]:
-        position, rest = 0, b""
+        position = 0
+        rest = b""
         while position < self.size_bytes:
             data = self.files.read(self.name, position, min(self.size_bytes, position + CHUNK_BYTES))
             if not data:
                 break
-            scan = BatchScan(rest + data if rest else data, self.name, position - len(rest))
+            joined = rest + data if rest else data  # a join copies the chunk
+            scan = BatchScan(joined, self.name, position - len(rest))
             position += len(data)
             yield from scan
             rest = scan.data[scan.end :]
@@ -44,41 +41,44 @@ class FileScan:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The end of a log: the offset after its last complete batch, and that batch's append time in milliseconds (-1 if unknown)."""
+    """The end of a log."""
 
     offset: int
+    """Offset after the last complete batch."""
     append_timestamp_ms: int = -1
+    """That batch's append time in milliseconds; -1 if unknown."""
 
 
 def log_end(files: LogFiles) -> LogEnd:
     """Return the end of a log; reads only the last segment."""
-    found = listing(files)
-    if not found.segments and not found.snapshots:
+    log = listing(files)
+    if log.is_empty:
         raise LogUnavailableError(f"{files.place}: there is neither a log segment nor a snapshot")
-    for segment in reversed(found.segments):
-        last: LogEnd | None = None
+    for segment in reversed(log.segments):
+        end = LogEnd(segment.base_offset)
         for batch in FileScan(files, segment.name, segment.size_bytes):
-            last = LogEnd(batch.last_offset + 1, batch.append_timestamp_ms)
-        if last is not None:
-            return last
-        if segment.base_offset:
-            return LogEnd(segment.base_offset)
-    return LogEnd(found.snapshots[-1].end_offset if found.snapshots else 0)
+            end = LogEnd(batch.last_offset + 1, batch.append_timestamp_ms)
+        if end.offset:
+            return end
+    return LogEnd(snapshot_end(log.newest_snapshot))
 
 
 def append_timestamp_ms(files: LogFiles, offset: int) -> int:
-    """Return the append time of the batch that holds an offset, in milliseconds since the epoch; -1 if no segment holds it.
+    """Return the append time of the batch that holds an offset, in milliseconds since the epoch.
+
+    -1 if no segment holds it.
 
     Raises
     ------
     MetadataError
         The log cannot be read.
     """
-    holding = [segment for segment in listing(files).segments if segment.base_offset <= offset]
-    for segment in holding[-1:]:
-        for batch in FileScan(files, segment.name, segment.size_bytes):
-            if batch.base_offset <= offset <= batch.last_offset:
-                return batch.append_timestamp_ms
+    segment = listing(files).segment_at(offset)
+    if segment is None:
+        return -1
+    for batch in FileScan(files, segment.name, segment.size_bytes):
+        if batch.base_offset <= offset <= batch.last_offset:
+            return batch.append_timestamp_ms
     return -1
 
 

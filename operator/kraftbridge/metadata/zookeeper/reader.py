@@ -1,10 +1,12 @@
 """Reads ZooKeeper in fenced batches: many znodes in one request, at one point in time.
 
-Every batch contains `/migration`, and therefore the log offset that ZooKeeper mirrored at that time. The request is multiRead, operation
-22, in servers from 3.6 on (ZOOKEEPER-3402). One thread serves it between two commits (``FinalRequestProcessor``). kazoo 2.11 does not know
-this request, but sends any object that can serialize itself. The only private name of kazoo in use is `KazooClient._call`. A server older
-than 3.6 is read path by path, with the fence before each batch. The fence is then never newer than the znodes: more keys count as in
-flight, and no changing key counts as settled.
+Every batch contains `/migration`, and therefore the log offset that ZooKeeper mirrored at that time.
+The request is multiRead, operation 22, in servers from 3.6 on (ZOOKEEPER-3402).
+One thread serves it between two commits (``FinalRequestProcessor``). kazoo 2.11 does not know this request,
+but sends any object that can serialize itself.
+The only private name of kazoo in use is `KazooClient._call`.
+A server older than 3.6 is read path by path, with the fence before each batch.
+The fence is then never newer than the znodes: more keys count as in flight, and no changing key counts as settled.
 
 A dump is a file with one JSON object per znode. Secrets can be replaced by hashes.
 """
@@ -22,6 +24,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, NamedTuple, Self
@@ -34,12 +38,22 @@ from kraftbridge.exceptions import DumpFormatError, InvalidSpecError, Undecodabl
 from kraftbridge.json_text import parsed_json
 from kraftbridge.metadata.entities import is_sensitive_config, redacted
 from kraftbridge.metadata.zookeeper.session import Retries, TlsFiles, ZooKeeperCredentials, new_session
-from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH, SCRAM_MECHANISMS, Znode, migration_znode
+from kraftbridge.metadata.zookeeper.znodes import (
+    MIGRATION_PATH,
+    SCRAM_MECHANISMS,
+    Znode,
+    migration_znode,
+    mirrored_offset,
+)
 from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.models.report import ZooKeeperAccess
 
 _INT = struct.Struct("!i")
 _STAT = struct.Struct("!qqqqiiiqiiq")
+_STAT_FIELDS = attrgetter(
+    *("czxid", "mzxid", "ctime", "mtime", "version", "cversion", "aversion"),
+    *("ephemeralOwner", "dataLength", "numChildren", "pzxid"),
+)
 _ITEM = struct.Struct("!iBii")  # operation, done, error, and the length that always follows
 _END: Final = struct.pack("!iBi", -1, 1, -1)
 _HEADER_BYTES: Final = 13
@@ -75,24 +89,18 @@ Result = Data | list[str] | Exception
 
 @dataclass(frozen=True, slots=True)
 class MultiRead:
-    """A multiRead request. kazoo's connection uses `type`, `serialize` and `deserialize`.
-
-    Parameters
-    ----------
-    chroot
-        What the server's paths begin with; empty without one.
-    """
+    """A multiRead request. kazoo's connection uses `type`, `serialize` and `deserialize`."""
 
     reads: Sequence[Read]
     chroot: str = ""
+    """What the server's paths begin with; empty without one."""
     type: ClassVar[int] = 22
 
     def serialize(self) -> bytes:
         """Return the request's body."""
         parts: list[bytes] = []
-        chroot = self.chroot
         for operation, name in self.reads:
-            path = (chroot + name if name != "/" or not chroot else chroot).encode()
+            path = absolute_path(self.chroot, name).encode()
             parts += (_ITEM.pack(operation, 0, -1, len(path)), path, b"\0")
         parts.append(_END)
         return b"".join(parts)
@@ -104,23 +112,29 @@ class MultiRead:
             operation, _, _, length = _ITEM.unpack_from(buffer, offset)
             offset += _HEADER_BYTES
             if operation == Operation.DATA:
-                end = offset + length if length > 0 else offset
-                data = buffer[offset:end] if length >= 0 else None
+                end = offset + max(length, 0)
+                data = None if length < 0 else buffer[offset:end]
                 results.append(Data(data, _STAT.unpack_from(buffer, end)))
                 offset = end + _STAT.size
             elif operation == _ERROR:
                 results.append(EXCEPTIONS[length]())
             else:
-                children: list[str] = []
-                for _ in range(length):
-                    (size,) = _INT.unpack_from(buffer, offset)
-                    offset += _INT.size
-                    children.append(buffer[offset : offset + size].decode())
-                    offset += size
+                children, offset = _children(buffer, offset, length)
                 results.append(children)
         if buffer[offset : offset + len(_END)] != _END:
             raise ValueError("a multiRead reply does not end where its request does")
         return results
+
+
+def _children(buffer: bytes, offset: int, count: int) -> tuple[list[str], int]:
+    """Return the names of children in a reply, and the position after them."""
+    children: list[str] = []
+    for _ in range(count):
+        (size,) = _INT.unpack_from(buffer, offset)
+        offset += _INT.size
+        children.append(buffer[offset : offset + size].decode())
+        offset += size
+    return children, offset
 
 
 def batches(reads: Sequence[Read], size: int, maximum_bytes: int = 400_000) -> Iterator[Sequence[Read]]:
@@ -130,7 +144,8 @@ def batches(reads: Sequence[Read], size: int, maximum_bytes: int = 400_000) -> I
         length = len(read.path) + _HEADER_BYTES + 1
         if index > start and (index - start >= size or total + length > maximum_bytes):
             yield reads[start:index]
-            start, total = index, 0
+            start = index
+            total = 0
         total += length
     if start < len(reads):
         yield reads[start:]
@@ -141,49 +156,27 @@ def single_result(value: Any, operation: Operation) -> Result:
     if operation is Operation.CHILDREN:
         return list(value)
     data, stat = value
-    return Data(
-        data,
-        (
-            stat.czxid,
-            stat.mzxid,
-            stat.ctime,
-            stat.mtime,
-            stat.version,
-            stat.cversion,
-            stat.aversion,
-            stat.ephemeralOwner,
-            stat.dataLength,
-            stat.numChildren,
-            stat.pzxid,
-        ),
-    )
+    return Data(data, _STAT_FIELDS(stat))
 
 
 BATCH_READS: Final = 400
 """Reads per multiRead. A higher number gains little and delays other sessions' writes."""
 TOPIC_BATCH_READS: Final = 50
-"""Reads of topics per multiRead. Topics' assignments grow with their partitions, and the server builds a reply in its heap."""
+"""Reads of topics per multiRead. Assignments grow with their partitions, and the server replies from its heap."""
 IN_FLIGHT: Final = 4
 _FENCE: Final = Read(Operation.DATA, MIGRATION_PATH)
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Results of one batch with its fence.
-
-    Attributes
-    ----------
-    migration
-        `/migration` at the time of the batch; None if it does not exist or cannot be decoded.
-    reads
-        What was read.
-    answers
-        The result of each read, in the same order.
-    """
+    """Results of one batch with its fence."""
 
     migration: MigrationZnode | None
+    """`/migration` at the time of the batch; None if it does not exist or cannot be decoded."""
     reads: Sequence[Read]
+    """What was read."""
     answers: Sequence[Result]
+    """The result of each read, in the same order."""
 
     @property
     def results(self) -> Iterator[tuple[Read, Result]]:
@@ -193,20 +186,15 @@ class Fenced:
     @property
     def offset(self) -> int:
         """Log offset that ZooKeeper mirrored; -1 if it mirrors none."""
-        return self.migration.kraft_metadata_offset if self.migration else -1
+        return mirrored_offset(self.migration)
 
 
 @dataclass(slots=True)
 class ZooKeeperReader:
-    """A read-only session.
-
-    Parameters
-    ----------
-    access
-        Connect string with its chroot, credentials, TLS.
-    """
+    """A read-only session."""
 
     access: ZooKeeperAccess
+    """Connect string with its chroot, credentials, TLS."""
     _client: Any = None
     _multi: bool = True
     _migration_problem: str | None = field(default=None)
@@ -270,19 +258,17 @@ class ZooKeeperReader:
         waiting: deque[tuple[Sequence[Read], Any]] = deque()
         todo = batches(reads, batch)
 
-        def push() -> None:
-            mine = next(todo, None)
-            if mine is not None:
-                waiting.append((mine, self._send(mine) if self._multi else None))
+        def send(count: int) -> None:
+            for following in islice(todo, count):
+                waiting.append((following, self._send(following) if self._multi else None))
 
         try:
-            for _ in range(IN_FLIGHT):
-                push()
+            send(IN_FLIGHT)
             while waiting:
-                mine, promise = waiting.popleft()
-                answers = self._answers(mine, promise)
-                push()
-                yield self._fenced(mine, answers)
+                sent, promise = waiting.popleft()
+                answers = self._answers(sent, promise)
+                send(1)
+                yield self._fenced(sent, answers)
         except (KazooException, KazooTimeoutError, OSError) as error:
             raise ZooKeeperUnavailableError(
                 f"ZooKeeper at {self.access.connect} stopped answering: {error!r}"
@@ -313,12 +299,10 @@ class ZooKeeperReader:
         client = self._client
         fence = client.get_async(MIGRATION_PATH)
         fence.wait()
-        calls = [
-            (read, (client.get_async if read.operation is Operation.DATA else client.get_children_async)(read.path))
-            for read in reads
-        ]
+        callers = {Operation.DATA: client.get_async, Operation.CHILDREN: client.get_children_async}
+        calls = [callers[read.operation](read.path) for read in reads]
         results = []
-        for read, call in [(_FENCE, fence), *calls]:
+        for read, call in zip([_FENCE, *reads], [fence, *calls], strict=True):
             call.wait()
             if isinstance(call.exception, (NoNodeError, NoAuthError)):
                 results.append(call.exception)
@@ -342,45 +326,55 @@ class ZooKeeperReader:
         """Yield every znode, with `/migration` as it was before the other reads. The other znodes are never older."""
         (first,) = self.read([Read(Operation.DATA, MIGRATION_PATH)])
         fence = first.answers[0]
-        for found in self.walk():
-            if found.path == MIGRATION_PATH and isinstance(fence, Data):
-                yield znode(MIGRATION_PATH, fence)
+        fenced = znode(MIGRATION_PATH, fence) if isinstance(fence, Data) else None
+        for walked in self.walk():
+            if walked.path == MIGRATION_PATH:
+                yield fenced or walked
             else:
-                yield found
+                yield walked
 
     def walk(self, root: str = "/") -> Iterator[Znode]:
         """Yield every znode below a path, parents before children, independent of Kafka's layout.
 
-        A znode that cannot be read or listed has its `problem` set. A znode that was deleted in the meantime is omitted. `children` is the
-        number of children that follow, not ``numChildren`` of an earlier moment, so that a dump shows whether it is complete.
+        A znode that cannot be read or listed has its `problem` set.
+        A znode that was deleted in the meantime is omitted.
+        `children` is the number of children that follow, not ``numChildren`` of an earlier moment,
+        so that a dump shows whether it is complete.
         """
         parents: list[Znode] = []
-        level = [root]
-        while level or parents:
-            found: list[Znode] = []
-            present: Counter[str] = Counter()
-            for fenced in self.read([Read(Operation.DATA, path) for path in level]):
-                for read, result in fenced.results:
-                    if isinstance(result, NoNodeError):
-                        continue
-                    present[read.path.rpartition("/")[0] or "/"] += 1
-                    if isinstance(result, Data):
-                        found.append(znode(read.path, result))
-                    else:
-                        found.append(Znode(read.path, None, problem=f"cannot be read: {result!r}"))
-            for each in parents:
-                yield each if each.problem else replace(each, children=present[each.path])
-            level = []
-            listed = [index for index, each in enumerate(found) if each.children]
-            results = self.read([Read(Operation.CHILDREN, found[index].path) for index in listed])
-            answers = (result for fenced in results for result in fenced.answers)
-            for index, result in zip(listed, answers, strict=True):
-                each = found[index]
-                if isinstance(result, list):
-                    level += (f"{each.path.rstrip('/')}/{child}" for child in result)
+        paths = [root]
+        while paths or parents:
+            level = self._read_level(paths)
+            present = Counter(member.path.rpartition("/")[0] or "/" for member in level)
+            for parent in parents:
+                yield parent if parent.problem else replace(parent, children=present[parent.path])
+            paths = self._list_level(level)
+            parents = level
+
+    def _read_level(self, paths: Sequence[str]) -> list[Znode]:
+        """Return those of some znodes that exist."""
+        level: list[Znode] = []
+        for fenced in self.read([Read(Operation.DATA, path) for path in paths]):
+            for read, result in fenced.results:
+                if isinstance(result, Data):
+                    level.append(znode(read.path, result))
                 elif not isinstance(result, NoNodeError):
-                    found[index] = replace(each, problem=f"cannot be listed: {result!r}")
-            parents = found
+                    level.append(Znode(read.path, None, problem=f"cannot be read: {result!r}"))
+        return level
+
+    def _list_level(self, level: list[Znode]) -> list[str]:
+        """Return the paths of the children of some znodes; set the problem of those that cannot be listed."""
+        children: list[str] = []
+        indexes = [index for index, parent in enumerate(level) if parent.children]
+        batches = self.read([Read(Operation.CHILDREN, level[index].path) for index in indexes])
+        answers = (result for fenced in batches for result in fenced.answers)
+        for index, result in zip(indexes, answers, strict=True):
+            parent = level[index]
+            if isinstance(result, list):
+                children += (f"{parent.path.rstrip('/')}/{child}" for child in result)
+            elif not isinstance(result, NoNodeError):
+                level[index] = replace(parent, problem=f"cannot be listed: {result!r}")
+        return children
 
 
 def znode(path: str, result: Data) -> Znode:
@@ -395,35 +389,46 @@ def split_connect(connect: str) -> tuple[str, str]:
     return hosts, (slash + path).rstrip("/")
 
 
+def absolute_path(chroot: str, path: str) -> str:
+    """Return what the server calls a path below a chroot, which can be the empty string."""
+    if path == "/":
+        return chroot or path
+    return chroot + path
+
+
 def _security(access: ZooKeeperAccess) -> tuple[ZooKeeperCredentials | None, TlsFiles | None]:
-    credentials, tls = access.credentials_path, access.tls_path
+    credentials = access.credentials_path
+    tls = access.tls_path
     if access.secret_path:
         secret = Path(access.secret_path)
-        credentials = access.secret_path if (secret / "username").is_file() else credentials
-        tls = access.secret_path if (secret / "ca.crt").is_file() else tls
+        if (secret / "username").is_file():
+            credentials = access.secret_path
+        if (secret / "ca.crt").is_file():
+            tls = access.secret_path
         if credentials is None and tls is None:
             raise ZooKeeperUnavailableError(f"ZooKeeper secret {secret} has neither `username` nor `ca.crt`")
-    return (
-        _credentials(Path(credentials)) if credentials else None,
-        _tls_files(Path(tls), verify_hostname=access.tls_verify_hostname) if tls else None,
-    )
+    return _credentials(credentials), _tls_files(tls, verify_hostname=access.tls_verify_hostname)
 
 
-def _tls_files(folder: Path, *, verify_hostname: bool) -> TlsFiles:
-    client = (folder / "tls.crt").is_file()
-    return TlsFiles(
-        folder / "ca.crt",
-        folder / "tls.crt" if client else None,
-        folder / "tls.key" if client else None,
-        verify_hostname,
-    )
+def _tls_files(path: str | None, *, verify_hostname: bool) -> TlsFiles | None:
+    if not path:
+        return None
+    folder = Path(path)
+    certificate = folder / "tls.crt"
+    if not certificate.is_file():
+        return TlsFiles(folder / "ca.crt", verify_hostname=verify_hostname)
+    return TlsFiles(folder / "ca.crt", certificate, folder / "tls.key", verify_hostname)
 
 
-def _credentials(folder: Path) -> ZooKeeperCredentials:
+def _credentials(path: str | None) -> ZooKeeperCredentials | None:
+    if not path:
+        return None
+    folder = Path(path)
+    scheme = "digest"
     try:
         user, password = ((folder / name).read_text(encoding="utf-8").strip() for name in ("username", "password"))
-        scheme_file = folder / "scheme"
-        scheme = scheme_file.read_text(encoding="utf-8").strip().lower() if scheme_file.is_file() else "digest"
+        if (folder / "scheme").is_file():
+            scheme = (folder / "scheme").read_text(encoding="utf-8").strip().lower()
     except OSError as error:
         raise ZooKeeperUnavailableError(f"ZooKeeper credentials in {folder} cannot be read: {error}") from error
     match scheme:
@@ -456,50 +461,46 @@ def read_dump(path: Path, chroot: str) -> Iterator[Znode]:
         The file cannot be read, is truncated, or a line is not a znode; the message names the line.
     """
     prefix = chroot.rstrip("/")
-    opener = gzip.open if path.suffix == ".gz" else open
+    below = f"{prefix}/"
     number = 0
     try:
-        with opener(path, "rt", encoding="utf-8") as lines:
+        with _opener(path)(path, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):  # noqa: B007 - the number is for the message
                 if not line.strip():
                     continue
                 znode = _znode(parsed_json(line))
-                if prefix and znode.path != prefix and not znode.path.startswith(f"{prefix}/"):
+                if not f"{znode.path}/".startswith(below):
                     continue
-                relative = znode.path[len(prefix) :] or "/"
-                yield Znode(
-                    relative,
-                    znode.data,
-                    znode.version,
-                    znode.created_zxid,
-                    znode.modified_zxid,
-                    znode.ephemeral_owner,
-                    znode.children,
-                    znode.problem,
-                )
+                yield replace(znode, path=znode.path[len(prefix) :] or "/") if prefix else znode
     except (OSError, EOFError, zlib.error) as error:
         raise DumpFormatError(f"ZooKeeper dump {path} cannot be read: {error}") from error
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
         raise DumpFormatError(f"ZooKeeper dump {path}, line {number}: not a znode: {error!r}") from error
 
 
+def _opener(path: Path) -> Any:
+    return gzip.open if path.suffix == ".gz" else open
+
+
 def _znode(row: Any) -> Znode:
-    path, problem = row["path"], row.get("problem")
-    data = row.get("data") if problem is not None else row["data"]
+    path = row["path"]
+    problem = row.get("problem")
+    text = row["data"] if problem is None else row.get("data")
     if not isinstance(path, str) or not path.startswith("/"):
         raise ValueError(f"path {path!r} is not absolute")
-    if data is not None:
-        if not isinstance(data, str):
-            raise ValueError("data is neither text nor null")
-        match row.get("enc", "utf8"):
-            case "utf8":
-                data = data.encode()
-            case "b64":
-                data = base64.b64decode(data, validate=True)
-            case other:
-                raise ValueError(f"unknown encoding {other!r}")
+    data = None if text is None else _bytes(text, row.get("enc", "utf8"))
     numbers = {attribute: int(row.get(name) or 0) for name, attribute in _NUMBERS.items()}
     return Znode(path, data, problem=None if problem is None else str(problem), **numbers)
+
+
+def _bytes(text: Any, encoding: Any) -> bytes:
+    if not isinstance(text, str):
+        raise ValueError("data is neither text nor null")  # noqa: TRY004 - a wrong dump, like the other errors
+    if encoding == "utf8":
+        return text.encode()
+    if encoding == "b64":
+        return base64.b64decode(text, validate=True)
+    raise ValueError(f"unknown encoding {encoding!r}")
 
 
 def write_dump(znodes: Iterable[Znode], path: Path, chroot: str, *, redact: bool = False) -> tuple[int, int]:
@@ -507,17 +508,16 @@ def write_dump(znodes: Iterable[Znode], path: Path, chroot: str, *, redact: bool
 
     Returns
     -------
-    Number of znodes, and number of znodes that could not be read or listed. A verification of an incomplete dump is Inconclusive.
+    Number of znodes, and number of znodes that could not be read or listed.
+    A verification of an incomplete dump is Inconclusive.
     """
     prefix = chroot.rstrip("/")
-    opener = gzip.open if path.suffix == ".gz" else open
     count = unread = 0
-    with opener(path, "wt", encoding="utf-8") as file:
+    with _opener(path)(path, "wt", encoding="utf-8") as file:
         for znode in znodes:
             data = redacted_data(znode.path, znode.data) if redact else znode.data
             text, encoding = _text(data)
-            absolute = prefix + (znode.path if znode.path != "/" or not prefix else "")
-            row = {"path": absolute, "data": text, "enc": encoding}
+            row = {"path": absolute_path(prefix, znode.path), "data": text, "enc": encoding}
             row |= {name: getattr(znode, attribute) for name, attribute in _NUMBERS.items()}
             if znode.problem is not None:
                 row["problem"] = znode.problem
@@ -537,7 +537,9 @@ def _text(data: bytes | None) -> tuple[str | None, str]:
 
 
 def redacted_data(path: str, data: bytes | None) -> bytes | None:
-    """Return a znode's data with secrets replaced by their SHA-256 and length. Data that cannot be parsed is replaced completely.
+    """Return a znode's data with secrets replaced by their SHA-256 and length.
+
+    Data that cannot be parsed is replaced completely.
 
     SCRAM keys and encrypted passwords have enough entropy for a plain hash. Redacted SCRAM credentials can still be
     compared with a log; passwords, encrypted or not, by their length.
@@ -555,16 +557,15 @@ def redacted_data(path: str, data: bytes | None) -> bytes | None:
             elif is_sensitive_config(name):
                 config[name] = redacted(value)
         return json.dumps(body, separators=(",", ":")).encode()
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ):  # what can be read cannot always be written
-        return redacted(data.decode("latin-1")).encode() if not path.startswith("/config/changes") else data
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        # What can be read cannot always be written.
+        if path.startswith("/config/changes"):
+            return data
+        return redacted(data.decode("latin-1")).encode()
 
 
 def _redacted_pair(part: str, separator: str, secret_fields: tuple[str, ...]) -> str:
     name, found, value = part.partition(separator)
-    return f"{name}{separator}{redacted(value)}" if found and name in secret_fields else part
+    if not found or name not in secret_fields:
+        return part
+    return f"{name}{separator}{redacted(value)}"

@@ -67,9 +67,12 @@ class Retries:
 
 
 class BoundedSocket:
-    """A socket that returns whole replies of bounded size, and within a bounded time. Everything else is the socket's own.
+    """A socket that returns whole replies of bounded size, and within a bounded time.
 
-    kazoo reads the length of a reply and then asks for that many bytes, whatever the number is (``ConnectionHandler._read``).
+    Everything else is the socket's own.
+
+    kazoo reads the length of a reply and then asks for that many bytes,
+    whatever the number is (``ConnectionHandler._read``).
     """
 
     def __init__(self, wrapped: Any, server: str, most: ReplyBounds) -> None:
@@ -92,8 +95,9 @@ class BoundedSocket:
             The connection broke, or the reply did not end in time.
         """
         self._count(length)
-        found = bytearray(length)
-        view, received = memoryview(found), 0
+        content = bytearray(length)
+        view = memoryview(content)
+        received = 0
         until = time.monotonic() + self._most.frame_seconds
         while received < length:
             wanted = select.POLLIN
@@ -113,7 +117,7 @@ class BoundedSocket:
             waiting = select.poll()
             waiting.register(self._wrapped.fileno(), wanted)
             waiting.poll(math.ceil(left * 1000))
-        return found
+        return content
 
     def _count(self, length: int) -> None:
         most = self._most
@@ -123,9 +127,11 @@ class BoundedSocket:
             )
         if most.window_bytes is None:
             return
-        now, (began, received) = time.monotonic(), self._window
+        now = time.monotonic()
+        began, received = self._window
         if now - began > most.window_seconds:
-            began, received = now, 0
+            began = now
+            received = 0
         received += length
         self._window = (began, received)
         if received > most.window_bytes:
@@ -139,8 +145,9 @@ _ADVICE: Final = "Check that spec.zookeeper.connect names ZooKeeper, and remove 
 class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """kazoo's handler for threads, with one system call per wait.
 
-    kazoo 2.11's own `select` makes and closes an epoll object for each wait (``kazoo.handlers.utils.selector_select``), and a large reply
-    takes several waits. ``make bench`` compares the reading of many znodes with a bare socket.
+    kazoo 2.11's own `select` makes and closes an epoll object for each wait
+    (``kazoo.handlers.utils.selector_select``), and a large reply takes several waits.
+    ``make bench`` compares the reading of many znodes with a bare socket.
 
     Parameters
     ----------
@@ -169,7 +176,8 @@ class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo
         Parameters
         ----------
         xlist
-            Ignored, as by kazoo. A socket with an error counts as readable or writable, whichever was asked: its next call raises the error.
+            Ignored, as by kazoo.
+            A socket with an error counts as readable or writable, whichever was asked: its next call raises the error.
         timeout
             Seconds; no limit if None.
 
@@ -181,17 +189,17 @@ class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo
         if timeout is not None and timeout < 0:
             raise ValueError("timeout must be non-negative")
         wanted: dict[int, int] = {}
-        for each in rlist:
-            wanted[each.fileno()] = select.POLLIN
-        for each in wlist:
-            wanted[each.fileno()] = wanted.get(each.fileno(), 0) | select.POLLOUT
+        for stream in rlist:
+            wanted[stream.fileno()] = select.POLLIN
+        for stream in wlist:
+            wanted[stream.fileno()] = wanted.get(stream.fileno(), 0) | select.POLLOUT
         waiting = select.poll()
         for number, events in wanted.items():
             waiting.register(number, events)
-        found = dict(waiting.poll(None if timeout is None else math.ceil(timeout * 1000)))
+        ready = dict(waiting.poll(None if timeout is None else math.ceil(timeout * 1000)))
         return (
-            [each for each in rlist if found.get(each.fileno(), 0) & ~select.POLLOUT],
-            [each for each in wlist if found.get(each.fileno(), 0) & ~select.POLLIN],
+            [stream for stream in rlist if ready.get(stream.fileno(), 0) & ~select.POLLOUT],
+            [stream for stream in wlist if ready.get(stream.fileno(), 0) & ~select.POLLIN],
             [],
         )
 
@@ -221,11 +229,11 @@ def new_session(
     """
     options: dict[str, Any] = {}
     if tls is not None:
-        options |= {
-            "use_ssl": True, "verify_certs": True, "check_hostname": tls.verify_hostname, "ca": str(tls.ca),
-            **({"certfile": str(tls.certificate)} if tls.certificate is not None else {}),
-            **({"keyfile": str(tls.key)} if tls.key is not None else {}),
-        }  # fmt: skip
+        options |= {"use_ssl": True, "verify_certs": True, "check_hostname": tls.verify_hostname, "ca": str(tls.ca)}
+        if tls.certificate is not None:
+            options["certfile"] = str(tls.certificate)
+        if tls.key is not None:
+            options["keyfile"] = str(tls.key)
     if logger is not None:
         options["logger"] = logger
     delays = {"delay": retries.first_delay_seconds, "max_delay": retries.max_delay_seconds}
@@ -255,10 +263,10 @@ class BoundedChildren(GetChildren):  # type: ignore[misc]  # kazoo has no types
             There are more than `bounds.ZNODE_CHILDREN`. Each name takes ten times its bytes.
         """
         bounds.count("ZooKeeper", *_counted(buffer, offset, bounds.ZNODE_CHILDREN), "children of one znode", _ADVICE)
-        found: list[str] = super().deserialize(buffer, offset)
-        if None in found:
+        names: list[str] = super().deserialize(buffer, offset)
+        if None in names:
             raise ValueError("a child has no name")
-        return found
+        return names
 
 
 class BoundedAcl(GetACL):  # type: ignore[misc]  # kazoo has no types

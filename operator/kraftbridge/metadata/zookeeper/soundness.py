@@ -1,6 +1,7 @@
 """Checks a ZooKeeper tree before the copy: Kafka can read everything that the copy reads, and every value is valid.
 
-Codes, severities and texts are in `kraftbridge.models.catalogue`. Each rule names the Kafka ticket or class that it comes from.
+Codes, severities and texts are in `kraftbridge.models.catalogue`.
+Each rule names the Kafka ticket or class that it comes from.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ CHECKED_NODES: Final = (REASSIGNMENT_PATH, ELECTION_PATH, CONTROLLER_PATH, CONTR
 _BROKER_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 _JAVA_INT = re.compile(r"[+-]?\d+")
 """The syntax of `Integer.parseInt`, which also accepts digits of other scripts."""
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NO_LEADER: Final = -1
+_RESOURCE_TYPES: Final = frozenset(ACL_RESOURCE_TYPES.values()) - {"Any"}
 _OPERATIONS: Final = frozenset(ACL_OPERATIONS.values()) - {"Any"}
 _PERMISSIONS: Final = frozenset(ACL_PERMISSIONS.values()) - {"Any"}
 _SHOWN: Final = 5
@@ -79,18 +81,12 @@ _ROUNDING: Final = 1e-6
 
 @dataclass(slots=True)
 class Soundness:
-    """Collects findings while a tree is read.
-
-    Attributes
-    ----------
-    broker_ids
-        Brokers that are registered in ZooKeeper.
-    encoder_secret
-        The brokers' `password.encoder.secret`, if known.
-    """
+    """Collects findings while a tree is read."""
 
     broker_ids: frozenset[int] = frozenset()
+    """Brokers that are registered in ZooKeeper."""
     encoder_secret: str | None = None
+    """The brokers' `password.encoder.secret`, if known."""
     findings: list[Finding] = field(default_factory=list)
     highest_controller_epoch: int = -1
     controller_epoch: int | None = None
@@ -103,7 +99,7 @@ class Soundness:
         if topic.assignment is None:
             self._add(Code.STALE_TOPIC_ZNODE, path)
             return
-        if topic.name in {".", ".."} or not _TOPIC_NAME.fullmatch(topic.name):
+        if not _TOPIC_NAME.fullmatch(topic.name):
             self._add(Code.TOPIC_NAME_INVALID, path)
         if topic.assignment.topic_id is None:
             self._add(Code.TOPIC_WITHOUT_ID, path)
@@ -111,7 +107,7 @@ class Soundness:
             self._add(Code.TOPIC_ID_INVALID, path, id=topic.assignment.topic_id)
         if not topic.assignment.replicas:
             self._add(Code.TOPIC_WITHOUT_PARTITIONS, path)
-        if any(topic.assignment.adding.values()) or any(topic.assignment.removing.values()):
+        if topic.assignment.is_reassigned:
             self._add(
                 Code.REASSIGNMENT_RUNNING, path, what=f"topic {topic.name} has replicas that are added or removed"
             )
@@ -120,7 +116,8 @@ class Soundness:
 
     def _partition(self, topic: TopicReading, number: int, path: str) -> None:
         assert topic.assignment is not None
-        state, replicas = topic.states[number], topic.assignment.replicas.get(number)
+        state = topic.states[number]
+        replicas = topic.assignment.replicas.get(number)
         if replicas is None:
             self._add(Code.ORPHAN_PARTITION_STATE, path, partition=number)
             return
@@ -149,7 +146,7 @@ class Soundness:
                     self._add(Code.ACL_PATTERN_UNKNOWN, path, pattern=pattern)
                 case ["kafka-acl", kind, _] | ["kafka-acl-extended", _, kind, _]:
                     self._acls(path, kind, data)
-                case ["brokers", "ids", name] if not (_BROKER_ID.fullmatch(name) and int(name) <= MAXIMUM_INT32):
+                case ["brokers", "ids", name] if not _BROKER_ID.fullmatch(name) or _java_int(name) is None:
                     self._add(Code.BROKER_ID_INVALID, path, name=name)
                 case ["config", "brokers", name]:
                     self._broker_config(path, name, data)
@@ -163,15 +160,16 @@ class Soundness:
             return
 
     def _acls(self, path: str, kind: str, data: bytes | None) -> None:
-        if kind not in ACL_RESOURCE_TYPES.values() or kind == "Any":
+        if kind not in _RESOURCE_TYPES:
             # `AclAuthorizer.loadAllAcls` skips them with a WARN
             self._add(Code.ACL_RESOURCE_TYPE_UNKNOWN, path, type=kind)
             return
         for entry in acl_entries(path, data):
-            principal, operation, permission = entry["principal"], entry["operation"], entry["permissionType"]
-            if ":" not in principal:
+            operation = entry["operation"]
+            permission = entry["permissionType"]
+            if ":" not in entry["principal"]:
                 # `StandardAcl.kafkaPrincipal` throws: it can stop the controller at start
-                self._add(Code.ACL_PRINCIPAL_INVALID, path, principal=principal)
+                self._add(Code.ACL_PRINCIPAL_INVALID, path, principal=entry["principal"])
             # `AccessControlEntry` refuses Any, which is for filters
             if operation not in _OPERATIONS or permission not in _PERMISSIONS:
                 self._add(Code.ACL_UNKNOWN, path, operation=operation, permission=permission)
@@ -179,49 +177,55 @@ class Soundness:
     def _passwords(self, path: str, data: bytes | None) -> None:
         for name, value in config_values(path, data).items():
             where = f"{path} {name}"
-            if not is_password_config(name):
-                if looks_encoded(value):
-                    problem = "Kafka 3.9 does not take this setting for a password and would copy the cipher text"
-                    self._add(Code.PASSWORD_ENCODER_SECRET_WRONG, where, problem=problem)
-                continue
-            if self.encoder_secret is None and not looks_encoded(value):
-                continue
-            if self.encoder_secret is None:
-                if self.secret_required:
-                    self._add(Code.PASSWORD_ENCODER_SECRET_MISSING, where, passwords=name)
-                else:
-                    self._add(Code.PASSWORD_NOT_CHECKED, where, password=name)
-                continue
+            if is_password_config(name):
+                self._password(where, name, value)
+            elif looks_encoded(value):
+                problem = "Kafka 3.9 does not take this setting for a password and would copy the cipher text"
+                self._add(Code.PASSWORD_ENCODER_SECRET_WRONG, where, problem=problem)
+
+    def _password(self, where: str, name: str, value: str) -> None:
+        if self.encoder_secret is not None:
             try:
                 EncodedPassword.parse(value).decoded(self.encoder_secret)
             except MetadataError as error:
                 self._add(Code.PASSWORD_ENCODER_SECRET_WRONG, where, problem=error)
-                continue
-            self._add(Code.PASSWORD_BECOMES_PLAIN, where, passwords=name)
+            else:
+                self._add(Code.PASSWORD_BECOMES_PLAIN, where, passwords=name)
+        elif not looks_encoded(value):
+            return
+        elif self.secret_required:
+            self._add(Code.PASSWORD_ENCODER_SECRET_MISSING, where, passwords=name)
+        else:
+            self._add(Code.PASSWORD_NOT_CHECKED, where, password=name)
 
     def _client(self, path: str, folder: str, names: Sequence[str], data: bytes | None) -> None:
         """Check the quotas and credentials of a user, client or address (`ZkConfigMigrationClient`, `QuotaConfigs`)."""
         for name in names:
-            if name != _DEFAULT and not (_is_sanitized(name) or (folder == "ips" and _is_address(name))):
-                self._add(Code.ENTITY_NAME_INVALID, path, name=name)
-            elif folder == "ips" and name != _DEFAULT and not _is_address(unquote(name)):
-                self._add(Code.QUOTA_ADDRESS_IS_NAME, path, address=unquote(name))
+            if name != _DEFAULT:
+                self._entity_name(path, folder, name)
         if not data:
             return
-        known = _QUOTAS[folder]
+        quotas = _QUOTAS[folder]
+        credentials = SCRAM_MECHANISMS if folder == "users" else ()
         for name, value in config_values(path, data).items():
-            if name in SCRAM_MECHANISMS and folder == "users":
+            if name in credentials:
                 continue
-            if name not in known:
+            if name not in quotas:
                 self._add(Code.QUOTA_UNKNOWN, path, quota=name, folder=folder)
-                continue
-            limit = java_double(value)
-            bound = _QUOTA_LIMITS.get(known[name])
-            if limit is None or (bound is not None and not _is_whole(limit, bound)):
-                self._add(Code.QUOTA_INVALID, path, quota=name, value=value, expected=known[name])
+            elif not _is_limit(java_double(value), quotas[name]):
+                self._add(Code.QUOTA_INVALID, path, quota=name, value=value, expected=quotas[name])
+
+    def _entity_name(self, path: str, folder: str, name: str) -> None:
+        if folder != "ips":
+            if not _is_sanitized(name):
+                self._add(Code.ENTITY_NAME_INVALID, path, name=name)
+        elif not _is_sanitized(name) and not _is_address(name):
+            self._add(Code.ENTITY_NAME_INVALID, path, name=name)
+        elif not _is_address(unquote(name)):
+            self._add(Code.QUOTA_ADDRESS_IS_NAME, path, address=unquote(name))
 
     def _broker_config(self, path: str, name: str, data: bytes | None) -> None:
-        if name != _DEFAULT and not (_JAVA_INT.fullmatch(name) and abs(int(name)) < 2**31):
+        if name != _DEFAULT and _java_int(name) is None:
             self._add(Code.BROKER_CONFIG_NAME_INVALID, path, name=name)
         self._passwords(path, data)
 
@@ -265,10 +269,11 @@ class Soundness:
         checked
             Data of those `CHECKED_NODES` that exist.
         """
-        known, configured = set(topics), set(topic_configs)
-        for topic in sorted(configured - known):
+        existing = set(topics)
+        configured = set(topic_configs)
+        for topic in sorted(configured - existing):
             self._add(Code.STALE_TOPIC_CONFIG, f"/config/topics/{topic}")
-        for topic in sorted(known - configured):
+        for topic in sorted(existing - configured):
             self._add(Code.TOPIC_CONFIG_MISSING, f"/config/topics/{topic}", topic=topic)
         for topic in sorted(deletions):
             self._add(Code.TOPIC_DELETION_PENDING, f"{DELETIONS_PATH}/{topic}", topics=topic)
@@ -286,22 +291,23 @@ class Soundness:
             self._add(Code.REASSIGNMENT_RUNNING, REASSIGNMENT_PATH, what=f"{REASSIGNMENT_PATH} exists")
         if ELECTION_PATH in checked:
             self._add(Code.ELECTION_ZNODE, ELECTION_PATH)
-        if CONTROLLER_PATH not in checked:
-            self._add(Code.CONTROLLER_MISSING, CONTROLLER_PATH)
-        else:
+        if CONTROLLER_PATH in checked:
             self._controller(checked[CONTROLLER_PATH])
-        text = (checked.get(CONTROLLER_EPOCH_PATH) or b"").decode(errors="replace")
-        epoch = int(text) if _JAVA_INT.fullmatch(text) and abs(int(text)) <= MAXIMUM_INT32 else None
-        if epoch is None:
+        else:
+            self._add(Code.CONTROLLER_MISSING, CONTROLLER_PATH)
+        self.controller_epoch = _java_int((checked.get(CONTROLLER_EPOCH_PATH) or b"").decode(errors="replace"))
+        if self.controller_epoch is None:
             self._add(Code.CONTROLLER_EPOCH_INVALID, CONTROLLER_EPOCH_PATH)
-        self.controller_epoch = epoch
         if not cluster_id(checked.get(CLUSTER_ID_PATH)):
             self._add(Code.CLUSTER_ID_MISSING, CLUSTER_ID_PATH, path=CLUSTER_ID_PATH)
         if not self.broker_ids:
             self._add(Code.NO_BROKERS, "/brokers/ids")
 
     def _controller(self, data: bytes | None) -> None:
-        """Check `/controller`, which the KRaft controller decodes when it claims it (``KafkaZkClient.tryRegisterKRaftControllerAsActiveController``)."""
+        """Check `/controller`, which the KRaft controller decodes when it claims it.
+
+        See ``KafkaZkClient.tryRegisterKRaftControllerAsActiveController``.
+        """
         try:
             body = json_object(CONTROLLER_PATH, data)
             integer(CONTROLLER_PATH, body, "brokerid")
@@ -324,6 +330,22 @@ class Soundness:
         self.findings.append(Finding.of(code, subject, **details))
 
 
+def _java_int(text: str) -> int | None:
+    """Return what `Integer.parseInt` reads; None where it throws."""
+    if not _JAVA_INT.fullmatch(text):
+        return None
+    number = int(text)
+    return number if abs(number) <= MAXIMUM_INT32 else None
+
+
+def _is_limit(limit: float | None, expected: str) -> bool:
+    """Return whether a quota's value is what `_QUOTAS` expects."""
+    if limit is None:
+        return False
+    bound = _QUOTA_LIMITS.get(expected)
+    return bound is None or _is_whole(limit, bound)
+
+
 def _is_uuid(text: str) -> bool:
     """Return whether a text has the form of `Uuid.toString`: 16 bytes in URL-safe base64 without padding."""
     try:
@@ -334,8 +356,9 @@ def _is_uuid(text: str) -> bool:
 
 
 def _is_whole(limit: float, bound: int) -> bool:
-    """Return whether `ZkConfigMigrationClient` accepts a limit as whole: adding a millionth and truncating does not change it.
+    """Return whether `ZkConfigMigrationClient` accepts a limit as whole.
 
+    Adding a millionth and truncating does not change it.
     A negative whole number is not accepted: -1 becomes 0.
     """
     return math.isfinite(limit) and abs(max(-bound, min(bound, math.trunc(limit + _ROUNDING))) - limit) <= _ROUNDING

@@ -1,7 +1,4 @@
-"""Reads Kafka's tree, live or from a dump, and yields its entities.
-
-A live tree is listed first, so that orphaned znodes are found too.
-"""
+"""Reads Kafka's tree, live or from a dump, and yields its entities; lists it first, to find orphaned znodes."""
 
 from __future__ import annotations
 
@@ -26,6 +23,7 @@ from kraftbridge.metadata.zookeeper.reader import (
 )
 from kraftbridge.metadata.zookeeper.znodes import (
     MIGRATION_PATH,
+    NO_ASSIGNMENT,
     TOPICS_PATH,
     PartitionState,
     TopicAssignment,
@@ -33,6 +31,7 @@ from kraftbridge.metadata.zookeeper.znodes import (
     Znode,
     alternative_entity,
     migration_znode,
+    mirrored_offset,
     topic_entities,
     znode_entities,
 )
@@ -53,24 +52,16 @@ _COPIED: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class TreePlan:
-    """The znodes to read.
-
-    Attributes
-    ----------
-    topics
-        Names below `/brokers/topics`.
-    topic_configs
-        Names below `/config/topics`; not always the same set as `topics`.
-    nodes
-        Paths of all other znodes that are copied.
-    offset
-        Log offset that ZooKeeper mirrored when the oldest folder was listed.
-    """
+    """The znodes to read."""
 
     topics: Sequence[str]
+    """Names below `/brokers/topics`."""
     topic_configs: Sequence[str]
+    """Names below `/config/topics`; not always the same set as `topics`."""
     nodes: Sequence[str]
+    """Paths of all other znodes that are copied."""
     offset: int
+    """Log offset that ZooKeeper mirrored when the oldest folder was listed."""
 
 
 @dataclass(slots=True)
@@ -83,10 +74,18 @@ class FenceRange:
     controller_id: int = -1
     batches: int = 0
 
+    @property
+    def offset(self) -> int:
+        """Log offset that ZooKeeper mirrored at the first read; -1 if it mirrored none, or nothing was read."""
+        return -1 if self.first is None else self.first
+
     def add(self, fenced: Fenced) -> None:
         """Add one batch."""
-        self.first = fenced.offset if self.first is None else min(self.first, fenced.offset)
-        self.last = fenced.offset if self.last is None else max(self.last, fenced.offset)
+        if self.first is None or self.last is None:
+            self.first = fenced.offset
+            self.last = fenced.offset
+        self.first = min(self.first, fenced.offset)
+        self.last = max(self.last, fenced.offset)
         self.batches += 1
         if fenced.migration is not None:
             self.epoch = max(self.epoch, fenced.migration.kraft_metadata_epoch)
@@ -95,17 +94,7 @@ class FenceRange:
 
 @dataclass(slots=True)
 class TreeReading:
-    """Reads a plan's znodes and yields their entities.
-
-    Attributes
-    ----------
-    problems
-        Znodes that cannot be decoded: the error by path.
-    unread
-        Znodes that cannot be read or listed: the error by path. Everything below them is unknown too.
-    alternatives
-        Other correct forms of entities (`alternative_entity`).
-    """
+    """Reads a plan's znodes and yields their entities."""
 
     reader: ZooKeeperReader
     secrets: Secrets
@@ -114,8 +103,11 @@ class TreeReading:
     observe_znode: Callable[[str, bytes | None], None] | None = None
     fence: FenceRange = field(default_factory=FenceRange)
     problems: dict[str, str] = field(default_factory=dict)
+    """Znodes that cannot be decoded: the error by path."""
     unread: dict[str, str] = field(default_factory=dict)
+    """Znodes that cannot be read or listed: the error by path. Everything below them is unknown too."""
     alternatives: dict[tuple[EntityKind, str], str] = field(default_factory=dict)
+    """Other correct forms of entities (`alternative_entity`)."""
 
     def plan(self) -> TreePlan:
         """List all folders and return their content."""
@@ -125,7 +117,7 @@ class TreeReading:
         while open_patterns:
             parents: list[tuple[str, list[str]]] = []
             for path, rest in open_patterns:
-                fixed = rest.index("*") if "*" in rest else len(rest)
+                fixed = [*rest, "*"].index("*")
                 parent = "/".join([path, *rest[:fixed]])
                 if fixed == len(rest):
                     nodes.append(parent)
@@ -133,17 +125,24 @@ class TreeReading:
                     parents.append((parent, rest[fixed + 1 :]))
             children = self._children(list(dict.fromkeys(parent for parent, _ in parents)))
             open_patterns = [(f"{parent}/{child}", rest) for parent, rest in parents for child in children[parent]]
-        offset = -1 if self.fence.first is None else self.fence.first
-        return TreePlan(sorted(folders[TOPICS_PATH]), sorted(folders[TOPIC_CONFIGS_PATH]), nodes, offset)
+        topics = sorted(folders[TOPICS_PATH])
+        return TreePlan(topics, sorted(folders[TOPIC_CONFIGS_PATH]), nodes, self.fence.offset)
 
     def _children(self, paths: Sequence[str]) -> Mapping[str, list[str]]:
         children: dict[str, list[str]] = {}
         for fenced in self._batches([Read(Operation.CHILDREN, path) for path in paths], BATCH_READS):
             for read, result in fenced.results:
-                if not isinstance(result, list) and not isinstance(result, NoNodeError):
-                    self.unread[read.path] = f"{read.path} cannot be listed: {result!r}"
-                children[read.path] = result if isinstance(result, list) else []
+                if isinstance(result, list):
+                    children[read.path] = result
+                else:
+                    children[read.path] = []
+                    self._note_unread(read.path, result, "listed")
         return children
+
+    def _note_unread(self, path: str, result: Result, verb: str = "read") -> None:
+        """Note why a znode cannot be read. One that does not exist is not unread."""
+        if not isinstance(result, NoNodeError):
+            self.unread[path] = f"{path} cannot be {verb}: {result!r}"
 
     def _batches(self, reads: Sequence[Read], size: int) -> Iterator[Fenced]:
         for fenced in self.reader.read(reads, size):
@@ -167,61 +166,58 @@ class TreeReading:
             reads.append(Read(Operation.DATA, f"{TOPICS_PATH}/{name}"))
             if partitions is None:
                 reads.append(Read(Operation.CHILDREN, f"{TOPICS_PATH}/{name}/partitions"))
-        found: dict[str, tuple[TopicAssignment | None, set[int], int]] = {}
+        folders: dict[str, _TopicFolder] = {}
         for fenced in self._batches(reads, TOPIC_BATCH_READS):
             for read, result in fenced.results:
-                self._take_topic(read, result, fenced.offset, found)
+                folder = folders.setdefault(read.path.split("/")[3], _TopicFolder(fenced.offset))
+                self._take_topic(read, result, fenced.offset, folder)
         if partitions is not None:
-            found = {name: (topic[0], set(partitions[name]), topic[2]) for name, topic in found.items()}
-        for topic in self._partitions(found):
+            for name, folder in folders.items():
+                folder.partitions = set(partitions[name])
+        for topic in self._partitions(folders):
             if self.observe_topic is not None:
                 self.observe_topic(topic)
             yield from topic_entities(topic)
 
-    def _take_topic(
-        self, read: Read, result: Result, offset: int, found: dict[str, tuple[TopicAssignment | None, set[int], int]]
-    ) -> None:
-        name = read.path.split("/")[3]
-        assignment, numbers, oldest = found.get(name, (None, set(), offset))
+    def _take_topic(self, read: Read, result: Result, offset: int, folder: _TopicFolder) -> None:
+        folder.offset = min(folder.offset, offset)
         try:
             if isinstance(result, Data):
-                assignment = TopicAssignment.parse(read.path, result.data)
-                numbers |= assignment.replicas.keys()
+                folder.assignment = TopicAssignment.parse(read.path, result.data)
+                folder.partitions |= folder.assignment.replicas.keys()
             elif isinstance(result, list):
-                numbers |= {_partition_number(read.path, child) for child in result}
-            elif not isinstance(result, NoNodeError):
-                self.unread[read.path] = f"{read.path} cannot be read: {result!r}"
+                folder.partitions |= {_partition_number(read.path, child) for child in result}
+            else:
+                self._note_unread(read.path, result)
         except MetadataError as error:
             self.problems[read.path] = str(error)
-        found[name] = (assignment, numbers, min(oldest, offset))
 
-    def _partitions(self, found: Mapping[str, tuple[TopicAssignment | None, set[int], int]]) -> Iterator[TopicReading]:
+    def _partitions(self, folders: Mapping[str, _TopicFolder]) -> Iterator[TopicReading]:
         """Yield topics in the order of their names, each when its last state has been read."""
-        names = list(found)
         reads = [
             Read(Operation.DATA, f"{TOPICS_PATH}/{name}/partitions/{number}/state")
-            for name in names
-            for number in sorted(found[name][1])
+            for name, folder in folders.items()
+            for number in sorted(folder.partitions)
         ]
         batches = self._batches(reads, BATCH_READS)
         results = ((read, result, fenced.offset) for fenced in batches for read, result in fenced.results)
-        for name in names:
-            assignment, numbers, oldest = found[name]
+        for name, folder in folders.items():
+            assignment = folder.assignment or NO_ASSIGNMENT
+            oldest = folder.offset
             states: dict[int, PartitionState | None] = {}
-            for number in sorted(numbers):
+            for number in sorted(folder.partitions):
                 read, result, offset = next(results)
                 oldest = min(oldest, offset)
                 state = self._state(read.path, result)
-                if state is not None or (assignment and number in assignment.replicas):
+                if state is not None or number in assignment.replicas:
                     states[number] = state
-            yield TopicReading(name, assignment, states, oldest)
+            yield TopicReading(name, folder.assignment, states, oldest)
 
     def _state(self, path: str, result: Result) -> PartitionState | None:
         try:
             if isinstance(result, Data):
                 return PartitionState.parse(path, result.data)
-            if not isinstance(result, NoNodeError):
-                self.unread[path] = f"{path} cannot be read: {result!r}"
+            self._note_unread(path, result)
         except MetadataError as error:
             self.problems[path] = str(error)
         return None
@@ -230,19 +226,12 @@ class TreeReading:
         """Yield the entities of znodes that are not topics."""
         for fenced in self._batches([Read(Operation.DATA, path) for path in paths], BATCH_READS):
             for read, result in fenced.results:
-                try:
-                    if isinstance(result, Data):
-                        if self.observe_znode is not None:
-                            self.observe_znode(read.path, result.data)
-                        yield from znode_entities(
-                            read.path, result.data, fenced.offset, self.secrets, self.encoder_secret
-                        )
-                        if other := alternative_entity(read.path, result.data, fenced.offset):
-                            self.alternatives[other.kind, other.key] = other.value
-                    elif not isinstance(result, NoNodeError):
-                        self.unread[read.path] = f"{read.path} cannot be read: {result!r}"
-                except MetadataError as error:
-                    self.problems[read.path] = str(error)
+                if not isinstance(result, Data):
+                    self._note_unread(read.path, result)
+                    continue
+                if self.observe_znode is not None:
+                    self.observe_znode(read.path, result.data)
+                yield from _entities(self, read.path, result.data, fenced.offset)
 
     def entities(self, keys: Sequence[tuple[EntityKind, str]]) -> Iterator[Entity]:
         """Yield the current entities of the znodes of these entities. A znode can contain other entities too."""
@@ -259,6 +248,27 @@ class TreeReading:
         yield from self.nodes(list(paths))
 
 
+@dataclass(slots=True)
+class _TopicFolder:
+    """What is read of a topic before its states."""
+
+    offset: int
+    """Log offset that ZooKeeper mirrored when the oldest part was read."""
+    assignment: TopicAssignment | None = None
+    partitions: set[int] = field(default_factory=set)
+
+
+def _entities(reading: TreeReading | DumpReading, path: str, data: bytes | None, offset: int) -> Iterator[Entity]:
+    """Yield a znode's entities, and note in the reading their other correct form, or the problem."""
+    try:
+        yield from znode_entities(path, data, offset, reading.secrets, reading.encoder_secret)
+        alternative = alternative_entity(path, data, offset)
+        if alternative is not None:
+            reading.alternatives[alternative.kind, alternative.key] = alternative.value
+    except MetadataError as error:
+        reading.problems[path] = str(error)
+
+
 def _partition_number(path: str, child: str) -> int:
     if not child.isdecimal():
         raise UndecodableZnodeError(f"{path} has the child {child!r}, which is no partition")
@@ -273,30 +283,23 @@ _STATE_PARTS = 7
 
 @dataclass(slots=True)
 class DumpReading:
-    """Reads a dump's znodes in any order, then yields their entities.
-
-    Attributes
-    ----------
-    migration
-        `/migration` in the dump.
-    problems
-        Znodes that cannot be decoded: the error by path.
-    unread
-        Znodes that could not be read or listed when the dump was written: the error by path.
-    """
+    """Reads a dump's znodes in any order, then yields their entities."""
 
     secrets: Secrets
     encoder_secret: str | None = None
     migration: MigrationZnode | None = None
+    """`/migration` in the dump."""
     problems: dict[str, str] = field(default_factory=dict)
+    """Znodes that cannot be decoded: the error by path."""
     unread: dict[str, str] = field(default_factory=dict)
+    """Znodes that could not be read or listed when the dump was written: the error by path."""
     alternatives: dict[tuple[EntityKind, str], str] = field(default_factory=dict)
     znodes: int = 0
     _assignments: dict[str, TopicAssignment] = field(default_factory=dict)
     _states: dict[str, dict[int, PartitionState | None]] = field(default_factory=dict)
     _others: dict[str, bytes | None] = field(default_factory=dict)
     _counted: dict[str, int] = field(default_factory=dict)
-    """Number of children that the dump states, by path. A topic's own folders are left out: its assignment names its partitions."""
+    """Number of children that the dump states, by path, without a topic's own folders: its assignment names those."""
     _listed: Counter[str] = field(default_factory=Counter)
     """Number of children that the dump contains, by the same paths."""
 
@@ -308,15 +311,12 @@ class DumpReading:
         DumpFormatError
             The dump contains a path twice, or nothing below the chroot.
         """
-        seen: set[str] = set()
+        paths: set[str] = set()
         for znode in znodes:
-            if znode.path in seen:
+            if znode.path in paths:
                 raise DumpFormatError(f"the dump holds {znode.path} more than once")
-            seen.add(znode.path)
-            if not znode.path.startswith(_TOPIC_PREFIX):
-                self._counted[znode.path] = znode.children
-            if znode.path != "/" and not (parent := znode.path.rpartition("/")[0] or "/").startswith(_TOPIC_PREFIX):
-                self._listed[parent] += 1
+            paths.add(znode.path)
+            self._count(znode)
             if znode.problem is not None:
                 self.unread[znode.path] = f"{znode.path} {znode.problem}"
                 continue
@@ -324,15 +324,24 @@ class DumpReading:
                 self._take(znode)
             except MetadataError as error:
                 self.problems[znode.path] = str(error)
-        self.znodes = len(seen)
-        if not seen:
+        self.znodes = len(paths)
+        if not paths:
             raise DumpFormatError("the dump holds nothing below the chroot")
         for path, children in self._counted.items():
             if self._listed[path] < children:
                 self.unread.setdefault(
                     path,
-                    f"{path} has {children} children, and the dump contains {self._listed[path]}: it is incomplete; make it again",
+                    f"{path} has {children} children, and the dump contains {self._listed[path]}: "
+                    "it is incomplete; make it again",
                 )
+
+    def _count(self, znode: Znode) -> None:
+        path = znode.path
+        if not path.startswith(_TOPIC_PREFIX):
+            self._counted[path] = znode.children
+        parent = path.rpartition("/")[0] or "/"
+        if path != "/" and not parent.startswith(_TOPIC_PREFIX):
+            self._listed[parent] += 1
 
     def _take(self, znode: Znode) -> None:
         parts = znode.path.split("/")
@@ -353,17 +362,18 @@ class DumpReading:
     def is_whole(self) -> bool:
         """Whether each folder of entities was read with all its children.
 
-        This distinguishes a cluster without entities from a tree that was not read. Every cluster has the folders in `_FOLDERS`,
-        because each broker creates them at its start (``KafkaZkClient.createTopLevelPaths``, ``ZkData.PersistentZkPaths``).
+        This distinguishes a cluster without entities from a tree that was not read.
+        Every cluster has the folders in `_FOLDERS`, because each broker creates them at its start
+        (``KafkaZkClient.createTopLevelPaths``, ``ZkData.PersistentZkPaths``).
         """
         return self._counted.keys() >= _FOLDERS and not self.unread and not self.problems
 
     def topics(self) -> Iterator[TopicReading]:
         """Yield every topic's znodes."""
-        offset = self.migration.kraft_metadata_offset if self.migration else -1
+        offset = mirrored_offset(self.migration)
         for name, states in self._states.items():
             assignment = self._assignments.get(name)
-            assigned: dict[int, PartitionState | None] = dict.fromkeys(assignment.replicas) if assignment else {}
+            assigned: dict[int, PartitionState | None] = dict.fromkeys((assignment or NO_ASSIGNMENT).replicas)
             yield TopicReading(name, assignment, assigned | states, offset)
 
     def nodes(self) -> Mapping[str, bytes | None]:
@@ -372,13 +382,7 @@ class DumpReading:
 
     def entities(self) -> Iterator[Entity]:
         """Yield every entity."""
-        offset = self.migration.kraft_metadata_offset if self.migration else -1
         for topic in self.topics():
             yield from topic_entities(topic)
         for path, data in self._others.items():
-            try:
-                yield from znode_entities(path, data, offset, self.secrets, self.encoder_secret)
-                if other := alternative_entity(path, data, offset):
-                    self.alternatives[other.kind, other.key] = other.value
-            except MetadataError as error:
-                self.problems[path] = str(error)
+            yield from _entities(self, path, data, mirrored_offset(self.migration))

@@ -78,6 +78,11 @@ def migration_znode(data: bytes | None) -> MigrationZnode:
     )
 
 
+def mirrored_offset(migration: MigrationZnode | None) -> int:
+    """Return the log offset that ZooKeeper mirrors; -1 if it mirrors none."""
+    return -1 if migration is None else migration.kraft_metadata_offset
+
+
 def znode_entities(
     path: str, data: bytes | None, offset: int, secrets: Secrets, encoder_secret: str | None = None
 ) -> Iterator[Entity]:
@@ -96,15 +101,13 @@ def znode_entities(
                 name: secrets.hashed(value) if is_sensitive_config(name) else value
                 for name, value in config_values(path, data).items()
             }
-            if values:  # no config and an empty config mean the same
-                yield Entity(EntityKind.TOPIC_CONFIG, topic, canonical_json(values), offset)
+            yield from _configs(EntityKind.TOPIC_CONFIG, topic, values, offset)
         case ["config", "brokers", broker]:
             values = {
                 name: _broker_config(path, name, value, secrets, encoder_secret)
                 for name, value in config_values(path, data).items()
             }
-            if values:
-                yield Entity(EntityKind.BROKER_CONFIG, broker, canonical_json(values), offset)
+            yield from _configs(EntityKind.BROKER_CONFIG, broker, values, offset)
         case ["config", "users" | "clients" | "ips" as folder, name]:
             yield from _client(path, {_QUOTA_KIND[folder]: _name(path, name)}, data, offset, secrets)
         case ["config", "users", user, "clients", client]:
@@ -118,6 +121,11 @@ def znode_entities(
             yield _token(path, identity, data, offset)
         case ["latest_producer_id_block"] if data is not None:
             yield _producer_ids(path, data, offset)
+
+
+def _configs(kind: EntityKind, key: str, values: Mapping[str, str], offset: int) -> Iterator[Entity]:
+    if values:  # no config and an empty config mean the same
+        yield Entity(kind, key, canonical_json(values), offset)
 
 
 def json_object(path: str, data: bytes | None) -> dict[str, Any]:
@@ -199,21 +207,21 @@ def _broker(path: str, identity: str, data: bytes | None, offset: int) -> Entity
         raise UndecodableZnodeError(f"{path}: endpoints is not a list of texts")
     if not endpoints:
         raise UndecodableZnodeError(f"{path}: endpoints is empty")
-    rack, protocols = body.get("rack"), body.get("listener_security_protocol_map")
-    if rack is not None and not isinstance(rack, str):
+    rack = body.get("rack")
+    protocols = body.get("listener_security_protocol_map")
+    if not isinstance(rack, str | None):
         raise UndecodableZnodeError(f"{path}: rack is no text")
-    if protocols is not None and not isinstance(protocols, (dict, list)):  # an empty list is an empty map
+    if not isinstance(protocols, dict | list | None):  # an empty list is an empty map
         raise UndecodableZnodeError(f"{path}: listener_security_protocol_map is no object")
     _check_protocols(path, protocols, endpoints)
-    plain = sorted(
-        endpoint.replace("[", "").replace("]", "") for endpoint in endpoints
-    )  # IPv6 has no brackets in the log
+    # IPv6 has no brackets in the log.
+    plain = sorted(endpoint.replace("[", "").replace("]", "") for endpoint in endpoints)
     value = canonical_json({"endpoints": plain, "rack": rack})
     return Entity(EntityKind.BROKER_REGISTRATION, identity, value, offset)
 
 
 def _check_protocols(path: str, protocols: object, endpoints: list[str]) -> None:
-    """Refuse a listener without a security protocol of Kafka (``BrokerIdZNode.decode``, ``SecurityProtocol.forName``)."""
+    """Refuse a listener without a security protocol of Kafka (``BrokerIdZNode.decode``)."""
     named = protocols if isinstance(protocols, dict) else {}
     for endpoint in endpoints:
         listener = endpoint.partition("://")[0]
@@ -299,7 +307,7 @@ _TOKEN_VERSION: Final = 3
 
 
 def _token(path: str, identity: str, data: bytes | None, offset: int) -> Entity:
-    """Return a token as Kafka reads it (``DelegationTokenManagerZk.fromBytes``); Kafka's copy aborts at what it cannot read."""
+    """Return a token as ``DelegationTokenManagerZk.fromBytes`` does; the copy aborts at what it cannot read."""
     body = json_object(path, data)
     version = integer(path, body, "version", 1, _TOKEN_VERSION)
     renewers = body.get("renewers")
@@ -309,12 +317,13 @@ def _token(path: str, identity: str, data: bytes | None, offset: int) -> Entity:
         raise UndecodableZnodeError(f"{path} holds the token {body.get('tokenId')!r}")
     limits = (-(2**63), 2**63 - 1)
     owner = _principal(path, "owner", body.get("owner"))
+    requester = owner
+    if version >= _TOKEN_VERSION:
+        requester = _principal(path, "tokenRequester", body.get("tokenRequester"))
     value = canonical_json(
         {
             "owner": owner,
-            "requester": owner
-            if version < _TOKEN_VERSION
-            else _principal(path, "tokenRequester", body.get("tokenRequester")),
+            "requester": requester,
             "renewers": sorted(_principal(path, "renewers", renewer) for renewer in renewers),
             "issueTimestampMs": integer(path, body, "issueTimestamp", *limits),
             "maxTimestampMs": integer(path, body, "maxTimestamp", *limits),
@@ -360,12 +369,17 @@ class TopicAssignment:
     adding: Mapping[int, list[int]]
     removing: Mapping[int, list[int]]
 
+    @property
+    def is_reassigned(self) -> bool:
+        """Whether replicas are added or removed."""
+        return any((*self.adding.values(), *self.removing.values()))
+
     @classmethod
     def parse(cls, path: str, data: bytes | None) -> TopicAssignment:
         """Decode a topic's znode."""
         body = json_object(path, data)
         topic_id = body.get("topic_id")
-        if topic_id is not None and not isinstance(topic_id, str):
+        if not isinstance(topic_id, str | None):
             raise UndecodableZnodeError(f"{path}: topic_id is not text")
         return cls(
             topic_id=topic_id,
@@ -373,6 +387,10 @@ class TopicAssignment:
             adding=_assignments(path, body, "adding_replicas"),
             removing=_assignments(path, body, "removing_replicas"),
         )
+
+
+NO_ASSIGNMENT: Final = TopicAssignment(None, {}, {}, {})
+"""In place of a topic's znode that does not exist."""
 
 
 class PartitionState(NamedTuple):
@@ -387,7 +405,8 @@ class PartitionState(NamedTuple):
     @classmethod
     def parse(cls, path: str, data: bytes | None) -> PartitionState:
         """Decode a state znode."""
-        if data and (usual := _USUAL_STATE.fullmatch(data)):
+        usual = _USUAL_STATE.fullmatch(data or b"")
+        if usual is not None:
             controller_epoch, leader, leader_epoch, isr = usual.groups()
             return cls(int(leader), int(leader_epoch), int(controller_epoch), list(map(int, isr.split(b","))), 0)
         body = json_object(path, data)
@@ -403,58 +422,48 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicReading:
-    """The znodes of one topic.
-
-    Attributes
-    ----------
-    assignment
-        The topic's own znode; None if only states exist, which a deleted topic left behind.
-    states
-        The state znodes by partition; None for a missing state. A partition outside the assignment is an orphan.
-    offset
-        Log offset that ZooKeeper mirrored when the oldest of these was read.
-    """
+    """The znodes of one topic."""
 
     name: str
     assignment: TopicAssignment | None
+    """The topic's own znode; None if only states exist, which a deleted topic left behind."""
     states: Mapping[int, PartitionState | None]
+    """The state znodes by partition; None for a missing state. A partition outside the assignment is an orphan."""
     offset: int
+    """Log offset that ZooKeeper mirrored when the oldest of these was read."""
 
 
 def topic_entities(topic: TopicReading) -> Iterator[Entity]:
     """Yield a topic and its partitions, including orphans."""
-    name, assignment, states, offset = topic.name, topic.assignment, topic.states, topic.offset
-    if assignment is not None:
-        yield Entity(EntityKind.TOPIC, name, canonical_json({"topicId": assignment.topic_id}), offset)
-    replicas = assignment.replicas if assignment else {}
-    all_adding, all_removing = (assignment.adding, assignment.removing) if assignment else ({}, {})
-    for partition in sorted(replicas.keys() | states.keys()):
-        state, assigned = states.get(partition), replicas.get(partition)
-        adding = all_adding.get(partition, ())
-        removing = all_removing.get(partition, ())
+    name = topic.name
+    states = topic.states
+    offset = topic.offset
+    if topic.assignment is not None:
+        yield Entity(EntityKind.TOPIC, name, canonical_json({"topicId": topic.assignment.topic_id}), offset)
+    assignment = topic.assignment or NO_ASSIGNMENT
+    for partition in sorted(assignment.replicas.keys() | states.keys()):
+        state = states.get(partition)
+        assigned = assignment.replicas.get(partition)
+        adding = assignment.adding.get(partition, ())
+        removing = assignment.removing.get(partition, ())
         if state is not None and assigned is not None:
-            value = partition_value(
-                assigned,
-                adding,
-                removing,
-                state.leader,
-                state.leader_epoch,
-                state.isr,
-                state.leader_recovery_state,
-            )
+            leader = (state.leader, state.leader_epoch, state.isr, state.leader_recovery_state)
+            value = partition_value(assigned, adding, removing, *leader)
         else:
-            value = canonical_json(
-                {
-                    "addingReplicas": sorted(adding),
-                    "isr": sorted(state.isr) if state else None,
-                    "leader": state.leader if state else None,
-                    "leaderEpoch": state.leader_epoch if state else None,
-                    "leaderRecoveryState": state.leader_recovery_state if state else None,
-                    "removingReplicas": sorted(removing),
-                    "replicas": assigned,
-                }
-            )
+            replicas = {"addingReplicas": sorted(adding), "removingReplicas": sorted(removing), "replicas": assigned}
+            value = canonical_json(replicas | _state_fields(state))
         yield Entity(EntityKind.PARTITION, partition_key(name, partition), value, offset)
+
+
+def _state_fields(state: PartitionState | None) -> dict[str, Any]:
+    if state is None:
+        return dict.fromkeys(("isr", "leader", "leaderEpoch", "leaderRecoveryState"))
+    return {
+        "isr": sorted(state.isr),
+        "leader": state.leader,
+        "leaderEpoch": state.leader_epoch,
+        "leaderRecoveryState": state.leader_recovery_state,
+    }
 
 
 def _broker_ids(path: str, field: str, value: Any) -> list[int]:
@@ -477,16 +486,19 @@ def _assignments(path: str, body: Mapping[str, Any], field: str, *, required: bo
         numbers = {partition: int(partition) for partition in value}
     except ValueError as error:
         raise UndecodableZnodeError(f"{path}: {field} names a partition that is no number") from error
-    if odd := [name for name, number in numbers.items() if str(number) != name or not 0 <= number <= MAXIMUM_INT32]:
-        raise UndecodableZnodeError(f"{path}: {field} names the partition {odd[0]!r}")
+    for name, partition in numbers.items():
+        if str(partition) != name or not 0 <= partition <= MAXIMUM_INT32:
+            raise UndecodableZnodeError(f"{path}: {field} names the partition {name!r}")
     return {numbers[name]: _broker_ids(path, field, replicas) for name, replicas in value.items()}
 
 
 def alternative_entity(path: str, data: bytes | None, offset: int) -> Entity | None:
     """Return the other correct form of a znode's entity, if there is one.
 
-    A producer-id block that KRaft wrote (`broker` -1) stays in ZooKeeper through a rollback. The next copy takes the block's end + 1, as
-    for any block (``ZkMigrationClient.migrateProducerId``), and the sync leaves the znode as it is. Both forms are correct until the next allocation.
+    A producer-id block that KRaft wrote (`broker` -1) stays in ZooKeeper through a rollback.
+    The next copy takes the block's end + 1, as for any block (``ZkMigrationClient.migrateProducerId``),
+    and the sync leaves the znode as it is.
+    Both forms are correct until the next allocation.
     """
     if path != "/latest_producer_id_block" or not data:
         return None

@@ -1,12 +1,17 @@
 """Compares ZooKeeper with the log that it mirrors, and settles entities that are in flight.
 
-The migration driver writes the changes of some records to ZooKeeper. It then moves `/migration` to the last of these records
-(``KRaftMigrationDriver.MetadataChangeEvent``). ZooKeeper, read at log offset O (`/migration`, in the same multiRead), therefore contains
-the log's image at O, except for entities that a later record changed and that the driver is writing. An entity is
+The migration driver writes the changes of some records to ZooKeeper.
+It then moves `/migration` to the last of these records (``KRaftMigrationDriver.MetadataChangeEvent``).
+ZooKeeper, read at log offset O (`/migration`, in the same multiRead), therefore contains the log's image at O,
+except for entities that a later record changed and that the driver is writing.
+An entity is
 
-- settled if it equals the image at O. An entity that changes all the time is settled when it is read between two writes;
-- different if it does not equal the image, and no record between O and a later O' changed it: the driver has finished its write by then;
-- read again otherwise. If the mirror does not move, the end of the log decides: without a record after O there is nothing to wait for.
+- settled if it equals the image at O.
+  An entity that changes all the time is settled when it is read between two writes;
+- different if it does not equal the image, and no record between O and a later O' changed it:
+  the driver has finished its write by then;
+- read again otherwise.
+  If the mirror does not move, the end of the log decides: without a record after O there is nothing to wait for.
 """
 
 from __future__ import annotations
@@ -24,14 +29,14 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.copying import NOT_COPIED
-from kraftbridge.metadata.entities import Entity, Form, Secrets
+from kraftbridge.metadata.entities import Entity, Form, Secrets, by_identity, value_of
 from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.files import open_log_files
 from kraftbridge.metadata.log.image import MetadataImage
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.zookeeper.reader import Operation, Read, ZooKeeperReader
 from kraftbridge.metadata.zookeeper.soundness import DELETIONS_PATH
-from kraftbridge.metadata.zookeeper.tree import FenceRange, TreeReading
+from kraftbridge.metadata.zookeeper.tree import TreeReading
 from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, Mirror, topic_of_partition_key
@@ -40,9 +45,10 @@ from kraftbridge.models.report import Difference, Finding, ZooKeeperAccess
 from kraftbridge.verification.compare.places import (
     MAXIMUM_FLAGGED,
     MAXIMUM_IN_FLIGHT,
-    Copy,
+    Comparison,
     Flagged,
     compare,
+    copy_of,
     with_values,
 )
 from kraftbridge.verification.run import Run, difference, difference_of_flagged
@@ -53,7 +59,7 @@ _PAUSE_SECONDS: Final = 0.4
 _STANDING_SECONDS: Final = 15.0
 """After this time without movement of `/migration`, the end of the log decides."""
 _BROKER_SETTLE_SECONDS: Final = 25.0
-"""Brokers register themselves in ZooKeeper, so `/migration` gives no order for their znodes. By default a session ends 18 s after its broker."""
+"""`/migration` gives no order for the znodes of brokers. By default a session ends 18 s after its broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,71 +75,65 @@ class Pair:
     @property
     def equal(self) -> bool:
         """Whether both contain the same value, or both contain nothing."""
-        left = self.zookeeper.value if self.zookeeper else None
-        right = self.log.value if self.log else None
-        return left == right
+        return value_of(self.zookeeper) == value_of(self.log)
 
 
 _UNREAD: Final = Pair(None, None, -1, -1)
+_UNKNOWN: Final = Pair(None, None, -2, -2)
+"""In place of a former reading; its offset is before that of every record."""
 
 
 @dataclass(slots=True)
 class Rechecked:
-    """The result of reading entities again.
-
-    Attributes
-    ----------
-    differing
-        Entities that differ although nothing is in flight.
-    unresolved
-        Entities that were in flight at every reading.
-    last_fence
-        Log offset that ZooKeeper mirrored at the last reading.
-    """
+    """The result of reading entities again."""
 
     differing: dict[Identity, Pair] = field(default_factory=dict)
+    """Entities that differ although nothing is in flight."""
     unresolved: dict[Identity, Pair] = field(default_factory=dict)
+    """Entities that were in flight at every reading."""
     rounds: int = 0
     last_fence: int = -1
+    """Log offset that ZooKeeper mirrored at the last reading."""
     problems: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Recheck:
-    """Reads entities again until each is settled.
-
-    Parameters
-    ----------
-    replay
-        Replay of the log that ZooKeeper mirrors. Its snapshot is not newer than the first fence.
-    """
+    """Reads entities again until each is settled."""
 
     reader: ZooKeeperReader
     replay: LogReplay
+    """Replay of the log that ZooKeeper mirrors. Its snapshot is not newer than the first fence."""
     secrets: Secrets
     encoder_secret: str | None
     _outcome: Rechecked = field(default_factory=Rechecked)
-    _before: FenceRange | None = None
+    _former_end: int = 2**63 - 1
+    """Log offset that ZooKeeper mirrored at the end of the former reading; above every offset without one."""
     _alternatives: dict[Identity, str] = field(default_factory=dict)
 
     def settle(self, identities: Iterable[Identity], *, tries: int, seconds: float) -> Rechecked:
         """Read entities again until each is settled or different, at most `tries` times and for `seconds`.
 
-        The method waits as long as the mirror moves. A broker that returns changes thousands of partitions, with one write to
-        ZooKeeper for each. Broker registrations have no fence. They come last, and their time limit is that of a session.
+        The method waits as long as the mirror moves.
+        A broker that returns changes thousands of partitions, with one write to ZooKeeper for each.
+        Broker registrations have no fence.
+        They come last, and their time limit is that of a session.
         """
         outcome = self._outcome
-        pending = list(identities)
-        brokers = [identity for identity in pending if not ENTITY_KINDS[identity[0]].settled_by_fence]
-        pending = [identity for identity in pending if ENTITY_KINDS[identity[0]].settled_by_fence]
-        began = moved_at = time.monotonic()
+        wanted = list(identities)
+        pending = [identity for identity in wanted if ENTITY_KINDS[identity[0]].settled_by_fence]
+        brokers = [identity for identity in wanted if not ENTITY_KINDS[identity[0]].settled_by_fence]
+        moved_at = time.monotonic()
+        deadline = moved_at + seconds
         self.reader.synchronize()
         while pending:
             former = outcome.last_fence
             pending = self._read_once(pending)
             now = time.monotonic()
-            moved_at = now if outcome.last_fence != former else moved_at
-            if not pending or now - began >= seconds or outcome.rounds >= tries or now - moved_at > _STANDING_SECONDS:
+            if outcome.last_fence != former:
+                moved_at = now
+            is_late = now >= deadline or now - moved_at > _STANDING_SECONDS
+            if not pending or outcome.rounds >= tries or is_late:
                 break
             time.sleep(_PAUSE_SECONDS)
         if pending:
@@ -143,9 +143,10 @@ class Recheck:
 
     def _read_once(self, identities: list[Identity]) -> list[Identity]:
         """Return the entities that are still in flight."""
-        outcome, former, before = self._outcome, self._outcome.unresolved, self._before
+        outcome = self._outcome
+        former = self._outcome.unresolved
         reading = TreeReading(self.reader, self.secrets, self.encoder_secret)
-        held = {(entity.kind, entity.key): entity for entity in reading.entities(identities)}
+        held = by_identity(reading.entities(identities))
         fence = reading.fence
         outcome.rounds += 1
         outcome.problems |= reading.problems | reading.unread
@@ -155,19 +156,19 @@ class Recheck:
             outcome.unresolved = {identity: former.get(identity, _UNREAD) for identity in identities}
             return identities
         outcome.last_fence = fence.first
-        finished = before is not None and before.last is not None and before.last < fence.first
+        finished = self._former_end < fence.first
         for identity, pair in self._pairs(identities, held, fence.first).items():
             if pair.equal:
                 continue
-            late = finished and identity in former and pair.log_offset <= former[identity].zookeeper_offset
-            if late:
+            former_offset = former.get(identity, _UNKNOWN).zookeeper_offset
+            if finished and pair.log_offset <= former_offset:
                 outcome.differing[identity] = pair
             else:
                 outcome.unresolved[identity] = pair
         if fence.last > fence.first and self._reaches(fence.last):
             again = self._pairs(list(outcome.unresolved), held, fence.first)
             outcome.unresolved = {identity: pair for identity, pair in again.items() if not pair.equal}
-        self._before = fence
+        self._former_end = fence.last
         return list(outcome.unresolved)
 
     def _reaches(self, offset: int) -> bool:
@@ -181,27 +182,32 @@ class Recheck:
         self, identities: Sequence[Identity], held: Mapping[Identity, Entity], fence: int
     ) -> dict[Identity, Pair]:
         image = self.replay.image
-        found = logged(image, set(identities), self.secrets)
+        in_log = logged(image, set(identities), self.secrets)
+        producer_ids_copied = (image.producer_ids or {}).get("brokerId") == -1
         pairs = {}
         for identity in identities:
-            log = found.get(identity)
-            touched = log.offset if log else image.removed.get(identity, self.replay.snapshot_offset)
-            entity, other = held.get(identity), self._alternatives.get(identity)
-            if entity and log and log.value == other and (image.producer_ids or {}).get("brokerId") == -1:
-                entity = entity._replace(value=other)
-            pairs[identity] = Pair(entity, log, fence, touched)
+            log = in_log.get(identity)
+            entity = held.get(identity)
+            if entity and log and producer_ids_copied and log.value == self._alternatives.get(identity):
+                entity = entity._replace(value=log.value)
+            pairs[identity] = Pair(entity, log, fence, self._touched(identity, log))
         return pairs
 
+    def _touched(self, identity: Identity, log: Entity | None) -> int:
+        """Return the offset of the last record that changed an entity."""
+        if log is not None:
+            return log.offset
+        return self.replay.image.removed.get(identity, self.replay.snapshot_offset)
+
     def _judge_by_end(self) -> None:
-        """Report entities that differ and have no record after the mirrored offset, however long the mirror has not moved."""
+        """Report entities that differ without a record after the mirrored offset, however long it stood."""
         outcome = self._outcome
         image = self.replay.advance()
         if image.open_transaction:
             return
-        found = logged(image, set(outcome.unresolved), self.secrets)
+        in_log = logged(image, set(outcome.unresolved), self.secrets)
         for identity, pair in list(outcome.unresolved.items()):
-            log = found.get(identity)
-            touched = log.offset if log else image.removed.get(identity, self.replay.snapshot_offset)
+            touched = self._touched(identity, in_log.get(identity))
             if pair is not _UNREAD and touched <= pair.zookeeper_offset:
                 outcome.differing[identity] = outcome.unresolved.pop(identity)
 
@@ -212,12 +218,12 @@ class Recheck:
         began = time.monotonic()
         while pending:
             reading = TreeReading(self.reader, self.secrets, self.encoder_secret)
-            held = {(entity.kind, entity.key): entity for entity in reading.entities(pending)}
+            held = by_identity(reading.entities(pending))
             outcome.rounds += 1
             outcome.problems |= reading.problems | reading.unread
             image = self.replay.advance()
-            pairs = self._pairs(pending, held, -1 if reading.fence.first is None else reading.fence.first)
-            pending = [each for each in pending if not pairs[each].equal and not _explained(each, pairs[each], image)]
+            pairs = self._pairs(pending, held, reading.fence.offset)
+            pending = [identity for identity, pair in pairs.items() if not _is_settled(identity, pair, image)]
             if not pending or time.monotonic() - began >= _BROKER_SETTLE_SECONDS:
                 outcome.differing |= {identity: pairs[identity] for identity in pending}
                 return
@@ -228,12 +234,14 @@ def logged(
     image: MetadataImage, wanted: AbstractSet[Identity], secrets: Secrets, form: Form = Form.MIRRORED
 ) -> dict[Identity, Entity]:
     """Return some entities of an image without creating the others."""
-    return {(entity.kind, entity.key): entity for entity in log_entities(image, form, secrets, wanted)}
+    return by_identity(log_entities(image, form, secrets, wanted))
 
 
-def _explained(identity: Identity, pair: Pair, image: MetadataImage) -> bool:
-    """Return whether the only difference is a broker that is down and therefore has no znode."""
+def _is_settled(identity: Identity, pair: Pair, image: MetadataImage) -> bool:
+    """Return whether an entity is equal, or is a broker that is down and therefore has no znode."""
     kind, key = identity
+    if pair.equal:
+        return True
     if kind is not EntityKind.BROKER_REGISTRATION or pair.zookeeper is not None or pair.log is None:
         return False
     broker = image.brokers[int(key)]
@@ -248,13 +256,16 @@ _STALL_SECONDS: Final = 4.0
 
 def check_fence(run: Run) -> None:
     """Check that ZooKeeper mirrors this log."""
-    note, first, last = run.outcome.leader_note, run.fence.first_offset, run.fence.last_offset
+    note = run.outcome.leader_note
+    first = run.fence.first_offset
+    last = run.fence.last_offset
     assert first is not None and last is not None  # noqa: PT018 - checked in `_read_logs`
     if note["endOffset"] <= last:
         raise MetadataError(f"ZooKeeper mirrors offset {last}, the leader's log ends before it at {note['endOffset']}")
-    cluster, told = run.outcome.cluster_id, note.get("cluster")
-    if cluster is not None and cluster != told:
-        raise MetadataError(f"ZooKeeper is that of cluster {cluster}, the leader's log that of cluster {told}")
+    cluster = run.outcome.cluster_id
+    log_cluster = note.get("cluster")
+    if cluster not in {None, log_cluster}:
+        raise MetadataError(f"ZooKeeper is that of cluster {cluster}, the leader's log that of cluster {log_cluster}")
     epoch = note.get("epochAtFence")
     if epoch is not None and run.fence.epoch is not None and epoch > run.fence.epoch:
         raise MetadataError(
@@ -276,9 +287,7 @@ def compare_mirror(run: Run, rows: DataFrame) -> None:
         comparison = compare(rows, Leg.MIRROR, [ZOOKEEPER, LOG_AT_FENCE], beside=[LOG], few=run.few, fence=fence)
     log_place = comparison.places[1]
     run.count(comparison, {ZOOKEEPER: "zookeeper", log_place: "log"})
-    for place in comparison.places:
-        if not comparison.rows_in(place):
-            run.outcome.problems.append(f"{place} holds no metadata at all: there is nothing to compare")
+    run.outcome.problems += _nothing_in(comparison.empty_places)
     if run.outcome.problems:
         return
     flagged = [entity for entity in comparison.flagged if not is_unreadable(run, entity)]
@@ -286,8 +295,7 @@ def compare_mirror(run: Run, rows: DataFrame) -> None:
     _note_unmirrored_configs(run)
     _note_reassignments(run)
     _note_forgettable_credentials(run)
-    if comparison.beyond:
-        run.outcome.add_uncounted(comparison.beyond, f"more than {MAXIMUM_FLAGGED} entities differ")
+    _note_beyond(run, comparison)
     if comparison.in_flight_count > MAXIMUM_IN_FLIGHT:
         run.outcome.problems.append(
             f"{comparison.in_flight_count} entities are in flight, too many to be read again: verify when fewer change"
@@ -298,30 +306,40 @@ def compare_mirror(run: Run, rows: DataFrame) -> None:
         _settle_offline(run, flagged)
 
 
+def _nothing_in(places: Iterable[str]) -> list[str]:
+    return [f"{place} holds no metadata at all: there is nothing to compare" for place in places]
+
+
+def _note_beyond(run: Run, comparison: Comparison) -> None:
+    if comparison.beyond:
+        run.outcome.add_uncounted(comparison.beyond, f"more than {MAXIMUM_FLAGGED} entities differ")
+
+
 def is_unreadable(run: Run, flagged: Flagged) -> bool:
-    """Return whether the entity is in a znode that could not be read or decoded. Such an entity is unknown, not different."""
-    if not run.outcome.unreadable and not run.outcome.unread:
+    """Return whether an entity is unknown, not different: its znode could not be read or decoded."""
+    unreadable = run.outcome.unreadable
+    below_unread = tuple(f"{unread}/" for unread in run.outcome.unread)
+    if not unreadable and not below_unread:
         return False
     paths = ENTITY_KINDS[flagged.kind].paths(flagged.key)
-    if any(path in run.outcome.unreadable for path in paths):
-        return True
-    return any(path == unread or path.startswith(f"{unread}/") for path in paths for unread in run.outcome.unread)
+    return any(path in unreadable or f"{path}/".startswith(below_unread) for path in paths)
 
 
 def _without_alternatives(run: Run, rows: DataFrame, flagged: list[Flagged]) -> list[Flagged]:
     """Return the entities that differ from the log in their other correct form too."""
     if not run.outcome.leader_note["producerIdsCopied"]:
         return flagged
-    open_ = [each for each in flagged if (each.kind, each.key) in run.outcome.alternatives]
-    if not open_:
+    log = LOG_AT_FENCE
+    alternatives = run.outcome.alternatives
+    candidates = [entity for entity in flagged if entity.identity in alternatives]
+    if not candidates:
         return flagged
-    log = LOG if run.inputs.live else LOG_AT_FENCE
-    right = {
-        (each.kind, each.key)
-        for each in (with_values(rows, Leg.MIRROR, open_) if run.inputs.live else open_)
-        if not each.has_duplicate and each.copies[log].value == run.outcome.alternatives[each.kind, each.key]
-    }
-    return [each for each in flagged if (each.kind, each.key) not in right]
+    if run.inputs.live:
+        log = LOG
+        candidates = with_values(rows, Leg.MIRROR, candidates)
+    single = [entity for entity in candidates if not entity.has_duplicate]
+    right = {entity.identity for entity in single if entity.copies[log].value == alternatives[entity.identity]}
+    return [entity for entity in flagged if entity.identity not in right]
 
 
 def _note_unmirrored_configs(run: Run) -> None:
@@ -335,7 +353,7 @@ def _note_unmirrored_configs(run: Run) -> None:
 
 
 def _note_reassignments(run: Run) -> None:
-    """Before a rollback, report partitions that are being reassigned, because ZooKeeper's controller would continue the reassignment."""
+    """Before a rollback, report reassignments, which ZooKeeper's controller would continue."""
     moving = run.outcome.leader_note["reassigning"]
     if moving and run.request.phase == Phase.ROLLING_BACK:
         what = f"{len(moving)} partition(s), {', '.join(moving[:3])}"
@@ -345,60 +363,46 @@ def _note_reassignments(run: Run) -> None:
 def _note_forgettable_credentials(run: Run) -> None:
     """Before brokers or controllers restart on KRaft, report SCRAM credentials that a starting node may forget."""
     if run.request.phase == Phase.ROLLING_BROKERS:
-        found = run.outcome.leader_note["forgettableByBrokers"]
-        if found is None:
+        by_brokers = run.outcome.leader_note["forgettableByBrokers"]
+        if by_brokers is None:
             run.outcome.add_finding(Finding.of(Code.SCRAM_REMOVALS_UNKNOWN, "metadata log"))
-        for mechanism, users in sorted((found or {}).items()):
-            run.outcome.add_finding(
-                Finding.of(
-                    Code.SCRAM_CREDENTIALS_FORGETTABLE_BY_BROKERS,
-                    mechanism,
-                    mechanism=mechanism,
-                    count=len(users),
-                    users=", ".join(users[:3]),
-                )
-            )
+        _note_forgettable(run, Code.SCRAM_CREDENTIALS_FORGETTABLE_BY_BROKERS, by_brokers or {})
     if run.request.phase == Phase.FINALIZING:
-        by_mechanism: dict[str, set[str]] = {}
+        by_voters: dict[str, set[str]] = {}
         for note in run.outcome.voter_notes:
             for mechanism, users in note.get("forgettable", {}).items():  # a voter that could not be read is a problem
-                by_mechanism.setdefault(mechanism, set()).update(users)
-        for mechanism, removed in sorted(by_mechanism.items()):
-            run.outcome.add_finding(
-                Finding.of(
-                    Code.SCRAM_CREDENTIALS_FORGETTABLE,
-                    mechanism,
-                    mechanism=mechanism,
-                    count=len(removed),
-                    users=", ".join(sorted(removed)[:3]),
-                )
-            )
+                by_voters.setdefault(mechanism, set()).update(users)
+        by_mechanism = {mechanism: sorted(users) for mechanism, users in by_voters.items()}
+        _note_forgettable(run, Code.SCRAM_CREDENTIALS_FORGETTABLE, by_mechanism)
+
+
+def _note_forgettable(run: Run, code: Code, by_mechanism: Mapping[str, Sequence[str]]) -> None:
+    for mechanism, users in sorted(by_mechanism.items()):
+        shown = ", ".join(users[:3])
+        run.outcome.add_finding(Finding.of(code, mechanism, mechanism=mechanism, count=len(users), users=shown))
 
 
 def _settle_offline(run: Run, flagged: Sequence[Flagged]) -> None:
     """Mark differences between copies as settled, because copies cannot be read again."""
     for entity in flagged:
-        zookeeper, log = entity.copies[ZOOKEEPER], entity.copies[LOG]
+        zookeeper = entity.copies[ZOOKEEPER]
+        log = entity.copies[LOG]
         if entity.in_flight:
             if (zookeeper.count, zookeeper.value) != (log.count, log.value):
                 run.outcome.unresolved.append(f"{entity.kind} {entity.key}")
-            continue
-        if _is_of_absent_broker(run, entity):
-            continue
-        run.outcome.add_difference(difference_of_flagged(_renamed(entity, LOG_AT_FENCE, LOG), [ZOOKEEPER, LOG]))
+        elif not _is_of_absent_broker(run, entity):
+            run.outcome.add_difference(difference_of_flagged(_renamed(entity, LOG_AT_FENCE, LOG), [ZOOKEEPER, LOG]))
 
 
 def _settle_live(run: Run, flagged: Sequence[Flagged], rows: DataFrame) -> None:
     duplicates = [entity for entity in flagged if entity.has_duplicate]
     candidates = [entity for entity in flagged if not entity.has_duplicate]
     settled = [entity for entity in candidates if not entity.in_flight]
-    if len(settled) > _MAXIMUM_CONFIRMED:
-        duplicates += settled[_MAXIMUM_CONFIRMED:]
-        believed = {(entity.kind, entity.key) for entity in settled[_MAXIMUM_CONFIRMED:]}
-        candidates = [entity for entity in candidates if (entity.kind, entity.key) not in believed]
-    for entity in with_values(rows, Leg.MIRROR, duplicates):
+    believed = settled[_MAXIMUM_CONFIRMED:]
+    for entity in with_values(rows, Leg.MIRROR, [*duplicates, *believed]):
         run.outcome.add_difference(difference_of_flagged(entity, [ZOOKEEPER, LOG]))
-    identities: list[Identity] = [(entity.kind, entity.key) for entity in candidates]
+    reported = {entity.identity for entity in believed}
+    identities = [entity.identity for entity in candidates if entity.identity not in reported]
     with run.stage("settle in-flight"):
         outcome = _reread(run, identities)
     for (kind, key), pair in outcome.differing.items():
@@ -432,9 +436,9 @@ class _Rereading:
 
     def run(self) -> Rechecked:
         """Read again until every entity is settled or different."""
-        secret = (
-            Path(self.encoder_secret_path).read_text(encoding="utf-8").strip() if self.encoder_secret_path else None
-        )
+        secret = None
+        if self.encoder_secret_path:
+            secret = Path(self.encoder_secret_path).read_text(encoding="utf-8").strip()
         secrets = Secrets(self.salt, compare_passwords=secret is not None)
         files = open_log_files(self.log.url, self.token_path, self.ca_path)
         with ZooKeeperReader(self.access) as reader:
@@ -443,7 +447,8 @@ class _Rereading:
 
 
 def _reread(run: Run, identities: Sequence[Identity]) -> Rechecked:
-    access, first = run.inputs.zookeeper, run.fence.first_offset
+    access = run.inputs.zookeeper
+    first = run.fence.first_offset
     assert isinstance(access, ZooKeeperAccess)
     assert first is not None
     outcome = Rechecked()
@@ -468,11 +473,13 @@ def _reread(run: Run, identities: Sequence[Identity]) -> Rechecked:
 
 def _await_movement(run: Run, reader: ZooKeeperReader, last: int) -> None:
     """Add a problem unless ZooKeeper mirrors the whole log or `/migration` moves."""
-    first, end = run.fence.first_offset, run.outcome.leader_note["endOffset"]
+    first = run.fence.first_offset
+    assert first is not None  # as in `check_fence`
+    end = run.outcome.leader_note["endOffset"]
     began = time.monotonic()
     while True:
         (fenced,) = reader.read([Read(Operation.DATA, MIGRATION_PATH)])
-        if fenced.offset >= end - 1 or (first is not None and max(last, fenced.offset) > first):
+        if fenced.offset >= end - 1 or max(last, fenced.offset) > first:
             return
         waited = time.monotonic() - began
         if waited > _STALL_SECONDS:
@@ -502,17 +509,15 @@ def difference_of_pair(kind: EntityKind, key: str, pair: Pair) -> Difference:
     return difference(
         kind,
         key,
-        {
-            ZOOKEEPER: Copy(int(pair.zookeeper is not None), pair.zookeeper.value if pair.zookeeper else None, None),
-            LOG: Copy(int(pair.log is not None), pair.log.value if pair.log else None, None),
-        },
+        {ZOOKEEPER: copy_of(value_of(pair.zookeeper)), LOG: copy_of(value_of(pair.log))},
         log_offset=pair.log_offset,
         zookeeper_offset=pair.zookeeper_offset,
     )
 
 
 BEFORE_CLAIM: Final = (
-    "the tree was read {age}, before a KRaft controller claimed /controller, so what differs may have changed in between: "
+    "the tree was read {age}, before a KRaft controller claimed /controller, "
+    "so what differs may have changed in between: "
     "{created} only in the log, {others} that differ otherwise; "
     "compare each difference by hand, or roll back and take over again with `watch` running"
 )
@@ -523,19 +528,18 @@ AFTER_SYNC: Final = (
 
 
 def compare_copy(run: Run, rows: DataFrame) -> None:
-    """Compare the tree with the log, and list separately the znodes that changed after the claim and the deletions under way."""
+    """Compare the tree with the log; list changes after the claim and deletions under way separately."""
     copied = rows.where(~F.col("kind").isin([str(kind) for kind in NOT_COPIED]))
     comparison = compare(copied, Leg.MIRROR, [ZOOKEEPER, LOG], few=run.few)
     run.count(comparison, {ZOOKEEPER: "zookeeper", LOG: "log"})
     claim = run.outcome.claim
-    empty = [place for place in comparison.places if not comparison.rows_in(place)]
+    empty = comparison.empty_places
     run.outcome.nothing_to_compare = empty == list(comparison.places) and claim.get("whole", False)
     if not run.outcome.nothing_to_compare:
-        run.outcome.problems += [f"{place} holds no metadata at all: there is nothing to compare" for place in empty]
+        run.outcome.problems += _nothing_in(empty)
     if claim.get("mirrored", -1) > 0:
         run.outcome.problems.append(AFTER_SYNC.format(offset=claim["mirrored"]))
-    if comparison.beyond:
-        run.outcome.add_uncounted(comparison.beyond, f"more than {MAXIMUM_FLAGGED} entities differ")
+    _note_beyond(run, comparison)
     flagged = [entity for entity in comparison.flagged if not is_unreadable(run, entity)]
     flagged = _without_deletions(run, flagged, claim.get("deleting", ()))
     if claim.get("zxid") is None:
@@ -570,10 +574,12 @@ def _age(run: Run) -> str:
 
 
 def _without_deletions(run: Run, flagged: Sequence[Flagged], topics: Iterable[str]) -> list[Flagged]:
-    """Return the entities that differ for another reason than the deletion of their topic, which is a finding of its own."""
-    deleting, gone, left = set(topics), Counter[str](), []
+    """Return the entities that differ, except for deletions of their topic, which are findings of their own."""
+    deleting = set(topics)
+    gone = Counter[str]()
+    left = []
     for entity in flagged:
-        topic = _topic_of(entity)
+        topic = topic_of(entity.identity)
         if topic in deleting and not entity.copies[LOG].count:
             gone[topic] += 1
         else:
@@ -583,7 +589,11 @@ def _without_deletions(run: Run, flagged: Sequence[Flagged], topics: Iterable[st
     return left
 
 
-def _topic_of(entity: Flagged) -> str:
-    if entity.kind is EntityKind.PARTITION:
-        return topic_of_partition_key(entity.key)
-    return entity.key if entity.kind in {EntityKind.TOPIC, EntityKind.TOPIC_CONFIG} else ""
+def topic_of(identity: Identity) -> str:
+    """Return the topic that an entity belongs to; the empty string if it belongs to none."""
+    kind, key = identity
+    if kind is EntityKind.PARTITION:
+        return topic_of_partition_key(key)
+    if kind in {EntityKind.TOPIC, EntityKind.TOPIC_CONFIG}:
+        return key
+    return ""

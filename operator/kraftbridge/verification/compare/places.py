@@ -1,7 +1,9 @@
 """Compares the places of one leg: every entity must be in every place exactly once, with the same value.
 
-One union and one grouping cover all places, so two places and five voters take the same steps. The grouped columns are numbers (two 64-bit
-hashes of the value, counts, offsets), which Spark aggregates without sorting. Values are fetched afterwards for the entities that differ.
+One union and one grouping cover all places, so two places and five voters take the same steps.
+The grouped columns are numbers (two 64-bit hashes of the value, counts, offsets),
+which Spark aggregates without sorting.
+Values are fetched afterwards for the entities that differ.
 All comparisons are null-safe: a missing entity counts as zero rows, not as unknown.
 """
 
@@ -35,6 +37,11 @@ class Copy:
     offset: int | None
 
 
+def copy_of(value: str | None) -> Copy:
+    """Return a place's only copy of an entity; the place has none if the value is None."""
+    return Copy(int(value is not None), value, None)
+
+
 @dataclass(frozen=True, slots=True)
 class Flagged:
     """An entity that is not the same in all places."""
@@ -46,6 +53,11 @@ class Flagged:
     """Whether a record after the mirrored offset changed the entity."""
 
     @property
+    def identity(self) -> tuple[EntityKind, str]:
+        """Kind and key."""
+        return self.kind, self.key
+
+    @property
     def has_duplicate(self) -> bool:
         """Whether a place contains the entity more than once."""
         return any(copy.count > 1 for copy in self.copies.values())
@@ -53,35 +65,30 @@ class Flagged:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Result of comparing one leg.
-
-    Attributes
-    ----------
-    places
-        The compared places.
-    counts
-        Exact number of rows by kind and place.
-    keys
-        Exact number of distinct keys by kind over all places.
-    flagged_counts
-        Exact number of flagged entities by kind that are not in flight.
-    in_flight_count
-        Exact number of flagged entities that are in flight.
-    flagged
-        Flagged entities: the first `MAXIMUM_FLAGGED` of those that are not in flight, and the first `MAXIMUM_IN_FLIGHT` of the others.
-    """
+    """Result of comparing one leg."""
 
     places: Sequence[str]
+    """The compared places."""
     counts: Mapping[EntityKind, Mapping[str, int]]
+    """Exact number of rows by kind and place."""
     keys: Mapping[EntityKind, int]
+    """Exact number of distinct keys by kind over all places."""
     flagged_counts: Mapping[EntityKind, int]
+    """Exact number of flagged entities by kind that are not in flight."""
     flagged: Sequence[Flagged]
+    """At most `MAXIMUM_FLAGGED` entities that are not in flight, and `MAXIMUM_IN_FLIGHT` that are."""
     in_flight_count: int = 0
+    """Exact number of flagged entities that are in flight."""
 
     @property
     def beyond(self) -> int:
         """Number of flagged entities that are neither in flight nor in `flagged`."""
-        return sum(self.flagged_counts.values()) - sum(not each.in_flight for each in self.flagged)
+        return sum(self.flagged_counts.values()) - sum(not entity.in_flight for entity in self.flagged)
+
+    @property
+    def empty_places(self) -> list[str]:
+        """The places that hold no metadata at all."""
+        return [place for place in self.places if not self.rows_in(place)]
 
     def rows_in(self, place: str) -> int:
         """Return the number of entities in a place."""
@@ -115,16 +122,19 @@ def compare(
     values
         Whether to return flagged entities with their values, which takes one more pass over the rows.
     fence
-        Place whose offsets are those of each entity's last record, and the lowest log offset that the first place mirrors. An
-        entity with a later record is in flight.
+        Place whose offsets are those of each entity's last record,
+        and the lowest log offset that the first place mirrors.
+        An entity with a later record is in flight.
     """
-    compared, places = len(places), [*places, *beside]
+    compared = len(places)
+    places = [*places, *beside]
     entities = rows.where(
         (F.col("leg") == str(leg)) & F.col("place").isin(list(places)) & ~F.col("kind").startswith("$")
     )
     if few:
         entities = entities.coalesce(1)
-    first_hash, second_hash = F.xxhash64("value"), F.xxhash64(F.lit(_SEED), F.col("value"))
+    first_hash = F.xxhash64("value")
+    second_hash = F.xxhash64(F.lit(_SEED), F.col("value"))
     aggregates: list[Column] = []
     for index, place in enumerate(places):
         here = F.col("place") == place
@@ -143,7 +153,8 @@ def compare(
     held_somewhere = _any(F.col(f"count_{index}") > 0 for index in indexes)
     in_flight: Column = F.lit(False)  # noqa: FBT003 - a literal column
     if fence is not None:
-        touched, mirrored = F.col(f"offset_{places.index(fence[0])}"), F.coalesce("offset_0", F.lit(fence[1]))
+        touched = F.col(f"offset_{places.index(fence[0])}")
+        mirrored = F.coalesce("offset_0", F.lit(fence[1]))
         in_flight = F.coalesce(touched > mirrored, F.lit(False)) & _all(  # noqa: FBT003 - a literal column
             F.col(f"count_{index}") <= 1 for index in indexes
         )
@@ -220,7 +231,8 @@ def _totals(
     for row in totals.collect():
         kind = EntityKind(row["kind"])
         counts[kind] = {place: row[f"count_{index}"] for index, place in enumerate(places)}
-        keys[kind], flagged[kind] = row["keys"], row["flagged"]
+        keys[kind] = row["keys"]
+        flagged[kind] = row["flagged"]
         in_flight += row["in_flight"]
     return counts, keys, flagged, in_flight
 

@@ -1,11 +1,15 @@
 """Compares the metadata that brokers serve with the log, and settles the differences.
 
-Brokers' caches follow the log with a delay and no fence. A broker's answer is settled when it equals the log once. It is different if it
-differs for some seconds, no newer record changes the entity, and the broker has passed the last record. Each broker receives changes in the
-log's order (``ControllerChannelManager`` has one queue for each broker; ``KRaftMigrationDriver.MetadataChangeEvent`` fills it after ZooKeeper
-mirrors a record). A broker has therefore passed a record when it serves a topic that was created later. If there is no such topic, and for
-configs, which brokers receive in another way, the broker's answers must be unchanged for a while: a broker with a backlog changes its
-answers. Only open topics and the newest topics are requested again.
+Brokers' caches follow the log with a delay and no fence.
+A broker's answer is settled when it equals the log once.
+It is different if it differs for some seconds, no newer record changes the entity,
+and the broker has passed the last record.
+Each broker receives changes in the log's order (``ControllerChannelManager`` has one queue for each broker;
+``KRaftMigrationDriver.MetadataChangeEvent`` fills it after ZooKeeper mirrors a record).
+A broker has therefore passed a record when it serves a topic that was created later.
+If there is no such topic, and for configs, which brokers receive in another way,
+the broker's answers must be unchanged for a while: a broker with a backlog changes its answers.
+Only open topics and the newest topics are requested again.
 
 Settings are compared by the types that the brokers state, because brokers do not repeat how a value was written
 (`kraftbridge.models.config_values`).
@@ -26,7 +30,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from kraftbridge.exceptions import MetadataError
-from kraftbridge.metadata.entities import Entity, Form, Secrets, canonical_json, is_sensitive_config, uuid_text
+from kraftbridge.metadata.entities import (
+    Entity,
+    Form,
+    Secrets,
+    by_identity,
+    canonical_json,
+    is_sensitive_config,
+    uuid_text,
+    value_of,
+)
 from kraftbridge.metadata.log.files import open_log_files
 from kraftbridge.metadata.log.image import OFFSET
 from kraftbridge.metadata.log.replay import LogReplay
@@ -34,10 +47,10 @@ from kraftbridge.metadata.zookeeper.reader import Operation, Read, ZooKeeperRead
 from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.config_values import ConfigType, canonical_values
-from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts, Served, topic_of_partition_key
+from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts, Served
 from kraftbridge.models.report import BrokerAccess, CompareServed, Finding, VerificationRequest, ZooKeeperAccess
-from kraftbridge.verification.compare.mirror import Identity, logged
-from kraftbridge.verification.compare.places import Copy, Flagged, compare
+from kraftbridge.verification.compare.mirror import Identity, logged, topic_of
+from kraftbridge.verification.compare.places import Flagged, compare, copy_of
 from kraftbridge.verification.inputs import Inputs
 from kraftbridge.verification.run import Outcome, Run, difference, notes_among
 from kraftbridge.verification.sources.brokers import CLUSTER_DEFAULT, BrokerUnavailableError, served_broker
@@ -52,6 +65,8 @@ Measured: a restarted broker with 2,400 partitions served none of them after 17 
 """
 _NEWEST_TOPICS: Final = 50
 _PAUSE_SECONDS: Final = 1.0
+_EVERYTHING: Final = 2**63 - 1
+"""Above every offset of a log."""
 
 _CONFIGS: Final = frozenset({EntityKind.TOPIC_CONFIG, EntityKind.BROKER_CONFIG})
 
@@ -68,7 +83,8 @@ def compare_served(run: Run, logs: DataFrame) -> None:
         _compare_served(run, logs)
         return
     outcome = run.outcome
-    problems, unresolved = len(outcome.problems), len(outcome.unresolved)
+    problems = len(outcome.problems)
+    unresolved = len(outcome.unresolved)
     unknown: list[str] = []
     try:
         _compare_served(run, logs)
@@ -94,31 +110,37 @@ def _compare_served(run: Run, logs: DataFrame) -> None:
         on_kraft=on_kraft,
         client_config_path=inputs.client_config_path,
     )
-    for identity, broker in registered.items():
-        if int(identity) not in asked and not broker["fenced"]:
-            run.outcome.problems.append(f"broker {identity} is registered, and no listener of it is known to ask it")
+    unknown = [identity for identity in registered if int(identity) not in asked]
+    run.outcome.problems += (
+        f"broker {identity} is registered, and no listener of it is known to ask it"
+        for identity in unknown
+        if not registered[identity]["fenced"]
+    )
     with run.stage("ask brokers"):
         served = run.load("broker-served", plan.model_dump_json())
         hidden: dict[str, str] = {}
         types: dict[str, ConfigType] = {}
         for note in notes_among(served):
+            content = json.loads(note["value"])
             if note["kind"] == Note.PROBLEM:
-                run.outcome.problems.append(json.loads(note["value"]))
+                run.outcome.problems.append(content)
             elif note["kind"] == Note.UNREAD:
-                hidden[note["key"]] = json.loads(note["value"])
+                hidden[note["key"]] = content
             elif note["kind"] == Note.TYPES:
-                types |= {name: ConfigType(code) for name, code in json.loads(note["value"]).items()}
+                types |= {name: ConfigType(code) for name, code in content.items()}
     if run.outcome.problems:
         return
     run.outcome.problems += hidden.values()  # and all else is compared
-    shown = [b for b in inputs.brokers if b.id in on_kraft and broker_place(b.id) not in hidden]
+    on_kraft_brokers = [broker for broker in inputs.brokers if broker.id in on_kraft]
+    shown = [broker for broker in on_kraft_brokers if broker_place(broker.id) not in hidden]
     rows = logs.unionAll(served)
     is_credential, is_config = (
         F.col("kind") == str(kind) for kind in (EntityKind.SCRAM_CREDENTIAL, EntityKind.TOPIC_CONFIG)
     )
     spelled = F.udf(lambda value: _spelled(types, value))
     configs = rows.where(is_config).withColumn("value", spelled("value"))
-    beyond, pending = 0, []
+    beyond = 0
+    pending = []
     with run.stage("compare brokers"):
         for part, brokers in (
             (rows.where(~is_credential & ~is_config), inputs.brokers),
@@ -147,43 +169,42 @@ def _compare_served(run: Run, logs: DataFrame) -> None:
 
 
 def _open(flagged: Iterable[Flagged], brokers: Sequence[BrokerAccess]) -> list[Open]:
-    return [((entity.kind, entity.key), broker.id) for entity in flagged for broker in brokers]
+    return [(entity.identity, broker.id) for entity in flagged for broker in brokers]
 
 
 def _own_differences(
     brokers: Sequence[BrokerAccess], logs: DataFrame, served: DataFrame, types: Mapping[str, ConfigType]
 ) -> list[Open]:
     """Return the effective broker configs that differ from the log. There are few, so this needs no Spark job."""
-    ours = (F.col("kind") == str(EntityKind.BROKER_CONFIG)) & F.col("value").isNotNull()
-    held = {
-        row["key"]: _spelled(types, _plain(row["value"]))
-        for row in logs.where(ours & (F.col("leg") == str(Leg.MIRROR)) & (F.col("place") == LOG)).collect()
-    }
-    told = {
-        (row["place"], row["key"]): row["value"]
-        for row in served.where(ours & (F.col("leg") == str(Leg.OWN))).collect()
-    }
+    broker_configs = (F.col("kind") == str(EntityKind.BROKER_CONFIG)) & F.col("value").isNotNull()
+    in_log = broker_configs & (F.col("leg") == str(Leg.MIRROR)) & (F.col("place") == LOG)
+    held = {row["key"]: _spelled(types, _plain(row["value"])) for row in logs.where(in_log).collect()}
+    own = broker_configs & (F.col("leg") == str(Leg.OWN))
+    answered = {(row["place"], row["key"]): row["value"] for row in served.where(own).collect()}
     return [
         ((EntityKind.BROKER_CONFIG, key), broker.id)
         for broker in brokers
         for key in (str(broker.id), CLUSTER_DEFAULT)
-        if told.get((broker_place(broker.id), key)) != held.get(key)
+        if answered.get((broker_place(broker.id), key)) != held.get(key)
     ]
 
 
-def _plain(value: str) -> str | None:
+def _plain(value: str | None) -> str | None:
     """Return a broker's configs without the secret ones, which brokers do not return; None if nothing remains."""
-    plain = {name: each for name, each in json.loads(value).items() if not is_sensitive_config(name)}
+    configs = json.loads(value or "{}")
+    plain = {name: text for name, text in configs.items() if not is_sensitive_config(name)}
     return canonical_json(plain) if plain else None
 
 
 def _spelled(types: Mapping[str, ConfigType], value: str | None) -> str | None:
     """Return configs in Kafka's spelling of each value."""
-    return None if value is None else canonical_json(canonical_values(types, json.loads(value)))
+    if value is None:
+        return None
+    return canonical_json(canonical_values(types, json.loads(value)))
 
 
 def _as_shown(log: str | None, served: str | None) -> str | None:
-    """Return configs of the log without the values that a broker hides: those are None in its answer. Their names stay."""
+    """Return the log's configs, with None for the values that a broker hides, as in its answer."""
     if log is None or served is None:
         return log
     hidden = {name for name, value in json.loads(served).items() if value is None}
@@ -210,6 +231,11 @@ class _Sight:
     served: str | None
     told: bool
     """Whether brokers had been told of the record."""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the broker serves what the log holds."""
+        return self.served == self.log
 
 
 @dataclass(slots=True)
@@ -246,110 +272,124 @@ class _Settling:
         image = self.replay.advance()
         if image.open_transaction:
             raise MetadataError("the log ends inside a transaction")
-        wanted = {identity for identity, _ in pending}
-        held = self._held(wanted)
-        left, moved = [], set()
-        for each in pending:
-            identity, broker = each
-            answer = answers[broker]
-            entity = held.get(identity)
+        held = self._held({identity for identity, _ in pending})
+        left = []
+        moved = set()
+        for entry in pending:
+            identity, broker_id = entry
+            former = self.sights.pop(entry, None)
+            answer = answers[broker_id]
             if answer is None:
-                self.sights.pop(each, None)
-                left.append(each)
+                left.append(entry)
                 continue
-            served = answer.entities[identity].value if identity in answer.entities else None
-            log = entity.value if entity else None
-            if identity[0] is EntityKind.BROKER_CONFIG and log is not None:
-                log = _plain(log)
-            if identity[0] in _CONFIGS:
-                log = _as_shown(_spelled(answer.types, log), served)
-            known = self.sights.pop(each, None)
-            if known is not None and known.served != served:
-                moved.add(broker)
-            if served == log:
-                continue
-            offset = entity.offset if entity else image.removed.get(identity, -1)
-            same = known is not None and known.log_offset == offset and known.told
-            since = known.since if known is not None and same else time.monotonic()
-            self.sights[each] = _Sight(since, offset, log, served, told=mirrored is None or offset <= mirrored)
-            left.append(each)
-        for asked, answer in answers.items():
-            self._follow(asked, answer, mirrored, moved=asked in moved)
+            sight = self._sight(identity, answer, held.get(identity), former, mirrored)
+            if former is not None and former.served != sight.served:
+                moved.add(broker_id)
+            if not sight.is_equal:
+                self.sights[entry] = sight
+                left.append(entry)
+        for broker_id, answer in answers.items():
+            self._follow(broker_id, answer, mirrored, moved=broker_id in moved)
         return left
 
-    def _follow(self, broker: int, answer: _Answer | None, mirrored: int | None, *, moved: bool) -> None:
+    def _sight(
+        self, identity: Identity, answer: _Answer, held: Entity | None, former: _Sight | None, mirrored: int
+    ) -> _Sight:
+        served = value_of(answer.entities.get(identity))
+        log = value_of(held)
+        offset = held.offset if held else self.replay.image.removed.get(identity, -1)
+        if identity[0] is EntityKind.BROKER_CONFIG:
+            log = _plain(log)
+        if identity[0] in _CONFIGS:
+            log = _as_shown(_spelled(answer.types, log), served)
+        since = time.monotonic()
+        if former is not None and former.log_offset == offset and former.told:
+            since = former.since
+        return _Sight(since, offset, log, served, told=offset <= mirrored)
+
+    def _follow(self, broker_id: int, answer: _Answer | None, mirrored: int, *, moved: bool) -> None:
         """Record a broker's progress along the log."""
-        registration = self.replay.image.brokers.get(broker)
-        registered = registration[OFFSET] if registration is not None and not registration["fenced"] else None
-        if answer is None or registered is None or (mirrored is not None and registered > mirrored):
-            self.progress.pop(broker, None)  # the broker still serves its state from before the restart
+        registered = self._registered(broker_id)
+        if answer is None or not -1 < registered <= mirrored:
+            self.progress.pop(broker_id, None)  # the broker still serves its state from before the restart
             return
-        known = self.progress.get(broker)
-        still = known is not None and known.registered == registered and not moved
-        self.progress[broker] = _Progress(
-            still_since=known.still_since if known is not None and still else time.monotonic(),
-            registered=registered,
-            past=max(map(self._created, answer.newest), default=-1),
-        )
+        still_since = time.monotonic()
+        former = self.progress.get(broker_id)
+        if former is not None and former.registered == registered and not moved:
+            still_since = former.still_since
+        past = max(map(self._created, answer.newest), default=-1)
+        self.progress[broker_id] = _Progress(still_since, registered, past)
+
+    def _registered(self, broker_id: int) -> int:
+        """Return the offset of a broker's registration; -1 if it has none or is fenced."""
+        registration = self.replay.image.brokers.get(broker_id)
+        if registration is None or registration["fenced"]:
+            return -1
+        offset: int = registration[OFFSET]
+        return offset
 
     def _created(self, served: Entity) -> int:
-        """Return the offset of the record that created a topic; -1 if the log has no such topic or another one of that name."""
+        """Return the offset of a topic's creation; -1 if the log has no such topic or another of that name."""
         image = self.replay.image
-        identity = image.topic_ids.get(served.key)
-        same = identity is not None and served.value == canonical_json({"topicId": uuid_text(identity)})
-        return image.topics[identity].offset if identity is not None and same else -1
+        topic_id = image.topic_ids.get(served.key)
+        if topic_id is None or served.value != canonical_json({"topicId": uuid_text(topic_id)}):
+            return -1
+        return image.topics[topic_id].offset
 
     def _answers(self, broker: BrokerAccess, identities: Sequence[Identity], newest: Sequence[str]) -> _Answer | None:
         """Return what a broker serves of some entities; None if it does not answer."""
         if not identities:
             return _Answer()
-        names = {key for kind, key in identities if kind in {EntityKind.TOPIC, EntityKind.TOPIC_CONFIG}}
-        names |= {topic_of_partition_key(key) for kind, key in identities if kind is EntityKind.PARTITION}
-        known: list[Entity] = []
+        names = {topic_of(identity) for identity in identities} - {""}
+        kinds = {kind for kind, _ in identities}
+        newest_topics: list[Entity] = []
         entities: list[Entity] = []
         types: Mapping[str, ConfigType] = {}
         try:
             with served_broker(broker, self.inputs.client_config_path, _SETTLE_SECONDS) as asked:
                 if names:
                     # Ask for the newest topics first: a broker that knows them then received everything before them.
-                    told = asked.topics(newest, configs=False)
-                    known += (entity for entity in told if entity.kind is EntityKind.TOPIC)
+                    answered = asked.topics(newest, configs=False)
+                    newest_topics += (entity for entity in answered if entity.kind is EntityKind.TOPIC)
                     entities += asked.topics(sorted(names))
-                if any(kind is EntityKind.BROKER_CONFIG for kind, _ in identities):
+                if EntityKind.BROKER_CONFIG in kinds:
                     entities += asked.own_configs()
-                if any(kind is EntityKind.SCRAM_CREDENTIAL for kind, _ in identities):
+                if EntityKind.SCRAM_CREDENTIAL in kinds:
                     entities += asked.scram_credentials()
                 types = asked.types
         except BrokerUnavailableError as error:  # the broker may be restarting
             self.failures[broker.id] = str(error)
             return None
         self.failures.pop(broker.id, None)
-        return _Answer({(entity.kind, entity.key): entity for entity in entities}, known, types)
+        return _Answer(by_identity(entities), newest_topics, types)
 
     def _held(self, wanted: set[Identity]) -> dict[Identity, Entity]:
         configs = {identity for identity in wanted if identity[0] is EntityKind.BROKER_CONFIG}
         held = logged(self.replay.image, wanted - configs, self.secrets, Form.SERVED)
-        return held | (logged(self.replay.image, configs, self.secrets) if configs else {})
+        if configs:
+            held |= logged(self.replay.image, configs, self.secrets)
+        return held
 
     def differing(self, pending: Sequence[Open]) -> list[Open]:
-        """Return the entities that differ for long enough, without a newer record, at a broker that has passed the last record."""
+        """Return the entities that differ for long enough at a broker that has passed their last record."""
         now = time.monotonic()
-        seen = ((each, self.sights[each]) for each in pending if each in self.sights)
-        settled = [(each, sight) for each, sight in seen if sight.told and now - sight.since > _SETTLE_SECONDS]
-        return [each for each, sight in settled if self._is_past(each, sight.log_offset, now)]
+        return [entry for entry in pending if self._is_different(entry, now)]
 
-    def _is_past(self, each: Open, offset: int, now: float) -> bool:
-        (kind, _), broker = each
-        progress = self.progress.get(broker)
-        if progress is None:
+    def _is_different(self, entry: Open, now: float) -> bool:
+        (kind, _), broker_id = entry
+        sight = self.sights.get(entry)
+        progress = self.progress.get(broker_id)
+        if sight is None or progress is None:
+            return False
+        if not sight.told or now - sight.since <= _SETTLE_SECONDS:
             return False
         in_order = ENTITY_KINDS[kind].served is Served.UPDATE_METADATA
-        return (in_order and progress.past > offset) or now - progress.still_since > _STILL_SECONDS
+        return (in_order and progress.past > sight.log_offset) or now - progress.still_since > _STILL_SECONDS
 
-    def _mirrored_offset(self) -> int | None:
-        """Return the log offset that ZooKeeper mirrors; None if brokers do not depend on it."""
+    def _mirrored_offset(self) -> int:
+        """Return the log offset that ZooKeeper mirrors; above every offset if brokers do not depend on it."""
         if self.zookeeper is None:
-            return None
+            return _EVERYTHING
         (fenced,) = self.zookeeper.read([Read(Operation.DATA, MIGRATION_PATH)])
         return fenced.offset
 
@@ -359,8 +399,8 @@ def _settle(run: Run, pending: list[Open]) -> int:
     if not pending:
         return 0
     settled = run.in_task(_settled, _Asking(run.request, run.inputs, run.salt, pending))
-    for difference_found in settled.differences.values():
-        run.outcome.add_difference(difference_found)
+    for established in settled.differences.values():
+        run.outcome.add_difference(established)
     run.outcome.problems += settled.problems
     run.outcome.unresolved += settled.unresolved
     return len(settled.differences)
@@ -377,7 +417,8 @@ class _Asking:
 
 
 def _settled(asking: _Asking) -> Outcome:
-    inputs, outcome = asking.inputs, Outcome()
+    inputs = asking.inputs
+    outcome = Outcome()
     leader = next(voter for voter in inputs.voters if voter.mirrored)
     secrets = Secrets(asking.salt, compare_passwords=inputs.encoder_secret_path is not None)
     replay = LogReplay(open_log_files(leader.url, inputs.token_path, inputs.ca_path))
@@ -393,18 +434,14 @@ def _look_until_settled(settling: _Settling, pending: list[Open], outcome: Outco
     began = time.monotonic()
     while True:
         pending = settling.look(pending)
-        for each in settling.differing(pending):
-            pending.remove(each)
-            identity, broker = each
-            sight = settling.sights[each]
-            copies = {LOG: _copy(sight.log), broker_place(broker): _copy(sight.served)}
+        for entry in settling.differing(pending):
+            pending.remove(entry)
+            identity, broker_id = entry
+            sight = settling.sights[entry]
+            copies = {LOG: copy_of(sight.log), broker_place(broker_id): copy_of(sight.served)}
             outcome.add_difference(difference(*identity, copies, log_offset=sight.log_offset))
         if not pending or time.monotonic() - began > max(fence_seconds, 2 * _STILL_SECONDS):
             break
         time.sleep(_PAUSE_SECONDS)
     outcome.problems += settling.failures.values()
     outcome.unresolved += sorted(f"{kind} {key} at broker {broker}" for (kind, key), broker in pending)
-
-
-def _copy(value: str | None) -> Copy:
-    return Copy(int(value is not None), value, None)

@@ -1,6 +1,9 @@
 # mypy: disable-error-code="misc"
 # pyspark's classes are untyped here: deriving from them is the one thing that mypy refuses.
-"""The Spark data source `broker-served`: each broker's Metadata, DescribeConfigs and DescribeUserScramCredentials as canonical entities."""
+"""The Spark data source `broker-served`: what each broker answers, as canonical entities.
+
+The requests are Metadata, DescribeConfigs and DescribeUserScramCredentials.
+"""
 
 from __future__ import annotations
 
@@ -91,8 +94,10 @@ def brokers_behind(
             failures.append(f"{host}:{port}: {error}")
             continue
         if response.brokers:
-            found = [BrokerAccess(id=each.node_id, host=each.host, port=each.port) for each in response.brokers]
-            return sorted(found, key=lambda broker: broker.id)
+            brokers = [
+                BrokerAccess(id=broker.node_id, host=broker.host, port=broker.port) for broker in response.brokers
+            ]
+            return sorted(brokers, key=lambda broker: broker.id)
         failures.append(f"{host}:{port}: it knows no brokers as yet")
     raise BrokerUnavailableError(f"no bootstrap server names the brokers ({'; '.join(failures)})")
 
@@ -114,7 +119,9 @@ class ServedBroker:
         return f"broker {self.access.id} at {self.access.host}:{self.access.port}"
 
     def topics(self, names: Sequence[str] | None = None, *, configs: bool = True) -> Iterator[Entity]:
-        """Yield topics with their partitions and optionally their dynamic configs: all topics, or the named ones that exist.
+        """Yield topics with their partitions and optionally their dynamic configs.
+
+        These are all topics, or the named ones that exist.
 
         Raises
         ------
@@ -136,7 +143,7 @@ class ServedBroker:
                         yield Entity(EntityKind.TOPIC_CONFIG, name, canonical_json(config), -1)
 
     def own_configs(self) -> Iterator[Entity]:
-        """Yield the effective dynamic configs of this broker and of the cluster, without secret ones; None is a value that the broker hides."""
+        """Yield the dynamic configs of this broker and the cluster, not the secret ones; None is hidden."""
         for name, key, source in (
             (str(self.access.id), str(self.access.id), _DYNAMIC_BROKER_CONFIG),
             ("", CLUSTER_DEFAULT, _DYNAMIC_DEFAULT_BROKER_CONFIG),
@@ -147,7 +154,9 @@ class ServedBroker:
                 yield Entity(EntityKind.BROKER_CONFIG, key, canonical_json(plain), -1)
 
     def scram_credentials(self) -> Iterator[Entity]:
-        """Yield the users that the broker knows, with mechanism and iterations. No answer contains salts or keys (KIP-554).
+        """Yield the users that the broker knows, with mechanism and iterations.
+
+        No answer contains salts or keys (KIP-554).
 
         Raises
         ------
@@ -156,9 +165,11 @@ class ServedBroker:
 
         Notes
         -----
-        A broker in KRaft mode answers from its own image (``KRaftMetadataCache.describeScramCredentials``), from which it also lets users in.
-        No users and null both ask for all. Null is never answered to a principal without the right: ``DescribeUserScramCredentialsRequest.getErrorResponse`` of
-        3.9.1 goes through the users.
+        A broker in KRaft mode answers from its own image (``KRaftMetadataCache.describeScramCredentials``),
+        from which it also lets users in.
+        No users and null both ask for all.
+        Null is never answered to a principal without the right:
+        ``DescribeUserScramCredentialsRequest.getErrorResponse`` of 3.9.1 goes through the users.
         """
         from kafka.protocol.admin import DescribeUserScramCredentialsRequest  # noqa: PLC0415 - kafka-python is heavy
 
@@ -199,8 +210,9 @@ class ServedBroker:
     def _configs(self, kind: int, names: Sequence[str], source: int) -> dict[str, dict[str, str | None]]:
         """Return the configs of each resource from one source, each value in Kafka's spelling, and keep their types.
 
-        A value that the broker hides is None: one that is sensitive, or of unknown type (``ConfigHelper``). The resource of all brokers is
-        answered as it was written, the others are answered as they were parsed (``ConfigHelper.describeConfigs`` of 3.9.1).
+        A value that the broker hides is None: one that is sensitive, or of unknown type (``ConfigHelper``).
+        The resource of all brokers is answered as it was written,
+        the others are answered as they were parsed (``ConfigHelper.describeConfigs`` of 3.9.1).
         """
         from kafka.protocol.admin.configs import DescribeConfigsRequest  # noqa: PLC0415 - kafka-python is heavy
 
@@ -214,20 +226,21 @@ class ServedBroker:
             include_synonyms=False,
             include_documentation=False,
         )
-        found = {}
+        configs = {}
         for result in answered.results:
             what = f"configs of {'topic' if kind == _TOPIC_RESOURCE else 'broker'} {result.resource_name}"
             if self._is_there(result.error_code, what, "DescribeConfigs"):
                 held = [config for config in result.configs if config.config_source == source]
                 self.types |= {config.name: ConfigType(config.config_type) for config in held}
                 values = {config.name: config.value for config in held}
-                found[result.resource_name] = canonical_values(self.types, values)
-        return found
+                configs[result.resource_name] = canonical_values(self.types, values)
+        return configs
 
     def _is_there(self, error: int, what: str, operation: str) -> bool:
         if error in _NOT_ALLOWED:
             raise NotAllowedError(
-                f"{self.where} does not let the client's principal see {what}: it needs {operation} on every topic and the cluster"
+                f"{self.where} does not let the client's principal see {what}: "
+                f"it needs {operation} on every topic and the cluster"
             )
         if error and error not in _NOT_THERE:
             raise BrokerUnavailableError(f"{self.where}: {what} answers error {error}")
@@ -295,13 +308,14 @@ class _ServedReader(DataSourceReader):
         yield note_batch(Leg.SERVED, place, Note.COUNT, place, len(entities))
 
     def _ask(self, broker: BrokerAccess) -> tuple[list[Entity], list[Entity], dict[str, ConfigType], str | None]:
-        """Return what a broker serves, its own configs, the types of all settings, and why it does not show its SCRAM credentials."""
+        """Return what a broker serves, its own configs, the types of all settings, and why it hides credentials."""
         plan = self._plan
         began = time.monotonic()
         while True:
             try:
                 with served_broker(broker, plan.client_config_path, plan.timeout_seconds) as asked:
-                    entities, own = list(asked.topics()), list(asked.own_configs())
+                    entities = list(asked.topics())
+                    own = list(asked.own_configs())
                     try:
                         if broker.id in plan.on_kraft:
                             entities += asked.scram_credentials()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from typing_extensions import override
 
 from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.copying import copy_span
-from kraftbridge.metadata.entities import Form, Secrets
+from kraftbridge.metadata.entities import Form, Secrets, by_identity
 from kraftbridge.metadata.log.credentials import forgettable_by_brokers, forgettable_by_voter
 from kraftbridge.metadata.log.entities import (
     entities_beside_partitions,
@@ -27,7 +28,7 @@ from kraftbridge.metadata.log.files import LOG_FOLDER, META_PROPERTIES, open_log
 from kraftbridge.metadata.log.image import MetadataImage, config_identity
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.log.scanning import append_timestamp_ms
-from kraftbridge.models.entities import ENTITY_KINDS, Mirror
+from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, Mirror
 from kraftbridge.verification.sources.rows import (
     LOG,
     LOG_AT_FENCE,
@@ -76,46 +77,49 @@ class _LogReader(DataSourceReader):
         yield note_batch(Leg.REPLICAS, place, Note.LOG, str(voter.id), state)
 
     def _read_voter(self, voter: LogVoter, state: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        plan, secrets = self._plan, self._plan.secrets()
+        plan = self._plan
+        secrets = self._plan.secrets()
         files = open_log_files(voter.url, plan.token_path, plan.ca_path)
         owner = files.owner()
         if owner is None:
             raise MetadataError(
-                f"{files.place} does not say whose log it is: {META_PROPERTIES} beside {LOG_FOLDER} is missing or names no node and cluster"
+                f"{files.place} does not say whose log it is: "
+                f"{META_PROPERTIES} beside {LOG_FOLDER} is missing or names no node and cluster"
             )
         if owner.node_id != voter.id:
             raise MetadataError(f"{files.place} holds the log of node {owner.node_id}, not of voter {voter.id}")
         state["cluster"] = owner.cluster_id
-        copy = copy_span(files) if plan.copied and voter.mirrored else None
-        if plan.copied and voter.mirrored and copy is None:
-            raise MetadataError(f"{files.place}: the log holds no finished copy of ZooKeeper")
-        end = None if copy is None else copy.end
-        stops = [stop for stop in (plan.replicas_offset, plan.fence_offset, end) if stop is not None and stop >= 0]
-        replay = LogReplay(files, start_at_most=min(stops, default=None))
+        stops = [stop for stop in (plan.replicas_offset, plan.fence_offset) if stop is not None and stop >= 0]
         steps = []
         if plan.replicas_offset is not None:
             steps.append((plan.replicas_offset, Leg.REPLICAS, voter_place(voter.id), Form.WHOLE))
         if voter.mirrored and plan.at_fence and plan.fence_offset is not None and plan.fence_offset >= 0:
             steps.append((plan.fence_offset, Leg.MIRROR, LOG_AT_FENCE, Form.MIRRORED))
-        if copy is not None:
+        if voter.mirrored and plan.copied:
+            copy = copy_span(files)
+            if copy is None:
+                raise MetadataError(f"{files.place}: the log holds no finished copy of ZooKeeper")
+            stops.append(copy.end)
             steps.append((copy.end, Leg.MIRROR, LOG, Form.MIRRORED))
             state["copyBeganMs"] = append_timestamp_ms(files, copy.begin)
+        replay = LogReplay(files, start_at_most=min(stops, default=None))
         for offset, leg, place, form in sorted(steps):
             image = _advanced(replay, offset, plan.patience_seconds)
             if image.offset < offset:
                 raise MetadataError(
-                    f"{files.place}: the log ends at offset {image.offset}, {offset - image.offset} records behind the committed "
+                    f"{files.place}: the log ends at offset {image.offset}, "
+                    f"{offset - image.offset} records behind the committed "
                     f"offset {offset} that is needed"
                 )
             if leg is Leg.REPLICAS:
                 state["records"] = image.records
             yield from _image_batches(leg, place, image, form, secrets)
-        if voter.mirrored and end is None:
+        if voter.mirrored and not plan.copied:
             image = replay.advance()
             yield from _image_batches(Leg.MIRROR, LOG, image, Form.MIRRORED, secrets)
             if plan.served:
                 yield from _image_batches(Leg.SERVED, LOG, image, Form.SERVED, secrets)
-            alive = _alive(replay, secrets) if image.removed else set()
+            alive = _alive(replay, secrets)
             removed = ((kind, key, offset) for (kind, key), offset in image.removed.items() if (kind, key) not in alive)
             yield from removed_batch(Leg.MIRROR, LOG, removed)
             state["brokers"] = {
@@ -127,12 +131,7 @@ class _LogReader(DataSourceReader):
                 for identity, broker in image.brokers.items()
             }
             state["openTransaction"] = image.open_transaction
-            state["unmirroredConfigs"] = [
-                [str(key).partition("/")[0], str(key).partition("/")[2], sorted(config.values)]
-                for (resource_type, resource), config in image.configs.items()
-                for kind, key in [config_identity(resource_type, resource)]
-                if ENTITY_KINDS[kind].mirror is Mirror.NONE
-            ]
+            state["unmirroredConfigs"] = list(_unmirrored_configs(image))
             state["reassigning"] = reassigning_partitions(image)
             if plan.brokers_restart:
                 state["forgettableByBrokers"] = forgettable_by_brokers(files) if image.scram else {}
@@ -142,7 +141,7 @@ class _LogReader(DataSourceReader):
         state |= {
             "forgettable": forgettable_by_voter(replay),
             "endOffset": replay.end_offset,
-            "snapshotOffset": replay.snapshot.end_offset if replay.snapshot else None,
+            "snapshotOffset": replay.snapshot and replay.snapshot.end_offset,
             "tornTailBytes": replay.torn_tail_bytes,
             "epoch": replay.image.epoch,
         }
@@ -166,10 +165,21 @@ def _image_batches(
     yield from entity_batches(leg, place, entities_beside_partitions(image, form, secrets))
 
 
-def _alive(replay: LogReplay, secrets: Secrets) -> set[tuple[str, str]]:
+def _unmirrored_configs(image: MetadataImage) -> Iterator[list[Any]]:
+    """Yield type, name and config names of the resources that ZooKeeper does not hold."""
+    for (resource_type, resource), config in image.configs.items():
+        kind, key = config_identity(resource_type, resource)
+        if ENTITY_KINDS[kind].mirror is Mirror.NONE:
+            entity_type, _, name = key.partition("/")
+            yield [entity_type, name, sorted(config.values)]
+
+
+def _alive(replay: LogReplay, secrets: Secrets) -> AbstractSet[tuple[EntityKind, str]]:
     """Return the identities of entities that were removed and created again."""
-    entities = log_entities(replay.image, Form.MIRRORED, secrets, replay.image.removed.keys())
-    return {(entity.kind, entity.key) for entity in entities}
+    removed = replay.image.removed.keys()
+    if not removed:
+        return removed
+    return by_identity(log_entities(replay.image, Form.MIRRORED, secrets, removed)).keys()
 
 
 class KraftLogSource(DataSource):

@@ -1,7 +1,10 @@
 """The plans of the data sources, and the rows that they return.
 
-A source's only option `plan` is one of the models below as JSON. A plan contains only paths of secrets; the task reads them. A source
-returns Arrow record batches. One row is one entity in one place, or a note about the reading. Columns; only `value` is nullable:
+A source's only option `plan` is one of the models below as JSON.
+A plan contains only paths of secrets; the task reads them.
+A source returns Arrow record batches.
+One row is one entity in one place, or a note about the reading.
+Columns; only `value` is nullable:
 
 - `leg` (text): the comparison that the row belongs to, `mirror`, `replicas`, `served` or `own`
 - `place` (text): where it was read: ``zookeeper``, ``log``, ``voter 3000``, ``broker 1``
@@ -58,7 +61,7 @@ class ZooKeeperPlan(_Plan):
     soundness: bool = False
     """Also check whether the tree is sound, and return findings."""
     copied: bool = False
-    """The dump is the tree from before the sync. Return the entities that the copy takes, and the znodes that changed after the claim."""
+    """Whether the dump is from before the sync: take what Kafka copies, and note changes after the claim."""
     parallelism: int = Field(default=2, ge=1)
     topics_per_slice: int = Field(default=500, ge=1)
 
@@ -141,7 +144,7 @@ class Note(StrEnum):
     PROBLEM = "$problem"
     """A znode that cannot be decoded."""
     UNREAD = "$unread"
-    """A znode that cannot be read or listed: everything below it is unknown too. Of a broker: its SCRAM credentials, which it does not show."""
+    """A znode that cannot be read or listed, with everything below; or a broker that hides its SCRAM credentials."""
     ALTERNATIVE = "$alternative"
     """Another correct form of an entity."""
     CLUSTER = "$cluster"
@@ -184,7 +187,10 @@ def entity_batches(leg: Leg, place: str, entities: Iterable[Entity]) -> Iterator
         offsets.append(entity.offset)
         if len(kinds) >= _ROWS_PER_BATCH:
             yield _batch(leg, place, kinds, keys, values, offsets)
-            kinds, keys, values, offsets = [], [], [], []
+            kinds = []
+            keys = []
+            values = []
+            offsets = []
     if kinds:
         yield _batch(leg, place, kinds, keys, values, offsets)
 

@@ -112,7 +112,8 @@ class _ZooKeeperReader(DataSourceReader):
             soundness = Soundness(partition.brokers, secret)
             reading = TreeReading(reader, self._plan.secrets(), secret)
             if self._plan.soundness:
-                reading.observe_topic, reading.observe_znode = soundness.topic, soundness.znode
+                reading.observe_topic = soundness.topic
+                reading.observe_znode = soundness.znode
             yield from entity_batches(Leg.MIRROR, ZOOKEEPER, reading.topics(partition.topics))
             paths = [f"{TOPIC_CONFIGS_PATH}/{topic}" for topic in partition.configs]
             yield from entity_batches(Leg.MIRROR, ZOOKEEPER, reading.nodes([*paths, *partition.nodes]))
