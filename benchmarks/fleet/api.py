@@ -21,7 +21,7 @@ from benchmarks.fleet.remote import POLICY, namespace_of
 from kraftbridge.constants import KIND
 from kraftbridge.models.observation import ControllerMetrics
 from kraftbridge.models.report import REPORT_KEY, REQUEST_KEY, VERDICT_KEY, Profile, Verdict, VerdictSummary
-from kraftbridge.services.broker_records import RECORD_KEY
+from kraftbridge.services.kept_broker_records import RECORD_KEY
 
 HOSTILE_REPORT: Final = namespace_of("report")
 """Namespace whose reports unpack to gigabytes."""

@@ -31,7 +31,7 @@ from tests.support.wire_servers import (
 
 from benchmarks.fleet.remote import HONEST
 from benchmarks.fleet.znodes import at_rest
-from kraftbridge import bounds
+from kraftbridge.outside import bounds
 
 FILE: Final = "servers.json"
 """Addresses by name, written when all of them listen."""

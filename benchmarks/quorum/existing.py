@@ -25,10 +25,10 @@ from benchmarks.quorum.workloads import (
     workloads,
 )
 from benchmarks.quorum.writer import cluster_brokers
-from kraftbridge import bounds
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
 from kraftbridge.kafka.client import Security, inlined
 from kraftbridge.kafka.wire import host_ports
+from kraftbridge.outside import bounds
 from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient
 

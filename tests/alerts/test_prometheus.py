@@ -17,8 +17,8 @@ import yaml
 from prometheus_client import start_http_server
 from tests.support.programs import free_port
 
-from kraftbridge import metrics
 from kraftbridge.models.status import MigrationStatus
+from kraftbridge.services import metrics
 
 
 def migration() -> MigrationStatus:

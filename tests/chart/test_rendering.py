@@ -13,10 +13,10 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 from tests.chart.conftest import REGISTRY
 
-from kraftbridge import metrics
 from kraftbridge.constants import METRICS_PORT
 from kraftbridge.models.conditions import ConditionType
 from kraftbridge.models.phase import Phase
+from kraftbridge.services import metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm/kraftbridge"

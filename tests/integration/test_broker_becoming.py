@@ -32,7 +32,7 @@ from kraftbridge.phases.becoming.offsets import differing_offsets, unknown_offse
 from kraftbridge.phases.becoming.refusals import Refusal, falling, refusals
 from kraftbridge.phases.becoming.settings import differing_settings, unknown_settings
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services import broker_records
+from kraftbridge.services import kept_broker_records as broker_records
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.storage.broker_records import BrokerRecordClient
 

@@ -8,9 +8,9 @@ import pytest
 from tests.support.cert_manager import Issuer, KeyKind, authority, secret
 from tests.support.kafka_processes import FINAL, KafkaProcesses, ProcessFailedError, kafka_processes, wait_for
 
-from kraftbridge.credentials import LISTENER_FOLDER, client_properties, main
 from kraftbridge.exceptions import MigrationError
 from kraftbridge.models.report import Profile, VerificationRequest, VoterAccess
+from kraftbridge.pods.credentials import LISTENER_FOLDER, client_properties, main
 from kraftbridge.storage.kafka_controllers import ControllerClient
 from kraftbridge.verification.quorum import controller_security, describe_quorum
 

@@ -12,7 +12,7 @@ import yaml
 from tests.integration.certificates import Authority, Certificate
 from tests.support.kafka_processes import FINAL, KafkaProcesses, kafka_processes, wait_for
 
-from kraftbridge.builders.brokers import parse_properties
+from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.exceptions import MigrationError
 from kraftbridge.storage.kafka_controllers import ControllerClient
 

@@ -16,9 +16,9 @@ from tests.support.dry_start import SALT, compiled_agent, run_entrypoint
 from tests.support.kafka_processes import ZOOKEEPER, kafka_libraries, kafka_processes, wait_for
 from tests.support.observations import spec_document
 
-from kraftbridge.builders.brokers import render_properties
-from kraftbridge.builders.dry_start import LISTENER_FILE, DryStartFacts, run_secret
-from kraftbridge.dry_start import (
+from kraftbridge.builders.broker_overlays import render_properties
+from kraftbridge.builders.dry_start_pods import LISTENER_FILE, DryStartFacts, run_secret
+from kraftbridge.copies.dry_start import (
     RESULT,
     agent_loaded,
     differences_from_overlay,

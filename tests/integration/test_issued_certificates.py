@@ -19,21 +19,21 @@ from tests.support.fakes import Clock, FakeKubernetes
 from tests.support.kafka_processes import MIGRATION, ZOOKEEPER, KafkaProcesses, kafka_processes, wait_for
 from tests.support.programs import die_with_parent
 
-from kraftbridge import authority
 from kraftbridge.builders import names
-from kraftbridge.builders.brokers import parse_properties, quorum_voters, render_properties
+from kraftbridge.builders.broker_overlays import parse_properties, quorum_voters, render_properties
 from kraftbridge.builders.controllers import ControllersFacts, controller_settings
 from kraftbridge.constants import ACL_AUTHORIZER, canary_topic
-from kraftbridge.credentials import CERTIFICATE, client_properties
-from kraftbridge.credentials import main as init_container
 from kraftbridge.exceptions import MigrationError
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import Connection, WireError
+from kraftbridge.listener import authority
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.report import Profile, VerificationRequest, VoterAccess
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
+from kraftbridge.pods.credentials import CERTIFICATE, client_properties
+from kraftbridge.pods.credentials import main as init_container
 from kraftbridge.services.certificates import ListenerIssuer, issued_principals
 from kraftbridge.services.clients import listener_data
 from kraftbridge.storage.kafka_brokers import BrokerClient

@@ -16,14 +16,14 @@ from tests.integration.certificates import Authority, Certificate
 from tests.support.kafka_processes import ZOOKEEPER, kafka_processes, wait_for
 from tests.support.programs import free_port
 
-from kraftbridge import bounds
-from kraftbridge.builders.brokers import render_properties
+from kraftbridge.builders.broker_overlays import render_properties
 from kraftbridge.exceptions import InvalidSpecError, MetadataError, ObservationError
 from kraftbridge.kafka.client import Security, inlined
 from kraftbridge.kafka.wire import Connection
 from kraftbridge.models.observation import BrokerZnode, Endpoint, Unobserved
 from kraftbridge.models.report import BrokerAccess
 from kraftbridge.models.survey import BrokerSetting, LoginTrial, SettingSource
+from kraftbridge.outside import bounds
 from kraftbridge.services.observe.inter_broker import Controllers, LoginTrials
 from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.verification.sources.brokers import brokers_behind, served_broker

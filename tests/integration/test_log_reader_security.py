@@ -9,9 +9,9 @@ import pytest
 from tests.support.cert_manager import authority, secret
 from tests.support.kafka_processes import FINAL, KafkaProcesses, ProcessFailedError, kafka_processes, wait_for
 
-from kraftbridge.credentials import listener_files
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import clues_in, meaning_of
+from kraftbridge.pods.credentials import listener_files
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
 

@@ -25,12 +25,12 @@ from tests.support.kafka_processes import (
     wait_for,
 )
 
+from kraftbridge.metadata.log.archive import LogCopy, archive_log
 from kraftbridge.metadata.log.files import LocalLogFiles
-from kraftbridge.metadata.log.keeping import LogCopy, archive_log
 from kraftbridge.metadata.log.replay import records_of
 from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.phases.lost_quorum import EPOCHS_BEYOND
-from kraftbridge.restore import restore_volume
+from kraftbridge.pods.restore import restore_volume
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.observe.behind import zookeeper_behind
 from kraftbridge.storage.kafka_brokers import BrokerClient

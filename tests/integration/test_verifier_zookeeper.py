@@ -22,13 +22,13 @@ from tests.integration.certificates import Authority
 from tests.support.programs import free_port
 from tests.support.zookeeper_ensemble import Ensemble, zookeeper_ensemble
 
-from kraftbridge.credentials import subject
 from kraftbridge.exceptions import ZooKeeperUnavailableError
 from kraftbridge.metadata.entities import Secrets
 from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader, read_dump
 from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading, TreeReading
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.pods.credentials import subject
 from kraftbridge.verification.command_line import EXIT_INCOMPLETE, main
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]

@@ -8,7 +8,7 @@ from random import Random
 
 from tests.support.observations import dry_start_of
 
-from kraftbridge.dry_start import described
+from kraftbridge.copies.dry_start import described
 from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState
 from kraftbridge.models.observation import StatefulSetState
 from kraftbridge.models.phase import BrokerMode, Phase

@@ -15,7 +15,7 @@ from tests.simulation.kafka import BROKERS, CONTROLLERS
 from tests.simulation.settings import Settings
 from tests.simulation.stores import Stores
 
-from kraftbridge.dry_start import described
+from kraftbridge.copies.dry_start import described
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import (

@@ -11,7 +11,7 @@ from tests.unit.builders.test_dry_start import EACH
 
 from kraftbridge.builders import rehearsal, verification
 from kraftbridge.builders.controllers import ControllersFacts, controllers_objects
-from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts, copy_pod, probe_pod
+from kraftbridge.builders.dry_start_pods import CopyFacts, DryStartFacts, copy_pod, probe_pod
 from kraftbridge.builders.pods import PodDefaults, completed
 from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.report import Profile

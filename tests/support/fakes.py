@@ -19,9 +19,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from kraftbridge.builders.brokers import parse_properties, setting_of
+from kraftbridge.builders.broker_overlays import parse_properties, setting_of
 from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_ROLE, LABEL_RUN, canary_topic
-from kraftbridge.dry_start import copies_of, described, likely_channels, other_channels
+from kraftbridge.copies.dry_start import copies_of, described, likely_channels, other_channels
 from kraftbridge.exceptions import ConflictError, ObservationError
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.models.broker_record import (

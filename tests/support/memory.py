@@ -6,7 +6,7 @@ import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kraftbridge import bounds
+from kraftbridge.outside import bounds
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kraftbridge.dry_start import copies_of
+from kraftbridge.copies.dry_start import copies_of
 from kraftbridge.models.broker_record import (
     BrokerNow,
     BrokerRecord,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from kraftbridge import bounds
+from kraftbridge.outside import bounds
 
 MEGA: Final = bytes(bounds.MIB)
 

@@ -9,9 +9,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from kraftbridge import authority
-from kraftbridge.authority import Purpose
-from kraftbridge.credentials import CredentialsError, listener_problems, subject
+from kraftbridge.listener import authority
+from kraftbridge.listener.authority import Purpose
+from kraftbridge.pods.credentials import CredentialsError, listener_problems, subject
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 HOSTS = ("c-3000.c.kafka.svc.cluster.local", "c-3001.c.kafka.svc.cluster.local")

@@ -14,7 +14,6 @@ from tests.support.fakes import Clock, FakeKubernetes
 from tests.support.memory import at_most
 from tests.support.observations import IDENTITY, RUN_ID, record
 
-from kraftbridge import bounds
 from kraftbridge.builders import names
 from kraftbridge.exceptions import ActionRefusedError, InvalidSpecError
 from kraftbridge.kafka.client import Security, _unfold, inlined
@@ -34,6 +33,7 @@ from kraftbridge.models.report import (
     VerificationReport,
 )
 from kraftbridge.models.status import MigrationStatus
+from kraftbridge.outside import bounds
 from kraftbridge.services import clients
 from kraftbridge.services.act.archives import report_of
 from kraftbridge.services.observe.runs import last_run

@@ -11,7 +11,8 @@ from cryptography.x509 import load_pem_x509_certificates
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from tests.support.cert_manager import KeyKind, authority, secret
 
-from kraftbridge.credentials import (
+from kraftbridge.kafka.client import Security
+from kraftbridge.pods.credentials import (
     CredentialsError,
     client_properties,
     keystore,
@@ -20,7 +21,6 @@ from kraftbridge.credentials import (
     main,
     truststore,
 )
-from kraftbridge.kafka.client import Security
 
 NOW = dt.datetime.now(dt.UTC)
 HOSTS = [f"demo-kraft-{i}.demo-kraft.kafka.svc.cluster.local" for i in (3000, 3001, 3002)]

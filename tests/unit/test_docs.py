@@ -15,11 +15,9 @@ import pytest
 import yaml
 from mkdocs.config import load_config
 
-from kraftbridge import metrics
-from kraftbridge.builders.brokers import parse_properties
+from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.builders.names import controller_host
-from kraftbridge.credentials import listener_problems
-from kraftbridge.dry_start import likely_channels
+from kraftbridge.copies.dry_start import likely_channels
 from kraftbridge.kafka.client import Security
 from kraftbridge.models import crd
 from kraftbridge.models.catalogue import ACCEPTABLE
@@ -28,6 +26,8 @@ from kraftbridge.models.decision import Action
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import controllers_name
+from kraftbridge.pods.credentials import listener_problems
+from kraftbridge.services import metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "operator/kraftbridge"

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from kraftbridge import __version__, metrics
+from kraftbridge import __version__
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus
+from kraftbridge.services import metrics
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 LABELS = {"namespace": "kafka", "name": "demo"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kraftbridge.builders import names, pods
-from kraftbridge.builders.brokers import (
+from kraftbridge.builders.broker_overlays import (
     SHORT_ADDRESS_CACHE,
     quorum_voters,
     render_properties,
@@ -31,6 +31,7 @@ from kraftbridge.constants import (
     STANDARD_AUTHORIZER,
 )
 from kraftbridge.models.broker_settings import COPIED
+from kraftbridge.models.objects import section
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.rehearsal import BEYOND_HEAP_BYTES, heap_bytes, heap_options
 from kraftbridge.models.spec import ControllersSpec, MigrationSpec
@@ -42,7 +43,7 @@ DATA = "/data"
 LISTENER_SECRET = "/etc/kraftbridge-listener"  # noqa: S105 - a mount path
 ZOOKEEPER_SECRET = "/etc/kraftbridge-zookeeper"  # noqa: S105 - a mount path
 CREDENTIALS = "/etc/kraftbridge-credentials"
-"""Files that the init container writes from certificates (`kraftbridge.credentials`), in memory."""
+"""Files that the init container writes from certificates (`kraftbridge.pods.credentials`), in memory."""
 LOG_DIR = f"{DATA}/kafka"
 KAFKA_CONTAINER = "kafka"
 UID = 1000
@@ -471,8 +472,8 @@ def _kafka_resources(controllers: ControllersSpec) -> dict[str, Any]:
 
     Kubernetes would make a request from a limit.
     """
-    requests = dict(pods.map_at(controllers.resources, "requests"))
-    stated = {*requests, *pods.map_at(controllers.resources, "limits")}
+    requests = dict(section(controllers.resources, "requests"))
+    stated = {*requests, *section(controllers.resources, "limits")}
     heap = heap_bytes(controllers.heap_options or heap_options(None))
     if "cpu" not in stated:
         requests["cpu"] = KAFKA_CPU
@@ -516,7 +517,7 @@ def _credentials_container(spec: MigrationSpec, facts: ControllersFacts) -> dict
         "name": "credentials",
         "image": facts.operator_image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python", "-m", "kraftbridge.credentials", *arguments],
+        "command": ["python", "-m", "kraftbridge.pods.credentials", *arguments],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _helper_resources(spec),
         "securityContext": {**RESTRICTED, "readOnlyRootFilesystem": True},
@@ -532,7 +533,7 @@ def _restoring_container(spec: MigrationSpec, facts: ControllersFacts, restored:
         "image": facts.operator_image,
         "imagePullPolicy": "IfNotPresent",
         "command": [
-            "python", "-m", "kraftbridge.restore", "volume",
+            "python", "-m", "kraftbridge.pods.restore", "volume",
             "--copy", pods.KEPT_COPY, "--sha256", restored.digest, "--directory", LOG_DIR,
             "--id", restored.id, "--epoch", str(restored.epoch), "--voters", voters, "--node-id", "$(NODE_ID)",
             # A cluster id may begin with a dash.
@@ -562,7 +563,7 @@ def _log_server_container(spec: MigrationSpec, facts: ControllersFacts) -> dict[
         "image": facts.operator_image,
         "imagePullPolicy": "IfNotPresent",
         "command": [
-            "python", "-m", "kraftbridge.logserver", "--directory", LOG_DIR, "--port", str(LOG_SERVER_PORT),
+            "python", "-m", "kraftbridge.pods.logserver", "--directory", LOG_DIR, "--port", str(LOG_SERVER_PORT),
             "--certificate", f"{secret}/tls.crt", "--key", f"{secret}/tls.key", "--token-file", f"{secret}/token",
         ],
         "ports": [{"name": "log-server", "containerPort": LOG_SERVER_PORT}],

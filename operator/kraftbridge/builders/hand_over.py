@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 
 from kraftbridge.builders.bitnami import writes_to_zookeeper
-from kraftbridge.builders.brokers import (
+from kraftbridge.builders.broker_overlays import (
     FIRST_PASS_DELAY,
     ISSUED_VOLUME,
     BrokerFacts,
@@ -24,7 +24,6 @@ from kraftbridge.builders.brokers import (
     setting_of,
     variable_of,
 )
-from kraftbridge.builders.pods import list_at, map_at
 from kraftbridge.constants import (
     ANNOTATION_BROKER_MODE,
     ANNOTATION_CONFIGURATION,
@@ -32,6 +31,7 @@ from kraftbridge.constants import (
     FIELD_MANAGER,
 )
 from kraftbridge.models.mounted_files import FilesKind, mounted_object
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import GuardedStatefulSet, ListenerCertificatesStatus, RequiredVariable
@@ -103,19 +103,19 @@ def _is_login(variable: str, prefix: str) -> bool:
 
 def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what of ``needed`` a pod template lacks, in words; the chart's admission policy judges in the same way."""
-    containers = list_at(template, "spec", "containers")
+    containers = entries(template, "spec", "containers")
     container: Mapping[str, Any] = next((c for c in containers if c.get("name") == needed.container), {})
-    entries = {entry["name"]: entry for entry in list_at(container, "env")}
-    env = {name: str(entry.get("value", "")) for name, entry in entries.items()}
+    variables = {entry["name"]: entry for entry in entries(container, "env")}
+    env = {name: str(entry.get("value", "")) for name, entry in variables.items()}
     missing = [variable.words for variable in needed.variables if not _has(variable, env.get(variable.name))]
     if not container.get("envFrom"):
         missing += [name for name in needed.present_variables if name not in env]
     missing += [
-        f"no {name}" for name in needed.empty_variables if env.get(name) or "valueFrom" in entries.get(name, {})
+        f"no {name}" for name in needed.empty_variables if env.get(name) or "valueFrom" in variables.get(name, {})
     ]
     if needed.volume and not _mounts_kraft_properties(needed, template):
         missing.append(f"volume {needed.volume} with {needed.mounted}")
-    if needed.issued_secret and not _mounts_secret(needed.issued_secret, list_at(template, "spec", "volumes")):
+    if needed.issued_secret and not _mounts_secret(needed.issued_secret, entries(template, "spec", "volumes")):
         missing.append(f"a volume with Secret {needed.issued_secret}")
     missing += [f"no {name}={env[name]}" for name in writes_to_zookeeper(env)]
     return tuple(missing)
@@ -133,15 +133,15 @@ def owner_renders(needed: GuardedStatefulSet, stateful_set: Mapping[str, Any]) -
         return True
     metadata = stateful_set["metadata"]
     try:
-        applied = json.loads(map_at(metadata, "annotations").get(_LAST_APPLIED) or "{}")
+        applied = json.loads(section(metadata, "annotations").get(_LAST_APPLIED) or "{}")
     except ValueError:
         applied = {}
-    template = map_at(applied, "spec").get("template")
+    template = section(applied, "spec").get("template")
     if template is not None and not lacking(needed, template):
         return True
     return any(
-        all(_owns(map_at(entry, "fieldsV1"), path) for path in _paths(needed))
-        for entry in list_at(metadata, "managedFields")
+        all(_owns(section(entry, "fieldsV1"), path) for path in _paths(needed))
+        for entry in entries(metadata, "managedFields")
         if _applied_by_another(entry)
     )
 
@@ -154,7 +154,7 @@ def _applied_by_another(entry: Mapping[str, Any]) -> bool:
 
 
 def _is_in_kraft_mode(template: Mapping[str, Any]) -> bool:
-    return map_at(template, "metadata", "annotations").get(ANNOTATION_BROKER_MODE) == BrokerMode.KRAFT
+    return section(template, "metadata", "annotations").get(ANNOTATION_BROKER_MODE) == BrokerMode.KRAFT
 
 
 def broker_manifests(spec: MigrationSpec, facts: Mapping[str, BrokerFacts], migration: str) -> dict[str, str]:
@@ -220,7 +220,7 @@ def exported(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mounts_secret(secret: str, volumes: Iterable[Mapping[str, Any]]) -> bool:
-    return any(map_at(volume, "secret").get("secretName") == secret for volume in volumes)
+    return any(section(volume, "secret").get("secretName") == secret for volume in volumes)
 
 
 def _has(variable: RequiredVariable, value: str | None) -> bool:
@@ -231,7 +231,7 @@ def _has(variable: RequiredVariable, value: str | None) -> bool:
 
 def _mounts_kraft_properties(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> bool:
     wanted = (FilesKind.SECRET, needed.secret) if needed.secret else (FilesKind.CONFIG_MAP, needed.config_map)
-    mounted = mounted_object(list_at(template, "spec", "volumes"), needed.volume)
+    mounted = mounted_object(entries(template, "spec", "volumes"), needed.volume)
     return _is_in_kraft_mode(template) or mounted == wanted
 
 

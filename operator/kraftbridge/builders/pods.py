@@ -7,22 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kraftbridge.builders.names import KEPT_COPY_KEY, part_of
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.spec import Placement, PodSettings, SecretReference
 
 Object = dict[str, Any]
-
-
-def map_at(obj: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """Return the part at a path of a Kubernetes object; empty where a step is left out or null."""
-    for key in path:
-        obj = obj.get(key) or {}
-    return obj
-
-
-def list_at(obj: Mapping[str, Any], *path: str) -> list[Any]:
-    """Return the list at a path of a Kubernetes object; empty where it is left out or null."""
-    *parents, last = path
-    return map_at(obj, *parents).get(last) or []
 
 
 ASSIGNED_SECURITY_CONTEXT: Final[Mapping[str, Any]] = {
@@ -72,11 +60,11 @@ def with_settings(template: Mapping[str, Any], pods: PodSettings, own: Placement
     """
     metadata = dict(template["metadata"])
     spec = dict(template["spec"])
-    labels = map_at(metadata, "labels")
+    labels = section(metadata, "labels")
     metadata["labels"] = {**pods.labels, **labels}
-    if annotations := {**pods.annotations, **map_at(metadata, "annotations")}:
+    if annotations := {**pods.annotations, **section(metadata, "annotations")}:
         metadata["annotations"] = annotations
-    secrets = {secret["name"]: secret for secret in list_at(spec, "imagePullSecrets")}
+    secrets = {secret["name"]: secret for secret in entries(spec, "imagePullSecrets")}
     secrets |= {secret.name: {"name": secret.name} for secret in pods.image_pull_secrets}
     if secrets:
         spec["imagePullSecrets"] = list(secrets.values())
@@ -149,7 +137,7 @@ def _placement(spec: Mapping[str, Any], pods: PodSettings, own: Placement, label
         "priorityClassName": own.priority_class_name or pods.priority_class_name,
         "nodeSelector": dict(own.node_selector or pods.node_selector),
         "tolerations": list(own.tolerations or pods.tolerations),
-        "affinity": affinity and {**map_at(spec, "affinity"), **affinity},
+        "affinity": affinity and {**section(spec, "affinity"), **affinity},
         "topologySpreadConstraints": [{**ours, **constraint} for constraint in constraints],
     }
     return {name: value for name, value in fields.items() if value}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kraftbridge.builders import names, pods
-from kraftbridge.builders.brokers import render_properties, short_hash
+from kraftbridge.builders.broker_overlays import render_properties, short_hash
 from kraftbridge.builders.controllers import RESTRICTED, ControllersFacts, controller_settings, pod_security_context
 from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
 from kraftbridge.models.phase import ControllerMode

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kraftbridge.builders.pods import list_at, map_at
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
+from kraftbridge.models.objects import entries, section
 
 Read = Callable[[FilesKind, str], MountedFiles | None]
 """Returns a ConfigMap or Secret of the pod's namespace; None if it does not exist."""
@@ -61,13 +61,13 @@ def container_environment(container: Mapping[str, Any], namespace: str, read: Re
         secret.discard(variable)
         if kind is FilesKind.SECRET:
             secret.add(variable)
-    entries = list_at(container, "env")
-    for entry in entries:
+    variables = entries(container, "env")
+    for entry in variables:
         name = entry["name"]
         secret.discard(name)
         unknown.discard(name)
         stated = _value_of(entry, values, namespace, read)
-        if "secretKeyRef" in map_at(entry, "valueFrom"):
+        if "secretKeyRef" in section(entry, "valueFrom"):
             secret.add(name)
         if stated is None:
             values.pop(name, None)
@@ -77,15 +77,15 @@ def container_environment(container: Mapping[str, Any], namespace: str, read: Re
     return ContainerEnvironment(
         values=values,
         unknown=frozenset(unknown),
-        references=frozenset(entry["name"] for entry in entries if entry.get("valueFrom") is not None),
+        references=frozenset(entry["name"] for entry in variables if entry.get("valueFrom") is not None),
         secret=frozenset(secret),
-        inherited=frozenset(values.keys() - {entry["name"] for entry in entries}),
+        inherited=frozenset(values.keys() - {entry["name"] for entry in variables}),
     )
 
 
 def _inherited(container: Mapping[str, Any], read: Read) -> Iterator[tuple[FilesKind, str, str]]:
     """Yield the variables of ``envFrom`` with the kind of object that gives them."""
-    for source in list_at(container, "envFrom"):
+    for source in entries(container, "envFrom"):
         for kind, reference in _references(source, "configMapRef", "secretRef"):
             files = read(kind, reference["name"])
             if files is None:
@@ -98,7 +98,7 @@ def _references(
     source: Mapping[str, Any], config_map: str, secret: str
 ) -> Iterator[tuple[FilesKind, Mapping[str, Any]]]:
     for field_name, kind in ((config_map, FilesKind.CONFIG_MAP), (secret, FilesKind.SECRET)):
-        reference = map_at(source, field_name)
+        reference = section(source, field_name)
         if reference.get("name"):
             yield kind, reference
 
@@ -114,7 +114,7 @@ def _value_of(entry: Mapping[str, Any], values: Mapping[str, str], namespace: st
         if files is None or key not in files.keys:
             return None
         return files.text(key)
-    return namespace if map_at(reference, "fieldRef").get("fieldPath") in _KNOWN_FIELDS else None
+    return namespace if section(reference, "fieldRef").get("fieldPath") in _KNOWN_FIELDS else None
 
 
 def _expanded(value: str, values: Mapping[str, str]) -> str:
@@ -132,7 +132,7 @@ def overrides_of(container: Mapping[str, Any]) -> dict[str, str]:
     ``kafka.Kafka.getPropsFromArgs``: overrides win over the properties file.
     """
     words: list[str] = []
-    for argument in (*list_at(container, "command"), *list_at(container, "args")):
+    for argument in (*entries(container, "command"), *entries(container, "args")):
         words += _words(str(argument))
     overrides = {}
     for word, following in zip(words, [*words[1:], ""], strict=False):

@@ -487,7 +487,7 @@ def _forecast_job(spec: MigrationSpec, facts: RunFacts, kept: KeptCopy) -> dict[
             "name": "unpack",
             "image": facts.image,
             "imagePullPolicy": spec.verification.image_pull_policy,
-            "command": ["python", "-m", "kraftbridge.restore", *arguments],
+            "command": ["python", "-m", "kraftbridge.pods.restore", *arguments],
             "terminationMessagePolicy": "FallbackToLogsOnError",
             "resources": verifier["resources"],
             "securityContext": verifier["securityContext"],

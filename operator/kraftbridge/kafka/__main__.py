@@ -18,10 +18,10 @@ from typing import Any, Final
 import javaproperties
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
-from kraftbridge import bounds
 from kraftbridge.exceptions import InvalidSpecError
 from kraftbridge.kafka.client import Security, inlined
 from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, WireError, error_name, host_ports
+from kraftbridge.outside import bounds
 
 _REQUEST_SECONDS: Final = 15.0
 _ENTITIES: Final = {"user": "user", "client": "client-id", "ip": "ip"}

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 from cryptography.x509 import Certificate
 
-from kraftbridge import bounds
-from kraftbridge.bounds import PathRefusedError
 from kraftbridge.exceptions import InvalidSpecError
+from kraftbridge.outside import bounds
+from kraftbridge.outside.bounds import PathRefusedError
 
 _lock = threading.Lock()
 _under_way: dict[tuple[str, int], Future[tuple[str, ...]]] = {}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kraftbridge import bounds
+from kraftbridge.outside import bounds
 
 OLDEST: Final = 9
 """The oldest version that is decoded here (KIP-482); brokers serve it since 2.4."""

@@ -22,10 +22,10 @@ from kafka.protocol.metadata.metadata import MetadataRequest
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from kraftbridge import bounds
 from kraftbridge.kafka import metadata
 from kraftbridge.kafka.client import Security, resolve
 from kraftbridge.models.observation import NodeFeatures
+from kraftbridge.outside import bounds
 
 __all__ = ["Connection", "ConnectionLostError", "Security", "WireError", "error_name", "host_ports", "is_usable"]
 

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from kraftbridge.json_text import parsed_json
 from kraftbridge.metadata.entities import Entity, canonical_json
 from kraftbridge.metadata.log.files import LogFiles
 from kraftbridge.metadata.log.replay import records_of
 from kraftbridge.metadata.zookeeper.tree import DumpReading
 from kraftbridge.metadata.zookeeper.znodes import MAXIMUM_INT32, Znode
 from kraftbridge.models.entities import EntityKind
+from kraftbridge.outside.json_text import parsed_json
 
 COPY_TRANSACTION: Final = "ZK Migration"
 """Name of the copy's transaction (``QuorumController.MigrationRecordConsumer``)."""

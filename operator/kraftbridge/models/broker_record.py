@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from kraftbridge import bounds
 from kraftbridge.models.config_values import ConfigType
 from kraftbridge.models.survey import DYNAMIC, SettingSource, Stated, Unobserved
+from kraftbridge.outside import bounds
 
 _ADVICE: Final = "Let the ConfigMap be as the operator wrote it"
 

@@ -90,7 +90,7 @@ class CopyKey:
     ordinal: int
     mode: BrokerMode
     channel: str = ""
-    """Another channel than the one in ``spec.brokers``, as `kraftbridge.dry_start.described` writes it;
+    """Another channel than the one in ``spec.brokers``, as `kraftbridge.copies.dry_start.described` writes it;
     ``""`` for that one."""
 
     @property

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote_plus
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from kraftbridge.json_text import writable
+from kraftbridge.outside.json_text import writable
 
 DEFAULT_ENTITY: Final = "<default>"
 """Kafka's name of the default entity in ZooKeeper (``ConfigEntityName``, ``ZooKeeperInternals.DEFAULT_STRING``)."""

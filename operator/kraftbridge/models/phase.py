@@ -1,7 +1,8 @@
 """The phases of a migration and what is true of each, and the closed sets beside them: targets, node configurations.
 
-`PHASES` has one row for each phase. What else knows a property of a phase reads its row: what the observer asks, the guards, the pace of the loop, the
-rules of the CRD, the simulation.
+`PHASES` has one row for each phase.
+What else knows a property of a phase reads its row: what the observer asks, the guards, the pace of the loop,
+the rules of the CRD, the simulation.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ class Target(StrEnum):
 class Phase(StrEnum):
     """Where a migration stands.
 
-    Forward, each phase is entered through its gate: Preflight, ProvisioningQuorum, TakingOver, DualWrite, RollingBrokers,
-    AwaitingFinalization, Finalizing, Completed. Any phase before Finalizing may go to RollingBack and on to RolledBack.
+    Forward, each phase is entered through its gate: Preflight, ProvisioningQuorum, TakingOver, DualWrite,
+    RollingBrokers, AwaitingFinalization, Finalizing, Completed.
+    Any phase before Finalizing may go to RollingBack and on to RolledBack.
     """
 
     PREFLIGHT = "Preflight"
@@ -70,7 +72,7 @@ class BrokerMode(StrEnum):
 
     @classmethod
     def of(cls, configuration: str) -> BrokerMode:
-        """Return the mode that a configuration annotation (``Mode-hash``) names; none is the user's own, on ZooKeeper."""
+        """Return the mode that a configuration annotation (``Mode-hash``) names; without one it is ZooKeeper."""
         return _BROKER_MODES.get(configuration.partition("-")[0], cls.ZOOKEEPER)
 
 
@@ -84,7 +86,7 @@ class ControllerMode(StrEnum):
     FINAL = "Final"
     """Without ``zookeeper.metadata.migration.enable``: the first active one finalizes (KIP-866)."""
     ISOLATED = "Isolated"
-    """As `MIGRATION`, on a port that no broker knows: the log gets no more changes, and ZooKeeper gets all that it has."""
+    """As `MIGRATION`, on a port that no broker knows: the log gets no more changes, and ZooKeeper gets all of it."""
 
     @property
     def migrates(self) -> bool:
@@ -100,8 +102,8 @@ class ControllerMode(StrEnum):
 class ZkMigrationState(StrEnum):
     """Kafka's ``ZkMigrationState`` (metadata record and gauge), by name.
 
-    The numbers 1 and 2 changed places in Kafka 3.5 (``org.apache.kafka.metadata.migration.ZkMigrationState``), so only names leave
-    the module that reads them.
+    The numbers 1 and 2 changed places in Kafka 3.5 (``org.apache.kafka.metadata.migration.ZkMigrationState``),
+    so only names leave the module that reads them.
     """
 
     NONE = "NONE"
@@ -154,7 +156,7 @@ class PhaseRow:
     """What is true of one phase."""
 
     needs: frozenset[Part]
-    """What is observed, if its source exists (`kraftbridge.phases.needs`). A gate that asks for another part stays closed."""
+    """What is observed, if its source exists (`kraftbridge.phases.needs`); a gate on another part stays closed."""
     brokers: BrokerMode | None
     """The mode that the brokers are brought to. None: no broker is changed."""
     forward: bool = True
@@ -164,17 +166,23 @@ class PhaseRow:
     reversible: bool = True
     """Whether the migration can be rolled back from it."""
     at_rest: bool = False
-    """Whether the migration owns no object of the user, holds no Lease and runs no operation, so that the resource may be deleted."""
+    """Whether it owns no object of the user, holds no Lease and runs no operation: the resource may be deleted."""
     restarts_nodes: bool = False
     """Whether it restarts brokers or controllers one after the other."""
     migrates: bool = False
-    """Whether every controller must have ``zookeeper.metadata.migration.enable``. ProvisioningQuorum applies its controllers itself."""
+    """Whether every controller must have ``zookeeper.metadata.migration.enable``.
+
+    ProvisioningQuorum applies its controllers itself.
+    """
     mirrors: bool = False
     """Whether the KRaft controller writes each change to ZooKeeper, too (KIP-866, dual-write)."""
     led_by_kraft: bool = False
     """Whether the brokers have been led by a KRaft controller since it began."""
     idle_seconds: float | None = None
-    """Longest pause of the loop while the user is waited for: a correction in the cluster (not in the resource) is noticed within it. None: it does not grow."""
+    """Longest pause of the loop while the user is waited for. None: it does not grow.
+
+    A correction in the cluster (not in the resource) is noticed within it.
+    """
 
     @property
     def is_open(self) -> bool:

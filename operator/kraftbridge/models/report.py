@@ -14,9 +14,9 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
-from kraftbridge.json_text import writable
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts
+from kraftbridge.outside.json_text import writable
 
 SCHEMA_VERSION: Final = 1
 

@@ -1,6 +1,7 @@
-"""The phases from Preflight to Completed: one ``run_…_phase`` each, in the order of `kraftbridge.models.phase.FORWARD`. Pure.
+"""The phases from Preflight to Completed: one ``run_…_phase`` each, in the order of `models.phase.FORWARD`. Pure.
 
-Each is a chain of steps. A step returns what the phase waits for, or None once it is done; the first wait ends the chain.
+Each is a chain of steps.
+A step returns what the phase waits for, or None once it is done; the first wait ends the chain.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def _judge(draft: Draft) -> Wait | None:
 
 
 def _cluster_id(step: StepContext) -> str:
-    """Return the cluster's id once the dry start can be begun with it: ZooKeeper tells it, and the id of each broker."""
+    """Return the cluster's id once ZooKeeper tells it and the id of each broker: a dry start begins with them."""
     zookeeper = step.observation.zookeeper
     if not isinstance(zookeeper, ZooKeeperState) or not step.registered_broker_ids():
         return ""
@@ -219,7 +220,7 @@ def _record_controllers(draft: Draft) -> Wait | None:
 
 
 def _record_findings(draft: Draft, found: tuple[FindingStatus, ...]) -> None:
-    """Record the findings in status; more than `MAXIMUM_FINDINGS` go to a ConfigMap, since etcd refuses objects of more than 1.5 MiB."""
+    """Record the findings; more than `MAXIMUM_FINDINGS` go to a ConfigMap, since etcd refuses more than 1.5 MiB."""
     if len(found) <= MAXIMUM_FINDINGS:
         draft.update(findings=found, findings_report=None)
         return
@@ -306,7 +307,7 @@ def _ensure_rehearsed(draft: Draft) -> Wait | None:
 
 
 def _ensure_channel_reaches(draft: Draft) -> Wait | None:
-    """Repeat the dry start if a pod template changed since preflight; the channel stays, and what is found closes the gate."""
+    """Repeat the dry start if a pod template changed since preflight; a finding closes the gate, the channel stays."""
     if not channel.outdated(draft):
         return None
     changed = "Before any broker restarts: a pod template of the brokers, or what it refers to, changed since preflight"
@@ -318,7 +319,10 @@ def _ensure_channel_reaches(draft: Draft) -> Wait | None:
         first = standing[0]
         fix = first.fix
         if first.code in (Code.CHANNEL_UNKNOWN, Code.DRY_START_OVERLAY_LOST):
-            fix = f"The channel cannot change now ({draft.status.channel}): give the template its former content, or roll back (spec.target ZooKeeper) and start again"
+            fix = (
+                f"The channel cannot change now ({draft.status.channel}): give the template its former content, "
+                "or roll back (spec.target ZooKeeper) and start again"
+            )
         message = f"{changed}: {first.code} on {first.object}: {first.reason}. {fix}"
         return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
     channel.record_proof(draft)
@@ -329,7 +333,7 @@ def _ensure_channel_reaches(draft: Draft) -> Wait | None:
 
 
 def run_taking_over_phase(draft: Draft) -> Outcome:
-    """Restart the brokers in migration mode; the controller copies the metadata once the last one registers (KIP-866)."""
+    """Restart the brokers in migration mode; the controller copies once the last one registers (KIP-866)."""
     verifying.keep_watching(draft)
     return (
         reconcile_nodes(draft, BrokerMode.MIGRATION)
@@ -374,7 +378,7 @@ def _prove_copy(draft: Draft) -> Wait | None:
     return None
 
 
-# -------------------------------------------------------------------------- DualWrite, RollingBrokers, AwaitingFinalization
+# ------------------------------------------------------------------ DualWrite, RollingBrokers, AwaitingFinalization
 
 
 def run_dual_write_phase(draft: Draft) -> Outcome:
@@ -450,8 +454,8 @@ def _await_the_word(step: StepContext) -> Wait | None:
 def run_finalizing_phase(draft: Draft) -> Outcome:
     """Restart the controllers without migration mode, the active one last.
 
-    The first active controller without ``zookeeper.metadata.migration.enable`` writes the end of the migration to the log
-    (KIP-866).
+    The first active controller without ``zookeeper.metadata.migration.enable`` writes the end of the migration
+    to the log (KIP-866).
     """
     controllers.keep_controllers(draft, ControllerMode.FINAL)
     rolls.reassert_brokers(draft, BrokerMode.KRAFT)
@@ -509,7 +513,8 @@ def _follow_end_of_migration(draft: Draft) -> Wait | None:
     )
     if not blockers:
         return None
-    # The controller fences a broker that cannot find the new leader only after broker.session.timeout.ms, so the hold restarts.
+    # The controller fences a broker that cannot find the new leader only after broker.session.timeout.ms:
+    # the hold restarts.
     draft.update(hold_until=None)
     return Wait(blockers[0])
 

@@ -36,7 +36,11 @@ from kraftbridge.phases.nodes import restarts
 
 
 def enforce(draft: Draft) -> Wait | None:
-    """Return a wait if a lost channel, another holder, a controller without the migration flag, another ZooKeeper, or an unknown broker forbids to continue."""
+    """Return a wait if something forbids to continue.
+
+    That is a lost channel, another holder, a controller without the migration flag, another ZooKeeper,
+    or an unknown broker.
+    """
     if (waiting := _without_channel(draft)) is not None:
         return waiting
     if draft.status.phase.at_rest and not _rolls_controllers(draft):
@@ -55,7 +59,10 @@ def enforce(draft: Draft) -> Wait | None:
 
 
 def _refuse_other_zookeeper(draft: Draft) -> Wait | None:
-    """Change nothing while ZooKeeper contradicts what this attempt has read; isolated controllers return to the brokers, which have no other controller."""
+    """Change nothing while ZooKeeper contradicts what this attempt has read.
+
+    Isolated controllers return to the brokers, which have no other controller.
+    """
     if (waiting := history.enforce(draft)) is None:
         return None
     found = history.contradicts(draft)
@@ -64,14 +71,19 @@ def _refuse_other_zookeeper(draft: Draft) -> Wait | None:
 
 
 def _without_channel(step: StepContext) -> Wait | None:
-    """Refuse to go on without the channel that preflight recorded: with ``configStyle: Auto`` nothing else says how the brokers are configured."""
+    """Refuse to go on without the channel that preflight recorded.
+
+    With ``configStyle: Auto`` nothing else says how the brokers are configured.
+    """
     phase = step.status.phase
     is_open = step.spec.brokers.config_style is ConfigStyle.AUTO
     if not is_open or step.status.channel is not None or phase.row.is_open:
         return None
     return Wait(
-        "spec.brokers.configStyle is Auto, and status.channel, which preflight recorded, is gone: the operator does not guess how the brokers are configured. "
-        "Restore status.channel with kubectl patch --subresource=status; the pod templates show the channel (docs/dry-start.md)",
+        "spec.brokers.configStyle is Auto, and status.channel, which preflight recorded, is gone: "
+        "the operator does not guess how the brokers are configured. "
+        "Restore status.channel with kubectl patch --subresource=status; "
+        "the pod templates show the channel (docs/dry-start.md)",
         WaitKind.USER,
         Reason.UNKNOWN,
         stalled=True,
@@ -117,7 +129,7 @@ def _hold_leases(draft: Draft) -> Wait | None:
 
 
 def _rolls_controllers(step: StepContext) -> bool:
-    """Return whether a change of ``spec.controllers`` is rolled out or the controllers are restored, which restarts nodes at a rest, too."""
+    """Return whether nodes restart at a rest, too: controllers are changed or restored."""
     controllers = step.status.controllers
     changing = controllers is not None and (controllers.change is not None or step.status.operation is not None)
     return changing or lost_quorum.is_under_way(step.status)
@@ -125,7 +137,8 @@ def _rolls_controllers(step: StepContext) -> bool:
 
 def _held_by_another(item: StatefulSetState, holder: str, age_seconds: float) -> Wait:
     return Wait(
-        f"StatefulSet {item.name} belongs to another operator or migration: {holder} holds Lease kraftbridge-{item.name}, last renewed {age_seconds:.0f} s ago. "
+        f"StatefulSet {item.name} belongs to another operator or migration: "
+        f"{holder} holds Lease kraftbridge-{item.name}, last renewed {age_seconds:.0f} s ago. "
         "Delete that migration or stop that operator; this migration takes the Lease over once it has expired",
         reason=Reason.LOCKED,
         stalled=True,
@@ -148,8 +161,10 @@ def _release_leases(draft: Draft) -> None:
 def _restore_migration_flag(draft: Draft) -> Wait | None:
     """Restore ``zookeeper.metadata.migration.enable`` on controllers that lost it.
 
-    The first controller that becomes active without it ends the migration. ``ActivationRecordsGenerator``: "Completing the ZK migration since this
-    controller was configured with 'zookeeper.metadata.migration.enable' set to 'false'". That record cannot be undone (KIP-866).
+    The first controller that becomes active without it ends the migration.
+    ``ActivationRecordsGenerator``: "Completing the ZK migration since this controller was configured with
+    'zookeeper.metadata.migration.enable' set to 'false'".
+    That record cannot be undone (KIP-866).
     """
     workload, status = draft.observation.controllers, draft.status.controllers
     if not draft.status.phase.row.migrates or status is None:
@@ -168,7 +183,10 @@ def _restore_migration_flag(draft: Draft) -> Wait | None:
     if not flagless:
         return None
     pod = flagless[0]
-    words = f"controller {pod.ordinal} (pod {pod.name}) runs without zookeeper.metadata.migration.enable and would finalize the migration if it became active"
+    words = (
+        f"controller {pod.ordinal} (pod {pod.name}) runs without zookeeper.metadata.migration.enable "
+        "and would finalize the migration if it became active"
+    )
     others = sum(p.ready and not p.deleting for p in stateful_set.pods if p.name != pod.name)
     if others <= len(status.node_ids) // 2 and len(status.node_ids) > 1:
         return _raise_alarm(
@@ -189,8 +207,9 @@ def _unexpected_end(step: StepContext) -> str:
     if not said:
         return ""
     return (
-        f"controller {', '.join(map(str, said))} says that the migration has ended (ZkMigrationState POST_MIGRATION), which was never asked for: ZooKeeper is not written any more "
-        "and there is no way back. Nothing is changed until you decide; see docs/runbooks/KraftbridgeMigrationStalled.md"
+        f"controller {', '.join(map(str, said))} says that the migration has ended (ZkMigrationState POST_MIGRATION), "
+        "which was never asked for: ZooKeeper is not written any more and there is no way back. "
+        "Nothing is changed until you decide; see docs/runbooks/KraftbridgeMigrationStalled.md"
     )
 
 
@@ -245,7 +264,8 @@ def _strangers(step: StepContext) -> Wait | None:
         else ""
     )
     return Wait(
-        f"broker {named} joined after preflight and does not belong to this migration{waits}. Stop it and move its partitions, or roll back (spec.target ZooKeeper) and start again with "
+        f"broker {named} joined after preflight and does not belong to this migration{waits}. "
+        "Stop it and move its partitions, or roll back (spec.target ZooKeeper) and start again with "
         "its StatefulSet in spec.brokers.statefulSets",
         reason=Reason.STRANGER,
         stalled=True,
@@ -283,8 +303,10 @@ def blocked_deletion(step: StepContext) -> Wait | None:
     if spec.on_deletion is not OnDeletion.BLOCK or spec.target is Target.ZOOKEEPER or operation is not None:
         return None
     return Wait(
-        f"Deletion waits in phase {phase}: this migration configures brokers and ZooKeeper. Set spec.target to ZooKeeper to go back, or spec.onDeletion to Finish to go on to "
-        "spec.target KRaft; the resource goes by itself then. Annotation kraftbridge.dev/abandon=true lets it go at once and leaves everything as it is",
+        f"Deletion waits in phase {phase}: this migration configures brokers and ZooKeeper. "
+        "Set spec.target to ZooKeeper to go back, or spec.onDeletion to Finish to go on to spec.target KRaft; "
+        "the resource goes by itself then. "
+        "Annotation kraftbridge.dev/abandon=true lets it go at once and leaves everything as it is",
         WaitKind.USER,
         Reason.DELETION_WAITS,
         stalled=True,

@@ -1,4 +1,4 @@
-"""The guard after the end: pod templates of brokers without what KRaft needs are refused until their owner renders it. Pure."""
+"""The guard after the end refuses broker templates that lack what KRaft needs, until their owner renders it. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 
 
 def begin_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> None:
-    """Record what each template needs, before the StatefulSets are given back: the admission policy reads it from status."""
+    """Record what each template needs before the StatefulSets are given back: the admission policy reads the status."""
     if draft.status.hand_over is not None:
         return
     known = tuple(s.required for s in sets if s.required is not None)
     if draft.spec.hand_over is HandOver.GUARD and len(known) != len(sets):
         unknown = next(s.name for s in sets if s.required is None)
-        message = f"StatefulSet {unknown}: what its template needs for KRaft is not known, because its original state is not recorded"
-        message = f"{message}. It is given back, and nothing refuses a template without it"
+        message = (
+            f"StatefulSet {unknown}: what its template needs for KRaft is not known, "
+            "because its original state is not recorded. "
+            "It is given back, and nothing refuses a template without it"
+        )
         former = condition(draft.status.conditions, ConditionType.HANDED_OVER)
         if former is None or former.reason is not Reason.NOT_GUARDED:
             draft.tell(EventReason.ALARM, message, EventType.WARNING)
@@ -30,7 +33,7 @@ def begin_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> None:
 
 
 def follow_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> Wait | None:
-    """End the guard when the owners render KRaft or the user releases it; return the alarm while a template lacks something."""
+    """End the guard when the owners render KRaft or the user releases it; return the alarm while something lacks."""
     known = draft.status.hand_over
     if known is None or known.ended_at is not None:
         return None
@@ -45,7 +48,10 @@ def follow_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> Wait | None:
     if all(s.owner_renders for s in sets):
         _end(draft, known, Reason.DONE, "The owner of every StatefulSet of brokers renders what KRaft needs")
         return None
-    values = f"Put what ConfigMap {draft.status.final_manifest} shows into the next release of the brokers; set spec.handOver to Release when that is done"
+    values = (
+        f"Put what ConfigMap {draft.status.final_manifest} shows into the next release of the brokers; "
+        "set spec.handOver to Release when that is done"
+    )
     if draft.observation.admission_policy is True:
         message = f"The admission policy refuses a pod template of the brokers that lacks what KRaft needs. {values}"
         draft.set_condition(ConditionType.HANDED_OVER, "False", Reason.GUARDED, message)
@@ -70,7 +76,8 @@ def _raise_alarm(draft: Draft, sets: Sequence[StatefulSetState], missing: tuple[
     writers = sorted({s.last_writer for s in sets if s.lacking and s.last_writer})
     by = f" (last written by {', '.join(writers)})" if writers else ""
     message = (
-        f"The pod template of the brokers lacks what KRaft needs{by}: {'; '.join(missing)}. A broker that restarts with it leaves the cluster. Put back what ConfigMap "
+        f"The pod template of the brokers lacks what KRaft needs{by}: {'; '.join(missing)}. "
+        "A broker that restarts with it leaves the cluster. Put back what ConfigMap "
         f"{draft.status.final_manifest} shows; set spec.handOver to Release if Kafka gets these settings in another way"
     )
     former = condition(draft.status.conditions, ConditionType.HANDED_OVER)

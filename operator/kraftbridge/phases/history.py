@@ -62,7 +62,7 @@ def track(draft: Draft) -> None:
 
 
 def _is_kept_in(phase: Phase) -> bool:
-    """Return whether something depends on ZooKeeper's past: not before these phases, and after them nothing depends on ZooKeeper."""
+    """Return whether something depends on ZooKeeper's past: nothing before the takeover, nothing after Finalizing."""
     return phase.row.migrates
 
 

@@ -1,7 +1,8 @@
 """`decide`: returns the next status and actions for a spec, a status and an observation. Pure and total.
 
-The loop publishes the decided status under a resourceVersion test *before* it executes the actions. So every intent is on record when its action
-starts, every action is repeatable, and the operator can stop at any instruction.
+The loop publishes the decided status under a resourceVersion test *before* it executes the actions.
+So every intent is on record when its action starts, every action is repeatable, and the operator can stop at any
+instruction.
 """
 
 from __future__ import annotations
@@ -126,6 +127,10 @@ def _run_phase(draft: Draft) -> Outcome:
         )
     if target is Target.ZOOKEEPER and phase not in (Phase.ROLLING_BACK, Phase.ROLLED_BACK):
         return originals.blocked(draft) or Enter(Phase.ROLLING_BACK)
+    return _run(draft, phase)
+
+
+def _run(draft: Draft, phase: Phase) -> Outcome:
     match phase:
         case Phase.PREFLIGHT:
             return run_preflight_phase(draft)
@@ -207,7 +212,7 @@ def _record_wait(draft: Draft, waiting: Wait) -> None:
 
 
 def _stalled_past_deadline(step: StepContext, waiting: Wait) -> Wait:
-    """Return the wait with ``stalled`` set once a restart is past its deadline, and with the action from the table of `deadlines`."""
+    """Return the wait, stalled and with the action of `deadlines` once a restart is past its deadline."""
     found = deadlines.overdue(step)
     if found is None or waiting.stalled or waiting.kind is WaitKind.USER:
         return waiting
@@ -217,7 +222,10 @@ def _stalled_past_deadline(step: StepContext, waiting: Wait) -> Wait:
     message = f"{waiting.message}. Node {node} is past its deadline: {stage}; {action}"
     if action is deadlines.PastDeadline.RESTART_AGAIN and (away := brokers.away(step)):
         pods = " ".join(away)
-        message = f"{message}. These brokers do not serve either, and no other broker restarts before they do; find out why, or restart them: kubectl delete pod {pods}"
+        message = (
+            f"{message}. These brokers do not serve either, and no other broker restarts before they do; "
+            f"find out why, or restart them: kubectl delete pod {pods}"
+        )
     return replace(waiting, message=message, reason=Reason.DEADLINE_EXCEEDED, stalled=True)
 
 
@@ -281,7 +289,7 @@ def _progress(before: MigrationStatus, after: MigrationStatus) -> bool:
 
 
 def _set_quorum_ready(draft: Draft) -> None:
-    """Keep the condition of a quorum that was ready: Unknown while its controllers do not answer. Without a question it stays as it is."""
+    """Keep the condition of a quorum that was ready: Unknown while its controllers are asked and do not answer."""
     kind, quorum = ConditionType.QUORUM_READY, draft.observation.quorum
     former = condition(draft.status.conditions, kind)
     if former is None or former.reason not in (Reason.DONE, Reason.UNKNOWN) or quorum == NOT_NEEDED:
@@ -323,7 +331,8 @@ def _set_rollback_possible(draft: Draft) -> None:
             kind,
             "False",
             Reason.NOT_MIRRORED,
-            f"The offset in /migration stays at {zookeeper.migration.kraft_metadata_offset}: ZooKeeper does not mirror the metadata log",
+            f"The offset in /migration stays at {zookeeper.migration.kraft_metadata_offset}: "
+            "ZooKeeper does not mirror the metadata log",
         )
 
 
@@ -376,6 +385,7 @@ def deletion_blocker(status: MigrationStatus) -> str:
     if status.phase.at_rest:
         return ""
     return (
-        f"the migration is in phase {status.phase} and configures the brokers. Set spec.target to ZooKeeper to roll back, or spec.onDeletion to Finish to continue to "
-        "spec.target; the annotation kraftbridge.dev/abandon=true removes the resource at once and leaves the cluster as it is"
+        f"the migration is in phase {status.phase} and configures the brokers. "
+        "Set spec.target to ZooKeeper to roll back, or spec.onDeletion to Finish to continue to spec.target; "
+        "the annotation kraftbridge.dev/abandon=true removes the resource at once and leaves the cluster as it is"
     )

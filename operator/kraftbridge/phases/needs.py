@@ -1,11 +1,14 @@
 """The parts of the observation that a step needs: those of its phase's row whose source exists. Pure.
 
-The observer and the simulated cluster read nothing else. Such a part is `NOT_NEEDED`, and a gate that asks for it stays closed.
+The observer and the simulated cluster read nothing else.
+What they do not read is `NOT_NEEDED`, and a gate that asks for it stays closed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Final
 
 from kraftbridge.models.phase import Part, Phase
 from kraftbridge.models.status import MigrationStatus
@@ -17,44 +20,49 @@ from kraftbridge.phases.rollback import without_controller
 
 def needs(status: MigrationStatus, now: datetime) -> frozenset[Part]:
     """Return the parts to observe for a step in this status."""
-    return frozenset(part for part in status.phase.row.needs if _exists(part, status, now))
+    wanted = status.phase.row.needs
+    return frozenset(part for part in wanted if part not in _EXISTS or _EXISTS[part](status, now))
 
 
-def _exists(part: Part, status: MigrationStatus, now: datetime) -> bool:
-    """Return whether the source of a part exists."""
-    match part:
-        case Part.CONTROLLERS | Part.CONTROLLER_FEATURES:
-            return status.controllers is not None
-        case Part.QUORUM | Part.METRICS | Part.REGISTERED_CONTROLLERS:
-            # Stopped controllers do not answer; asking them would prolong the time without a controller.
-            return status.controllers is not None and not without_controller(status)
-        case Part.CLUSTER_BY_BROKER | Part.REDUNDANCY:
-            changing = status.controllers is not None and status.controllers.change is not None
-            return status.phase is not Phase.COMPLETED or status.given_back_at is None or changing
-        case Part.CANARY_BY_BROKER:
-            canary = status.canary
-            return canary is not None and canary.removed_at is None and not without_controller(status)
-        case Part.SURVEY:
-            return status.phase is Phase.PREFLIGHT or shared_settings.are_due(status)
-        case Part.RUN:
-            return bool(status.verifications)
-        case Part.CLUES:
-            return is_slow(status, now)
-        case Part.ARCHIVE:
-            return status.healing is not None and bool(status.healing.archive) and status.healing.archived_at is None
-        case Part.ADMISSION_POLICY:
-            return status.hand_over is None or status.hand_over.guarded
-        case Part.BROKER_RECORD:
-            return status.broker_record is not None
-        case Part.KEPT_COPY:
-            return status.keeping is not None and not status.keeping.given_up
-        case Part.BEHIND:
-            return status.lost_quorum is not None
-        case Part.START_LOG:
-            return status.watched_start is not None
-        case Part.BROKER_NOW:
-            return comparison_is_due(status, now)
-        case Part.FEATURE_ANSWER:
-            return status.metadata_version is not None and status.metadata_version.validates
-        case _:
-            return True
+def _answering(status: MigrationStatus, _now: datetime) -> bool:
+    # Stopped controllers do not answer; asking them would prolong the time without a controller.
+    return status.controllers is not None and not without_controller(status)
+
+
+def _restarting(status: MigrationStatus, _now: datetime) -> bool:
+    changing = status.controllers is not None and status.controllers.change is not None
+    return status.phase is not Phase.COMPLETED or status.given_back_at is None or changing
+
+
+def _canary(status: MigrationStatus, _now: datetime) -> bool:
+    canary = status.canary
+    return canary is not None and canary.removed_at is None and not without_controller(status)
+
+
+def _archive(status: MigrationStatus, _now: datetime) -> bool:
+    healing = status.healing
+    return healing is not None and bool(healing.archive) and healing.archived_at is None
+
+
+_EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
+    Part.CONTROLLERS: lambda status, _: status.controllers is not None,
+    Part.CONTROLLER_FEATURES: lambda status, _: status.controllers is not None,
+    Part.QUORUM: _answering,
+    Part.METRICS: _answering,
+    Part.REGISTERED_CONTROLLERS: _answering,
+    Part.CLUSTER_BY_BROKER: _restarting,
+    Part.REDUNDANCY: _restarting,
+    Part.CANARY_BY_BROKER: _canary,
+    Part.SURVEY: lambda status, _: status.phase is Phase.PREFLIGHT or shared_settings.are_due(status),
+    Part.RUN: lambda status, _: bool(status.verifications),
+    Part.CLUES: is_slow,
+    Part.ARCHIVE: _archive,
+    Part.ADMISSION_POLICY: lambda status, _: status.hand_over is None or status.hand_over.guarded,
+    Part.BROKER_RECORD: lambda status, _: status.broker_record is not None,
+    Part.KEPT_COPY: lambda status, _: status.keeping is not None and not status.keeping.given_up,
+    Part.BEHIND: lambda status, _: status.lost_quorum is not None,
+    Part.START_LOG: lambda status, _: status.watched_start is not None,
+    Part.BROKER_NOW: comparison_is_due,
+    Part.FEATURE_ANSWER: lambda status, _: status.metadata_version is not None and status.metadata_version.validates,
+}
+"""Whether the source of a part exists. A part that is not here can always be asked for."""

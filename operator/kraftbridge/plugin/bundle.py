@@ -15,8 +15,8 @@ import yaml
 from kraftbridge import __version__
 from kraftbridge.constants import API_VERSION, KIND, LABEL_MIGRATION
 from kraftbridge.exceptions import MigrationError, ObservationError
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.report import REPORT_KEY
-from kraftbridge.objects import entries, section
 from kraftbridge.plugin.redaction import Redactor, secrets_in, secrets_of_pod, secrets_of_spec, values_of
 from kraftbridge.plugin.session import Migration, PluginError, unpacked
 from kraftbridge.storage.ports import KubernetesPort

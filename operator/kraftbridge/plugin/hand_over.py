@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
+from kraftbridge.models.objects import section
 from kraftbridge.models.phase import Phase
-from kraftbridge.objects import section
 from kraftbridge.plugin.session import Migration, PluginError
 from kraftbridge.storage.ports import KubernetesPort
 

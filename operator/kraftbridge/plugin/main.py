@@ -20,11 +20,11 @@ from kraftbridge import __version__
 from kraftbridge.exceptions import ConflictError, MigrationError
 from kraftbridge.models.catalogue import ACCEPTABLE
 from kraftbridge.models.conditions import ConditionType, condition
+from kraftbridge.models.objects import section
 from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import RehearsalStatus
-from kraftbridge.objects import section
 from kraftbridge.plugin import hand_over as handing_over
 from kraftbridge.plugin.bundle import collect
 from kraftbridge.plugin.picture import blocks, findings_table, rehearsal_picture, status_picture

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from kraftbridge.builders import brokers
+from kraftbridge.builders import broker_overlays as brokers
 from kraftbridge.config import Settings
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, DEFAULT_CLUSTER_DOMAIN
 from kraftbridge.models.phase import BrokerMode
@@ -19,7 +19,7 @@ from kraftbridge.models.status import ChannelStatus, MigrationStatus, with_chann
 from kraftbridge.phases.draft import Identity
 from kraftbridge.plugin.redaction import Redactor
 from kraftbridge.plugin.session import Migration, PluginError
-from kraftbridge.services.dry_start import channels_of
+from kraftbridge.services.dry_starts import channels_of
 from kraftbridge.services.facts import Facts
 from kraftbridge.storage.ports import KubernetesPort
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from kraftbridge.json_text import parsed_json
+from kraftbridge.models.objects import section
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.objects import section
+from kraftbridge.outside.json_text import parsed_json
 
 REMOVED: Final = "***REMOVED***"
 _SHORTEST: Final = 4

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kraftbridge import bounds
 from kraftbridge.constants import ANNOTATION_REHEARSE, API_VERSION, KIND
+from kraftbridge.models.objects import section
 from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.rehearsal import PAGE_KEY, RESULT_KEY
 from kraftbridge.models.report import REPORT_KEY, VerificationReport
 from kraftbridge.models.spec import AcceptedFinding, MigrationSpec
 from kraftbridge.models.status import FindingStatus, MigrationStatus
-from kraftbridge.objects import section
+from kraftbridge.outside import bounds
 from kraftbridge.storage.ports import KubernetesPort, Object
 
 PLUGIN_MANAGER: Final = "kubectl-kraftbridge"

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from kraftbridge.json_text import parsed_json
 from kraftbridge.metadata.entities import looks_encoded
 from kraftbridge.metadata.log.image import ACL_OPERATIONS, ACL_PERMISSIONS, ACL_RESOURCE_TYPES
 from kraftbridge.metadata.zookeeper.reader import read_dump
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.rehearsal import Mend
+from kraftbridge.outside.json_text import parsed_json
 
 _LONG = "a whole number"
 _INT = "a whole number below 2^31"

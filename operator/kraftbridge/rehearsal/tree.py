@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Final
 
 from kraftbridge.exceptions import RehearsalError
-from kraftbridge.json_text import parsed_json
 from kraftbridge.metadata.copying import is_krafts
 from kraftbridge.metadata.entities import is_sensitive_config
 from kraftbridge.metadata.zookeeper.znodes import MAXIMUM_INT32, SCRAM_MECHANISMS, Znode
 from kraftbridge.models.rehearsal import TreeSize
+from kraftbridge.outside.json_text import parsed_json
 
 _OF_THE_QUORUM: Final = frozenset({"/controller", "/migration"})
 """Omitted if a KRaft controller has already claimed ZooKeeper; otherwise Kafka reads them."""

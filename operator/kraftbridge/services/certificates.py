@@ -11,16 +11,16 @@ import base64
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
-from kraftbridge import authority as own
-from kraftbridge import logins
 from kraftbridge.builders import names
-from kraftbridge.credentials import CERTIFICATE, LOGIN, PROPERTIES, CredentialsError, text_files
 from kraftbridge.exceptions import ActionRefusedError, ConflictError
+from kraftbridge.listener import authority as own
+from kraftbridge.listener import logins
 from kraftbridge.models.issued import IssuedListener, IssuedSecret
+from kraftbridge.models.objects import section
 from kraftbridge.models.spec import ListenerSpec, MigrationSpec
 from kraftbridge.models.status import UID_LENGTH, MigrationStatus, controllers_name
-from kraftbridge.objects import section
 from kraftbridge.phases.draft import Identity
+from kraftbridge.pods.credentials import CERTIFICATE, LOGIN, PROPERTIES, CredentialsError, text_files
 from kraftbridge.storage.ports import KubernetesPort, Object, ReadPort
 
 _TLS = "kubernetes.io/tls"

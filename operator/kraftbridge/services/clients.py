@@ -11,17 +11,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
-from kraftbridge import bounds
-from kraftbridge import credentials as certificates
 from kraftbridge.builders import names
-from kraftbridge.builders.brokers import parse_properties
+from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.constants import CONTROLLER_PORT, LOG_SERVER_PORT
 from kraftbridge.exceptions import InvalidSpecError
 from kraftbridge.kafka.client import inlined, resolve, resolve_all
 from kraftbridge.metadata.log.files import LogFiles, RemoteLogFiles
 from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
+from kraftbridge.models.objects import section
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.objects import section
+from kraftbridge.outside import bounds
+from kraftbridge.pods import credentials as certificates
 from kraftbridge.storage.broker_records import BrokerRecordClient
 from kraftbridge.storage.kafka_brokers import BrokerClient, ControllerProbeClient, Prober
 from kraftbridge.storage.kafka_controllers import ControllerClient

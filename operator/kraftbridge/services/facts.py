@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from kraftbridge.builders import names
 from kraftbridge.builders.bitnami import writes_to_zookeeper
-from kraftbridge.builders.brokers import BrokerFacts, takes_issued_certificate
+from kraftbridge.builders.broker_overlays import BrokerFacts, takes_issued_certificate
 from kraftbridge.builders.controllers import ControllersFacts, listener_secrets
 from kraftbridge.builders.pods import PodDefaults
 from kraftbridge.config import Settings
 from kraftbridge.models.issued import IssuedListener
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
-from kraftbridge.objects import entries, section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import original_secrets, original_state
 from kraftbridge.services.answers import Answer, Answers

@@ -14,10 +14,10 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from typing_extensions import override
 
-from kraftbridge.metrics import STEP_LAG_SECONDS
+from kraftbridge.models.objects import entries
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.objects import entries
+from kraftbridge.services.metrics import STEP_LAG_SECONDS
 from kraftbridge.services.pace import Lane
 from kraftbridge.services.reconcile import Reconciler
 

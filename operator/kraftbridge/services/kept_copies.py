@@ -21,11 +21,11 @@ from typing_extensions import override
 from kraftbridge.builders import names
 from kraftbridge.constants import API_VERSION, GROUP, KIND
 from kraftbridge.exceptions import ActionError, LogUnavailableError, ObservationError
-from kraftbridge.metadata.log.keeping import archive_log
+from kraftbridge.metadata.log.archive import archive_log
 from kraftbridge.metadata.log.scanning import log_end
 from kraftbridge.models.decision import KeepCopy
+from kraftbridge.models.objects import section
 from kraftbridge.models.status import ControllersStatus, KeptCopy
-from kraftbridge.objects import section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.storage.ports import KubernetesPort, Object, ReadPort

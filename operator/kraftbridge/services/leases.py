@@ -12,8 +12,8 @@ from typing import Any, Final
 from kraftbridge.builders import names
 from kraftbridge.constants import ANNOTATION_TAKEN_OVER
 from kraftbridge.exceptions import ActionError, ConflictError, MigrationError
+from kraftbridge.models.objects import section
 from kraftbridge.models.observation import LEASE_SECONDS, LeaseState
-from kraftbridge.objects import section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.storage.ports import KubernetesPort
 

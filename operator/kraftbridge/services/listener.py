@@ -6,11 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from kraftbridge.bounds import pem_blocks
-from kraftbridge.builders.brokers import parse_properties
+from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.builders.controllers import CREDENTIALS, LISTENER_SECRET
 from kraftbridge.constants import CONTROLLER_LISTENER
-from kraftbridge.credentials import (
+from kraftbridge.models.dry_start import ListenerOfControllers
+from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.outside.bounds import pem_blocks
+from kraftbridge.pods.credentials import (
     KEYSTORE,
     LISTENER_FOLDER,
     PROPERTIES,
@@ -20,8 +22,6 @@ from kraftbridge.credentials import (
     listener_files,
     truststore,
 )
-from kraftbridge.models.dry_start import ListenerOfControllers
-from kraftbridge.models.spec import MigrationSpec
 
 _USER: Final = re.compile(r'\buser_([^\s=]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
 _FILES: Final = f"{CREDENTIALS}/{LISTENER_FOLDER}"

@@ -20,9 +20,9 @@ from typing import Any, Final
 from kraftbridge.builders import names
 from kraftbridge.builders.template import ContainerEnvironment
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
+from kraftbridge.models.objects import section
 from kraftbridge.models.observation import RecordedOriginal
 from kraftbridge.models.status import MigrationStatus, before_secrets
-from kraftbridge.objects import section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.original_state import OriginalState, plain_environment
 from kraftbridge.storage.ports import KubernetesPort, Object, ReadPort

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from kraftbridge.builders import bitnami
-from kraftbridge.builders.brokers import (
+from kraftbridge.builders.broker_overlays import (
     INHERITED_OPTIONS,
     ISSUED_VOLUME,
     BrokerFacts,
@@ -24,10 +24,10 @@ from kraftbridge.builders.brokers import (
 from kraftbridge.builders.template import ContainerEnvironment, container_environment, overrides_of
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, FIELD_MANAGER, OVERLAID_SETTINGS
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles, mounted_object
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import UPDATE_STRATEGY, ChangedField
-from kraftbridge.objects import entries, section
 from kraftbridge.services import ownership
 from kraftbridge.services.observe.workloads import container_of, environment_of
 from kraftbridge.storage.ports import ReadPort

@@ -18,7 +18,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kraftbridge import metrics
 from kraftbridge.config import Settings
 from kraftbridge.constants import ANNOTATION_LOCK, ANNOTATION_REHEARSE, API_VERSION, DEFAULT_CLUSTER_DOMAIN, KIND
 from kraftbridge.exceptions import (
@@ -31,19 +30,20 @@ from kraftbridge.exceptions import (
 )
 from kraftbridge.models.conditions import ConditionType, Reason, initial_conditions, with_condition
 from kraftbridge.models.decision import Decision, Event, EventReason, EventType
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import NOT_NEEDED, ActionOutcome, Observation, Unobserved
 from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name, with_channel
-from kraftbridge.objects import entries, section
 from kraftbridge.phases.basis import basis_of
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.machine import decide
+from kraftbridge.services import metrics
 from kraftbridge.services.act import removal
 from kraftbridge.services.act.actuator import Actuator, Step
 from kraftbridge.services.act.checked import CheckedKubernetes, tried_again
 from kraftbridge.services.clients import ClusterClients, credentials_version, open_clients
-from kraftbridge.services.dry_start import DryStarter, DryStarts
+from kraftbridge.services.dry_starts import DryStarter, DryStarts
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe.observer import Memory, Observer

@@ -22,7 +22,6 @@ from kafka.protocol.admin.configs import DescribeConfigsRequest
 from kafka.protocol.admin.topics import CreateTopicsRequest, ListPartitionReassignmentsRequest
 from kafka.protocol.consumer import FetchRequest
 
-from kraftbridge import bounds
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.metadata import Metadata
@@ -38,6 +37,7 @@ from kraftbridge.kafka.wire import (
 from kraftbridge.models.broker_record import TopicPartition
 from kraftbridge.models.observation import ClusterState, ControllerProbe, NodeFeatures, TopicRedundancy, Unobserved
 from kraftbridge.models.survey import RELEVANT_DEFAULTS, BrokerSetting, SettingSource, Stated, Visibility
+from kraftbridge.outside import bounds
 
 CONNECT_SECONDS: Final = 2.0
 REQUEST_SECONDS: Final = 3.0

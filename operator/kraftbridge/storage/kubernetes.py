@@ -16,7 +16,6 @@ import urllib3
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 
-from kraftbridge.builders.pods import list_at, map_at
 from kraftbridge.constants import FIELD_MANAGER
 from kraftbridge.exceptions import (
     ActionError,
@@ -28,6 +27,7 @@ from kraftbridge.exceptions import (
     TooLargeError,
 )
 from kraftbridge.models.decision import Event
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.survey import Right
 from kraftbridge.storage.ports import LOG_BYTES
 
@@ -97,7 +97,7 @@ class Response:
 
     def causes(self, reason: str | None = None) -> list[dict[str, str]]:
         """Return the causes of a ``metav1.Status``, of one reason or all."""
-        causes: list[dict[str, str]] = list_at(self.object(), "details", "causes")
+        causes: list[dict[str, str]] = entries(self.object(), "details", "causes")
         return [cause for cause in causes if reason in (None, cause.get("reason"))]
 
     @property
@@ -379,7 +379,7 @@ class KubernetesStore:
             if not isinstance(page.get("items"), list):
                 raise ObservationError(source, "the answer is no list")
             objects += [{"apiVersion": api_version, "kind": kind, **item} for item in page["items"]]
-            following = map_at(page, "metadata").get("continue")
+            following = section(page, "metadata").get("continue")
             if not following:
                 return tuple(objects)
             query["continue"] = following
@@ -394,7 +394,7 @@ class KubernetesStore:
             until, kinds = self._served.get(api_version, (0.0, frozenset()))
         if now >= until:
             answer = self._transport.read(f"API {api_version}", f"/{_root(api_version)}/{api_version}")
-            resources = [] if answer is None else list_at(answer.object(), "resources")
+            resources = [] if answer is None else entries(answer.object(), "resources")
             kinds = frozenset(r["kind"] for r in resources if "/" not in r["name"])
             keep = _SERVED_CACHE_SECONDS if kind in kinds else _NOT_SERVED_CACHE_SECONDS
             with self._served_lock:
@@ -436,7 +436,7 @@ class KubernetesStore:
             raise ObservationError(source, str(error)) from error
         if not answer.ok:
             raise ObservationError(source, f"SelfSubjectAccessReview answered {answer.status}: {answer.message}")
-        allowed = bool(map_at(answer.object(), "status").get("allowed"))
+        allowed = bool(section(answer.object(), "status").get("allowed"))
         if allowed:
             self._granted[right, namespace] = time.monotonic() + _GRANTED_CACHE_SECONDS
         return allowed
@@ -655,7 +655,7 @@ class KubernetesStore:
             raise ActionError(f"{operation} was not tried: {error}") from error
         if not _is_object(present, uid) or present["metadata"].get("deletionTimestamp"):
             return
-        grace_seconds = max(grace_seconds, map_at(present, "spec").get("terminationGracePeriodSeconds") or 0)
+        grace_seconds = max(grace_seconds, section(present, "spec").get("terminationGracePeriodSeconds") or 0)
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",

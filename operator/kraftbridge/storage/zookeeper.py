@@ -28,10 +28,8 @@ from kazoo.exceptions import BadVersionError, KazooException, NoAuthError, NoNod
 from kazoo.handlers.threading import KazooTimeoutError
 from typing_extensions import override
 
-from kraftbridge import bounds
 from kraftbridge.constants import CANARY_USER
 from kraftbridge.exceptions import ActionError, ConflictError, ObservationError, UndecodableZnodeError
-from kraftbridge.json_text import parsed_json
 from kraftbridge.kafka.client import resolve, resolve_all
 from kraftbridge.metadata.zookeeper.session import (
     Retries,
@@ -51,6 +49,8 @@ from kraftbridge.models.observation import (
     ZooKeeperState,
 )
 from kraftbridge.models.survey import AclEntry, ZooKeeperAcls, ZooKeeperUsers
+from kraftbridge.outside import bounds
+from kraftbridge.outside.json_text import parsed_json
 
 CANARY_QUOTA: Final = "producer_byte_rate"
 

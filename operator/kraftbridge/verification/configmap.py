@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from kraftbridge import bounds
 from kraftbridge.exceptions import MetadataError
 from kraftbridge.models.report import (
     GO_KEY,
@@ -34,6 +33,7 @@ from kraftbridge.models.report import (
     VerificationReport,
     VerificationRequest,
 )
+from kraftbridge.outside import bounds
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _POLL_SECONDS: Final = 0.5

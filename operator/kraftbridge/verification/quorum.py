@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import javaproperties
 
-from kraftbridge import bounds
-from kraftbridge.credentials import CERTIFICATE_KEYS, LOGIN, client_properties
 from kraftbridge.exceptions import InvalidSpecError, MetadataError
 from kraftbridge.kafka.client import Security, inlined
 from kraftbridge.models.report import VerificationRequest, VoterAccess
+from kraftbridge.outside import bounds
+from kraftbridge.pods.credentials import CERTIFICATE_KEYS, LOGIN, client_properties
 
 if TYPE_CHECKING:
     from kraftbridge.kafka.wire import Connection

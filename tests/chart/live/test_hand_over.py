@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from kraftbridge.builders import hand_over
-from kraftbridge.builders.brokers import BrokerFacts, overlay
+from kraftbridge.builders.broker_overlays import BrokerFacts, overlay
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 

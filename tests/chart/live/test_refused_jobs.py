@@ -16,7 +16,7 @@ from kraftbridge.models.report import Profile
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, VerificationStatus
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services.observe.refusals import LACKING_SECONDS, PodRefusals
+from kraftbridge.services.observe.pod_refusals import LACKING_SECONDS, PodRefusals
 from kraftbridge.services.observe.runs import last_run
 from kraftbridge.storage.kubernetes import KubernetesStore
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.builders.test_brokers import FACTS, environment_in, migration_spec
 
 from kraftbridge.builders import bitnami
-from kraftbridge.builders.brokers import configuration, overlay
+from kraftbridge.builders.broker_overlays import configuration, overlay
 from kraftbridge.models.phase import BrokerMode
 
 CFG = migration_spec(envPrefix="KAFKA_CFG_")

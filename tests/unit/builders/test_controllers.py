@@ -10,13 +10,13 @@ import pytest
 from tests.support.golden import assert_golden
 from tests.support.observations import CLUSTER_ID, CONTROLLERS, kept_copy, spec_document
 
-from kraftbridge import restore
 from kraftbridge.builders import controllers as quorum
-from kraftbridge.builders.brokers import parse_properties
+from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.constants import ACL_AUTHORIZER, ANNOTATION_CONFIGURATION, STANDARD_AUTHORIZER
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import RestoredLog
+from kraftbridge.pods import restore
 from kraftbridge.services.certificates import issued_principals
 
 FLAG = "zookeeper.metadata.migration.enable"
@@ -211,7 +211,7 @@ def test_certificates_are_converted_by_an_init_container_of_the_same_user() -> N
     pod = objects(ControllerMode.MIGRATION, listener={"securityProtocol": "SSL", "secretName": "certificate"})
     spec = pod["StatefulSet"]["spec"]["template"]["spec"]
     _, credentials = spec["initContainers"]
-    assert credentials["command"][:3] == ["python", "-m", "kraftbridge.credentials"]
+    assert credentials["command"][:3] == ["python", "-m", "kraftbridge.pods.credentials"]
     assert credentials["command"][3:] == [
         "--directory", quorum.CREDENTIALS, "--listener", quorum.LISTENER_SECRET, "--protocol", "SSL",
     ]  # fmt: skip

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kraftbridge.builders.brokers import BrokerFacts, parse_properties
-from kraftbridge.builders.dry_start import (
+from kraftbridge.builders.broker_overlays import BrokerFacts, parse_properties
+from kraftbridge.builders.dry_start_pods import (
     DIRECTORY,
     LISTENER_FILE,
     SCHEDULING_GATE,

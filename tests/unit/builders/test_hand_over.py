@@ -11,7 +11,7 @@ import yaml
 from tests.unit.builders.test_brokers import FACTS, migration_spec
 
 from kraftbridge.builders import hand_over
-from kraftbridge.builders.brokers import overlay
+from kraftbridge.builders.broker_overlays import overlay
 from kraftbridge.constants import ANNOTATION_BROKER_MODE
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode

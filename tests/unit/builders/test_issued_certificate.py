@@ -10,9 +10,10 @@ import yaml
 from tests.support.observations import spec_document
 from tests.unit.builders.test_brokers import FACTS, FILE, environment_in
 
-from kraftbridge.builders import brokers, hand_over
-from kraftbridge.builders.brokers import overlay, parse_properties, properties_object, takes_issued_certificate
-from kraftbridge.builders.dry_start import overlaid
+from kraftbridge.builders import broker_overlays as brokers
+from kraftbridge.builders import hand_over
+from kraftbridge.builders.broker_overlays import overlay, parse_properties, properties_object, takes_issued_certificate
+from kraftbridge.builders.dry_start_pods import overlaid
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec

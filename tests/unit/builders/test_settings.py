@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kraftbridge.builders.brokers import (
+from kraftbridge.builders.broker_overlays import (
     parse_properties,
     render_properties,
     setting_of,

@@ -12,11 +12,11 @@ from tests.support.every_pod import run_facts
 from tests.support.golden import assert_golden
 from tests.support.observations import CONTROLLERS, IDENTITY, RUN_ID, kept_copy, spec_document
 
-from kraftbridge import restore
 from kraftbridge.builders import names, verification
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import REQUEST_KEY, CompareServed, Profile, VerificationRequest
 from kraftbridge.models.spec import MigrationSpec, Runner
+from kraftbridge.pods import restore
 from kraftbridge.verification import command_line
 
 FACTS = run_facts(image="kraftbridge/verifier:test")

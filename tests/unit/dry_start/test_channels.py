@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.support.observations import dry_start_of, spec
 
-from kraftbridge.dry_start import described, likely_channels, other_channels, without_overlay
+from kraftbridge.copies.dry_start import described, likely_channels, other_channels, without_overlay
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import BrokersSpec, ConfigStyle, PropertiesSource

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kraftbridge import fence
-from kraftbridge.fence import EXIT_REACHED, main, reached_after
+from kraftbridge.pods import fence
+from kraftbridge.pods.fence import EXIT_REACHED, main, reached_after
 
 
 @pytest.fixture

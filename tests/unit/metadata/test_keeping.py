@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.metadata.test_copying import DATA
 
-from kraftbridge import restore
 from kraftbridge.exceptions import LogUnavailableError
+from kraftbridge.metadata.log.archive import KeptCopyError, archive_log, quorum_state, unpack_log
 from kraftbridge.metadata.log.files import LOG_FOLDER, LocalLogFiles
-from kraftbridge.metadata.log.keeping import KeptCopyError, archive_log, quorum_state, unpack_log
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.log.scanning import FileScan, log_end
+from kraftbridge.pods import restore
 
 SOURCE = DATA / "c3000"
 VOTERS = (3000, 3001, 3002)

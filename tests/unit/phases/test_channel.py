@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.support.observations import NOW, Situation, broker_set, dry_start_of, open_gate, pod
 
-from kraftbridge.dry_start import described
+from kraftbridge.copies.dry_start import described
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import RunDryStart
 from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState

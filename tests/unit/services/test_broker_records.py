@@ -13,13 +13,13 @@ from tests.support.fakes import Clock, FakeKubernetes
 from tests.support.memory import at_most
 from tests.support.observations import IDENTITY, NOW, broker_record, pod
 
-from kraftbridge import bounds
 from kraftbridge.exceptions import ActionError, ObservationError
 from kraftbridge.models.broker_record import EffectiveSetting, ListenerState, OffsetsNow, PartitionOffsets, packed
 from kraftbridge.models.decision import RecordBroker
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.survey import SettingSource, Stated
-from kraftbridge.services import broker_records
+from kraftbridge.outside import bounds
+from kraftbridge.services import kept_broker_records as broker_records
 from kraftbridge.services.clients import ClusterClients
 
 ACTION = RecordBroker(1, "uid-1", "10.0.0.1", "demo-broker-1")

@@ -15,19 +15,19 @@ from tests.support.cert_manager import authority, secret
 from tests.support.fakes import Clock, FakeKubernetes, user_stateful_set
 from tests.support.observations import spec, spec_document
 
-from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts, copy_name
+from kraftbridge.builders.dry_start_pods import CopyFacts, DryStartFacts, copy_name
 from kraftbridge.config import Settings
-from kraftbridge.dry_start import described
+from kraftbridge.copies.dry_start import described
 from kraftbridge.exceptions import ActionError, ObservationError
-from kraftbridge.fence import EXIT_REACHED
 from kraftbridge.models.decision import RunDryStart
 from kraftbridge.models.dry_start import ContainerImage, CopyKey, CopyOutcome, DryStartReport
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services import dry_start
-from kraftbridge.services.dry_start import DryStarts
+from kraftbridge.pods.fence import EXIT_REACHED
+from kraftbridge.services import dry_starts as dry_start
+from kraftbridge.services.dry_starts import DryStarts
 from kraftbridge.services.facts import Facts
 
 CLOSED = ("10.0.0.1:2181", "10.96.0.1:443")

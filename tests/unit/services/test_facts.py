@@ -9,7 +9,7 @@ import pytest
 from tests.support.fakes import Clock, FakeKubernetes, user_stateful_set
 from tests.support.observations import spec, spec_document
 
-from kraftbridge.builders.brokers import SHORT_ADDRESS_CACHE, overlay, properties_object
+from kraftbridge.builders.broker_overlays import SHORT_ADDRESS_CACHE, overlay, properties_object
 from kraftbridge.builders.controllers import controllers_objects
 from kraftbridge.builders.pods import completed
 from kraftbridge.config import Settings

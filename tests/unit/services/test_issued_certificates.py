@@ -13,7 +13,7 @@ from tests.support.observations import spec_document
 from tests.unit.services.conftest import Operator
 
 from kraftbridge.builders import names
-from kraftbridge.builders.brokers import parse_properties
+from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.exceptions import ActionRefusedError, InvalidSpecError
 from kraftbridge.kafka.client import Security
 from kraftbridge.models.phase import Phase

@@ -8,7 +8,7 @@ import pytest
 from tests.support.cert_manager import authority, secret
 from tests.support.observations import spec_document
 
-from kraftbridge.logins import Logins
+from kraftbridge.listener.logins import Logins
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.services.listener import (
     CannotBeTriedError,

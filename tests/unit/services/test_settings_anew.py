@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.services.conftest import Operator
 
-from kraftbridge.builders.brokers import parse_properties
+from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.survey import BrokerSetting, SettingSource

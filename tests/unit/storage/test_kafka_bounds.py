@@ -15,11 +15,11 @@ from kafka.protocol.metadata.metadata import MetadataResponse
 from tests.support.memory import at_most
 from tests.support.wire_servers import MEGA, PARTITION, KafkaNode, always, flooding, integers, metadata, topic, uv
 
-from kraftbridge import bounds
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import Connection, WireError
 from kraftbridge.models.observation import ClusterState
+from kraftbridge.outside import bounds
 from kraftbridge.storage import kafka_brokers as module
 from kraftbridge.storage.kafka_brokers import BrokerClient
 

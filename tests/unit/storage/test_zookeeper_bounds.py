@@ -25,9 +25,9 @@ from tests.support.wire_servers import (
     znode,
 )
 
-from kraftbridge import bounds
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import Unobserved
+from kraftbridge.outside import bounds
 from kraftbridge.storage import zookeeper as module
 from kraftbridge.storage.zookeeper import ZooKeeperStore
 

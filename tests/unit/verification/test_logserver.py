@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from kraftbridge.exceptions import LogUnavailableError
-from kraftbridge.logserver import LogServer
 from kraftbridge.metadata.log.files import FileVanishedError, LocalLogFiles, RemoteLogFiles, listing
 from kraftbridge.metadata.log.replay import LogReplay
+from kraftbridge.pods.logserver import LogServer
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata" / "dualwrite" / "c3000"
 TOKEN = "a-token-of-this-test-run"

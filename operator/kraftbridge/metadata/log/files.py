@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from urllib.parse import quote, urlsplit
 
 from kraftbridge.exceptions import LogUnavailableError
-from kraftbridge.json_text import parsed_json
+from kraftbridge.outside.json_text import parsed_json
 
 LOG_FOLDER: Final = "__cluster_metadata-0"
 META_PROPERTIES: Final = "meta.properties"
@@ -166,7 +166,7 @@ class LocalLogFiles:
 
 
 class RemoteLogFiles:
-    """Files behind a log server (`kraftbridge.logserver`), over HTTPS with a bearer token.
+    """Files behind a log server (`kraftbridge.pods.logserver`), over HTTPS with a bearer token.
 
     Parameters
     ----------

@@ -35,7 +35,6 @@ from kazoo.exceptions import UnimplementedError as NotServedError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from kraftbridge.exceptions import DumpFormatError, InvalidSpecError, UndecodableZnodeError, ZooKeeperUnavailableError
-from kraftbridge.json_text import parsed_json
 from kraftbridge.metadata.entities import is_sensitive_config, redacted
 from kraftbridge.metadata.zookeeper.session import Retries, TlsFiles, ZooKeeperCredentials, new_session
 from kraftbridge.metadata.zookeeper.znodes import (
@@ -47,6 +46,7 @@ from kraftbridge.metadata.zookeeper.znodes import (
 )
 from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.outside.json_text import parsed_json
 
 _INT = struct.Struct("!i")
 _STAT = struct.Struct("!qqqqiiiqiiq")

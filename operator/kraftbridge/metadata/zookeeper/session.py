@@ -19,9 +19,9 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import GetACL, GetChildren
 from kazoo.retry import KazooRetry
 
-from kraftbridge import bounds
-from kraftbridge.bounds import BoundExceededError, ReplyBounds
 from kraftbridge.exceptions import InvalidSpecError
+from kraftbridge.outside import bounds
+from kraftbridge.outside.bounds import BoundExceededError, ReplyBounds
 
 
 @dataclass(frozen=True, slots=True)

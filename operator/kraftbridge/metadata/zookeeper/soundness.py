@@ -17,7 +17,6 @@ from typing import Final
 from urllib.parse import unquote
 
 from kraftbridge.exceptions import MetadataError
-from kraftbridge.json_text import parsed_json
 from kraftbridge.metadata.entities import EncodedPassword, Secrets, is_password_config, looks_encoded
 from kraftbridge.metadata.log.image import ACL_OPERATIONS, ACL_PERMISSIONS, ACL_RESOURCE_TYPES
 from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading
@@ -38,6 +37,7 @@ from kraftbridge.models.config_values import java_double
 from kraftbridge.models.entities import desanitized, sanitized
 from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.models.report import Finding
+from kraftbridge.outside.json_text import parsed_json
 
 DELETIONS_PATH: Final = "/admin/delete_topics"
 REASSIGNMENT_PATH: Final = "/admin/reassign_partitions"

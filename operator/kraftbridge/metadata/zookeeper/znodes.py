@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kraftbridge.exceptions import PasswordDecodingError, UndecodableZnodeError
-from kraftbridge.json_text import parsed_json
 from kraftbridge.metadata.entities import (
     EncodedPassword,
     Entity,
@@ -32,6 +31,7 @@ from kraftbridge.metadata.entities import (
 from kraftbridge.models.config_values import java_double
 from kraftbridge.models.entities import EntityKind, acl_key, desanitized, partition_key, quota_key, scram_key
 from kraftbridge.models.observation import MigrationZnode
+from kraftbridge.outside.json_text import parsed_json
 
 MIGRATION_PATH: Final = "/migration"
 SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from kraftbridge.dry_start import copies_of, described, unreached
+from kraftbridge.copies.dry_start import copies_of, described, unreached
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import DryStartReport
 from kraftbridge.models.observation import StatefulSetState, Unobserved

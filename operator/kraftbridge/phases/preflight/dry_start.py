@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kraftbridge.dry_start import (
+from kraftbridge.copies.dry_start import (
     copies_of,
     differences_from_overlay,
     differences_from_running,

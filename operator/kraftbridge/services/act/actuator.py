@@ -12,16 +12,14 @@ from typing import Any
 
 import yaml
 
-from kraftbridge import authority
-from kraftbridge.builders import brokers as overlays
+from kraftbridge.builders import broker_overlays as overlays
 from kraftbridge.builders import controllers as quorum
 from kraftbridge.builders import hand_over, names
 from kraftbridge.builders import verification as runs
 from kraftbridge.config import Settings
 from kraftbridge.constants import ANNOTATION_LOCK
-from kraftbridge.credentials import text_files
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ConflictError, MigrationError
-from kraftbridge.metrics import ACTIONS
+from kraftbridge.listener import authority
 from kraftbridge.models.decision import (
     Action,
     ApplyControllers,
@@ -53,21 +51,24 @@ from kraftbridge.models.decision import (
     UpdateMetadataVersion,
     WriteCanary,
 )
+from kraftbridge.models.objects import entries
 from kraftbridge.models.observation import ActionOutcome
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.report import GO_KEY, Go, Profile
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
-from kraftbridge.objects import entries
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services import broker_records, kept_copies, original_secrets, original_state, ownership
+from kraftbridge.pods.credentials import text_files
+from kraftbridge.services import kept_broker_records as broker_records
+from kraftbridge.services import kept_copies, original_secrets, original_state, ownership
 from kraftbridge.services.act import archives, rehearsals, removal
 from kraftbridge.services.act.checked import CheckedKubernetes, tried_again
 from kraftbridge.services.certificates import ListenerIssuer
 from kraftbridge.services.clients import ClusterClients, shows_listener_certificate
-from kraftbridge.services.dry_start import DryStarter
+from kraftbridge.services.dry_starts import DryStarter
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
+from kraftbridge.services.metrics import ACTIONS
 from kraftbridge.services.observe import belongings
 from kraftbridge.services.observe.observer import Memory
 from kraftbridge.services.original_state import OriginalState

@@ -12,15 +12,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kraftbridge import bounds
 from kraftbridge.builders import names
 from kraftbridge.constants import API_VERSION, GROUP, KIND
 from kraftbridge.exceptions import ActionRefusedError
 from kraftbridge.models.entities import ENTITY_KINDS
+from kraftbridge.models.objects import section
 from kraftbridge.models.observation import Archive
 from kraftbridge.models.report import REPORT_KEY, Difference, VerificationReport
 from kraftbridge.models.status import FindingStatus
-from kraftbridge.objects import section
+from kraftbridge.outside import bounds
 from kraftbridge.storage.ports import ReadPort
 
 ANNOTATION_RUN = f"{GROUP}/run"

@@ -26,9 +26,9 @@ from pydantic import ValidationError
 from kraftbridge.constants import ANNOTATION_LOCK, API_VERSION, FIELD_MANAGER, KIND
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ConflictError, OvertakenError
 from kraftbridge.models.decision import Event
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import Right
-from kraftbridge.objects import entries, section
 from kraftbridge.phases.basis import Basis, StatefulSetVersion, changed, intent, overtaken
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.leases import Leases

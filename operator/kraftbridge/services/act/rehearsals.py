@@ -7,7 +7,6 @@ import binascii
 from datetime import UTC, datetime
 from typing import Any
 
-from kraftbridge import bounds
 from kraftbridge.builders import rehearsal as builder
 from kraftbridge.config import Settings
 from kraftbridge.exceptions import ConflictError
@@ -23,6 +22,7 @@ from kraftbridge.models.rehearsal import (
 )
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
+from kraftbridge.outside import bounds
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.facts import Facts
 from kraftbridge.storage.ports import KubernetesPort

@@ -12,10 +12,10 @@ from kraftbridge.builders import names
 from kraftbridge.constants import ANNOTATION_CONFIGURATION
 from kraftbridge.exceptions import ActionError
 from kraftbridge.models.decision import AT_ONCE_SECONDS, StopControllers
+from kraftbridge.models.objects import section
 from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, before_secrets
-from kraftbridge.objects import section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.observe.workloads import is_owned, pods_selector
 from kraftbridge.storage.ports import KubernetesPort

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Final
 
 from kraftbridge.exceptions import ObservationError
-from kraftbridge.json_text import parsed_json
 from kraftbridge.models.status import ZooKeeperBehind
+from kraftbridge.outside.json_text import parsed_json
 from kraftbridge.services.clients import ClusterClients
 
 _NAMED: Final = 100

@@ -11,18 +11,18 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from kraftbridge.builders import hand_over, names
-from kraftbridge.builders.brokers import BrokerFacts
+from kraftbridge.builders.broker_overlays import BrokerFacts
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.builders.controllers import configuration as controllers_configuration
 from kraftbridge.builders.rehearsal import fingerprint as rehearsed_fingerprint
 from kraftbridge.builders.verification import SPARK_API_VERSION
 from kraftbridge.config import Settings
 from kraftbridge.constants import canary_topic
-from kraftbridge.dry_start import described
+from kraftbridge.copies.dry_start import described
 from kraftbridge.exceptions import ObservationError
-from kraftbridge.metrics import OBSERVATION_ERRORS
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.dry_start import DryStartState
+from kraftbridge.models.objects import section
 from kraftbridge.models.observation import (
     NOT_NEEDED,
     ActionOutcome,
@@ -50,21 +50,22 @@ from kraftbridge.models.status import (
     with_channel,
 )
 from kraftbridge.models.survey import Survey
-from kraftbridge.objects import section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.lost_quorum import is_under_way
 from kraftbridge.phases.needs import needs
-from kraftbridge.services import broker_records, kept_copies
+from kraftbridge.services import kept_broker_records as broker_records
+from kraftbridge.services import kept_copies
 from kraftbridge.services.act import archives
 from kraftbridge.services.answers import Answer
 from kraftbridge.services.clients import ClusterClients
-from kraftbridge.services.dry_start import DryStarter
+from kraftbridge.services.dry_starts import DryStarter
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
+from kraftbridge.services.metrics import OBSERVATION_ERRORS
 from kraftbridge.services.observe import belongings, runs, workloads
 from kraftbridge.services.observe.behind import zookeeper_behind
+from kraftbridge.services.observe.pod_refusals import PodRefusals
 from kraftbridge.services.observe.reading import ReadOnce
-from kraftbridge.services.observe.refusals import PodRefusals
 from kraftbridge.services.observe.runs import running_rehearsal
 from kraftbridge.services.observe.survey import Surveyor
 from kraftbridge.services.observe.workloads import LogReader

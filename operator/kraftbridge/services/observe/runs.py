@@ -8,20 +8,20 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from kraftbridge import bounds
 from kraftbridge.builders import names
 from kraftbridge.builders import rehearsal as builder
 from kraftbridge.builders.verification import SPARK_API_VERSION
 from kraftbridge.constants import LABEL_RUN
 from kraftbridge.exceptions import ObservationError
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import RehearsalProgress, RehearsalRun, RunState, VerificationRun
 from kraftbridge.models.rehearsal import RESULT_KEY, RehearsalResult
 from kraftbridge.models.report import GO_KEY, MAXIMUM_SUMMARY_BYTES, READY_KEY, VERDICT_KEY, Go, VerdictSummary
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.objects import entries, section
+from kraftbridge.outside import bounds
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.observe import workloads
-from kraftbridge.services.observe.refusals import failed_creates
+from kraftbridge.services.observe.pod_refusals import failed_creates
 from kraftbridge.storage.ports import Object, ReadPort
 
 _MOST_CHARACTERS: Final = 4 * MAXIMUM_SUMMARY_BYTES

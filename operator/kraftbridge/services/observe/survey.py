@@ -21,10 +21,10 @@ from typing import Any, Final, TypeVar
 
 from kubernetes.utils.quantity import parse_quantity
 
-from kraftbridge.builders import brokers as overlays
+from kraftbridge.builders import broker_overlays as overlays
 from kraftbridge.builders import controllers as quorum
 from kraftbridge.builders import names
-from kraftbridge.builders.brokers import parse_properties
+from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.builders.verification import (
     JOB_MEMORY,
     SPARK_API_VERSION,
@@ -34,8 +34,8 @@ from kraftbridge.builders.verification import (
 )
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_MIGRATION
-from kraftbridge.credentials import CERTIFICATE_KEYS, listener_problems
 from kraftbridge.exceptions import ActionError, ActionRefusedError, InvalidSpecError, ObservationError
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import NOT_NEEDED, Unobserved
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec, Runner
@@ -57,8 +57,8 @@ from kraftbridge.models.survey import (
     Visibility,
     ZooKeeperUsers,
 )
-from kraftbridge.objects import entries, section
 from kraftbridge.phases.draft import Identity
+from kraftbridge.pods.credentials import CERTIFICATE_KEYS, listener_problems
 from kraftbridge.services.answers import Answer, Outcomes
 from kraftbridge.services.clients import (
     ClusterClients,

@@ -9,14 +9,15 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
-from kraftbridge.builders import brokers as overlays
+from kraftbridge.builders import broker_overlays as overlays
 from kraftbridge.builders.bitnami import writes_to_zookeeper
-from kraftbridge.builders.brokers import parse_properties
+from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FIELD_MANAGER
-from kraftbridge.dry_start import image_digest
+from kraftbridge.copies.dry_start import image_digest
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.mounted_files import mounted_object
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import (
     Clue,
     ControllersWorkload,
@@ -29,7 +30,6 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.objects import entries, section
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.answers import Answers
 from kraftbridge.storage.ports import Object as Stored

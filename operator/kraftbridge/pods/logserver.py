@@ -1,6 +1,6 @@
 """A read-only HTTPS server for a controller's metadata log.
 
-It runs as a sidecar of the controller's pod: ``python -m kraftbridge.logserver``.
+It runs as a sidecar of the controller's pod: ``python -m kraftbridge.pods.logserver``.
 
 The verification job reads the log through it, so nothing shares the controllers' volumes.
 Clients with the token list files and read ranges of them.
@@ -248,7 +248,7 @@ class LogRequestHandler(BaseHTTPRequestHandler):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    parser = argparse.ArgumentParser(prog="python -m kraftbridge.logserver", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m kraftbridge.pods.logserver", description=__doc__)
     parser.add_argument(
         "--directory", required=True, type=Path, help="Kafka's metadata.log.dir; __cluster_metadata-0 is in it"
     )

@@ -1,6 +1,6 @@
 """Certificates of cert-manager (``tls.crt``, ``tls.key``, ``ca.crt``), in the form that Kafka and ZooKeeper read.
 
-``python -m kraftbridge.credentials`` runs as an init container of each controller.
+``python -m kraftbridge.pods.credentials`` runs as an init container of each controller.
 Kafka and ZooKeeper read a private key as PKCS#8 only (``DefaultSslEngineFactory.PemStore``,
 ``PemReader`` of ZooKeeper); cert-manager writes PKCS#1 (RSA) and SEC 1
 (ECDSA) unless ``spec.privateKey.encoding`` is ``PKCS8``.
@@ -360,7 +360,7 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the files of the mounted Secrets in the form that Kafka reads; return the exit code."""
-    parser = argparse.ArgumentParser(prog="kraftbridge.credentials", description=__doc__)
+    parser = argparse.ArgumentParser(prog="kraftbridge.pods.credentials", description=__doc__)
     parser.add_argument("--listener", help="directory of the Secret of the controllers' listener")
     parser.add_argument("--protocol", default="SSL", help="security protocol of the listener")
     parser.add_argument("--zookeeper", help="directory of the Secret for ZooKeeper")

@@ -17,8 +17,8 @@ from typing import Final
 
 import javaproperties
 
-from kraftbridge.authority import Files, principals
-from kraftbridge.credentials import LOGIN, PROPERTIES
+from kraftbridge.listener.authority import Files, principals
+from kraftbridge.pods.credentials import LOGIN, PROPERTIES
 
 CONTROLLERS_PASSWORD: Final = "controllers.password"  # noqa: S105 - a key of a Secret
 BROKERS_PASSWORD: Final = "brokers.password"  # noqa: S105 - a key of a Secret

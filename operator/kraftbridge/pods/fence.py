@@ -30,7 +30,7 @@ _ROUNDS: Final = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prove the fence, then prepare the directories; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m kraftbridge.fence", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m kraftbridge.pods.fence", description=__doc__)
     parser.add_argument("--closed", action="append", default=[], metavar="HOST:PORT", help="must not be reachable")
     parser.add_argument("--within", type=float, default=25.0, metavar="SECONDS", help="until when policies must hold")
     parser.add_argument("--agent", type=Path, metavar="DIR", help="copy the agent and the salt there")

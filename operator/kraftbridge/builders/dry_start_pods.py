@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from kraftbridge.builders import names, pods
-from kraftbridge.builders.brokers import (
+from kraftbridge.builders.broker_overlays import (
     INHERITED_OPTIONS,
     BrokerFacts,
     overlay,
@@ -27,10 +27,10 @@ from kraftbridge.builders.brokers import (
     short_hash,
     with_volumes,
 )
-from kraftbridge.builders.pods import list_at, map_at
 from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
 from kraftbridge.models.dry_start import CopyKey, ListenerOfControllers
 from kraftbridge.models.mounted_files import MountedFiles, mounted_object
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec, PodSettings
 
@@ -181,9 +181,9 @@ def overlaid(
     _set_variables(changed, patch["name"], {entry["name"]: entry["value"] for entry in patch["env"]})
     kafka = _containers_of(changed).get(patch["name"])
     if kafka is not None and "volumeMounts" in patch:
-        mounts = [*list_at(kafka, "volumeMounts"), *patch["volumeMounts"]]
+        mounts = [*entries(kafka, "volumeMounts"), *patch["volumeMounts"]]
         kafka["volumeMounts"] = list({mount["mountPath"]: mount for mount in mounts}.values())
-    pod["volumes"] = with_volumes(list_at(pod, "volumes"), list_at(wanted, "spec", "volumes"))
+    pod["volumes"] = with_volumes(entries(pod, "volumes"), entries(wanted, "spec", "volumes"))
     source = spec.brokers.properties
     if source is None or properties_object(spec, facts, migration, mode) is None:
         return changed, {}
@@ -192,14 +192,14 @@ def overlaid(
 
 def _containers_of(stateful_set: Mapping[str, Any]) -> dict[str, Object]:
     """Return the containers of a StatefulSet's template by name."""
-    return {c["name"]: c for c in list_at(stateful_set, "spec", "template", "spec", "containers")}
+    return {c["name"]: c for c in entries(stateful_set, "spec", "template", "spec", "containers")}
 
 
 def _set_variables(stateful_set: Object, name: str, wanted: Mapping[str, str]) -> None:
     container = _containers_of(stateful_set).get(name)
     if container is None or not wanted:
         return
-    by_name = {entry["name"]: entry for entry in list_at(container, "env")}
+    by_name = {entry["name"]: entry for entry in entries(container, "env")}
     by_name |= {variable: {"name": variable, "value": value} for variable, value in wanted.items()}
     container["env"] = list(by_name.values())
 
@@ -264,7 +264,7 @@ def probe_pod(facts: DryStartFacts, closed: tuple[str, ...]) -> Object:
         "name": "probe",
         "image": facts.operator_image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", "-m", "kraftbridge.fence", *(f"--closed={address}" for address in closed)],
+        "command": ["python3", "-m", "kraftbridge.pods.fence", *(f"--closed={address}" for address in closed)],
         "resources": facts.pods.helper_resources or _small({}),
         "securityContext": dict(_RESTRICTED),
     }
@@ -283,7 +283,7 @@ def copy_pod(facts: DryStartFacts, copied: CopyFacts) -> Object:
     template = copied.stateful_set["spec"]["template"]["spec"]
     kafka = _container(_containers_of(copied.stateful_set)[copied.container], copied)
     # A native sidecar (restartPolicy Always) is no step of the start, and never ends.
-    starters = [c for c in list_at(template, "initContainers") if c.get("restartPolicy") != "Always"]
+    starters = [c for c in entries(template, "initContainers") if c.get("restartPolicy") != "Always"]
     volumes = [_volume(v, facts, copied) for v in _declared_volumes(copied)]
     spec: Object = {
         **_kept(template, _KEPT_OF_POD),
@@ -343,12 +343,12 @@ def _pod(facts: DryStartFacts, name: str, spec: Object) -> Object:
 
 def _container(container: Mapping[str, Any], copied: CopyFacts) -> Object:
     kept = _kept(container, _KEPT_OF_CONTAINER)
-    kept["env"] = _environment(list_at(container, "env"), copied, kafka=container["name"] == copied.container)
-    mounts = copy.deepcopy(list_at(container, "volumeMounts"))
+    kept["env"] = _environment(entries(container, "env"), copied, kafka=container["name"] == copied.container)
+    mounts = copy.deepcopy(entries(container, "volumeMounts"))
     kept["volumeMounts"] = [{"name": _VOLUME, "mountPath": DIRECTORY}, *mounts]
-    resources = map_at(container, "resources")
+    resources = section(container, "resources")
     kept["resources"] = _no_more_than(copied, resources, requests=not _reads_requests(copied))
-    security = _without(map_at(container, "securityContext"), ("privileged", "procMount"))
+    security = _without(section(container, "securityContext"), ("privileged", "procMount"))
     if "capabilities" in security:
         security["capabilities"] = _kept(security["capabilities"], ("drop",))
     kept["securityContext"] = security
@@ -363,7 +363,7 @@ def _environment(present: Sequence[Mapping[str, Any]], copied: CopyFacts, *, kaf
     """
     variables: list[Object] = []
     for entry in present:
-        reference = map_at(entry, "valueFrom")
+        reference = section(entry, "valueFrom")
         if "fieldRef" in reference:
             variables.append({"name": entry["name"], "value": field_value(copied, reference["fieldRef"]["fieldPath"])})
         elif entry["name"] == JAVA_TOOL_OPTIONS:
@@ -384,15 +384,15 @@ def _environment(present: Sequence[Mapping[str, Any]], copied: CopyFacts, *, kaf
 def field_value(copied: CopyFacts, path: str) -> str:
     """Return what a field reference gives in the live pod (downward API), ``""`` where it has none."""
     place, bracket, key = path.partition("['")
-    section, _, name = place.partition(".")
-    values = map_at(copied.live, section)
+    part, _, name = place.partition(".")
+    values = section(copied.live, part)
     if place in ("metadata.labels", "metadata.annotations"):
-        entries = map_at(values, name)
+        texts = section(values, name)
         if bracket:
-            return str(entries.get(key.removesuffix("']"), ""))
-        return "\n".join(f'{k}="{_escaped(str(v))}"' for k, v in sorted(entries.items()))
+            return str(texts.get(key.removesuffix("']"), ""))
+        return "\n".join(f'{k}="{_escaped(str(v))}"' for k, v in sorted(texts.items()))
     if path in ("status.podIPs", "status.hostIPs"):
-        return ",".join(str(entry["ip"]) for entry in list_at(values, name))
+        return ",".join(str(entry["ip"]) for entry in entries(values, name))
     if path == "metadata.name":
         return str(values.get("name", copied.key.pod))
     return str(values.get(name, "")) if path in _PLAIN_FIELDS else ""
@@ -404,9 +404,9 @@ def _escaped(value: str) -> str:
 
 def _small(resources: Mapping[str, Any], *, requests: bool = True) -> Object:
     """Return resources with small requests; limits stay, since scripts compute from them and quotas count them."""
-    limits = {k: v for k, v in map_at(resources, "limits").items() if k in ("cpu", "memory")}
+    limits = {k: v for k, v in section(resources, "limits").items() if k in ("cpu", "memory")}
     if not requests:
-        return {"requests": dict(map_at(resources, "requests")), "limits": limits}
+        return {"requests": dict(section(resources, "requests")), "limits": limits}
     return {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": limits or {"memory": "512Mi"}}
 
 
@@ -415,7 +415,7 @@ def _no_more_than(copied: CopyFacts, resources: Mapping[str, Any], *, requests: 
 
     A request outweighs every pod without one (``cpu.weight``).
     """
-    if map_at(copied.live, "status").get("qosClass") == "BestEffort":
+    if section(copied.live, "status").get("qosClass") == "BestEffort":
         return {}
     small = _small(resources, requests=requests)
     if requests and _claims_no_processor(copied.live):
@@ -425,8 +425,8 @@ def _no_more_than(copied: CopyFacts, resources: Mapping[str, Any], *, requests: 
 
 def _claims_no_processor(pod: Mapping[str, Any]) -> bool:
     """Return whether a pod has containers, and none of them requests or limits the processor."""
-    resources = [map_at(container, "resources") for container in list_at(pod, "spec", "containers")]
-    claimed = {key for part in resources for key in (*map_at(part, "requests"), *map_at(part, "limits"))}
+    resources = [section(container, "resources") for container in entries(pod, "spec", "containers")]
+    claimed = {key for part in resources for key in (*section(part, "requests"), *section(part, "limits"))}
     return bool(resources) and "cpu" not in claimed
 
 
@@ -436,7 +436,7 @@ def _reads_requests(copied: CopyFacts) -> bool:
 
 def _prepare(facts: DryStartFacts, copied: CopyFacts, volumes: Sequence[Object]) -> Object:
     """Return the first init container: it tests the fence, provides agent and salt, and fills the data directories."""
-    root = map_at(copied.stateful_set["spec"]["template"]["spec"], "securityContext").get("runAsUser") == 0
+    root = section(copied.stateful_set["spec"]["template"]["spec"], "securityContext").get("runAsUser") == 0
     text = f"version=0\nbroker.id={copied.broker_id}\ncluster.id={copied.cluster_id}\n"
     empty = {v["name"] for v in volumes if "emptyDir" in v}
     places = [_place(copied, directory) for directory in dict.fromkeys(copied.log_dirs)]
@@ -448,7 +448,7 @@ def _prepare(facts: DryStartFacts, copied: CopyFacts, volumes: Sequence[Object])
         "command": [
             "python3",
             "-m",
-            "kraftbridge.fence",
+            "kraftbridge.pods.fence",
             *(f"--closed={address}" for address in facts.closed),
             f"--agent={DIRECTORY}",
             "--salt=/kraftbridge-run/salt",
@@ -469,7 +469,7 @@ def _prepare(facts: DryStartFacts, copied: CopyFacts, volumes: Sequence[Object])
 def _place(copied: CopyFacts, directory: str) -> tuple[str, str] | None:
     """Return the volume that a data directory is on, and its path there; None when it is on no volume."""
     path = PurePosixPath(directory)
-    mounts = list_at(_containers_of(copied.stateful_set)[copied.container], "volumeMounts")
+    mounts = entries(_containers_of(copied.stateful_set)[copied.container], "volumeMounts")
     mounts = [m for m in mounts if path.is_relative_to(m["mountPath"]) and "subPathExpr" not in m]
     if not mounts:
         return None
@@ -481,9 +481,9 @@ def _place(copied: CopyFacts, directory: str) -> tuple[str, str] | None:
 
 
 def _declared_volumes(copied: CopyFacts) -> list[Object]:
-    claims = list_at(copied.stateful_set, "spec", "volumeClaimTemplates")
+    claims = entries(copied.stateful_set, "spec", "volumeClaimTemplates")
     claimed = sorted({claim["metadata"]["name"] for claim in claims})
-    declared = list_at(copied.stateful_set, "spec", "template", "spec", "volumes")
+    declared = entries(copied.stateful_set, "spec", "template", "spec", "volumes")
     return [*({"name": name} for name in claimed), *(v for v in declared if v["name"] not in claimed)]
 
 
@@ -505,7 +505,7 @@ def _volume(volume: Mapping[str, Any], facts: DryStartFacts, copied: CopyFacts) 
 
 def _copied_sources(volume: Mapping[str, Any], facts: DryStartFacts, copied: CopyFacts) -> Iterator[Object]:
     """Yield the sources of a projected volume without tokens of service accounts."""
-    for index, source in enumerate(list_at(volume, "projected", "sources")):
+    for index, source in enumerate(entries(volume, "projected", "sources")):
         if "downwardAPI" in source:
             ours = _ours(facts, copied, _downward_items(f"{volume['name']}-{index}", source["downwardAPI"]))
             yield {"secret": {"name": ours["secretName"], "items": ours["items"]}}
@@ -557,16 +557,16 @@ def _downward_items(name: str, source: Mapping[str, Any]) -> dict[str, str]:
 
 def _field_references(name: str, source: Mapping[str, Any]) -> Iterator[tuple[str, Object]]:
     """Yield the field references of a ``downwardAPI`` source with their keys in our Secret."""
-    for item in list_at(source, "items"):
+    for item in entries(source, "items"):
         if "fieldRef" in item:
             yield f"{name}-{short_hash([item['path']])}", item
 
 
 def _downward_sources(volume: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield each ``downwardAPI`` source of a volume, with the beginning of its keys in our Secret."""
-    yield volume["name"], map_at(volume, "downwardAPI")
-    for index, source in enumerate(list_at(volume, "projected", "sources")):
-        yield f"{volume['name']}-{index}", map_at(source, "downwardAPI")
+    yield volume["name"], section(volume, "downwardAPI")
+    for index, source in enumerate(entries(volume, "projected", "sources")):
+        yield f"{volume['name']}-{index}", section(source, "downwardAPI")
 
 
 def _downward_files(copied: CopyFacts) -> dict[str, str]:
@@ -595,18 +595,18 @@ def additions(asked: Mapping[str, Any], made: Mapping[str, Any]) -> tuple[str, .
     """
     spec = made["spec"]
     changes = [
-        *_container_changes(list_at(asked, "spec", "containers"), list_at(spec, "containers")),
-        *_container_changes(list_at(asked, "spec", "initContainers"), list_at(spec, "initContainers")),
+        *_container_changes(entries(asked, "spec", "containers"), entries(spec, "containers")),
+        *_container_changes(entries(asked, "spec", "initContainers"), entries(spec, "initContainers")),
     ]
-    volumes = {v["name"] for v in list_at(asked, "spec", "volumes")}
-    changes += [f"volume {v['name']}" for v in list_at(spec, "volumes") if v["name"] not in volumes]
+    volumes = {v["name"] for v in entries(asked, "spec", "volumes")}
+    changes += [f"volume {v['name']}" for v in entries(spec, "volumes") if v["name"] not in volumes]
     changes += [key for key in ("hostNetwork", "hostPID", "hostIPC", "hostAliases") if spec.get(key)]
     if spec.get("dnsPolicy") != "None" or spec.get("dnsConfig", {}).get("nameservers") != ["127.0.0.1"]:
         changes.append("name resolution")
     if spec.get("automountServiceAccountToken") is not False:
         changes.append("a service account token")
     labels = asked["metadata"]["labels"]
-    if not labels.items() <= map_at(made, "metadata", "labels").items():
+    if not labels.items() <= section(made, "metadata", "labels").items():
         changes.append("labels")
     return tuple(changes)
 
@@ -623,7 +623,7 @@ def _container_changes(asked: Iterable[Object], made: Iterable[Object]) -> Itera
         for key in ("image", "command", "args", "env", "envFrom", "lifecycle", "volumeMounts"):
             if not _same(mine.get(key), container.get(key)):
                 yield f"{key} of {words}"
-        if map_at(container, "securityContext").get("privileged"):
+        if section(container, "securityContext").get("privileged"):
             yield f"privileges of {words}"
     yield from (f"the loss of container {name}" for name in missing)
 

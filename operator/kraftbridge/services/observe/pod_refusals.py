@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kraftbridge.exceptions import ObservationError
-from kraftbridge.objects import section
+from kraftbridge.models.objects import section
 from kraftbridge.services.answers import Answers
 from kraftbridge.storage.ports import Object, ReadPort
 

@@ -24,10 +24,10 @@ from kraftbridge.constants import (
     FORBID_PEM_FILES,
     STANDARD_AUTHORIZER,
 )
-from kraftbridge.credentials import AUTHORITIES, KEYSTORE
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.pods.credentials import AUTHORITIES, KEYSTORE
 
 NOT_SETTINGS = frozenset(
     {

@@ -27,7 +27,15 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from kraftbridge.credentials import AUTHORITIES, CERTIFICATE, KEY, KEYSTORE, CredentialsError, chain_problems, keystore
+from kraftbridge.pods.credentials import (
+    AUTHORITIES,
+    CERTIFICATE,
+    KEY,
+    KEYSTORE,
+    CredentialsError,
+    chain_problems,
+    keystore,
+)
 
 AUTHORITY_LIFETIME: Final = timedelta(days=3650)
 """The brokers trust the authority, and the operator changes no broker's trust.

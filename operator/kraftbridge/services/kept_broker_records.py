@@ -10,14 +10,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from kraftbridge import bounds
 from kraftbridge.builders import names
 from kraftbridge.constants import API_VERSION, GROUP, KIND
 from kraftbridge.exceptions import ActionError, ObservationError
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord, EffectiveSetting, ListenerState, packed, unpacked
 from kraftbridge.models.decision import RecordBroker
+from kraftbridge.models.objects import section
 from kraftbridge.models.observation import PodState, Unobserved
-from kraftbridge.objects import section
+from kraftbridge.outside import bounds
 from kraftbridge.phases.becoming.offsets import RECORD_HOLDS_FOR
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import ClusterClients

@@ -24,11 +24,11 @@ from kraftbridge.models.dry_start import (
     KafkaStart,
 )
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles, mounted_object
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import BrokersSpec, ConfigStyle, PropertiesSource
 from kraftbridge.models.status import ChannelStatus
 from kraftbridge.models.survey import BrokerSetting, SettingSource
-from kraftbridge.objects import entries, section
 
 _OF_A_BROKER = re.compile(r"(?m)^[ \t]*(zookeeper\.connect|broker\.id|log\.dirs?)[ \t]*[=:]")
 _MOST_CHANNELS = 6

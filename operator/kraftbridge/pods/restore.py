@@ -1,4 +1,4 @@
-"""Unpacks a kept copy of the metadata log: ``python -m kraftbridge.restore``.
+"""Unpacks a kept copy of the metadata log: ``python -m kraftbridge.pods.restore``.
 
 ``volume`` runs as an init container of each controller while a lost quorum is restored:
 it puts the copy in the place of what the volume holds.
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import IO, Final
 
 from kraftbridge.exceptions import LogUnavailableError
+from kraftbridge.metadata.log.archive import QUORUM_STATE, quorum_state, unpack_log
 from kraftbridge.metadata.log.files import LOG_FOLDER, META_PROPERTIES
-from kraftbridge.metadata.log.keeping import QUORUM_STATE, quorum_state, unpack_log
 
 MARK: Final = "restored-from"
 """File beside the log with the name of the copy."""
@@ -89,7 +89,7 @@ def _meta_properties(node_id: int, cluster_id: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Unpack the copy; return 1 and say why if it cannot be done."""
-    parser = argparse.ArgumentParser(prog="python -m kraftbridge.restore", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m kraftbridge.pods.restore", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("unpack", "volume"):
         command = commands.add_parser(name)

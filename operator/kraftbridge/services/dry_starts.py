@@ -19,16 +19,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
-from kraftbridge import dry_start
-from kraftbridge.builders import dry_start as builder
-from kraftbridge.builders.brokers import INHERITED_OPTIONS, broker_settings, configuration
-from kraftbridge.builders.dry_start import CopyFacts, DryStartFacts
+from kraftbridge.builders import dry_start_pods as builder
+from kraftbridge.builders.broker_overlays import INHERITED_OPTIONS, broker_settings, configuration
+from kraftbridge.builders.dry_start_pods import CopyFacts, DryStartFacts
 from kraftbridge.builders.pods import completed
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_MIGRATION, LABEL_ROLE, LABEL_RUN
-from kraftbridge.dry_start import agent_loaded, kafka_start, last_words, programs
+from kraftbridge.copies import dry_start
+from kraftbridge.copies.dry_start import agent_loaded, kafka_start, last_words, programs
 from kraftbridge.exceptions import ActionError, InvalidSpecError, MigrationError, ObservationError
-from kraftbridge.fence import EXIT_REACHED, connects
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import RunDryStart
 from kraftbridge.models.dry_start import (
@@ -40,12 +39,13 @@ from kraftbridge.models.dry_start import (
     ListenerOfControllers,
 )
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import BrokersSpec, MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.models.survey import BrokerSetting, Unobserved
-from kraftbridge.objects import entries, section
 from kraftbridge.phases.draft import Identity
+from kraftbridge.pods.fence import EXIT_REACHED, connects
 from kraftbridge.services.clients import ClusterClients, addresses_of, bracketed, listener_data
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.listener import CannotBeTriedError, listener_of_controllers
