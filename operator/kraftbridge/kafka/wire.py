@@ -13,7 +13,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Final, Self, TypeGuard, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from kafka.errors import KafkaError, for_code
 from kafka.net.sasl import get_sasl_mechanism
@@ -27,7 +27,7 @@ from kraftbridge.kafka.client import Security, resolve
 from kraftbridge.models.observation import NodeFeatures
 from kraftbridge.outside import bounds
 
-__all__ = ["Connection", "ConnectionLostError", "Security", "WireError", "error_name", "host_ports", "is_usable"]
+__all__ = ["Connection", "ConnectionLostError", "Security", "WireError", "error_name", "host_ports"]
 
 _CLIENT_ID: Final = "kraftbridge"
 logging.getLogger("kafka.protocol.parser").setLevel(logging.CRITICAL)  # it writes a whole answer that it cannot read
@@ -315,11 +315,6 @@ class Connection:
         if left <= 0:
             raise TimeoutError("the call exceeded its time limit")
         return left
-
-
-def is_usable(connection: Connection | None) -> TypeGuard[Connection]:
-    """Return whether there is a connection that can take another request."""
-    return connection is not None and connection.usable
 
 
 def _wire_error(error: BaseException) -> WireError:

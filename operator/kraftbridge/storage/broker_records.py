@@ -18,9 +18,10 @@ from kafka.protocol.consumer import ListOffsetsRequest
 
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.kafka.client import Security
+from kraftbridge.kafka.connections import Connections
 from kraftbridge.kafka.listeners import look_at
 from kraftbridge.kafka.metadata import Metadata
-from kraftbridge.kafka.wire import UNKNOWN_TOPIC, Connection, WireError, error_name, host_ports, is_usable
+from kraftbridge.kafka.wire import UNKNOWN_TOPIC, Connection, WireError, error_name, host_ports
 from kraftbridge.models.broker_record import (
     EffectiveSetting,
     ListenerState,
@@ -73,14 +74,12 @@ class BrokerRecordClient:
         self._bootstrap = host_ports(bootstrap_servers)
         self._security = Security.from_properties(client_properties)
         self._source = f"brokers {bootstrap_servers}"
-        self._connections: dict[int, Connection] = {}
+        self._connections = Connections(self._security)
         self._known: dict[int, tuple[str, int]] = {}
 
     def close(self) -> None:
         """Close all connections."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        self._connections.close()
 
     def address(self, broker: int) -> tuple[str, int] | None:
         """Return where clients of the operator's listener find a broker, as another one tells them; None if none tells.
@@ -350,7 +349,8 @@ class BrokerRecordClient:
 
     def _any(self) -> Connection:
         """Return a connection to some broker."""
-        for broker in sorted(self._addresses(), key=lambda i: i not in self._connections):
+        addresses = self._addresses()
+        for broker in sorted(addresses, key=lambda broker: addresses[broker] not in self._connections):
             try:
                 return self._to(broker)
             except WireError:
@@ -358,14 +358,10 @@ class BrokerRecordClient:
         raise ObservationError(self._source, "no broker answers")
 
     def _to(self, broker: int) -> Connection:
-        kept = self._connections.get(broker)
-        if is_usable(kept):
-            return kept
         address = self._addresses().get(broker)
         if address is None:
             raise WireError(f"no broker lists broker {broker}")
-        self._connections[broker] = Connection(*address, self._security, CONNECT_SECONDS)
-        return self._connections[broker]
+        return self._connections.to(address, CONNECT_SECONDS)
 
 
 @contextmanager

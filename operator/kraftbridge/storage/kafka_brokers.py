@@ -24,6 +24,7 @@ from kafka.protocol.consumer import FetchRequest
 
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
 from kraftbridge.kafka.client import Security
+from kraftbridge.kafka.connections import Connections
 from kraftbridge.kafka.metadata import Metadata
 from kraftbridge.kafka.wire import (
     NOT_CONTROLLER,
@@ -32,7 +33,6 @@ from kraftbridge.kafka.wire import (
     WireError,
     error_name,
     host_ports,
-    is_usable,
 )
 from kraftbridge.models.broker_record import TopicPartition
 from kraftbridge.models.observation import ClusterState, ControllerProbe, NodeFeatures, TopicRedundancy, Unobserved
@@ -98,7 +98,7 @@ class BrokerClient:
         self._security = Security.from_properties(client_properties)
         self._known: dict[int, tuple[str, int]] = {}
         self._connection: Connection | None = None
-        self._of_each: dict[int, Connection] = {}
+        self._of_each = Connections(self._security)
         self._next_view = 0
         self._silence: tuple[float, str] | None = None
         """When a question last found no broker that answers, and why."""
@@ -109,10 +109,9 @@ class BrokerClient:
     def close(self) -> None:
         """Close all connections."""
         with self._lock, self._each_lock:
-            for connection in (self._connection, *self._of_each.values()):
-                _close(connection)
+            _close(self._connection)
             self._connection = None
-            self._of_each.clear()
+            self._of_each.close()
 
     def cluster_state(self) -> ClusterState:
         """Return brokers, controller, and unhealthy partitions, as one broker serves them.
@@ -140,7 +139,7 @@ class BrokerClient:
         until = time.monotonic() + CALL_SECONDS
         known = self._known_brokers()
         with self._each_lock:
-            self._close_gone(known)
+            self._of_each.keep_only(known.values())
             first = self._next_view
             self._next_view += VIEWS
             brokers = [(*known,)[(first + i) % len(known)] for i in range(min(VIEWS, len(known)))]
@@ -208,7 +207,7 @@ class BrokerClient:
         epochs: dict[TopicPartition, int] = {}
         silent: dict[int, Unobserved] = {}
         with self._each_lock:
-            self._close_gone(known)
+            self._of_each.keep_only(known.values())
             for broker, address in known.items():
                 view = self._ask_kept(broker, address, until, _leader_epochs)
                 if isinstance(view, Unobserved):
@@ -232,7 +231,7 @@ class BrokerClient:
         until = time.monotonic() + CALL_SECONDS
         known = self._known_brokers()
         with self._each_lock:
-            self._close_gone(known)
+            self._of_each.keep_only(known.values())
             question = partial(_serves, topic=topic)
             return {broker: self._ask_kept(broker, address, until, question) for broker, address in known.items()}
 
@@ -272,16 +271,12 @@ class BrokerClient:
         """
         known = self._brokers()
         with self._each_lock:
-            self._close_gone(known)
+            self._of_each.keep_only(known.values())
             until = time.monotonic() + CALL_SECONDS
             return {
                 broker: self._ask_kept(broker, address, until, lambda connection: connection.features(REQUEST_SECONDS))
                 for broker, address in known.items()
             }
-
-    def _close_gone(self, known: Mapping[int, tuple[str, int]]) -> None:
-        for gone in self._of_each.keys() - known.keys():
-            self._of_each.pop(gone).close()
 
     def _ask_kept(
         self, broker: int, address: tuple[str, int], until: float, question: Callable[[Connection], T]
@@ -291,23 +286,10 @@ class BrokerClient:
         source = f"broker {broker} at {host}:{port}"
         if time.monotonic() > until:
             return Unobserved(source, "not asked, because other nodes did not answer in time")
-        kept = self._of_each.pop(broker, None)
-        if is_usable(kept) and kept.address == f"{host}:{port}":
-            try:
-                answer = question(kept)
-            except WireError:
-                pass  # the broker restarted since it was last asked
-            else:
-                self._of_each[broker] = kept
-                return answer
-        _close(kept)
         try:
-            connection = Connection(host, port, self._security, CONNECT_SECONDS)
-            answer = question(connection)
+            return self._of_each.ask(address, CONNECT_SECONDS, question)
         except WireError as error:
             return Unobserved(source, str(error))
-        self._of_each[broker] = connection
-        return answer
 
     def visibility(self) -> Visibility:
         """Return the topics that the operator's principal can describe and its permitted cluster operations.
@@ -467,7 +449,7 @@ class BrokerClient:
                 raise ObservationError(self._source, self._silence[1])
             started = time.monotonic()
             kept = self._connection
-            if is_usable(kept):
+            if kept is not None and kept.usable:
                 try:
                     return question(kept)
                 except WireError as error:
@@ -735,7 +717,7 @@ class ControllerProbeClient:
         self._bootstrap = host_ports(bootstrap_servers)
         self._security = Security.from_properties(client_properties)
         self._known: dict[int, tuple[str, int]] = {}
-        self._connections: dict[tuple[str, int], Connection] = {}
+        self._connections = Connections(self._security)
         self._last: tuple[str, int] | None = None
 
     def accepts(self) -> bool:
@@ -750,14 +732,13 @@ class ControllerProbeClient:
                     self._last = address
                     return True
             except WireError:
-                self._drop(address)
+                self._connections.drop(address)
         self._last = None
         return False
 
     def close(self) -> None:
         """Close all connections."""
-        for address in list(self._connections):
-            self._drop(address)
+        self._connections.close()
 
     def _controller_address(self) -> tuple[str, int] | None:
         """Return the address of the controller as the first broker that answers knows it.
@@ -766,9 +747,9 @@ class ControllerProbeClient:
         """
         for address in dict.fromkeys([*self._known.values(), *self._bootstrap]):
             try:
-                answer = self._connected(address).metadata(PROBE_SECONDS)
+                answer = self._connections.to(address, PROBE_SECONDS).metadata(PROBE_SECONDS)
             except WireError:
-                self._drop(address)
+                self._connections.drop(address)
                 continue
             if answer.brokers:
                 self._known = {b.node_id: (b.host, b.port) for b in answer.brokers}
@@ -779,7 +760,7 @@ class ControllerProbeClient:
         topic = CreateTopicsRequest.CreatableTopic(
             name=PROBE_TOPIC, num_partitions=1, replication_factor=1, assignments=[], configs=[]
         )
-        answer: Any = self._connected(address).call(
+        answer: Any = self._connections.to(address, PROBE_SECONDS).call(
             CreateTopicsRequest,
             PROBE_SECONDS,
             max_version=4,
@@ -788,18 +769,6 @@ class ControllerProbeClient:
             validate_only=True,
         )
         return int(answer.topics[0].error_code)
-
-    def _connected(self, address: tuple[str, int]) -> Connection:
-        kept = self._connections.get(address)
-        if is_usable(kept):
-            return kept
-        self._drop(address)
-        connection = Connection(*address, self._security, PROBE_SECONDS)
-        self._connections[address] = connection
-        return connection
-
-    def _drop(self, address: tuple[str, int]) -> None:
-        _close(self._connections.pop(address, None))
 
 
 class ProbeClient(Protocol):

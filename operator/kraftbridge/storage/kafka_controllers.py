@@ -20,7 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from kraftbridge.constants import CANARY_USER, METRICS_PORT, canary_topic
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
 from kraftbridge.kafka.client import Security, resolve
-from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, ConnectionLostError, WireError, error_name, is_usable
+from kraftbridge.kafka.connections import Connections
+from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, ConnectionLostError, WireError, error_name
 from kraftbridge.models.metadata_version import FEATURE, Upgrade, text_of
 from kraftbridge.models.observation import (
     ControllerMetrics,
@@ -72,7 +73,7 @@ class ControllerClient:
     def __init__(self, addresses: Mapping[int, tuple[str, int]], client_properties: Mapping[str, str]) -> None:
         self._addresses = dict(addresses)
         self._security = Security.from_properties(client_properties, "controller.properties")
-        self._connections: dict[int, Connection] = {}
+        self._connections = Connections(self._security)
         self._leader = min(self._addresses)
         self._lock = threading.Lock()
         self._source = "controllers " + ",".join(str(node) for node in sorted(self._addresses))
@@ -80,9 +81,7 @@ class ControllerClient:
     def close(self) -> None:
         """Close all connections."""
         with self._lock:
-            for connection in self._connections.values():
-                connection.close()
-            self._connections.clear()
+            self._connections.close()
 
     def quorum_state(self) -> QuorumState:
         """Return the quorum as its leader describes it (DescribeQuorum, KIP-595 and KIP-836).
@@ -314,13 +313,8 @@ class ControllerClient:
         raise _NobodyError(reasons)
 
     def _ask_node(self, node: int, ask: Callable[[Connection], T], connect_seconds: float) -> T:
-        kept = self._connections.get(node)
-        if is_usable(kept):
-            try:
-                return ask(kept)
-            except ConnectionLostError:
-                pass  # the node restarted since the last request; all requests of this client can be repeated
-        return ask(self._connection(node, connect_seconds))
+        # All requests of this client can be repeated.
+        return self._connections.ask(self._addresses[node], connect_seconds, ask, again_after=ConnectionLostError)
 
     def _features_of(self, node: int, until: float) -> NodeFeatures | Unobserved:
         if time.monotonic() > until:
@@ -329,16 +323,6 @@ class ControllerClient:
             return self._ask_node(node, lambda connection: connection.features(REQUEST_SECONDS), CONNECT_SECONDS)
         except WireError as error:
             return Unobserved(f"controller {node} at {':'.join(map(str, self._addresses[node]))}", str(error))
-
-    def _connection(self, node: int, timeout_seconds: float) -> Connection:
-        kept = self._connections.get(node)
-        if is_usable(kept):
-            return kept
-        if kept is not None:
-            kept.close()
-        host, port = self._addresses[node]
-        self._connections[node] = Connection(host, port, self._security, timeout_seconds)
-        return self._connections[node]
 
 
 class _AnswerError(Exception):

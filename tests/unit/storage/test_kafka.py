@@ -402,7 +402,7 @@ def test_a_controller_that_restarted_is_asked_over_a_new_connection(make_node: M
     node = make_node({QUORUM: quorum()})
     client = controllers_of(node)
     client.quorum_state()
-    client._connections[3000]._socket.shutdown(2)
+    client._connections._open[client._addresses[3000]]._socket.shutdown(2)
     assert client.quorum_state().leader_id == 3001
 
 
@@ -489,7 +489,7 @@ def test_features_are_asked_of_every_broker_anew(make_node: MakeNode) -> None:
     assert seen[1] == NodeFeatures({"metadata.version": 20}, {"metadata.version": (1, 21)}, finalized_epoch=7)
     assert isinstance(seen[2], Unobserved)
     other._said |= finalized(21, 10)
-    client._of_each[0]._socket.shutdown(2)  # it restarted
+    client._of_each._open["127.0.0.1", first.port]._socket.shutdown(2)  # it restarted
     first.answers[METADATA] = metadata({}, {0: first.port, 1: other.port})
     again = client.features()
     assert again[0] == seen[0]
