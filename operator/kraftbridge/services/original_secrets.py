@@ -24,7 +24,7 @@ from kraftbridge.models.objects import section
 from kraftbridge.models.observation import RecordedOriginal
 from kraftbridge.models.status import MigrationStatus, before_secrets
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services.original_state import OriginalState, plain_environment
+from kraftbridge.services.original_state import OriginalState
 from kraftbridge.storage.ports import KubernetesPort, Object, ReadPort
 
 _SALT_BYTES: Final = 16
@@ -92,11 +92,8 @@ def keep(kubernetes: KubernetesPort, identity: Identity, status: MigrationStatus
     kept = read(kubernetes, identity, status).get(stateful_set)
     if kept is None:
         return False
-    value = kept.value
-    if "salt" not in json.loads(value):  # of an earlier release of the operator
-        value = _encode(identity, status, stateful_set, kept.original)
     for name in reversed(_names(identity, status)):
-        _write(kubernetes, identity, name, stateful_set, value)
+        _write(kubernetes, identity, name, stateful_set, kept.value)
     return True
 
 
@@ -133,13 +130,8 @@ def _genuine(identity: Identity, status: MigrationStatus, stateful_set: str, val
     if digest:
         return next((v for v in values if _digest(v) == digest), b"")
     own = _owner(identity, status, stateful_set)
-    of_this = {}
-    for value in values:
-        raw = _parsed(value)
-        if raw is not None and raw.get("of", own) == own:
-            of_this[value] = raw
-    salted = [value for value, raw in of_this.items() if "salt" in raw]
-    genuine = salted or list(of_this)
+    records = {value: _parsed(value) for value in values}
+    genuine = [value for value, raw in records.items() if raw is not None and raw["of"] == own]
     return genuine[0] if len(genuine) == 1 else b""
 
 
@@ -184,9 +176,6 @@ def _decode(raw: Mapping[str, Any]) -> OriginalState:
     files = None
     if (raw_files := raw.get("files")) is not None:
         files = MountedFiles(**{**raw_files, "kind": FilesKind(raw_files["kind"])})
-    environment = plain_environment(raw["container"])
-    if (raw_environment := raw.get("environment")) is not None:
-        environment = _decode_environment(raw_environment)
     return OriginalState(
         raw["container"],
         tuple(raw["volumes"]),
@@ -194,7 +183,7 @@ def _decode(raw: Mapping[str, Any]) -> OriginalState:
         tuple(raw["managedFields"]),
         raw["propertiesText"],
         files,
-        environment,
+        _decode_environment(raw["environment"]),
     )
 
 
