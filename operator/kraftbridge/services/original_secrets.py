@@ -131,7 +131,7 @@ def _genuine(identity: Identity, status: MigrationStatus, stateful_set: str, val
         return next((v for v in values if _digest(v) == digest), b"")
     own = _owner(identity, status, stateful_set)
     records = {value: _parsed(value) for value in values}
-    genuine = [value for value, raw in records.items() if raw is not None and raw["of"] == own]
+    genuine = [value for value, raw in records.items() if raw is not None and raw.get("of") == own]
     return genuine[0] if len(genuine) == 1 else b""
 
 
