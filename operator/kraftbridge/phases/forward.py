@@ -78,8 +78,8 @@ def _note(draft: Draft, kind: ConditionType, message: str) -> Wait | None:
     return None
 
 
-def _blocked_by(finding: FindingStatus, before: str = "", fix: str = "") -> str:
-    return f"{before}{finding.code} on {finding.object}: {finding.reason}. {fix or finding.fix}"
+def _blocked_by(finding: FindingStatus) -> str:
+    return f"{finding.code} on {finding.object}: {finding.reason}. {finding.fix}"
 
 
 # -------------------------------------------------------------------------------------------------------- Preflight
@@ -151,7 +151,8 @@ def _hold_for_findings(draft: Draft, standing: tuple[FindingStatus, ...], *, cop
     if all(finding.code in REHEARSAL_CODES for finding in standing):
         repeated = rehearsing.ensure_rehearsal(draft, blocking=True)
         requeue_after = SLOW if repeated is None else repeated.requeue_after
-    message = _blocked_by(standing[0], f"{len(standing)} blocking finding(s); ")
+    first = standing[0]
+    message = f"{len(standing)} blocking finding(s); {first.code} on {first.object}: {first.reason}. {first.fix}"
     if copies_run:
         message += f". {dry_start.UNDER_WAY}; more findings may follow"
     draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.FINDINGS, message)
