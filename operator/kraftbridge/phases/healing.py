@@ -21,7 +21,7 @@ from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import Healing
 from kraftbridge.models.status import HealingKind, HealingStatus, OperationKind, VerificationStatus, healing_archive
-from kraftbridge.phases import gates
+from kraftbridge.phases import gates, observed
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 from kraftbridge.phases.nodes import controllers, restarts
 
@@ -67,7 +67,7 @@ def heal(draft: Draft, record: VerificationStatus) -> Wait | None:
             draft.act(ArchiveDifferences(current.run_id, current.archive))
             return _wait(
                 f"ZooKeeper's values of {current.entities} differing entities are being archived "
-                f"in Secret {current.archive}{gates.because(draft.failure())}"
+                f"in Secret {current.archive}{observed.because(draft.failure())}"
             )
         current = current.model_copy(update={"archived_at": draft.now})
         draft.update(healing=current)
@@ -134,7 +134,7 @@ def close_differences(draft: Draft) -> None:
 def track(draft: Draft) -> None:
     """Record when ``/migration`` names the newest controller's epoch, and when its offset moves from there."""
     current = draft.status.healing
-    migration = gates.migration_znode(draft)
+    migration = observed.migration_znode(draft)
     if current is None or current.failover_at is None or current.synced_at is not None:
         return
     if migration is None or migration.kraft_controller_epoch <= current.failover_epoch:
@@ -192,7 +192,7 @@ def restart_to_rewrite(draft: Draft) -> Wait:
 def is_overdue(step: StepContext) -> bool:
     """Return whether the failover under way has not written its image in the time that it may take."""
     current = step.status.healing
-    return current is not None and gates.age(step, current.failover_at) >= _patience(step)
+    return current is not None and observed.age(step, current.failover_at) >= _patience(step)
 
 
 def advice(step: StepContext, record: VerificationStatus) -> str:
@@ -241,10 +241,10 @@ def _fail_over(draft: Draft, current: HealingStatus) -> Wait:
     active = draft.observation.active_controller
     if active is None:
         return _wait_before_failover(gates.NO_ACTIVE_CONTROLLER)
-    migration = gates.migration_znode(draft)
+    migration = observed.migration_znode(draft)
     if migration is None:
         return _wait_before_failover("/migration could not be read")
-    pod = gates.controller_pod(draft, active.node_id)
+    pod = observed.controller_pod(draft, active.node_id)
     if pod is None:
         return _wait_before_failover(f"controller {active.node_id} has no pod")
     counted = {
@@ -270,7 +270,7 @@ def _archived(step: StepContext, current: HealingStatus) -> bool:
 
 def _standing_since(step: StepContext) -> datetime | None:
     """Return since when the offset in ``/migration`` has not grown while the log has; None if that is not known."""
-    migration = gates.migration_znode(step)
+    migration = observed.migration_znode(step)
     quorum = step.observation.quorum
     offset = step.status.migration_offset
     if migration is None or offset is None or isinstance(quorum, Unobserved):

@@ -35,7 +35,7 @@ from kraftbridge.models.status import (
     ZooKeeperHistory,
     finding,
 )
-from kraftbridge.phases import gates, healing, verifying
+from kraftbridge.phases import gates, healing, observed, verifying
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 
 RECORDED_EVERY = timedelta(seconds=5)
@@ -99,7 +99,7 @@ def contradiction(
 
 
 def _restored_epoch(status: MigrationStatus) -> int | None:
-    current = gates.of_attempt(status, status.restoration)
+    current = observed.of_attempt(status, status.restoration)
     return None if current is None else current.epoch
 
 
@@ -149,7 +149,7 @@ def claimed(status: MigrationStatus) -> bool:
 
 def own_rollback(status: MigrationStatus) -> RollbackStatus | None:
     """Return the record of this attempt's rollback."""
-    return gates.of_attempt(status, status.rollback)
+    return observed.of_attempt(status, status.rollback)
 
 
 def contradicts(step: StepContext) -> ZooKeeperContradiction | None:
@@ -237,11 +237,11 @@ def way_out(standing: ZooKeeperContradiction) -> str:
 
 def _history_of(status: MigrationStatus) -> ZooKeeperHistory | None:
     """Return what this attempt has read, None while it has read nothing."""
-    return gates.of_attempt(status, status.zookeeper_history)
+    return observed.of_attempt(status, status.zookeeper_history)
 
 
 def _controllers_were_stopped(status: MigrationStatus) -> bool:
-    return gates.rollback_record(status).controllers_stopped_at is not None
+    return observed.rollback_record(status).controllers_stopped_at is not None
 
 
 def _comparable(step: StepContext, record: ZooKeeperHistory) -> bool:
@@ -288,7 +288,7 @@ def _record(draft: Draft, record: ZooKeeperHistory, reading: ZooKeeperState) -> 
 def _taken(record: ZooKeeperHistory, reading: ZooKeeperState) -> ZooKeeperHistory:
     """Return the record with what this reading shows."""
     migration = reading.migration
-    epoch = gates.claim_epoch(reading)
+    epoch = observed.claim_epoch(reading)
     changes: dict[str, object] = {"cluster_id": reading.cluster_id or record.cluster_id}
     if reading.migration_czxid:
         changes["migration_czxid"] = str(reading.migration_czxid)

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import TypeVar
 
-from kraftbridge.models.observation import PodState, StatefulSetState, Unobserved
+from kraftbridge.models.observation import (
+    ControllersWorkload,
+    ControllerZnode,
+    MigrationZnode,
+    PodState,
+    StatefulSetState,
+    Unobserved,
+    ZooKeeperState,
+)
+from kraftbridge.models.status import MigrationStatus, Restoration, RollbackStatus, ZooKeeperHistory
 from kraftbridge.models.survey import BrokerSetting, Survey
-from kraftbridge.phases.draft import StepContext
+from kraftbridge.phases.draft import StepContext, Wait
 
 K = TypeVar("K")
 T = TypeVar("T")
+_Record = TypeVar("_Record", Restoration, RollbackStatus, ZooKeeperHistory)
+Broker = tuple[StatefulSetState, PodState]
+"""A broker: its StatefulSet and its pod."""
 
 
 def observed(part: T | Unobserved, otherwise: T) -> T:
@@ -40,5 +54,77 @@ def told_settings(survey: Survey) -> dict[int, tuple[BrokerSetting, ...]]:
 
 
 def because(reason: str) -> str:
-    """Return a reason as the end of a sentence, ``""`` without one."""
+    """Return a reason as the end of a message, ``""`` without one."""
     return f": {reason}" if reason else ""
+
+
+def age(step: StepContext, at: datetime | None) -> timedelta:
+    """Return how long ago ``at`` was; less than any duration when it is not known."""
+    return timedelta.min if at is None else step.now - at
+
+
+def preceded(words: str, waiting: Wait | None) -> Wait | None:
+    """Return a wait whose message begins with what it holds up, None without one."""
+    return waiting and replace(waiting, message=f"{words}: {waiting.message}")
+
+
+def brokers_of(step: StepContext) -> list[Broker]:
+    """Return every broker, none while a StatefulSet was not observed."""
+    sets = step.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return []
+    return [(stateful_set, pod) for stateful_set in sets for pod in stateful_set.pods]
+
+
+def down(pods: Iterable[PodState]) -> list[str]:
+    """Return why pods cannot be counted on."""
+    return [pod.down for pod in pods if pod.down]
+
+
+def controllers_set(step: StepContext) -> StatefulSetState | None:
+    """Return the controllers' StatefulSet, None while it does not exist or was not observed."""
+    workload = step.observation.controllers
+    return workload.stateful_set if isinstance(workload, ControllersWorkload) else None
+
+
+def controllers_pods(step: StepContext) -> tuple[PodState, ...]:
+    """Return the controllers' pods, none while they were not observed."""
+    stateful_set = controllers_set(step)
+    return () if stateful_set is None else stateful_set.pods
+
+
+def controller_pod(step: StepContext, node_id: int) -> PodState | None:
+    """Return the pod of one controller, None while it does not exist or was not observed."""
+    return next((pod for pod in controllers_pods(step) if pod.ordinal == node_id), None)
+
+
+def migration_znode(step: StepContext) -> MigrationZnode | None:
+    """Return ``/migration``, None while it does not exist or cannot be read."""
+    zookeeper = step.observation.zookeeper
+    migration = zookeeper.migration if isinstance(zookeeper, ZooKeeperState) else None
+    if isinstance(migration, MigrationZnode):
+        return migration
+    return None
+
+
+def controller_znode(step: StepContext) -> ControllerZnode | None:
+    """Return ``/controller``, None while it does not exist or was not observed."""
+    zookeeper = step.observation.zookeeper
+    return zookeeper.controller if isinstance(zookeeper, ZooKeeperState) else None
+
+
+def claim_epoch(zookeeper: ZooKeeperState) -> int:
+    """Return the epoch of the KRaft controller that holds ``/controller``, -1 when none does."""
+    return -1 if zookeeper.controller is None else zookeeper.controller.kraft_controller_epoch
+
+
+def of_attempt(status: MigrationStatus, record: _Record | None) -> _Record | None:
+    """Return a record of this attempt, None for that of an earlier one."""
+    if record is None or record.attempt != status.attempt:
+        return None
+    return record
+
+
+def rollback_record(status: MigrationStatus) -> RollbackStatus:
+    """Return the record of this attempt's rollback, an empty one while there is none."""
+    return of_attempt(status, status.rollback) or RollbackStatus(attempt=status.attempt)

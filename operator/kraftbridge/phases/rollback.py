@@ -50,7 +50,7 @@ from kraftbridge.models.status import (
     RollbackStatus,
     WaitKind,
 )
-from kraftbridge.phases import canary, gates, healing, history, lost_quorum, originals, verifying
+from kraftbridge.phases import canary, gates, healing, history, lost_quorum, observed, originals, verifying
 from kraftbridge.phases.draft import SLOW, Draft, Enter, Outcome, StepContext, Wait
 from kraftbridge.phases.nodes import brokers, deadlines, restarts, rolls
 from kraftbridge.phases.nodes import controllers as controller_restarts
@@ -98,7 +98,7 @@ def _under_way(status: MigrationStatus) -> RollbackStatus:
     """Return the record of the rollback that this attempt is in, an empty one in another phase."""
     if status.phase is not Phase.ROLLING_BACK:
         return RollbackStatus(attempt=status.attempt)
-    return gates.rollback_record(status)
+    return observed.rollback_record(status)
 
 
 def run_rolling_back_phase(draft: Draft) -> Outcome:
@@ -158,7 +158,7 @@ def _release(draft: Draft, sets: tuple[StatefulSetState, ...]) -> Wait | None:
         return None
     name = held[0].name
     # A restart past its deadline is not followed any more, so check here that its broker is back.
-    if down := [reason for stateful_set in held for reason in gates.down(stateful_set.pods)]:
+    if down := [reason for stateful_set in held for reason in observed.down(stateful_set.pods)]:
         return Wait(f"before StatefulSet {name} is released: {down[0]}")
     draft.act(ReleaseStatefulSet(name))
     return Wait(f"StatefulSet {name} is being released")
@@ -191,7 +191,7 @@ def _restart_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
     return (
         restarts.finish_hold(draft)
         or gates.restart_gate(draft, quorum=mode is BrokerMode.MIGRATION)
-        or gates.preceded("before the next broker restarts", _ensure_controller_serves(draft, mode))
+        or observed.preceded("before the next broker restarts", _ensure_controller_serves(draft, mode))
         or restarts.paused(draft)
         or rolls.restart_broker(draft, pod, stateful_set)
     )
@@ -270,7 +270,7 @@ def _take_all_from_kraft(draft: Draft) -> Wait | None:
 
 
 def _restart_all_on_kraft(draft: Draft) -> Wait:
-    pods = [pod for _, pod in gates.brokers_of(draft) if pod.configuration.startswith(BrokerMode.KRAFT)]
+    pods = [pod for _, pod in observed.brokers_of(draft) if pod.configuration.startswith(BrokerMode.KRAFT)]
     for pod in pods:
         if not pod.deleting:
             node_id = draft.status.broker_ids.get(pod.name, -1)
@@ -304,11 +304,11 @@ def _repeat_stop(draft: Draft) -> Wait | None:
             "or tainted node.kubernetes.io/out-of-service"
         )
     if not stateful_set.deleting:
-        if gates.age(draft, gates.rollback_record(draft.status).controllers_stopped_at) > STOP_REPEATED_FOR:
+        if observed.age(draft, observed.rollback_record(draft.status).controllers_stopped_at) > STOP_REPEATED_FOR:
             draft.update(rollback=None)
             return None
         draft.act(_stop(draft, controllers))
-    return _soon(f"the controllers are stopping{gates.because(draft.failure())}")
+    return _soon(f"the controllers are stopping{observed.because(draft.failure())}")
 
 
 def _stop_controllers(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
@@ -328,12 +328,12 @@ def _stop_controllers(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
 
 def _ensure_nothing_is_lost(draft: Draft, controllers: ControllersStatus, zookeeper: ZooKeeperState) -> Wait | None:
     """Return None when the controllers may stop at once: nothing was taken over, or the user accepts the loss."""
-    migration = gates.migration_znode(draft)
+    migration = observed.migration_znode(draft)
     if draft.spec.rollback.accept_loss:
         return None
     if history.copied(draft.status) or (migration is not None and migration.kraft_metadata_offset >= 0):
         return _ensure_isolated(draft, controllers, zookeeper)
-    if history.claimed(draft.status) or gates.claim_epoch(zookeeper) >= 0:
+    if history.claimed(draft.status) or observed.claim_epoch(zookeeper) >= 0:
         hint = "spec.rollback.acceptLoss=true does not wait: KRaft accepts no writes before the copy is complete"
         return (
             healing.fail_over_stuck_mirror(draft)
@@ -350,12 +350,12 @@ def _ensure_nothing_is_lost(draft: Draft, controllers: ControllersStatus, zookee
 def _ensure_isolated(draft: Draft, controllers: ControllersStatus, zookeeper: ZooKeeperState) -> Wait:
     """Isolate the controllers once ZooKeeper mirrors the log and a verification passed."""
     removing = canary.remove(draft)
-    mirror = gates.preceded(
+    mirror = observed.preceded(
         "ZooKeeper must have every change before the controllers stop", healing.ensure_mirror_moves(draft)
     )
     return (
         (mirror and replace(mirror, message=f"{mirror.message}{_LOSS_HINT}"))
-        or gates.preceded("before the controllers stop", removing)
+        or observed.preceded("before the controllers stop", removing)
         or verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.ROLLING_BACK, BEFORE_CONTROLLERS_STOP)
         or _lacking(draft, zookeeper)
         or _isolation_pause(draft)
@@ -379,7 +379,7 @@ def _isolation_pause(step: StepContext) -> Wait | None:
 
     The rollback is stalled meanwhile.
     """
-    rollback = gates.rollback_record(step.status)
+    rollback = observed.rollback_record(step.status)
     if rollback.isolation_given_up_at is None:
         return None
     again = rollback.isolation_given_up_at + ISOLATED_AGAIN_AFTER
@@ -400,7 +400,7 @@ def _begin_isolation(draft: Draft, controllers: ControllersStatus) -> Wait:
 
     From here on the cluster has no controller until a broker becomes controller.
     """
-    given_up = gates.rollback_record(draft.status).isolations_given_up
+    given_up = observed.rollback_record(draft.status).isolations_given_up
     draft.update(
         rollback=RollbackStatus(attempt=draft.status.attempt, isolated_at=draft.now, isolations_given_up=given_up),
         controllers=controllers.model_copy(update={"mode": ControllerMode.ISOLATED}),
@@ -414,7 +414,7 @@ def _follow_isolation(draft: Draft, controllers: ControllersStatus) -> Wait | No
 
     Return None once ZooKeeper has everything that the brokers were ever acknowledged.
     """
-    if gates.age(draft, gates.rollback_record(draft.status).isolated_at) > ISOLATED_FOR:
+    if observed.age(draft, observed.rollback_record(draft.status).isolated_at) > ISOLATED_FOR:
         words = (
             f"The isolated controllers did not mirror the end of the log in {ISOLATED_FOR.seconds} s; "
             "they return to the brokers"
@@ -427,8 +427,8 @@ def _follow_isolation(draft: Draft, controllers: ControllersStatus) -> Wait | No
 def _follow_mirroring(draft: Draft) -> Wait | None:
     """Return None once isolated controllers have written the end of the log to ZooKeeper."""
     quorum = draft.observation.quorum
-    migration = gates.migration_znode(draft)
-    rollback = gates.rollback_record(draft.status)
+    migration = observed.migration_znode(draft)
+    rollback = observed.rollback_record(draft.status)
     if isinstance(quorum, Unobserved):
         return _soon(f"the isolated controllers elect a leader: {quorum}")
     if quorum.high_watermark <= 0:
@@ -451,7 +451,7 @@ def _give_up_isolation(draft: Draft, controllers: ControllersStatus, words: str)
     given_up = RollbackStatus(
         attempt=draft.status.attempt,
         isolation_given_up_at=draft.now,
-        isolations_given_up=gates.rollback_record(draft.status).isolations_given_up + 1,
+        isolations_given_up=observed.rollback_record(draft.status).isolations_given_up + 1,
     )
     draft.update(rollback=given_up, controllers=controllers.model_copy(update={"mode": ControllerMode.MIGRATION}))
     draft.tell(EventReason.STALLED, words, EventType.WARNING)
@@ -474,7 +474,7 @@ def end_isolation(draft: Draft) -> Wait | None:
 
 def _end_isolation(draft: Draft, controllers: ControllersStatus) -> Wait | None:
     """Return controllers whose isolation was given up to the port that the brokers know."""
-    stateful_set = gates.controllers_set(draft)
+    stateful_set = observed.controllers_set(draft)
     if stateful_set is None or controllers.mode is ControllerMode.ISOLATED:
         return None
     configurations = (stateful_set.configuration, *(pod.configuration for pod in stateful_set.pods))
@@ -488,7 +488,7 @@ def _restart_controllers_in(draft: Draft, controllers: ControllersStatus, mode: 
 
     Return None once all are Ready.
     """
-    stateful_set = gates.controllers_set(draft)
+    stateful_set = observed.controllers_set(draft)
     prefix = f"{mode}-"
     if stateful_set is None:
         return _soon(f"the controllers could not be observed: {draft.observation.controllers}")
@@ -497,15 +497,15 @@ def _restart_controllers_in(draft: Draft, controllers: ControllersStatus, mode: 
         return _soon(f"the controllers' objects are being applied ({mode})")
     others = [pod for pod in stateful_set.pods if not pod.configuration.startswith(prefix)]
     restarts.restart_controllers(draft, others, AT_ONCE_SECONDS)
-    if others or gates.down(stateful_set.pods) or len(stateful_set.pods) != len(controllers.node_ids):
+    if others or observed.down(stateful_set.pods) or len(stateful_set.pods) != len(controllers.node_ids):
         return _soon(f"the controllers restart ({mode})")
     return None
 
 
 def _stop_now(draft: Draft, controllers: ControllersStatus) -> Wait:
     quorum = draft.observation.quorum
-    migration = gates.migration_znode(draft)
-    rollback = gates.rollback_record(draft.status)
+    migration = observed.migration_znode(draft)
+    rollback = observed.rollback_record(draft.status)
     isolation = rollback if is_isolating(draft.status) else RollbackStatus(attempt=draft.status.attempt)
     # From here on the cluster has no controller until a broker becomes controller.
     draft.update(
@@ -548,7 +548,7 @@ def _pending_in_zookeeper(zookeeper: ZooKeeperState) -> list[str]:
 def _unmirrored(step: StepContext) -> list[str]:
     """Return why ZooKeeper lacks records of the log, apart from the last few NoOpRecords."""
     quorum = step.observation.quorum
-    migration = gates.migration_znode(step)
+    migration = observed.migration_znode(step)
     if isinstance(quorum, Unobserved):
         return [str(quorum)]
     if migration is None:
@@ -583,15 +583,15 @@ def _note_controller(draft: Draft, zookeeper: ZooKeeperState) -> None:
 
 def _remove_claim(draft: Draft, zookeeper: ZooKeeperState) -> Wait | None:
     """Remove what the KRaft controllers left in ZooKeeper; return None once nothing is left."""
-    epoch = gates.claim_epoch(zookeeper)
+    epoch = observed.claim_epoch(zookeeper)
     if zookeeper.migration is None and epoch < 0:
         _note_controller(draft, zookeeper)
         return None
-    rollback = gates.rollback_record(draft.status)
+    rollback = observed.rollback_record(draft.status)
     if rollback.claim_removed_at is None:
         draft.update(rollback=rollback.model_copy(update={"claim_removed_at": draft.now}))
     draft.act(RemoveControllerClaim(epoch))
-    return _soon(f"the KRaft controllers' claim on /controller is being removed{gates.because(draft.failure())}")
+    return _soon(f"the KRaft controllers' claim on /controller is being removed{observed.because(draft.failure())}")
 
 
 def _controller_settled(step: StepContext) -> Wait | None:
@@ -599,7 +599,7 @@ def _controller_settled(step: StepContext) -> Wait | None:
 
     From then on this is checked before each restart.
     """
-    began = step.status.operation is not None or any(not pod.configuration for _, pod in gates.brokers_of(step))
+    began = step.status.operation is not None or any(not pod.configuration for _, pod in observed.brokers_of(step))
     if began:
         return None
     return _controller_agreed(step)
@@ -615,7 +615,7 @@ def _controller_views(step: StepContext) -> Mapping[int, int | Unobserved] | Uno
         return sets
     broker_ids = step.status.broker_ids
     # A broker that is down cannot hang in its shutdown; the restart gates check that it comes back.
-    running = {broker_ids.get(pod.name, -1) for _, pod in gates.brokers_of(step) if pod.ready and not pod.deleting}
+    running = {broker_ids.get(pod.name, -1) for _, pod in observed.brokers_of(step) if pod.ready and not pod.deleting}
     asked = running & set(broker_ids.values())
     return {i: views.get(i, Unobserved(f"broker {i}", "it was not asked")) for i in asked}
 
@@ -637,7 +637,7 @@ def _named_by_all(step: StepContext) -> int | None:
     controller from before the takeover, which may not be the new one.
     """
     views = _controller_views(step)
-    controller = gates.controller_znode(step)
+    controller = observed.controller_znode(step)
     if isinstance(views, Unobserved) or controller is None:
         return None
     agree = set(views.values()) <= {controller.broker_id}
@@ -658,7 +658,7 @@ def _controller_agreed(step: StepContext) -> Wait | None:
         return Wait(str(views))
     named = _named_by_all(step)
     if named is None or since is None:
-        controller = gates.controller_znode(step)
+        controller = observed.controller_znode(step)
         elected = "no broker" if controller is None else f"broker {controller.broker_id}"
         return Wait(
             f"every broker must name the broker in ZooKeeper's /controller, {elected}; "
@@ -678,7 +678,7 @@ def _controller_news(step: StepContext, mode: BrokerMode, pod: PodState) -> Wait
     if mode is not BrokerMode.ZOOKEEPER or not pod.ready:
         return None
     rollback = step.status.rollback
-    if rollback is not None and gates.age(step, rollback.controller_back_at) > GIVE_UP_RESTART_AFTER:
+    if rollback is not None and observed.age(step, rollback.controller_back_at) > GIVE_UP_RESTART_AFTER:
         return None
     return _controller_agreed(step)
 

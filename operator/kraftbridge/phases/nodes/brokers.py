@@ -8,11 +8,11 @@ from datetime import timedelta
 from kraftbridge.models.observation import PodState, QuorumState, StatefulSetState, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.status import BrokersStatus, Operation, OperationKind
-from kraftbridge.phases import gates
+from kraftbridge.phases import gates, observed
 from kraftbridge.phases.draft import StepContext
-from kraftbridge.phases.gates import Broker
 from kraftbridge.phases.nodes import sights
 from kraftbridge.phases.nodes.restarts import DEAF_FOR
+from kraftbridge.phases.observed import Broker
 
 LOST_AFTER = timedelta(seconds=180)
 """A broker registers within seconds of its start."""
@@ -34,9 +34,9 @@ def roll_of(step: StepContext) -> Roll | Unobserved:
     sets = step.stateful_sets()
     if isinstance(sets, Unobserved):
         return sets
-    pods = gates.brokers_of(step)
+    pods = observed.brokers_of(step)
     broker_ids = step.status.broker_ids
-    controller = gates.controller_znode(step)
+    controller = observed.controller_znode(step)
     holder = None if controller is None else controller.broker_id
     pending = sorted(
         (broker for broker in pods if is_outdated(*broker)),
@@ -56,13 +56,13 @@ def roll_of(step: StepContext) -> Roll | Unobserved:
 
 def broker_named(step: StepContext, pod_name: str) -> Broker | None:
     """Return the broker whose pod has this name, None while it does not exist or was not observed."""
-    return next((broker for broker in gates.brokers_of(step) if broker[1].name == pod_name), None)
+    return next((broker for broker in observed.brokers_of(step) if broker[1].name == pod_name), None)
 
 
 def broker_with_id(step: StepContext, node_id: int) -> Broker | None:
     """Return the broker with this id, None while its pod does not exist or was not observed."""
     broker_ids = step.status.broker_ids
-    return next((broker for broker in gates.brokers_of(step) if broker_ids.get(broker[1].name) == node_id), None)
+    return next((broker for broker in observed.brokers_of(step) if broker_ids.get(broker[1].name) == node_id), None)
 
 
 def some_on_kraft(step: StepContext) -> bool:
@@ -71,7 +71,7 @@ def some_on_kraft(step: StepContext) -> bool:
     if isinstance(sets, Unobserved):
         return True
     configurations = [stateful_set.configuration for stateful_set in sets]
-    configurations += [pod.configuration for _, pod in gates.brokers_of(step)]
+    configurations += [pod.configuration for _, pod in observed.brokers_of(step)]
     return any(configuration.startswith(BrokerMode.KRAFT) for configuration in configurations)
 
 
@@ -124,7 +124,7 @@ def starting_broker(step: StepContext) -> PodState | None:
     """
     operation = step.status.operation
     watched = step.status.watched_start
-    running = [broker for broker in gates.brokers_of(step) if _runs_for_a_while(step, broker[1])]
+    running = [broker for broker in observed.brokers_of(step) if _runs_for_a_while(step, broker[1])]
     restarted = _restarting(step)
     replaced = [pod for _, pod in running if operation is not None and _replaces(operation, pod)]
     away = [pod for stateful_set, pod in running if _is_away(step, stateful_set, pod)]
@@ -146,7 +146,7 @@ def _replaces(operation: Operation, pod: PodState) -> bool:
 def _runs_for_a_while(step: StepContext, pod: PodState) -> bool:
     if pod.deleting or not (pod.ready or pod.running_since):
         return False
-    return gates.age(step, pod.seen_since) >= sights.WATCHED_AFTER
+    return observed.age(step, pod.seen_since) >= sights.WATCHED_AFTER
 
 
 def _is_away(step: StepContext, stateful_set: StatefulSetState, pod: PodState) -> bool:
@@ -173,7 +173,7 @@ def away(step: StepContext) -> list[str]:
 
 def _lost_brokers(step: StepContext) -> list[Broker]:
     return [
-        broker for broker in gates.brokers_of(step) if not is_outdated(*broker) and _never_registered(step, *broker)
+        broker for broker in observed.brokers_of(step) if not is_outdated(*broker) and _never_registered(step, *broker)
     ]
 
 
@@ -187,7 +187,7 @@ def _is_down(step: StepContext, pod: PodState) -> bool:
     if pod.ready:
         return False
     starts = pod.running_since is not None and pod.seen_since is not None
-    return not starts or gates.age(step, pod.seen_since) >= DEAF_FOR
+    return not starts or observed.age(step, pod.seen_since) >= DEAF_FOR
 
 
 def _takes_nothing(step: StepContext, pod: PodState) -> bool:
@@ -235,12 +235,12 @@ def _is_settled(step: StepContext, pod: PodState) -> bool:
         return False
     if watched is not None and watched.process != pod.process:
         return False  # another broker's log is read, so it is not known whether this one loads its partitions
-    return gates.age(step, pod.ready_since) > LOST_AFTER
+    return observed.age(step, pod.ready_since) > LOST_AFTER
 
 
 def _is_left_behind(step: StepContext, pod: PodState, mode: BrokerMode) -> bool:
     zookeeper = step.observation.zookeeper
-    claimed = isinstance(zookeeper, ZooKeeperState) and gates.claim_epoch(zookeeper) >= 0
+    claimed = isinstance(zookeeper, ZooKeeperState) and observed.claim_epoch(zookeeper) >= 0
     if not claimed and not step.status.phase.row.led_by_kraft:
         return False
     return mode is not BrokerMode.ZOOKEEPER and BrokerMode.of(pod.configuration) is BrokerMode.ZOOKEEPER
@@ -273,7 +273,7 @@ def brokers_in(step: StepContext, mode: BrokerMode) -> BrokersStatus:
     total = len(step.status.broker_ids)
     current = [
         pod
-        for stateful_set, pod in gates.brokers_of(step)
+        for stateful_set, pod in observed.brokers_of(step)
         if pod.ready and pod.configuration == stateful_set.configuration
     ]
     running = sum(not pod.deleting and BrokerMode.of(pod.configuration) is mode for pod in current)

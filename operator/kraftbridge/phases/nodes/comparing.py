@@ -26,7 +26,7 @@ from kraftbridge.models.status import (
     broker_record_name,
     finding,
 )
-from kraftbridge.phases import gates
+from kraftbridge.phases import observed
 from kraftbridge.phases.becoming.listeners import differing_listeners
 from kraftbridge.phases.becoming.offsets import differing_offsets, unknown_offsets
 from kraftbridge.phases.becoming.settings import differing_settings, unknown_settings
@@ -71,7 +71,7 @@ def ensure_recorded(draft: Draft, pod: PodState, mode: BrokerMode) -> Wait | Non
         draft.update(broker_record=wanted)
         draft.act(RecordBroker(node_id, pod.uid, pod.ip, name))
         unread = str(record) if isinstance(record, Unobserved) else ""
-        because = gates.because(draft.failure() or unread)
+        because = observed.because(draft.failure() or unread)
         return Wait(f"broker {node_id}: what it is before its restart is being recorded{because}")
     if isinstance(record.settings, Unobserved):
         return Wait(f"before broker {node_id} restarts: {record.settings}")
@@ -106,7 +106,7 @@ def begin_comparison(draft: Draft, node_id: int, pod: PodState, mode: BrokerMode
 def begin_unseen_comparison(draft: Draft) -> bool:
     """Begin to compare a broker that came back by itself and was not compared since. Return whether there is one."""
     compared = {node.id: node.compared for node in draft.status.nodes}
-    for stateful_set, pod in gates.brokers_of(draft):
+    for stateful_set, pod in observed.brokers_of(draft):
         node_id = draft.status.broker_ids.get(pod.name, -1)
         mode = BrokerMode.of(stateful_set.configuration)
         is_new = mode is not BrokerMode.ZOOKEEPER and compared.get(node_id, "") != pod.process
@@ -117,7 +117,7 @@ def begin_unseen_comparison(draft: Draft) -> bool:
 
 
 def _is_settled(step: StepContext, stateful_set: StatefulSetState, pod: PodState) -> bool:
-    return not gates.down([pod]) and not is_outdated(stateful_set, pod) and serves(step, pod)
+    return not observed.down([pod]) and not is_outdated(stateful_set, pod) and serves(step, pod)
 
 
 def ensure_compared(draft: Draft) -> Wait | None:
@@ -136,7 +136,7 @@ def _follow_comparison(draft: Draft, comparison: BrokerComparison) -> Wait | Non
     """Return None once the broker was compared in vain or with success, and the user accepts what differs."""
     node_id = comparison.node_id
     broker = brokers.broker_with_id(draft, node_id)
-    pod = None if broker is None or gates.down([broker[1]]) else broker[1]
+    pod = None if broker is None or observed.down([broker[1]]) else broker[1]
     is_same = pod is not None and pod.process == comparison.process
     if pod is None or not (is_same or serves(draft, pod)):
         return Wait(f"broker {node_id} is not back; it is to be compared with what it was before its restart")
@@ -145,7 +145,7 @@ def _follow_comparison(draft: Draft, comparison: BrokerComparison) -> Wait | Non
         return Wait(f"broker {node_id} started again; it is compared with what it was before its restart")
     if comparison.compared_at is None and draft.now - comparison.began_at <= PATIENCE:
         message = f"broker {node_id} is back ({comparison.mode}); it is compared with what it was before its restart"
-        return Wait(f"{message}{gates.because(comparison.unknown)}", requeue_after=timedelta(seconds=1))
+        return Wait(f"{message}{observed.because(comparison.unknown)}", requeue_after=timedelta(seconds=1))
     result = _finding_of(comparison)
     if result is None or draft.spec.preflight.accepts(result.code, result.object):
         return None

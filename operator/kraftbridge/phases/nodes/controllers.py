@@ -8,7 +8,7 @@ from kraftbridge.models.decision import ApplyControllers, EventReason
 from kraftbridge.models.observation import ControllerMetrics, PodState, Unobserved
 from kraftbridge.models.phase import BrokerMode, ControllerMode, ZkMigrationState
 from kraftbridge.models.status import OperationKind, RenderedControllers, tuned_controllers
-from kraftbridge.phases import gates
+from kraftbridge.phases import gates, observed
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 from kraftbridge.phases.nodes import brokers, restarts
 
@@ -41,7 +41,7 @@ def remember_volumes(draft: Draft) -> None:
     """Record each voter's volume once; from then on the start script must not format a blank volume."""
     status = draft.status.controllers
     workload = draft.observation.controllers
-    stateful_set = gates.controllers_set(draft)
+    stateful_set = observed.controllers_set(draft)
     if status is None or not status.format_allowed or isinstance(workload, Unobserved):
         return
     if stateful_set is None or stateful_set.drift or not stateful_set.observed:
@@ -70,23 +70,23 @@ def restart_unregistered_controller(draft: Draft) -> Wait | None:
     """
     registered = draft.observation.registered_controllers
     quorum = draft.status.quorum
-    stateful_set = gates.controllers_set(draft)
+    stateful_set = observed.controllers_set(draft)
     if stateful_set is None or isinstance(registered, Unobserved):
         return None
     if quorum is None or draft.status.operation is not None:
         return None
-    if gates.age(draft, quorum.leader_since) <= REGISTRATION_PATIENCE:
+    if observed.age(draft, quorum.leader_since) <= REGISTRATION_PATIENCE:
         return None
     unregistered = (pod for pod in stateful_set.pods if pod.ordinal not in registered)
     for pod in unregistered:
-        if gates.age(draft, pod.ready_since) > REGISTRATION_PATIENCE:
+        if observed.age(draft, pod.ready_since) > REGISTRATION_PATIENCE:
             return restart_controller(draft, pod)
     return None
 
 
 def replace_outdated_controllers(draft: Draft) -> None:
     """Restart all controllers with an outdated template at once; no quorum needs them yet."""
-    stateful_set = gates.controllers_set(draft)
+    stateful_set = observed.controllers_set(draft)
     if stateful_set is None or not stateful_set.observed:
         return
     outdated = [pod for pod in stateful_set.pods if pod.configuration != stateful_set.configuration]

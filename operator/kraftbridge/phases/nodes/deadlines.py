@@ -13,7 +13,7 @@ from enum import StrEnum
 from kraftbridge.models.observation import PodState, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import Operation, OperationKind
-from kraftbridge.phases import gates
+from kraftbridge.phases import observed
 from kraftbridge.phases.draft import StepContext
 from kraftbridge.phases.nodes import brokers, sights
 
@@ -134,4 +134,4 @@ def _pod_of(step: StepContext, operation: Operation) -> PodState | Unobserved | 
         if broker is None:
             return None
         return broker[1]
-    return next((pod for pod in gates.controllers_pods(step) if pod.name == operation.pod), None)
+    return next((pod for pod in observed.controllers_pods(step) if pod.name == operation.pod), None)

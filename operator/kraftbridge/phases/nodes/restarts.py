@@ -21,7 +21,7 @@ from kraftbridge.models.status import (
     RestartRecord,
     WaitKind,
 )
-from kraftbridge.phases import gates
+from kraftbridge.phases import observed
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 
 CONTROLLER_GRACE_SECONDS = 60
@@ -74,9 +74,9 @@ def follow_replacement(
             return Wait(f"{node}: its restart was cancelled before its pod stopped: {blockers[0]}")
         if not pod.deleting:
             draft.act(_restart(draft, operation, pod))
-        return Wait(f"{node}: pod {pod.name} is stopping{gates.because(draft.failure())}")
+        return Wait(f"{node}: pod {pod.name} is stopping{observed.because(draft.failure())}")
     if pod.down:
-        return Wait(f"{node}: pod {pod.name} is starting{gates.because(pod.trouble)}")
+        return Wait(f"{node}: pod {pod.name} is starting{observed.because(pod.trouble)}")
     if operation.last_pod_ready_at is None:
         draft.update(operation=operation.model_copy(update={"last_pod_ready_at": pod.ready_since or draft.now}))
     return None
@@ -137,7 +137,7 @@ def track_migration_offset(draft: Draft) -> None:
 
     At most every `OFFSET_RECORDED_EVERY`, to save writes of the status.
     """
-    migration = gates.migration_znode(draft)
+    migration = observed.migration_znode(draft)
     active = draft.observation.active_controller
     if migration is None:
         return

@@ -35,7 +35,7 @@ from kraftbridge.models.status import (
     some,
     tuned_controllers,
 )
-from kraftbridge.phases import certificates, gates, healing, originals, shared_settings, verifying
+from kraftbridge.phases import certificates, gates, healing, observed, originals, shared_settings, verifying
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.nodes import brokers, comparing, controllers, deadlines, restarts, sights, undoing
 from kraftbridge.phases.nodes.deadlines import PastDeadline
@@ -166,7 +166,7 @@ def _ensure_mode_can_begin(draft: Draft, mode: BrokerMode) -> Wait | None:
         return controllers.ensure_voters_registered(draft)
     if not draft.status.phase.reversible:
         return None
-    return gates.preceded("before the next broker restarts", healing.ensure_mirror_moves(draft))
+    return observed.preceded("before the next broker restarts", healing.ensure_mirror_moves(draft))
 
 
 def _ensure_compared(draft: Draft) -> Wait | None:
@@ -367,7 +367,7 @@ def record_images(draft: Draft) -> Wait | None:
     sets = draft.stateful_sets()
     if isinstance(sets, Unobserved):
         return Wait(str(sets))
-    images = {pod.name: dict(sorted(pod.images)) for _, pod in gates.brokers_of(draft)}
+    images = {pod.name: dict(sorted(pod.images)) for _, pod in observed.brokers_of(draft)}
     nodes = (node.model_copy(update={"images": images.get(node.pod, {})}) for node in draft.status.nodes)
     draft.update(nodes=tuple(nodes))
     return None
@@ -381,7 +381,7 @@ def _other_image(step: StepContext) -> Wait | None:
     if step.status.phase is Phase.ROLLING_BACK:
         return None
     recorded = {node.pod: node.images for node in step.status.nodes}
-    for stateful_set, pod in gates.brokers_of(step):
+    for stateful_set, pod in observed.brokers_of(step):
         before = recorded.get(pod.name, {})
         changed = [(container, now) for container, now in sorted(pod.images) if before.get(container, now) != now]
         name = f"StatefulSet/{stateful_set.name}"
@@ -456,7 +456,7 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
         return None
     if change is None or (wanted != change.to and operation is None):
         return _begin(draft, status, wanted)
-    stateful_set = gates.controllers_set(draft)
+    stateful_set = observed.controllers_set(draft)
     if stateful_set is None:
         return Wait(f"the controllers could not be observed: {draft.observation.controllers}")
     if operation is not None:
@@ -520,7 +520,7 @@ def give_up_change(draft: Draft) -> None:
     Those that are down on the new one are replaced.
     """
     status = draft.status.controllers
-    stateful_set = gates.controllers_set(draft)
+    stateful_set = observed.controllers_set(draft)
     if status is None or status.change is None or stateful_set is None:
         return
     if status.change.failed:
@@ -583,7 +583,7 @@ def _roll_next(
     pending.sort(key=lambda pod: (pod.ordinal == active_id, pod.ordinal))
     if not pending:
         return _close_change(draft, status, stateful_set)
-    if blockers := gates.quorum_blockers(draft) or gates.cluster_blockers(draft) or gates.down(pods):
+    if blockers := gates.quorum_blockers(draft) or gates.cluster_blockers(draft) or observed.down(pods):
         return Wait(f"before the next controller restarts: {blockers[0]}")
     if not _is_safe_now(draft) or healing.awaits_failover(draft):
         return None
@@ -600,7 +600,7 @@ def _roll_next(
 
 
 def _close_change(draft: Draft, status: ControllersStatus, stateful_set: StatefulSetState) -> Wait | None:
-    if blockers := gates.quorum_blockers(draft) or gates.down(stateful_set.pods):
+    if blockers := gates.quorum_blockers(draft) or observed.down(stateful_set.pods):
         return Wait(f"controllers' change: every controller runs the changed configuration; {blockers[0]}")
     draft.update(controllers=status.model_copy(update={"change": None}))
     draft.tell(EventReason.CONTROLLERS_CHANGED, "Every controller runs the changed spec.controllers")
@@ -680,7 +680,7 @@ def _is_safe_now(step: StepContext) -> bool:
         return True
     if not isinstance(zookeeper, ZooKeeperState):
         return False
-    claimed = zookeeper.controller is None or gates.claim_epoch(zookeeper) >= 0
+    claimed = zookeeper.controller is None or observed.claim_epoch(zookeeper) >= 0
     roll = brokers.roll_of(step)
     # The copy starts once the last broker has registered, so one broker must still run the user's own template.
     return not claimed and not isinstance(roll, Unobserved) and bool(roll.pending)
@@ -702,7 +702,7 @@ def _mirror_blockers(step: StepContext, change: ControllersChange) -> list[str]:
 
 def _no_voter_runs(step: StepContext) -> bool:
     """Return whether every controller's pod is known to be down, so that nothing copies, mirrors or serves."""
-    stateful_set = gates.controllers_set(step)
+    stateful_set = observed.controllers_set(step)
     return stateful_set is not None and not any(pod.ready for pod in stateful_set.pods)
 
 
