@@ -16,6 +16,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 JUNIT = ROOT / ".artifacts" / "junit"
+BUDGET_SECONDS = {
+    "venv": 60,
+    "prerequisites": 30,
+    "lint": 120,
+    "unit": 420,
+    "component": 60,
+    "cluster-build": 60,
+    "chart": 60,
+    "spark": 360,
+    "integration": 480,
+    "images": 90,
+    "cluster-up": 60,
+    "chart-live": 180,
+    "e2e": 420,
+}
+"""What each tier may take on two quiet cores with warm caches; together forty minutes."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +99,25 @@ def main(names: list[str]) -> int:
         if last.exit_code:
             break
     ran = ", ".join(str(outcome) for outcome in outcomes)
+    say(budget(outcomes))
     left = names[len(outcomes) :]
     passed = sum(outcome.passed for outcome in outcomes)
     failed = sum(max(outcome.failed, int(outcome.exit_code != 0)) for outcome in outcomes)
     say(f"\nkraftbridge: {ran}" + (f"; not run: {', '.join(left)}" if left else ""))
     say(f"{passed} passed, {failed} failed")
     return int(failed > 0)
+
+
+def budget(outcomes: list[Outcome]) -> str:
+    """Return what each tier took beside what it may take; a tier over its budget fails nothing, and is marked."""
+    lines = ["", f"{'tier':<14}{'seconds':>9}{'budget':>9}"]
+    for outcome in outcomes:
+        allowed = BUDGET_SECONDS.get(outcome.name)
+        mark = "  over" if allowed is not None and outcome.seconds > allowed else ""
+        lines.append(f"{outcome.name:<14}{outcome.seconds:>9.0f}{allowed or '-':>9}{mark}")
+    used = sum(outcome.seconds for outcome in outcomes)
+    lines.append(f"{'together':<14}{used:>9.0f}{sum(BUDGET_SECONDS.values()):>9}")
+    return "\n".join(lines)
 
 
 def say(text: str) -> None:
