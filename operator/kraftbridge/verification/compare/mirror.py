@@ -366,20 +366,33 @@ def _note_forgettable_credentials(run: Run) -> None:
         by_brokers = run.outcome.leader_note["forgettableByBrokers"]
         if by_brokers is None:
             run.outcome.add_finding(Finding.of(Code.SCRAM_REMOVALS_UNKNOWN, "metadata log"))
-        _note_forgettable(run, Code.SCRAM_CREDENTIALS_FORGETTABLE_BY_BROKERS, by_brokers or {})
+        for mechanism, users in sorted((by_brokers or {}).items()):
+            finding = Finding.of(
+                Code.SCRAM_CREDENTIALS_FORGETTABLE_BY_BROKERS,
+                mechanism,
+                mechanism=mechanism,
+                count=len(users),
+                users=_first_names(users),
+            )
+            run.outcome.add_finding(finding)
     if run.request.phase == Phase.FINALIZING:
         by_voters: dict[str, set[str]] = {}
         for note in run.outcome.voter_notes:
             for mechanism, users in note.get("forgettable", {}).items():  # a voter that could not be read is a problem
                 by_voters.setdefault(mechanism, set()).update(users)
-        by_mechanism = {mechanism: sorted(users) for mechanism, users in by_voters.items()}
-        _note_forgettable(run, Code.SCRAM_CREDENTIALS_FORGETTABLE, by_mechanism)
+        for mechanism, names in sorted(by_voters.items()):
+            finding = Finding.of(
+                Code.SCRAM_CREDENTIALS_FORGETTABLE,
+                mechanism,
+                mechanism=mechanism,
+                count=len(names),
+                users=_first_names(sorted(names)),
+            )
+            run.outcome.add_finding(finding)
 
 
-def _note_forgettable(run: Run, code: Code, by_mechanism: Mapping[str, Sequence[str]]) -> None:
-    for mechanism, users in sorted(by_mechanism.items()):
-        shown = ", ".join(users[:3])
-        run.outcome.add_finding(Finding.of(code, mechanism, mechanism=mechanism, count=len(users), users=shown))
+def _first_names(users: Sequence[str]) -> str:
+    return ", ".join(users[:3])
 
 
 def _settle_offline(run: Run, flagged: Sequence[Flagged]) -> None:
