@@ -25,7 +25,7 @@ from kraftbridge.exceptions import RehearsalError
 from kraftbridge.models.rehearsal import Ending, RehearsalResult, RehearsalVerdict
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
 
-RESULTS = Path(__file__).resolve().parents[2] / "docs" / "measured" / "rehearsal"
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "measured" / "rehearsal"
 Row = dict[str, Any]
 _REWRITTEN = ("/config/users/", "/config/clients/", "/config/ips/", "/delegation_token/tokens/", "/config/brokers/")
 """Every full sync writes these anew, even where they are equal; the comparison says whether they are."""

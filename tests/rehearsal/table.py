@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.traps import TRAPS
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "docs" / "measured" / "rehearsal" / "traps.jsonl"
+RESULTS = ROOT / "benchmarks" / "measured" / "rehearsal" / "traps.jsonl"
 PAGE = ROOT / "docs" / "rehearsal.md"
 FORECASTS = RESULTS.with_name("forecast.jsonl")
 BEGIN, END = "<!-- {}: begin -->\n", "<!-- {}: end -->\n"
