@@ -570,8 +570,8 @@ def unmirrored_records(quorum: QuorumState, migration: MigrationZnode) -> int:
 
 def _note_controller(draft: Draft, zookeeper: ZooKeeperState) -> None:
     """Record when a broker is first observed to be controller again, and how long the cluster had no controller."""
-    rollback = draft.status.rollback
-    if rollback is None or zookeeper.controller is None or not without_controller(draft.status):
+    rollback = gates.rollback_record(draft.status)
+    if zookeeper.controller is None or not without_controller(draft.status):
         return
     gone = draft.now - (rollback.isolated_at or rollback.controllers_stopped_at or draft.now)
     changes = {
@@ -677,8 +677,7 @@ def _controller_news(step: StepContext, mode: BrokerMode, pod: PodState) -> Wait
     """
     if mode is not BrokerMode.ZOOKEEPER or not pod.ready:
         return None
-    rollback = step.status.rollback
-    if rollback is not None and gates.age(step, rollback.controller_back_at) > GIVE_UP_RESTART_AFTER:
+    if gates.age(step, gates.rollback_record(step.status).controller_back_at) > GIVE_UP_RESTART_AFTER:
         return None
     return _controller_agreed(step)
 
