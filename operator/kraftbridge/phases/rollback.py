@@ -213,9 +213,11 @@ def _finish_or_drop_restart(draft: Draft) -> Wait | None:
     if operation is not None and operation.kind is OperationKind.RESTART_CONTROLLER:
         return _finish_or_drop_failover(draft, operation)
     waiting = rolls.finish_broker_restart(draft)
-    if waiting is None or deadlines.action_due(draft) is not PastDeadline.GO_ON:
+    followed = draft.status.operation
+    # Once a restart is cancelled, `deadlines` judges the one that was given up before it, and that one stays on record.
+    if waiting is None or followed is None or deadlines.action_due(draft) is not PastDeadline.GO_ON:
         return waiting
-    draft.update(operation=None, given_up=draft.status.operation)
+    draft.update(operation=None, given_up=followed)
     return None
 
 
