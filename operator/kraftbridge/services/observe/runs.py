@@ -183,10 +183,8 @@ def _failure(job: Object) -> Mapping[str, Any] | None:
 
     A condition holds only with the status True (Kubernetes API conventions).
     """
-    for condition in entries(job, "status", "conditions"):
-        if condition["type"] == "Failed" and condition["status"] == "True":
-            return condition
-    return None
+    conditions = entries(job, "status", "conditions")
+    return next((c for c in conditions if (c["type"], c["status"]) == ("Failed", "True")), None)
 
 
 def running_rehearsal(kubernetes: ReadPort, identity: Identity, status: MigrationStatus) -> RehearsalRun | None:
